@@ -27,7 +27,7 @@ struct Args {
     #[arg(long)]
     device: Option<String>,
     /// TCP port where both sides meet
-    #[arg(long, default_value_t = 18515)]
+    #[arg(short = 'p', long, default_value_t = 18515)]
     tcp: u16,
     /// Round trips
     #[arg(short = 'n', long, default_value_t = 1000)]
@@ -53,7 +53,7 @@ struct Side {
     size: u32,
 }
 
-/// What the other side has to know.
+/// The address of one side, for the other.
 #[derive(Debug)]
 struct Address {
     qpn: u32,

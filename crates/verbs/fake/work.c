@@ -202,8 +202,6 @@ static enum ibv_wc_status read_or_write(struct fake_qp *qp, struct fake_qp *peer
 
 static enum ibv_wc_status execute(struct fake_qp *qp, struct ibv_send_wr *wr, uint64_t *moved) {
     struct fake_qp *peer = fake_find_qp(qp->attr.dest_qp_num);
-    if (wr->opcode == IBV_WR_LOCAL_INV)
-        return IBV_WC_SUCCESS;
     struct message out = gather(qp, wr->sg_list, wr->num_sge, wr->send_flags & IBV_SEND_INLINE);
     if (!out.bytes)
         return IBV_WC_LOC_PROT_ERR;
@@ -232,7 +230,6 @@ static enum ibv_wc_opcode wc_opcode(enum ibv_wr_opcode opcode) {
     case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
     case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
     case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
-    case IBV_WR_LOCAL_INV: return IBV_WC_LOCAL_INV;
     default: return IBV_WC_SEND;
     }
 }

@@ -23,13 +23,13 @@
 //!
 //! [`mlx5dv`] is libmlx5's own interface: objects made by firmware commands.
 //!
-//! What an object stands on stays alive while the object does, so everything may be dropped in any
+//! An object keeps alive the objects it was made from, so everything may be dropped in any
 //! order. A memory region keeps its memory until the device has given it up. Addresses and keys in
 //! work requests are plain numbers: the device checks them against what is registered.
 //!
-//! Features, off by default: `channels` to wait for a CQ instead of polling it; `extended` for CQs
-//! that are polled field by field and QPs that are posted to in batches; `odp` for memory that is not
-//! pinned; `migration` for alternate paths.
+//! CQs that are polled field by field, QPs that are posted to in batches, memory that is not pinned
+//! and alternate paths are in `warpverbs-verbs-extra`, which stands on this crate's `made_by`,
+//! `modify_with` and `ptr`.
 
 pub mod mlx5dv;
 pub mod result;

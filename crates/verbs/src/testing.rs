@@ -97,7 +97,7 @@ pub struct Fake {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// What of each kind is alive in the library, over all devices.
+/// Objects of each kind that are alive in the library, over all devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Live {
@@ -169,7 +169,7 @@ impl Fake {
         assert_eq!(unsafe { (self.fail)(call.as_ptr(), errno) }, 0, "too many failures at once");
     }
 
-    /// What is alive.
+    /// The objects that are alive.
     pub fn live(&self) -> Live {
         // SAFETY: any number may be asked for.
         let count = |kind| unsafe { (self.live)(kind) };

@@ -19,7 +19,7 @@ const NO_LAYERS: i32 = 77;
 const NAMESPACES: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
 
 /// Packages whose tests look for rdma-core, or for what is built over it.
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "warpverbs-bench",
     "warpverbs-cli",
     "warpverbs-conformance",
@@ -28,6 +28,7 @@ const PACKAGES: [&str; 8] = [
     "warpverbs-transport",
     "warpverbs-uverbs",
     "warpverbs-verbs",
+    "warpverbs-verbs-extra",
 ];
 
 /// The packages and tests to run.

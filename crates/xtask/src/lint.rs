@@ -67,7 +67,7 @@ fn lock(folder: &Path) -> io::Result<usize> {
     Ok(1)
 }
 
-fn tracked(root: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn tracked(root: &Path) -> io::Result<Vec<PathBuf>> {
     let out = Command::new("git")
         .args(["ls-files", "-z", "-co", "--exclude-standard"])
         .current_dir(root)

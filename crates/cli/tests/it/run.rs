@@ -6,6 +6,7 @@ mod consume;
 mod direct;
 mod hosts;
 mod nvshmem;
+mod own;
 mod payload;
 mod pyverbs;
 mod ucx;

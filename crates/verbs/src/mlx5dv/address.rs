@@ -1,4 +1,4 @@
-//! What libmlx5 knows of objects that libibverbs made.
+//! libmlx5's view of objects that libibverbs made.
 
 use super::devx::{Devx, call_failed};
 use super::error::Mlx5Error;

@@ -1,4 +1,4 @@
-//! What can go wrong, with a line of advice where something can be done about it.
+//! Errors, with a line of advice where something can be done about it.
 
 use crate::{CallError, LoadError};
 use nix::errno::Errno;
@@ -30,9 +30,9 @@ pub enum Mlx5Error {
     Command {
         /// Its name in the manual.
         command: &'static str,
-        /// What the kernel reported.
+        /// The kernel's error number.
         errno: Errno,
-        /// What the firmware answered.
+        /// The firmware's answer.
         answer: Answer,
     },
     /// The device cannot be given the memory.
@@ -43,12 +43,12 @@ pub enum Mlx5Error {
     NotReached {
         /// Where it lies.
         kind: String,
-        /// What refused it.
+        /// The party that refused it.
         why: String,
     },
 }
 
-/// What the firmware answered to a command that it refused.
+/// The firmware's answer to a command that it refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status' byte.

@@ -17,13 +17,13 @@ const EQE_KIND: usize = 1;
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mlx5Event {
-    /// What the subscriber calls the object.
+    /// The subscriber's name for the object.
     pub cookie: u64,
     /// The firmware's number of the kind: 0x14 for the limit of a receive memory pool, and so on.
     pub kind: u8,
 }
 
-/// What a read fills: the header, and the event behind it.
+/// The result of a read: the header, and the event behind it.
 #[repr(C, align(8))]
 struct Message {
     header: mlx5dv_devx_async_event_hdr,

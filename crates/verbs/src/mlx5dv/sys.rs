@@ -1,4 +1,4 @@
-//! What is used of `infiniband/mlx5dv.h`: declarations, and the functions of libmlx5.
+//! The used part of `infiniband/mlx5dv.h`: declarations, and the functions of libmlx5.
 
 // The names are the header's.
 #![allow(missing_docs, non_camel_case_types)]

@@ -18,7 +18,7 @@ const DOORBELL: usize = 8;
 pub enum UarKind {
     /// Its own.
     Dedicated,
-    /// That of all who ask in this context: doorbells say which queue they are for.
+    /// One register for all users of this context: doorbells say which queue they are for.
     Shared,
 }
 

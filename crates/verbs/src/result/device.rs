@@ -45,7 +45,7 @@ pub unsafe fn close_device(api: &Api, context: NonNull<sys::ibv_context>) -> Res
     check("ibv_close_device", unsafe { (api.ibv_close_device)(context.as_ptr()) })
 }
 
-/// What a device can do.
+/// The attributes of a device.
 ///
 /// # Safety
 /// `context` is live.

@@ -72,18 +72,3 @@ pub unsafe fn dereg_mr(api: &Api, mr: NonNull<sys::ibv_mr>) -> Result<(), CallEr
     // SAFETY: forwarded to the caller.
     check("ibv_dereg_mr", unsafe { (api.ibv_dereg_mr)(mr.as_ptr()) })
 }
-
-/// Asks the device to page in memory that is registered on demand.
-///
-/// # Safety
-/// `pd` is live.
-pub unsafe fn advise_mr(
-    pd: NonNull<sys::ibv_pd>,
-    advice: sys::ib_uverbs_advise_mr_advice,
-    sges: &mut [sys::ibv_sge],
-) -> Result<(), CallError> {
-    let count = sges.len() as u32;
-    // SAFETY: forwarded to the caller; the entries are a live slice.
-    let code = unsafe { sys::ibv_advise_mr(pd.as_ptr(), advice, 0, sges.as_mut_ptr(), count) };
-    check("ibv_advise_mr", code)
-}

@@ -3,21 +3,15 @@
 //! The library reports failures in three ways: a null pointer with `errno` set, a positive error
 //! number, or −1 with `errno` set. Here all three are a [`CallError`].
 
-#[cfg(feature = "channels")]
 mod channel;
 mod device;
 mod event;
-#[cfg(feature = "extended")]
-mod extended;
 mod memory;
 mod queue;
 
-#[cfg(feature = "channels")]
 pub use channel::*;
 pub use device::*;
 pub use event::*;
-#[cfg(feature = "extended")]
-pub use extended::*;
 pub use memory::*;
 pub use queue::*;
 
@@ -31,7 +25,7 @@ use std::ptr::NonNull;
 pub struct CallError {
     /// The function.
     pub call: &'static str,
-    /// What it reported.
+    /// The error number it reported.
     pub errno: Errno,
 }
 
@@ -54,9 +48,9 @@ impl CallError {
     }
 }
 
-/// A return value of 0, of an error number, or of −1 with `errno` set.
+/// The result of a call that returns 0, an error number, or −1 with `errno` set.
 #[inline]
-fn check(call: &'static str, code: c_int) -> Result<(), CallError> {
+pub fn check(call: &'static str, code: c_int) -> Result<(), CallError> {
     if code == 0 { Ok(()) } else { Err(failure(call, code)) }
 }
 
@@ -68,8 +62,8 @@ fn failure(call: &'static str, code: c_int) -> CallError {
     }
 }
 
-/// A pointer, null if `errno` is set.
-fn object<T>(call: &'static str, pointer: *mut T) -> Result<NonNull<T>, CallError> {
+/// The result of a call that returns a pointer, null if `errno` is set.
+pub fn object<T>(call: &'static str, pointer: *mut T) -> Result<NonNull<T>, CallError> {
     NonNull::new(pointer).ok_or_else(|| CallError::last(call))
 }
 

@@ -3,7 +3,7 @@
 use crate::sys;
 use warpverbs_mem::Access;
 
-/// What a QP allows its peer: of `access`, the remote rights.
+/// The flags of a QP whose peer has the remote rights of `access`.
 pub(super) fn qp_flags(access: Access) -> u32 {
     mr_flags(access) & !sys::IBV_ACCESS_LOCAL_WRITE
 }
@@ -16,7 +16,7 @@ const PAIRS: [(Access, u32); 4] = [
     (Access::REMOTE_ATOMIC, sys::IBV_ACCESS_REMOTE_ATOMIC),
 ];
 
-/// What a key allows.
+/// The flags of memory with these rights.
 pub(super) fn mr_flags(access: Access) -> u32 {
     PAIRS.iter().filter(|(ours, _)| access.contains(*ours)).map(|(_, theirs)| theirs).sum()
 }

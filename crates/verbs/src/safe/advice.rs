@@ -1,4 +1,4 @@
-//! What to do about a failure: one line, from what this machine tells of itself.
+//! Advice about a failure: one line, from facts of this machine.
 //!
 //! The kernel's error numbers are few, and in containers the cause lies outside of the program: a
 //! device node that was not passed in, a limit, a capability. Nothing here is asked for unless a
@@ -18,7 +18,7 @@ const DRIVERS: [&str; 4] = [
     "usr/lib/libibverbs",
 ];
 
-/// What this process may do, and what the kernel shows it.
+/// The rights and limits of this process, and the files that the kernel shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     root: PathBuf,
@@ -67,7 +67,7 @@ impl Facts {
 /// `1 << CAP_IPC_LOCK` of `linux/capability.h`.
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// What to do about `error`, if anything is known.
+/// Advice about `error`, if there is any.
 pub(super) fn on_call(error: &CallError, facts: &Facts) -> Option<String> {
     match (error.call, error.errno) {
         ("ibv_get_device_list", _) => Some(on_no_devices(facts)),

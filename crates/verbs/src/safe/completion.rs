@@ -1,10 +1,10 @@
-//! What a CQ says of a work request.
+//! Completions of work requests.
 
 use crate::sys;
 use std::fmt;
 use warpverbs_rdma::{self as rdma, ReceivedKind, Rkey, Status};
 
-/// What a completion is of (`enum ibv_wc_opcode`). Only valid with [`Status::Success`].
+/// The operation that completed (`enum ibv_wc_opcode`). Only valid with [`Status::Success`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WcOpcode {
@@ -69,7 +69,7 @@ impl Default for Completion {
 }
 
 impl Completion {
-    /// What was given with the work request.
+    /// The identifier of the work request.
     #[inline]
     pub fn id(&self) -> u64 {
         self.0.wr_id
@@ -87,7 +87,7 @@ impl Completion {
         self.0.status == sys::IBV_WC_SUCCESS
     }
 
-    /// What it is of.
+    /// The operation that completed.
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
         WcOpcode::from_raw(self.0.opcode)

@@ -1,7 +1,7 @@
 //! An open device.
 
 use super::{
-    Device, DeviceAttr, GidChoice, GidEntry, PortAttr, Verbs, VerbsError, event, gid, wait,
+    Device, DeviceAttr, GidChoice, GidEntry, PortAttr, Verbs, VerbsError, event, gid_table, wait,
 };
 use crate::{result, sys};
 use std::fmt;
@@ -71,11 +71,13 @@ impl Context {
         self.inner.device.verbs()
     }
 
-    pub(crate) fn api(&self) -> &'static sys::Api {
+    /// The library's functions.
+    pub fn api(&self) -> &'static sys::Api {
         self.verbs().api()
     }
 
-    pub(crate) fn ptr(&self) -> NonNull<sys::ibv_context> {
+    /// The library's object, which lives as long as this one.
+    pub fn ptr(&self) -> NonNull<sys::ibv_context> {
         self.inner.ptr
     }
 
@@ -86,7 +88,7 @@ impl Context {
         u32::try_from(vectors).unwrap_or(0)
     }
 
-    /// What the device can do.
+    /// The attributes of the device.
     pub fn attr(&self) -> Result<DeviceAttr, VerbsError> {
         // SAFETY: a live context.
         let raw = unsafe { result::query_device(self.api(), self.inner.ptr) }?;
@@ -108,7 +110,7 @@ impl Context {
 
     /// A port's GIDs in use, by index.
     pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>, VerbsError> {
-        gid::table(self, port)
+        gid_table::read(self, port)
     }
 
     /// The GID of a port that reaches most peers: RoCEv2 before RoCEv1, IPv4 before IPv6, global
@@ -119,7 +121,10 @@ impl Context {
 
     /// The next asynchronous event, if one comes before `timeout` is over.
     pub fn next_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, VerbsError> {
-        wait::wait_for(self.async_fd(), timeout, || event::take(self))
+        wait::wait_for(self.async_fd(), timeout, || {
+            // SAFETY: a live context.
+            unsafe { event::take(self.api(), self.inner.ptr) }
+        })
     }
 
     /// Readable when there are asynchronous events.

@@ -14,30 +14,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct CqOptions {
     pub(super) entries: u32,
     /// Where it reports when it was armed, and by which interrupt.
-    #[cfg(feature = "channels")]
     pub(super) events: Option<(super::CompChannel, u32)>,
 }
 
 impl CqOptions {
     /// At least `entries` entries.
     pub fn new(entries: u32) -> Self {
-        Self {
-            entries,
-            #[cfg(feature = "channels")]
-            events: None,
-        }
+        Self { entries, events: None }
     }
 }
 
-#[cfg(not(feature = "channels"))]
-impl CqOptions {
-    /// No channel, and the first interrupt.
-    fn channel_and_vector(
-        &self,
-        _: &Context,
-    ) -> Result<(*mut sys::ibv_comp_channel, c_int), VerbsError> {
-        Ok((std::ptr::null_mut(), 0))
-    }
+/// The arguments of a call that makes a CQ.
+#[derive(Clone, Copy, Debug)]
+pub struct CqParts {
+    /// Entries, at least.
+    pub entries: c_int,
+    /// Comes back with the CQ's events.
+    pub user: *mut c_void,
+    /// Where it reports; null for nowhere.
+    pub channel: *mut sys::ibv_comp_channel,
+    /// The interrupt by which it reports.
+    pub vector: c_int,
 }
 
 /// A completion queue. Cloning shares it.
@@ -48,12 +45,11 @@ pub struct Cq {
 
 struct Inner {
     context: Context,
-    #[cfg(feature = "channels")]
     channel: Option<super::CompChannel>,
     ptr: NonNull<sys::ibv_cq>,
     id: u32,
-    /// Polled by its `ExtendedCq` alone.
-    extended: bool,
+    /// Polled and resized by its maker alone.
+    foreign: bool,
 }
 
 // SAFETY: libibverbs allows the use of a CQ from any thread.
@@ -92,35 +88,43 @@ impl Cq {
     /// A CQ made as `options` say.
     pub fn with(context: &Context, options: &CqOptions) -> Result<Self, VerbsError> {
         let (api, raw) = (context.api(), context.ptr());
-        let entries = options.entries as c_int;
-        Self::make(context, options, false, |user, channel, vector| {
+        Self::make(context, options, false, |CqParts { entries, user, channel, vector }| {
             // SAFETY: a live context and, if any, a live channel of the same.
             unsafe { result::create_cq(api, raw, entries, user, channel, vector) }
         })
     }
 
-    /// Checks `options`, then has a CQ made with this user value, channel and interrupt.
-    pub(super) fn make(
+    /// A CQ that `create` makes by another call of the library's. It is destroyed as any other;
+    /// [`poll`](Self::poll) and [`resize`](Self::resize) are refused.
+    ///
+    /// # Safety
+    /// `create` makes a CQ of `context` from these parts, whose channel is live, and leaves it to
+    /// this object. Nobody polls it at the time of its last drop.
+    pub unsafe fn made_by(
         context: &Context,
         options: &CqOptions,
-        extended: bool,
-        create: impl FnOnce(
-            *mut c_void,
-            *mut sys::ibv_comp_channel,
-            c_int,
-        ) -> Result<NonNull<sys::ibv_cq>, CallError>,
+        create: impl FnOnce(CqParts) -> Result<NonNull<sys::ibv_cq>, CallError>,
+    ) -> Result<Self, VerbsError> {
+        Self::make(context, options, true, create)
+    }
+
+    fn make(
+        context: &Context,
+        options: &CqOptions,
+        foreign: bool,
+        create: impl FnOnce(CqParts) -> Result<NonNull<sys::ibv_cq>, CallError>,
     ) -> Result<Self, VerbsError> {
         in_range("number of CQ entries", options.entries.into(), 1, c_int::MAX as u64)?;
         let (channel, vector) = options.channel_and_vector(context)?;
         let id = next_id();
-        let ptr = create(id as usize as *mut c_void, channel, vector)?;
+        let (entries, user) = (options.entries as c_int, id as usize as *mut c_void);
+        let ptr = create(CqParts { entries, user, channel, vector })?;
         let inner = Inner {
             context: context.clone(),
-            #[cfg(feature = "channels")]
             channel: options.events.as_ref().map(|(channel, _)| channel.clone()),
             ptr,
             id,
-            extended,
+            foreign,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -143,37 +147,33 @@ impl Cq {
     }
 
     /// Where it reports.
-    #[cfg(feature = "channels")]
     pub fn channel(&self) -> Option<&super::CompChannel> {
         self.inner.channel.as_ref()
     }
 
-    pub(super) fn ptr(&self) -> NonNull<sys::ibv_cq> {
+    /// The library's object, which lives as long as this one.
+    pub fn ptr(&self) -> NonNull<sys::ibv_cq> {
         self.inner.ptr
     }
 
     /// Takes completions, oldest first, into the beginning of `out`; returns how many there were.
-    /// An error says that the CQ is broken, not that there is nothing; that of an
-    /// `ExtendedCq` is not polled in this way, which is `EINVAL`.
+    /// An error says that the CQ is broken, not that there is nothing; one of
+    /// [`made_by`](Self::made_by) is polled by its maker, and `EINVAL` here.
     #[inline]
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CallError> {
-        if self.inner.extended {
+        if self.inner.foreign {
             return Err(CallError { call: "ibv_poll_cq", errno: Errno::EINVAL });
         }
         // SAFETY: a live CQ.
         unsafe { result::poll_cq(self.inner.ptr, completion::as_raw(out)) }
     }
 
-    /// Gives it another number of entries, not below the number of completions in it. That of an
-    /// extended CQ is resized by `ExtendedCq::resize`, else `EINVAL`.
+    /// Gives it another number of entries, not below the number of completions in it. One of
+    /// [`made_by`](Self::made_by) is resized by its maker, and `EINVAL` here.
     pub fn resize(&self, entries: u32) -> Result<(), VerbsError> {
-        if self.inner.extended {
+        if self.inner.foreign {
             return Err(CallError { call: "ibv_resize_cq", errno: Errno::EINVAL }.into());
         }
-        self.resize_any(entries)
-    }
-
-    pub(super) fn resize_any(&self, entries: u32) -> Result<(), VerbsError> {
         in_range("number of CQ entries", entries.into(), 1, c_int::MAX as u64)?;
         // SAFETY: a live CQ.
         Ok(unsafe { result::resize_cq(self.context().api(), self.ptr(), entries as c_int) }?)

@@ -25,7 +25,7 @@ impl Drop for List {
     }
 }
 
-/// What a device speaks.
+/// The kind of transport that a device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
@@ -103,7 +103,7 @@ impl Device {
         u64::from_be(unsafe { (self.verbs().api().ibv_get_device_guid)(self.ptr.as_ptr()) })
     }
 
-    /// What it speaks.
+    /// Its kind of transport.
     pub fn transport(&self) -> Transport {
         // SAFETY: a device of a live list.
         match unsafe { self.ptr.as_ref() }.transport_type {

@@ -1,14 +1,10 @@
-//! What can go wrong.
+//! Errors.
 
-#[cfg(feature = "extended")]
-use super::{BatchError, CompletionFields, SendOps};
-use super::{
-    GidKind, ListError, LoadError, ModifyError, NotRegistered, PostError, SelectionError, advice,
-};
+use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionError, advice};
 use crate::CallError;
 use nix::errno::Errno;
 use thiserror::Error;
-use warpverbs_mem::Access;
+use warpverbs_mem::{Access, NotTaken};
 
 /// A request that libibverbs, the kernel or the device refused, or that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -25,15 +21,15 @@ pub enum VerbsError {
     Advised {
         /// The call.
         call: CallError,
-        /// What to do.
+        /// Advice.
         advice: String,
     },
     /// No device has this name, or it is not among the selected ones.
     #[error("no RDMA device {asked:?}; {found}")]
     NoDevice {
-        /// What was asked for.
+        /// The name asked for.
         asked: String,
-        /// What there is, or why there is nothing.
+        /// The devices there are, or the reason why there are none.
         found: String,
     },
     /// `WARPVERBS_NICS` cannot be followed.
@@ -70,9 +66,9 @@ pub enum VerbsError {
         device: String,
         /// The port.
         port: u8,
-        /// What was looked for.
+        /// The kinds that were looked for.
         wanted: Vec<GidKind>,
-        /// What there is, and what to do.
+        /// The entries there are, and advice.
         found: String,
     },
     /// The device, or this kernel or library, cannot do it.
@@ -80,21 +76,9 @@ pub enum VerbsError {
     Unsupported {
         /// The device.
         device: String,
-        /// What it cannot do.
+        /// The operation that it lacks.
         what: &'static str,
     },
-    /// The device does not have what was asked for, or its driver or the kernel has not.
-    #[error("{device} does not offer {what}")]
-    NotOffered {
-        /// The device.
-        device: String,
-        /// What it lacks.
-        what: Offer,
-    },
-    /// Memory that is registered otherwise is there already.
-    #[cfg(feature = "odp")]
-    #[error("only memory that is registered on demand can be paged in ahead")]
-    NotOnDemand,
     /// The place of a region in a page differs from that in its dmabuf.
     #[error(
         "offset {offset:#x} of the dmabuf and address {addr:#x} differ in their place in a page"
@@ -114,7 +98,7 @@ pub enum VerbsError {
          use it: let peers reach host memory (Place::Shared), or see to a direct way ({tried})"
     )]
     BouncedRights {
-        /// What peers may not be granted.
+        /// The rights that peers may not be granted.
         rights: Access,
         /// The direct ways, and why they were not taken.
         tried: String,
@@ -131,36 +115,24 @@ pub enum VerbsError {
     /// Work requests were not taken.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// A work request does not fit its batch.
-    #[cfg(feature = "extended")]
-    #[error(transparent)]
-    Batch(#[from] BatchError),
 }
 
-/// What a device may have or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Offer {
-    /// CQs that are polled field by field (`ibv_create_cq_ex`).
-    #[cfg(feature = "extended")]
-    #[error("extended CQs")]
-    ExtendedCqs,
-    /// These fields of completions.
-    #[cfg(feature = "extended")]
-    #[error("completions with {0}")]
-    CompletionFields(CompletionFields),
-    /// QPs that are posted to in batches (`ibv_create_qp_ex`, `ibv_qp_to_qp_ex`).
-    #[cfg(feature = "extended")]
-    #[error("extended QPs")]
-    ExtendedQps,
-    /// These operations on such QPs.
-    #[cfg(feature = "extended")]
-    #[error("batches with {0}")]
-    SendOps(SendOps),
-    /// Memory that is not pinned (`IBV_ODP_SUPPORT`).
-    #[cfg(feature = "odp")]
-    #[error("on-demand paging (IBV_ODP_SUPPORT)")]
-    OnDemandPaging,
+/// A GPU's memory could not be registered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{region} cannot be registered with {device}: {}", NotTaken::list(.tried))]
+pub struct NotRegistered {
+    /// The memory.
+    pub region: String,
+    /// The RDMA device.
+    pub device: String,
+    /// The ways that were tried.
+    pub tried: Vec<NotTaken>,
+}
+
+impl From<NotRegistered> for VerbsError {
+    fn from(error: NotRegistered) -> Self {
+        Self::NotRegistered(Box::new(error))
+    }
 }
 
 /// With what can be done about it, if anything is known.

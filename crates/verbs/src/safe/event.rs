@@ -1,21 +1,28 @@
 //! Asynchronous events: what a device reports besides completions.
 
-use super::Context;
+use crate::sys::Api;
 use crate::{CallError, result, sys};
+use std::ptr::NonNull;
 use warpverbs_rdma::{AsyncEvent, PortChange, Status};
 
 /// Reads one event and acknowledges it; `EAGAIN` if there is none.
-pub(super) fn take(context: &Context) -> Result<AsyncEvent, CallError> {
-    // SAFETY: a live context; acknowledged below.
-    let mut raw = unsafe { result::get_async_event(context.api(), context.ptr()) }?;
+///
+/// # Safety
+/// `context` is live.
+pub(super) unsafe fn take(
+    api: &Api,
+    context: NonNull<sys::ibv_context>,
+) -> Result<AsyncEvent, CallError> {
+    // SAFETY: a live context, says the caller; acknowledged below.
+    let mut raw = unsafe { result::get_async_event(api, context) }?;
     let event = decode(&raw);
     // At once, because destroying an object waits for it.
     // SAFETY: read above, acknowledged once.
-    unsafe { result::ack_async_event(context.api(), &mut raw) };
+    unsafe { result::ack_async_event(api, &mut raw) };
     Ok(event)
 }
 
-/// What an event that is not acknowledged yet says.
+/// The meaning of an event that is not acknowledged yet.
 fn decode(raw: &sys::ibv_async_event) -> AsyncEvent {
     let change = |change| AsyncEvent::PortChange { port: port(raw), change };
     match raw.event_type {

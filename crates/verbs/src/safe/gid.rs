@@ -1,11 +1,8 @@
 //! GIDs: the addresses of a port.
 
-use super::{Context, LinkLayer, PortAttr, VerbsError};
-use crate::{result, sys};
-use nix::errno::Errno;
+use super::{LinkLayer, VerbsError};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 
 /// A global identifier, in the form of an IPv6 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +52,7 @@ pub enum GidKind {
 }
 
 impl GidKind {
-    /// What the kernel writes in `gid_attrs/types` of a port of this link layer.
+    /// The kind for a word in `gid_attrs/types` of a port of this link layer.
     pub fn from_sysfs(link_layer: LinkLayer, word: &str) -> Self {
         match (link_layer, word) {
             (LinkLayer::InfiniBand, _) => Self::Ib,
@@ -88,61 +85,7 @@ pub struct GidChoice {
     pub why: String,
 }
 
-/// The table of `port`, from the library where it has the call, else entry by entry.
-pub(super) fn table(context: &Context, port: u8) -> Result<Vec<GidEntry>, VerbsError> {
-    let attr = context.port(port)?;
-    let ports = context.attr()?.ports.max(1);
-    let room = attr.gid_count as usize * usize::from(ports);
-    // SAFETY: a live context.
-    match unsafe { result::query_gid_table(context.api(), context.ptr(), room) } {
-        Ok(raw) => {
-            let mine = raw.iter().filter(|entry| entry.port_num == u32::from(port));
-            let mut entries: Vec<_> = mine.map(entry_of).filter(|e| !e.gid.is_zero()).collect();
-            entries.sort_by_key(|entry| entry.index);
-            Ok(entries)
-        }
-        // Before rdma-core 33, and drivers that cannot.
-        Err(error) if matches!(error.errno, Errno::EOPNOTSUPP | Errno::ENOSYS) => {
-            one_by_one(context, port, &attr)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn entry_of(raw: &sys::ibv_gid_entry) -> GidEntry {
-    GidEntry {
-        index: raw.gid_index,
-        // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
-        gid: Gid(unsafe { raw.gid.raw }),
-        kind: match raw.gid_type {
-            sys::IBV_GID_TYPE_IB => GidKind::Ib,
-            sys::IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
-            sys::IBV_GID_TYPE_ROCE_V2 => GidKind::RoceV2,
-            _ => GidKind::Unknown,
-        },
-        interface: (raw.ndev_ifindex != 0).then_some(raw.ndev_ifindex),
-    }
-}
-
-fn one_by_one(context: &Context, port: u8, attr: &PortAttr) -> Result<Vec<GidEntry>, VerbsError> {
-    let folder = Path::new(&context.device().sysfs()).join(format!("ports/{port}/gid_attrs/types"));
-    let mut out = Vec::new();
-    for index in 0..attr.gid_count {
-        // SAFETY: a live context.
-        let raw = unsafe { result::query_gid(context.api(), context.ptr(), port, index as i32) }?;
-        // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
-        let gid = Gid(unsafe { raw.raw });
-        if gid.is_zero() {
-            continue;
-        }
-        let word = std::fs::read_to_string(folder.join(index.to_string())).unwrap_or_default();
-        let kind = GidKind::from_sysfs(attr.link_layer, word.trim());
-        out.push(GidEntry { index, gid, kind, interface: None });
-    }
-    Ok(out)
-}
-
-/// What a kind of address is worth on Ethernet, lower is better, and its name.
+/// The rank of a kind of address on Ethernet, lower is better, and its name.
 fn rank(entry: &GidEntry) -> (u8, &'static str) {
     let address = match (entry.gid.ipv4().is_some(), entry.gid.is_link_local()) {
         (true, _) => 0,
@@ -164,7 +107,7 @@ fn rank(entry: &GidEntry) -> (u8, &'static str) {
 }
 
 impl GidChoice {
-    /// The one that [`Context::choose_gid`] takes of a port's `entries`.
+    /// The one that [`Context::choose_gid`](super::Context::choose_gid) takes of a port's `entries`.
     pub fn best(
         device: &str,
         link_layer: LinkLayer,

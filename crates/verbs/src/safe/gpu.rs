@@ -1,26 +1,13 @@
 //! Registering a GPU's memory: which ways there are, and which one it became.
 
-use super::{Mr, Pd, Registration, VerbsError};
+use super::{Mr, NotRegistered, Pd, Registration, VerbsError};
 use std::os::fd::AsFd;
 use std::path::Path;
-use thiserror::Error;
 use warpverbs_mem::{
     Access, Dmabuf, Kind, MemError, NotTaken, Region, RegistrationChoice, RegistrationPath,
 };
 
-/// A GPU's memory could not be registered.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{region} cannot be registered with {device}: {}", NotTaken::list(.tried))]
-pub struct NotRegistered {
-    /// The memory.
-    pub region: String,
-    /// The RDMA device.
-    pub device: String,
-    /// What was tried.
-    pub tried: Vec<NotTaken>,
-}
-
-/// What may be tried for memory that the CPU does not reach, besides a dmabuf.
+/// Ways besides a dmabuf that may be tried for memory that the CPU does not reach.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GpuWays {
     /// The kernel module that lets NICs reach the GPU's memory, if it is loaded.
@@ -39,7 +26,7 @@ pub struct Registered {
     pub how: RegistrationChoice,
 }
 
-/// What peers may do to memory without its owner being told.
+/// Accesses of peers that the owner of memory is not told of.
 const UNSEEN: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 
 impl Registered {
@@ -134,16 +121,4 @@ pub fn peer_module(root: &Path, kind: Kind) -> Option<&'static str> {
     };
     let found = PEER_MODULES.iter().find(|(name, path)| of_kind(name) && root.join(path).exists());
     found.map(|(name, _)| *name)
-}
-
-/// Bytes of a page of this machine.
-pub(super) fn page_size() -> u64 {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    size.ok().flatten().and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
-}
-
-impl From<NotRegistered> for VerbsError {
-    fn from(error: NotRegistered) -> Self {
-        Self::NotRegistered(Box::new(error))
-    }
 }

@@ -3,22 +3,19 @@
 mod access;
 mod advice;
 mod attr;
-#[cfg(feature = "channels")]
 mod channel;
 mod completion;
 mod context;
 mod cq;
-#[cfg(feature = "extended")]
-mod cq_ex;
 mod device;
 mod error;
 mod event;
 mod gid;
+mod gid_table;
 mod gpu;
 mod load;
+mod load_error;
 mod mr;
-#[cfg(feature = "odp")]
-mod odp;
 mod pd;
 mod port;
 mod post;
@@ -27,30 +24,22 @@ mod select;
 mod srq;
 mod wait;
 
-pub use attr::{AtomicSupport, DeviceAttr, DeviceClock, DeviceFlags};
-#[cfg(feature = "channels")]
+pub use attr::DeviceAttr;
 pub use channel::{CompChannel, CqEvent};
 pub use completion::{Completion, WcOpcode};
 pub use context::Context;
-pub use cq::{Cq, CqOptions};
-#[cfg(feature = "extended")]
-pub use cq_ex::{CompletionFields, ExtendedCq, Polled, Polling};
+pub use cq::{Cq, CqOptions, CqParts};
 pub use device::{Device, Transport};
-pub use error::{Offer, VerbsError};
+pub use error::{NotRegistered, VerbsError};
 pub use gid::{Gid, GidChoice, GidEntry, GidKind};
-pub use gpu::{GpuWays, NotRegistered, Registered, peer_module};
-pub(crate) use load::explain;
-pub use load::{LIBRARY_ENV, LoadError, Verbs};
+pub use gpu::{GpuWays, Registered, peer_module};
+pub use load::{LIBRARY_ENV, Verbs};
+pub use load_error::LoadError;
+pub(crate) use load_error::explain;
 pub use mr::{Mr, Registration};
-#[cfg(feature = "odp")]
-pub use odp::{OnDemandOps, OnDemandPaging};
 pub use pd::Pd;
 pub use port::{LinkLayer, PortAttr, PortState};
 pub use post::{ListError, PostError, RecvList, SendList};
-#[cfg(feature = "migration")]
-pub use qp::{Alternate, Migration};
-#[cfg(feature = "extended")]
-pub use qp::{Batch, BatchError, ExtendedQp, SendOps};
 pub use qp::{Finding, GlobalRoute, ModifyError, Path, Qp, QpAttrs, QpCaps, QpOptions};
 pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};

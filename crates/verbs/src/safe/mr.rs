@@ -1,6 +1,6 @@
 //! Registered memory.
 
-use super::{Pd, Sge, VerbsError, access, error::in_range, gpu};
+use super::{Pd, Sge, VerbsError, access, error::in_range};
 use crate::{CallError, result, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -12,20 +12,14 @@ use warpverbs_mem::{Access, Region};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     access: Access,
-    relaxed_ordering: bool,
-    #[cfg(feature = "odp")]
-    pub(super) on_demand: bool,
+    /// Flags besides those of the rights.
+    flags: u32,
 }
 
 impl Registration {
     /// Pinned memory with these rights, its writes in order.
     pub fn new(access: Access) -> Self {
-        Self {
-            access,
-            relaxed_ordering: false,
-            #[cfg(feature = "odp")]
-            on_demand: false,
-        }
+        Self { access, flags: 0 }
     }
 
     /// The rights.
@@ -37,17 +31,17 @@ impl Registration {
     /// completion tells that all have arrived. Faster on some hosts; wrong for whoever polls the
     /// last byte of a message. Left out where the kernel does not know it.
     pub fn relaxed_ordering(self, relaxed: bool) -> Self {
-        Self { relaxed_ordering: relaxed, ..self }
+        self.with_flag(sys::IBV_ACCESS_RELAXED_ORDERING, relaxed)
+    }
+
+    /// Sets or clears a flag of `enum ibv_access_flags` that is no right.
+    pub fn with_flag(self, flag: u32, on: bool) -> Self {
+        let flags = if on { self.flags | flag } else { self.flags & !flag };
+        Self { flags, ..self }
     }
 
     fn flags(self) -> u32 {
-        let optional = [
-            (self.relaxed_ordering, sys::IBV_ACCESS_RELAXED_ORDERING),
-            #[cfg(feature = "odp")]
-            (self.on_demand, sys::IBV_ACCESS_ON_DEMAND),
-        ];
-        let optional: u32 = optional.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
-        access::mr_flags(self.access) | optional
+        access::mr_flags(self.access) | self.flags
     }
 }
 
@@ -94,7 +88,7 @@ impl Mr {
         region: &Region,
         registration: Registration,
     ) -> Result<Self, VerbsError> {
-        check(pd, region, registration)?;
+        check(region, registration)?;
         let flags = registration.flags();
         // SAFETY: a live domain; the region stays allocated while `Mr` holds it.
         let ptr = unsafe {
@@ -112,9 +106,9 @@ impl Mr {
         offset: u64,
         registration: Registration,
     ) -> Result<Self, VerbsError> {
-        check(pd, region, registration)?;
+        check(region, registration)?;
         // The kernel maps whole pages, so both must begin at the same place in one.
-        if (offset ^ region.addr()) & (gpu::page_size() - 1) != 0 {
+        if (offset ^ region.addr()) & (page_size() - 1) != 0 {
             return Err(VerbsError::DmabufOffset { offset, addr: region.addr() });
         }
         let (api, len, flags) = (pd.context().api(), region.len(), registration.flags());
@@ -172,8 +166,13 @@ impl Mr {
     }
 }
 
-#[cfg_attr(not(feature = "odp"), allow(unused_variables))]
-fn check(pd: &Pd, region: &Region, registration: Registration) -> Result<(), VerbsError> {
+/// Bytes of a page of this machine.
+fn page_size() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+    size.ok().flatten().and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
+}
+
+fn check(region: &Region, registration: Registration) -> Result<(), VerbsError> {
     in_range("length of the region", region.len() as u64, 1, u64::MAX)?;
     let asked = registration.access;
     if asked.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
@@ -181,7 +180,5 @@ fn check(pd: &Pd, region: &Region, registration: Registration) -> Result<(), Ver
     {
         return Err(VerbsError::NeedsLocalWrite { asked });
     }
-    #[cfg(feature = "odp")]
-    super::odp::check(pd, registration)?;
     Ok(())
 }

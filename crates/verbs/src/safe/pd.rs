@@ -50,7 +50,8 @@ impl Pd {
         &self.inner.context
     }
 
-    pub(crate) fn ptr(&self) -> NonNull<sys::ibv_pd> {
+    /// The library's object, which lives as long as this one.
+    pub fn ptr(&self) -> NonNull<sys::ibv_pd> {
         self.inner.ptr
     }
 

@@ -21,7 +21,7 @@ pub enum PortState {
     Unknown(u32),
 }
 
-/// What a port speaks below.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LinkLayer {
@@ -38,13 +38,13 @@ pub(super) fn mtu_from_raw(raw: u32) -> Option<Mtu> {
     Mtu::from_code(u8::try_from(raw).ok()?)
 }
 
-/// What is known of a port.
+/// Attributes of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {
     /// Its state.
     pub state: PortState,
-    /// What it speaks below.
+    /// Its link layer.
     pub link_layer: LinkLayer,
     /// The MTU it could have; absent if it tells none that exists.
     pub max_mtu: Option<Mtu>,
@@ -151,7 +151,7 @@ mod tests {
     fn rates_of_real_links() {
         assert_eq!(mbps(128, 2), Some(400_000), "NDR, 4 lanes");
         assert_eq!(mbps(32, 2), Some(100_000), "EDR, 4 lanes");
-        assert_eq!(mbps(1, 1), Some(2_500), "what soft-RoCE says of any link");
+        assert_eq!(mbps(1, 1), Some(2_500), "soft-RoCE's answer for any link");
         assert_eq!((mbps(0, 2), mbps(128, 3)), (None, None));
     }
 }

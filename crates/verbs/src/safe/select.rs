@@ -61,7 +61,7 @@ impl FromStr for Selection {
 }
 
 impl Selection {
-    /// What [`NICS_ENV`] says; everything if it is not set or empty.
+    /// The selection in [`NICS_ENV`]; everything if it is not set or empty.
     pub fn from_env() -> Result<Self, SelectionError> {
         match std::env::var(NICS_ENV) {
             Ok(text) => text.parse(),

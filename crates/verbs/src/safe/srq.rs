@@ -68,7 +68,7 @@ impl Srq {
         self.inner.id
     }
 
-    /// What it has room for.
+    /// The room it has.
     pub fn room(&self) -> SrqOptions {
         self.inner.options
     }

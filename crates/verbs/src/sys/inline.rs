@@ -1,4 +1,4 @@
-//! What the header defines inline: functions of an open device's table, and of its extension.
+//! Functions that the header defines inline: those of an open device's table, and of its extension.
 //!
 //! Providers fill `ibv_context.ops`. A provider of the last decade also places its context inside a
 //! `verbs_context`, whose fields grow towards lower addresses; `sz` tells how far down they reach.
@@ -8,7 +8,7 @@ use super::bindings::*;
 use libc::{EINVAL, ENOSYS, EOPNOTSUPP};
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 /// `IBV_ACCESS_OPTIONAL_RANGE`: flags that a kernel which does not know them may leave out.
 pub const IBV_ACCESS_OPTIONAL_RANGE: u32 =
@@ -28,7 +28,7 @@ macro_rules! extension_op {
 ///
 /// # Safety
 /// `context` is live, `offset` that of the field that `_kind` names.
-unsafe fn extension_field<T: Copy>(
+pub unsafe fn extension_field<T: Copy>(
     context: *mut ibv_context,
     offset: usize,
     _kind: fn(&verbs_context) -> &T,
@@ -47,14 +47,6 @@ unsafe fn extension_field<T: Copy>(
     let size = unsafe { at(offset_of!(verbs_context, sz)).cast::<usize>().read() };
     // SAFETY: the extension has this many bytes, so it reaches down to the field.
     (size >= size_of::<verbs_context>() - offset).then(|| unsafe { at(offset).cast::<T>().read() })
-}
-
-fn fail<T>(errno: c_int) -> *mut T {
-    // SAFETY: the address of this thread's errno.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: a valid place of this thread.
-    unsafe { place.write(errno) };
-    null_mut()
 }
 
 /// Port attributes, all of them where the provider knows them.
@@ -124,44 +116,6 @@ pub unsafe fn ibv_reg_mr_any(
     }
 }
 
-/// A QP with extended attributes.
-///
-/// # Safety
-/// `context` is live, `attr` points at attributes whose pointers are live.
-pub unsafe fn ibv_create_qp_ex(
-    api: &Api,
-    context: *mut ibv_context,
-    attr: *mut ibv_qp_init_attr_ex,
-) -> *mut ibv_qp {
-    // SAFETY: readable, says the caller; the same for `pd`.
-    if unsafe { (*attr).comp_mask } == IBV_QP_INIT_ATTR_PD {
-        // SAFETY: as above.
-        let pd = unsafe { (*attr).pd };
-        // SAFETY: forwarded; the classic attributes are a prefix of the extended ones.
-        return unsafe { (api.ibv_create_qp)(pd, attr.cast()) };
-    }
-    match extension_op!(context, create_qp_ex) {
-        // SAFETY: forwarded to the caller.
-        Some(op) => unsafe { op(context, attr) },
-        None => fail(EOPNOTSUPP),
-    }
-}
-
-/// A CQ with extended attributes.
-///
-/// # Safety
-/// `context` is live, `attr` points at attributes whose pointers are live.
-pub unsafe fn ibv_create_cq_ex(
-    context: *mut ibv_context,
-    attr: *mut ibv_cq_init_attr_ex,
-) -> *mut ibv_cq_ex {
-    match extension_op!(context, create_cq_ex) {
-        // SAFETY: forwarded to the caller.
-        Some(op) => unsafe { op(context, attr) },
-        None => fail(EOPNOTSUPP),
-    }
-}
-
 /// Changes a CQ's moderation.
 ///
 /// # Safety
@@ -172,26 +126,6 @@ pub unsafe fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c
     match extension_op!(context, modify_cq) {
         // SAFETY: forwarded to the caller.
         Some(op) => unsafe { op(cq, attr) },
-        None => EOPNOTSUPP,
-    }
-}
-
-/// Asks the device to page in memory that is registered on demand.
-///
-/// # Safety
-/// `pd` is live, `sges` points at `count` entries.
-pub unsafe fn ibv_advise_mr(
-    pd: *mut ibv_pd,
-    advice: ib_uverbs_advise_mr_advice,
-    flags: u32,
-    sges: *mut ibv_sge,
-    count: u32,
-) -> c_int {
-    // SAFETY: live, says the caller.
-    let context = unsafe { (*pd).context };
-    match extension_op!(context, advise_mr) {
-        // SAFETY: forwarded to the caller.
-        Some(op) => unsafe { op(pd, advice, flags, sges, count) },
         None => EOPNOTSUPP,
     }
 }

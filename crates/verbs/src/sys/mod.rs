@@ -2,7 +2,7 @@
 //!
 //! [`bindings`](self) comes from bindgen and holds types, constants and the signatures of exported
 //! functions; nothing is linked. [`Api`] holds the functions, found with the symbol versions that
-//! rdma-core promises to keep. What the header defines inline is in `inline.rs` and `extended.rs`.
+//! rdma-core promises to keep. What the header defines inline is in `inline.rs`.
 
 mod api;
 // Generated; the names and their style are the header's.
@@ -17,15 +17,11 @@ mod api;
     clippy::undocumented_unsafe_blocks
 )]
 mod bindings;
-#[cfg(feature = "extended")]
-mod extended;
 mod inline;
 mod zeroed;
 
 pub use api::{Api, LoadFailure};
 pub(crate) use api::{find, functions, open};
 pub use bindings::*;
-#[cfg(feature = "extended")]
-pub use extended::*;
 pub use inline::*;
 pub use zeroed::{Plain, zeroed};

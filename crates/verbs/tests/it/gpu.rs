@@ -16,7 +16,7 @@ fn of_gpu(dmabuf: Option<(OwnedFd, u64)>) -> Region {
     LazyMemory::exporting(8192, 0, &Arc::new(LazyCopier::default()), dmabuf).unwrap().0
 }
 
-/// What memory says that is in no dmabuf.
+/// The words of memory that is in no dmabuf.
 const REFUSED: &str = "cuda:0 memory is not exported";
 
 fn domain(fake: &Fake) -> Pd {

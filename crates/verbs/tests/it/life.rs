@@ -1,4 +1,4 @@
-//! Who keeps what alive, and that nothing is left over.
+//! Objects keep alive those they stand on, and nothing is left over.
 
 use crate::pair::{ALL, End, pair};
 use std::os::fd::AsFd;
@@ -139,28 +139,6 @@ fn memory_is_registered_as_asked() {
     assert_eq!(mr.registration(), relaxed);
     assert_eq!(fake.mr_access(mr.lkey()), Some(0b1111 | 1 << 20));
     assert!(mr.sge(4090, 6).is_ok() && mr.sge(4090, 7).is_err() && mr.sge(u64::MAX, 1).is_err());
-}
-
-#[test]
-fn memory_is_paged_on_demand_where_the_device_can() {
-    let Some(fake) = fake() else { return };
-    let [with, without] =
-        ["fake0", "fake1"].map(|name| fake.verbs().device(name).unwrap().open().unwrap());
-    let region = HostBuf::region(4096).unwrap();
-    let on_demand = Registration::new(ALL).on_demand(true);
-    let pd = Pd::new(&with).unwrap();
-    let mr = Mr::register(&pd, &region, on_demand).unwrap();
-    assert_eq!(fake.mr_access(mr.lkey()), Some(0b1111 | 1 << 6));
-    mr.prefetch(0, 4096).unwrap();
-    assert!(matches!(mr.prefetch(1, 4096), Err(VerbsError::OutOfRange { .. })));
-    fake.fail_next("ibv_advise_mr", libc::EOPNOTSUPP);
-    let error = mr.prefetch(0, 1).unwrap_err().to_string();
-    assert!(error.starts_with("ibv_advise_mr failed: EOPNOTSUPP"), "{error}");
-    let pinned = Mr::register(&pd, &region, Registration::new(ALL)).unwrap();
-    assert_eq!(pinned.prefetch(0, 1), Err(VerbsError::NotOnDemand));
-    let refused = Mr::register(&Pd::new(&without).unwrap(), &region, on_demand).unwrap_err();
-    let words = "fake1 does not offer on-demand paging (IBV_ODP_SUPPORT)";
-    assert_eq!(refused.to_string(), words);
 }
 
 #[test]

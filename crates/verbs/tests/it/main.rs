@@ -2,7 +2,6 @@
 //! library without devices.
 
 mod device;
-mod extended;
 mod gpu;
 mod layout;
 mod life;

@@ -5,8 +5,8 @@ use nix::errno::Errno;
 use std::time::Duration;
 use warpverbs_verbs::testing::fake;
 use warpverbs_verbs::{
-    Alternate, AsyncEvent, AttrMask, Finding, Migration, ModifyError, Mtu, Path, QpAttrs, QpState,
-    TransitionError, VerbsError,
+    AsyncEvent, AttrMask, Finding, ModifyError, Mtu, Path, QpAttrs, QpState, TransitionError,
+    VerbsError,
 };
 
 fn refusal(end: &End, state: QpState, attrs: &QpAttrs) -> ModifyError {
@@ -97,21 +97,4 @@ fn an_unreachable_peer_is_named() {
     let rtr = QpAttrs::rtr(Path::roce(1, gid.index as u8, gid.gid), Mtu::B1024, 3, 0);
     let text = refusal(&end, QpState::Rtr, &rtr).to_string();
     assert!(text.contains("no way to ::ffff:127.0.0.1") && text.contains("ARP"), "{text}");
-}
-
-#[test]
-fn alternate_paths_are_refused_on_ethernet() {
-    let Some(fake) = fake() else { return };
-    let (a, b) = pair(&fake);
-    let context = a.pd.context();
-    let gid = context.choose_gid(1).unwrap().entry;
-    let path = Path::roce(1, gid.index as u8, gid.gid);
-    a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
-    a.qp.modify(QpState::Init, &QpAttrs::init(1, ALL)).unwrap();
-    a.qp.modify(QpState::Rtr, &QpAttrs::rtr(path, Mtu::B1024, b.qp.qpn(), 0)).unwrap();
-    let alternate = Some(Alternate { path, pkey_index: 0, timeout: 14 });
-    let rts = QpAttrs { alternate, migration: Some(Migration::Rearm), ..QpAttrs::rts(0) };
-    let text = refusal(&a, QpState::Rts, &rts).to_string();
-    assert!(text.contains("ALTERNATE: Linux has alternate paths on InfiniBand only"), "{text}");
-    a.qp.modify(QpState::Rts, &QpAttrs::rts(0)).unwrap();
 }

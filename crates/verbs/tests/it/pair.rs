@@ -66,10 +66,6 @@ impl End {
         self.mr.region().read(offset, &mut out).unwrap();
         out
     }
-
-    pub(crate) fn word(&self, offset: u64) -> u64 {
-        u64::from_ne_bytes(self.bytes(offset, 8).try_into().unwrap())
-    }
 }
 
 /// A connected pair on `fake0`.

@@ -33,8 +33,8 @@ const GROUP: &str = "mkdir -p /sys/fs/cgroup/few 2>/dev/null || { \
                      echo rxe0 hca_object=20 >/sys/fs/cgroup/few/rdma.max";
 
 pub(super) fn part() -> Result<Part> {
-    let names = ["verbs_ping_pong", "verbs_extended", "verbs_trouble"];
-    let mut programs = build::examples("warpverbs-verbs", &names)?;
+    let mut programs = build::examples("warpverbs-verbs", &["verbs_ping_pong", "verbs_trouble"])?;
+    programs.extend(build::examples("warpverbs-verbs-extra", &["verbs_extended"])?);
     programs.push(find("setpriv", "util-linux")?);
     let mut cases = Vec::new();
     for flags in ["-s 64 -n 200", "-s 5000 -n 100 --events"] {

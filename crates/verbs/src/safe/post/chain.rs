@@ -1,4 +1,4 @@
-//! What lists of sends and of receives have in common: requests, their entries, and how both are
+//! The common part of lists of sends and of receives: requests, their entries, and how both are
 //! chained for one call.
 
 use super::{ListError, PostError};

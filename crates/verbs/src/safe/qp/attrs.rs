@@ -1,7 +1,5 @@
 //! Attributes of a QP: what its owner sets on the way from RESET to RTS.
 
-#[cfg(feature = "migration")]
-use super::{Alternate, Migration};
 use crate::safe::port::mtu_from_raw;
 use crate::safe::{Gid, access};
 use crate::sys;
@@ -53,7 +51,8 @@ impl Path {
         Self { port, dlid, sl: 0, src_path_bits: 0, static_rate: 0, global: None }
     }
 
-    pub(crate) fn to_raw(self) -> sys::ibv_ah_attr {
+    /// As the library takes it.
+    pub fn to_raw(self) -> sys::ibv_ah_attr {
         let route = self.global.unwrap_or(GlobalRoute {
             dgid: Gid::default(),
             sgid_index: 0,
@@ -78,7 +77,8 @@ impl Path {
         }
     }
 
-    pub(super) fn from_raw(raw: &sys::ibv_ah_attr) -> Self {
+    /// As the library tells it.
+    pub fn from_raw(raw: &sys::ibv_ah_attr) -> Self {
         // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
         let dgid = Gid(unsafe { raw.grh.dgid.raw });
         let global = (raw.is_global != 0).then_some(GlobalRoute {
@@ -102,7 +102,7 @@ impl Path {
 /// Attributes given with a transition; `None` is "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttrs {
-    /// What peers may do through this QP: the remote rights of [`Access`].
+    /// The rights of peers through this QP: the remote ones of [`Access`].
     pub access: Option<Access>,
     /// Own port, from 1.
     pub port: Option<u8>,
@@ -130,12 +130,6 @@ pub struct QpAttrs {
     pub sq_psn: Option<u32>,
     /// READs and atomics of this QP that may be outstanding.
     pub max_rd_atomic: Option<u8>,
-    /// A second path.
-    #[cfg(feature = "migration")]
-    pub alternate: Option<Alternate>,
-    /// What is to become of the second path.
-    #[cfg(feature = "migration")]
-    pub migration: Option<Migration>,
     /// An event tells when the send queue is drained ([`QpState::Sqd`]).
     pub sqd_notify: Option<bool>,
     /// The state that the owner takes it to be in.
@@ -178,19 +172,10 @@ impl QpAttrs {
 
     /// Which attributes are given.
     pub fn given(&self) -> AttrMask {
-        AttrMask::from_bits_truncate(self.to_raw().1)
+        self.to_raw().1
     }
 
-    /// The paths that are given.
-    pub(super) fn paths(&self) -> impl Iterator<Item = Path> {
-        #[cfg(feature = "migration")]
-        let alternate = self.alternate.map(|alternate| alternate.path);
-        #[cfg(not(feature = "migration"))]
-        let alternate = None;
-        self.path.into_iter().chain(alternate)
-    }
-
-    pub(super) fn to_raw(self) -> (sys::ibv_qp_attr, u32) {
+    pub(super) fn to_raw(self) -> (sys::ibv_qp_attr, AttrMask) {
         let mut raw: sys::ibv_qp_attr = sys::zeroed();
         let mut mask = AttrMask::empty();
         macro_rules! set {
@@ -220,17 +205,7 @@ impl QpAttrs {
             sqd_notify => SQD_NOTIFY, en_sqd_async_notify, u8::from;
             cur_state => CUR_STATE, cur_qp_state, |state| state as u32;
         }
-        #[cfg(feature = "migration")]
-        if let Some(alternate) = self.alternate {
-            alternate.to_raw(&mut raw);
-            mask |= AttrMask::ALTERNATE;
-        }
-        #[cfg(feature = "migration")]
-        if let Some(migration) = self.migration {
-            raw.path_mig_state = migration as u32;
-            mask |= AttrMask::MIGRATION;
-        }
-        (raw, mask.bits())
+        (raw, mask)
     }
 
     /// Of `raw`, what `mask` names.
@@ -260,12 +235,6 @@ impl QpAttrs {
             sqd_notify => SQD_NOTIFY, Some(raw.en_sqd_async_notify != 0);
             cur_state => CUR_STATE, QpState::from_value(raw.cur_qp_state);
         }
-        #[cfg(feature = "migration")]
-        {
-            out.alternate = has(AttrMask::ALTERNATE).then(|| Alternate::from_raw(raw));
-            let migration = has(AttrMask::MIGRATION).then_some(raw.path_mig_state);
-            out.migration = migration.and_then(Migration::from_raw);
-        }
         out
     }
 }
@@ -282,8 +251,6 @@ mod tests {
             access: Some(Access::REMOTE_READ | Access::REMOTE_WRITE),
             port: Some(1),
             pkey_index: Some(2),
-            alternate: Some(Alternate { path: Path::infiniband(2, 9), pkey_index: 4, timeout: 5 }),
-            migration: Some(Migration::Rearm),
             sqd_notify: Some(true),
             cur_state: Some(QpState::Rtr),
             timeout: Some(10),
@@ -294,9 +261,10 @@ mod tests {
             ..QpAttrs::rtr(path, Mtu::B2048, 0x77, 0x4321)
         };
         let (raw, mask) = all.to_raw();
-        // A connection has no queue key.
-        let all_given = AttrMask::all() - AttrMask::QKEY;
-        assert_eq!(mask, all_given.bits(), "every attribute has its bit");
+        // A connection has no queue key, and its second path is no attribute here.
+        let absent = AttrMask::QKEY | AttrMask::ALTERNATE | AttrMask::MIGRATION;
+        let all_given = AttrMask::all() - absent;
+        assert_eq!(mask, all_given, "every attribute has its bit");
         assert_eq!(QpAttrs::from_raw(&raw, all_given), all);
         assert_eq!(QpAttrs::from_raw(&raw, AttrMask::empty()), QpAttrs::default());
         assert_eq!(all.given(), all_given);

@@ -2,83 +2,13 @@
 //! given is compared with the table of transitions, with the fields' ranges, and with what the
 //! device and its port tell of themselves.
 
-use super::{Path, QpAttrs};
+use super::{Finding, ModifyError, Path, QpAttrs};
 use crate::CallError;
 use crate::safe::{Context, GidEntry, LinkLayer, PortAttr, PortState};
 use nix::errno::Errno;
-use std::fmt;
-use warpverbs_rdma::{AttrMask, Mtu, QpState, Transition, TransitionError};
+use warpverbs_rdma::{AttrMask, Mtu, QpState, Transition};
 
-/// One thing that is wrong with what was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Finding {
-    /// The table has no such transition, or not with these attributes.
-    Transition(TransitionError),
-    /// A number is beyond its field, or beyond what the device or the port has.
-    TooLarge {
-        /// The attribute.
-        attr: AttrMask,
-        /// What was given.
-        value: u64,
-        /// What there is at most.
-        max: u64,
-    },
-    /// An attribute does not go with the port; the text says how.
-    Unfit(AttrMask, String),
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Transition(error) => error.fmt(f),
-            Self::TooLarge { attr, value, max } => {
-                write!(f, "{attr} is {value}, at most {max} is possible")
-            }
-            Self::Unfit(attr, why) => write!(f, "{attr}: {why}"),
-        }
-    }
-}
-
-/// A QP did not change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModifyError {
-    /// The device.
-    pub device: String,
-    /// The QP.
-    pub qpn: u32,
-    /// Its state, if that could be found out.
-    pub from: Option<QpState>,
-    /// The state that was asked for.
-    pub to: QpState,
-    /// Which attributes were given.
-    pub given: AttrMask,
-    /// What is wrong with them, as far as it can be told from here.
-    pub findings: Vec<Finding>,
-    /// What the device said.
-    pub source: CallError,
-}
-
-impl fmt::Display for ModifyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, qpn, to, source, .. } = self;
-        let from = self.from.map_or("?".to_owned(), |state| state.to_string());
-        write!(f, "QP {qpn:#x} of {device}, {from} → {to}: {source}; {}", findings_text(self))
-    }
-}
-
-// Its source is part of its text, so it has none as an error.
-impl std::error::Error for ModifyError {}
-
-fn findings_text(error: &ModifyError) -> String {
-    if error.findings.is_empty() {
-        return format!("nothing is wrong with {} as far as can be told", error.given);
-    }
-    let lines: Vec<_> = error.findings.iter().map(ToString::to_string).collect();
-    lines.join("; ")
-}
-
-/// What the device and the port that the QP uses tell of themselves, as far as they could be asked.
+/// Attributes of the device and of the port that the QP uses, as far as they could be asked.
 #[derive(Default)]
 struct Facts {
     ports: Option<u8>,
@@ -94,10 +24,11 @@ pub(super) fn explain(
     from: Option<QpState>,
     to: QpState,
     attrs: &QpAttrs,
+    given: AttrMask,
     source: CallError,
 ) -> Box<ModifyError> {
     let attr = context.attr().ok();
-    let port = attrs.port.or(attrs.paths().next().map(|path| path.port));
+    let port = attrs.port.or(attrs.path.map(|path| path.port));
     let facts = Facts {
         ports: attr.as_ref().map(|a| a.ports),
         max_rd_atomic: attr.as_ref().map(|a| a.max_rd_atomic),
@@ -105,11 +36,11 @@ pub(super) fn explain(
         port: port.and_then(|port| context.port(port).ok()),
         gids: port.and_then(|port| context.gids(port).ok()),
     };
-    let mut findings = against_table(from, to, attrs.given());
+    let mut findings = against_table(from, to, given);
     findings.extend(against_ranges(attrs, &facts));
     findings.extend(against_port(attrs, &facts, source.errno));
     let device = context.device().name().to_owned();
-    Box::new(ModifyError { device, qpn, from, to, given: attrs.given(), findings, source })
+    Box::new(ModifyError { device, qpn, from, to, given, findings, source })
 }
 
 fn against_table(from: Option<QpState>, to: QpState, given: AttrMask) -> Vec<Finding> {
@@ -162,13 +93,6 @@ fn against_port(attrs: &QpAttrs, facts: &Facts, errno: Errno) -> Vec<Finding> {
     {
         unfit(AttrMask::PORT, format!("it is {:?}, not active", port.state));
     }
-    // The kernel's core refuses them (`_ib_modify_qp`), whatever the device says that it can.
-    if attrs.given().intersects(AttrMask::ALTERNATE | AttrMask::MIGRATION)
-        && facts.port.as_ref().is_some_and(|port| port.link_layer == LinkLayer::Ethernet)
-    {
-        let why = "Linux has alternate paths on InfiniBand only, and the port is Ethernet";
-        unfit(AttrMask::ALTERNATE, why.to_owned());
-    }
     if let Some(path) = attrs.path {
         for why in path_findings(&path, facts, errno) {
             unfit(AttrMask::PATH, why);
@@ -219,6 +143,7 @@ mod tests {
     use crate::sys;
     use std::net::Ipv6Addr;
     use warpverbs_mem::Access;
+    use warpverbs_rdma::TransitionError;
 
     fn facts() -> Facts {
         let mut raw: sys::ibv_port_attr = sys::zeroed();

@@ -1,19 +1,12 @@
 //! Queue pairs of the reliable connection.
 
 mod attrs;
-#[cfg(feature = "extended")]
-mod batch;
 mod explain;
-#[cfg(feature = "migration")]
-mod migration;
+mod refusal;
 mod state;
 
 pub use attrs::{GlobalRoute, Path, QpAttrs};
-#[cfg(feature = "extended")]
-pub use batch::{Batch, BatchError, ExtendedQp, SendOps};
-pub use explain::{Finding, ModifyError};
-#[cfg(feature = "migration")]
-pub use migration::{Alternate, Migration};
+pub use refusal::{Finding, ModifyError};
 
 use super::{Context, Cq, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range};
 use crate::{CallError, result, sys};
@@ -22,7 +15,7 @@ use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use warpverbs_rdma::{AttrMask, QpState};
 
-/// What a QP has room for.
+/// The room in a QP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCaps {
     /// Sends.
@@ -46,7 +39,7 @@ pub struct QpOptions {
     pub recv_cq: Cq,
     /// Where receives come from, instead of an own queue.
     pub srq: Option<Srq>,
-    /// What it must have room for, at least.
+    /// The least room it must have.
     pub caps: QpCaps,
     /// Every send is reported, whatever its flags.
     pub signal_all: bool,
@@ -105,7 +98,20 @@ impl Qp {
         })
     }
 
-    /// Checks `options`, then has a QP made with these attributes, which then tell what it has.
+    /// A QP that `create` makes by another call of the library's, with attributes that then tell
+    /// what it has room for.
+    ///
+    /// # Safety
+    /// `create` makes an RC QP of `pd` from these attributes, whose objects are live, and leaves it
+    /// to this object.
+    pub unsafe fn made_by(
+        pd: &Pd,
+        options: &QpOptions,
+        create: impl FnOnce(&mut sys::ibv_qp_init_attr) -> Result<NonNull<sys::ibv_qp>, CallError>,
+    ) -> Result<Self, VerbsError> {
+        Self::make(pd, options, create)
+    }
+
     fn make(
         pd: &Pd,
         options: &QpOptions,
@@ -145,7 +151,7 @@ impl Qp {
         self.qpn
     }
 
-    /// What it has room for.
+    /// The room it has.
     pub fn caps(&self) -> QpCaps {
         self.options.caps
     }
@@ -165,6 +171,11 @@ impl Qp {
         self.options.srq.as_ref()
     }
 
+    /// The library's object, which lives as long as this one.
+    pub fn ptr(&self) -> NonNull<sys::ibv_qp> {
+        self.ptr
+    }
+
     /// Its protection domain.
     pub fn pd(&self) -> &Pd {
         &self.pd
@@ -177,14 +188,25 @@ impl Qp {
     /// Moves it to `state` with the attributes that are given. A refusal names those that the
     /// transition lacks or does not allow, and those beyond what the device has.
     pub fn modify(&self, state: QpState, attrs: &QpAttrs) -> Result<(), VerbsError> {
-        let (mut raw, mask) = attrs.to_raw();
+        self.modify_with(state, attrs, |_| AttrMask::empty())
+    }
+
+    /// As [`modify`](Self::modify), with attributes besides, which `more` writes and names.
+    pub fn modify_with(
+        &self,
+        state: QpState,
+        attrs: &QpAttrs,
+        more: impl FnOnce(&mut sys::ibv_qp_attr) -> AttrMask,
+    ) -> Result<(), VerbsError> {
+        let (mut raw, mut given) = attrs.to_raw();
+        given |= more(&mut raw);
         raw.qp_state = state as u32;
-        let mask = mask | sys::IBV_QP_STATE;
+        let mask = given.bits() | sys::IBV_QP_STATE;
         // SAFETY: a live QP.
         let done = unsafe { result::modify_qp(self.context().api(), self.ptr, &mut raw, mask) };
         done.map_err(|source| {
             let from = self.query(AttrMask::empty()).map(|(state, _)| state).ok();
-            explain::explain(self.context(), self.qpn, from, state, attrs, source).into()
+            explain::explain(self.context(), self.qpn, from, state, attrs, given, source).into()
         })
     }
 

@@ -4,10 +4,7 @@ layouts! {
     union ibv_gid { raw: _, global: ibv_gid__bindgen_ty_1, }
     struct ibv_gid__bindgen_ty_1 { subnet_prefix: _, interface_id: _, }
     struct ibv_gid_entry { gid: _, gid_index: _, port_num: _, gid_type: _, ndev_ifindex: _, }
-    struct ibv_alloc_dm_attr { length: _, log_align_req: _, comp_mask: _, }
-    struct ibv_dm { context: _, memcpy_to_dm: _, memcpy_from_dm: _, comp_mask: _, handle: _, }
     struct ibv_device_attr { fw_ver: _, node_guid: _, sys_image_guid: _, max_mr_size: _, page_size_cap: _, vendor_id: _, vendor_part_id: _, hw_ver: _, max_qp: _, max_qp_wr: _, device_cap_flags: _, max_sge: _, max_sge_rd: _, max_cq: _, max_cqe: _, max_mr: _, max_pd: _, max_qp_rd_atom: _, max_ee_rd_atom: _, max_res_rd_atom: _, max_qp_init_rd_atom: _, max_ee_init_rd_atom: _, atomic_cap: _, max_ee: _, max_rdd: _, max_mw: _, max_raw_ipv6_qp: _, max_raw_ethy_qp: _, max_mcast_grp: _, max_mcast_qp_attach: _, max_total_mcast_qp_attach: _, max_ah: _, max_fmr: _, max_map_per_fmr: _, max_srq: _, max_srq_wr: _, max_srq_sge: _, max_pkeys: _, local_ca_ack_delay: _, phys_port_cnt: _, }
-    struct ibv_query_device_ex_input { comp_mask: _, }
     struct ibv_odp_caps { general_caps: _, per_transport_caps: ibv_odp_caps__bindgen_ty_1, }
     struct ibv_odp_caps__bindgen_ty_1 { rc_odp_caps: _, uc_odp_caps: _, ud_odp_caps: _, }
     struct ibv_tso_caps { max_tso: _, supported_qpts: _, }
@@ -24,31 +21,16 @@ layouts! {
     union ibv_wc__bindgen_ty_1 { imm_data: _, invalidated_rkey: _, }
     struct ibv_mw_bind_info { mr: _, addr: _, length: _, mw_access_flags: _, }
     struct ibv_pd { context: _, handle: _, }
-    struct ibv_td_init_attr { comp_mask: _, }
-    struct ibv_td { context: _, }
-    struct ibv_xrcd_init_attr { comp_mask: _, fd: _, oflags: _, }
-    struct ibv_xrcd { context: _, }
     struct ibv_mr { context: _, pd: _, addr: _, length: _, handle: _, lkey: _, rkey: _, }
-    struct ibv_mw { context: _, pd: _, rkey: _, handle: _, type_: _, }
     struct ibv_global_route { dgid: _, flow_label: _, sgid_index: _, hop_limit: _, traffic_class: _, }
-    struct ibv_grh { version_tclass_flow: _, paylen: _, next_hdr: _, hop_limit: _, sgid: _, dgid: _, }
     struct ibv_ah_attr { grh: _, dlid: _, sl: _, src_path_bits: _, static_rate: _, is_global: _, port_num: _, }
     struct ibv_srq_attr { max_wr: _, max_sge: _, srq_limit: _, }
     struct ibv_srq_init_attr { srq_context: _, attr: _, }
-    struct ibv_tm_cap { max_num_tags: _, max_ops: _, }
-    struct ibv_srq_init_attr_ex { srq_context: _, attr: _, comp_mask: _, srq_type: _, pd: _, xrcd: _, cq: _, tm_cap: _, }
-    struct ibv_wq_init_attr { wq_context: _, wq_type: _, max_wr: _, max_sge: _, pd: _, cq: _, comp_mask: _, create_flags: _, }
-    struct ibv_wq_attr { attr_mask: _, wq_state: _, curr_wq_state: _, flags: _, flags_mask: _, }
-    struct ibv_rwq_ind_table { context: _, ind_tbl_handle: _, ind_tbl_num: _, comp_mask: _, }
-    struct ibv_rwq_ind_table_init_attr { log_ind_tbl_size: _, ind_tbl: _, comp_mask: _, }
     struct ibv_qp_cap { max_send_wr: _, max_recv_wr: _, max_send_sge: _, max_recv_sge: _, max_inline_data: _, }
     struct ibv_qp_init_attr { qp_context: _, send_cq: _, recv_cq: _, srq: _, cap: _, qp_type: _, sq_sig_all: _, }
     struct ibv_rx_hash_conf { rx_hash_function: _, rx_hash_key_len: _, rx_hash_key: _, rx_hash_fields_mask: _, }
     struct ibv_qp_init_attr_ex { qp_context: _, send_cq: _, recv_cq: _, srq: _, cap: _, qp_type: _, sq_sig_all: _, comp_mask: _, pd: _, xrcd: _, create_flags: _, max_tso_header: _, rwq_ind_tbl: _, rx_hash_conf: _, source_qpn: _, send_ops_flags: _, }
-    struct ibv_qp_open_attr { comp_mask: _, qp_num: _, xrcd: _, qp_context: _, qp_type: _, }
     struct ibv_qp_attr { qp_state: _, cur_qp_state: _, path_mtu: _, path_mig_state: _, qkey: _, rq_psn: _, sq_psn: _, dest_qp_num: _, qp_access_flags: _, cap: _, ah_attr: _, alt_ah_attr: _, pkey_index: _, alt_pkey_index: _, en_sqd_async_notify: _, sq_draining: _, max_rd_atomic: _, max_dest_rd_atomic: _, min_rnr_timer: _, port_num: _, timeout: _, retry_cnt: _, rnr_retry: _, alt_port_num: _, alt_timeout: _, rate_limit: _, }
-    struct ibv_qp_rate_limit_attr { rate_limit: _, max_burst_sz: _, typical_pkt_sz: _, comp_mask: _, }
-    struct ibv_data_buf { addr: _, length: _, }
     struct ibv_sge { addr: _, length: _, lkey: _, }
     struct ibv_send_wr { wr_id: _, next: _, sg_list: _, num_sge: _, opcode: _, send_flags: _, __bindgen_anon_1: ibv_send_wr__bindgen_ty_1, wr: ibv_send_wr__bindgen_ty_2, qp_type: ibv_send_wr__bindgen_ty_3, __bindgen_anon_2: ibv_send_wr__bindgen_ty_4, }
     union ibv_send_wr__bindgen_ty_1 { imm_data: _, invalidate_rkey: _, }
@@ -62,19 +44,12 @@ layouts! {
     struct ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: _, rkey: _, bind_info: _, }
     struct ibv_send_wr__bindgen_ty_4__bindgen_ty_2 { hdr: _, hdr_sz: _, mss: _, }
     struct ibv_recv_wr { wr_id: _, next: _, sg_list: _, num_sge: _, }
-    struct ibv_ops_wr { wr_id: _, next: _, opcode: _, flags: _, tm: ibv_ops_wr__bindgen_ty_1, }
-    struct ibv_ops_wr__bindgen_ty_1 { unexpected_cnt: _, handle: _, add: ibv_ops_wr__bindgen_ty_1__bindgen_ty_1, }
-    struct ibv_ops_wr__bindgen_ty_1__bindgen_ty_1 { recv_wr_id: _, sg_list: _, num_sge: _, tag: _, mask: _, }
-    struct ibv_mw_bind { wr_id: _, send_flags: _, bind_info: _, }
     struct ibv_srq { context: _, srq_context: _, pd: _, handle: _, mutex: _, cond: _, events_completed: _, }
-    struct ibv_wq { context: _, wq_context: _, pd: _, cq: _, wq_num: _, handle: _, state: _, wq_type: _, post_recv: _, mutex: _, cond: _, events_completed: _, comp_mask: _, }
     struct ibv_qp { context: _, qp_context: _, pd: _, send_cq: _, recv_cq: _, srq: _, handle: _, qp_num: _, state: _, qp_type: _, mutex: _, cond: _, events_completed: _, }
     struct ibv_qp_ex { qp_base: _, comp_mask: _, wr_id: _, wr_flags: _, wr_atomic_cmp_swp: _, wr_atomic_fetch_add: _, wr_bind_mw: _, wr_local_inv: _, wr_rdma_read: _, wr_rdma_write: _, wr_rdma_write_imm: _, wr_send: _, wr_send_imm: _, wr_send_inv: _, wr_send_tso: _, wr_set_ud_addr: _, wr_set_xrc_srqn: _, wr_set_inline_data: _, wr_set_inline_data_list: _, wr_set_sge: _, wr_set_sge_list: _, wr_start: _, wr_complete: _, wr_abort: _, wr_atomic_write: _, }
-    struct ibv_ece { vendor_id: _, options: _, comp_mask: _, }
     struct ibv_comp_channel { context: _, fd: _, refcnt: _, }
     struct ibv_cq { context: _, channel: _, cq_context: _, handle: _, cqe: _, mutex: _, cond: _, comp_events_completed: _, async_events_completed: _, }
     struct ibv_poll_cq_attr { comp_mask: _, }
-    struct ibv_wc_tm_info { tag: _, priv_: _, }
     struct ibv_cq_ex { context: _, channel: _, cq_context: _, handle: _, cqe: _, mutex: _, cond: _, comp_events_completed: _, async_events_completed: _, comp_mask: _, status: _, wr_id: _, start_poll: _, next_poll: _, end_poll: _, read_opcode: _, read_vendor_err: _, read_byte_len: _, read_imm_data: _, read_qp_num: _, read_src_qp: _, read_wc_flags: _, read_slid: _, read_sl: _, read_dlid_path_bits: _, read_completion_ts: _, read_cvlan: _, read_flow_tag: _, read_tm_info: _, read_completion_wallclock_ns: _, }
     struct ibv_moderate_cq { cq_count: _, cq_period: _, }
     struct ibv_modify_cq_attr { attr_mask: _, moderate: _, }
@@ -84,10 +59,5 @@ layouts! {
     struct ibv_context_ops { _compat_query_device: _, _compat_query_port: _, _compat_alloc_pd: _, _compat_dealloc_pd: _, _compat_reg_mr: _, _compat_rereg_mr: _, _compat_dereg_mr: _, alloc_mw: _, bind_mw: _, dealloc_mw: _, _compat_create_cq: _, poll_cq: _, req_notify_cq: _, _compat_cq_event: _, _compat_resize_cq: _, _compat_destroy_cq: _, _compat_create_srq: _, _compat_modify_srq: _, _compat_query_srq: _, _compat_destroy_srq: _, post_srq_recv: _, _compat_create_qp: _, _compat_query_qp: _, _compat_modify_qp: _, _compat_destroy_qp: _, post_send: _, post_recv: _, _compat_create_ah: _, _compat_destroy_ah: _, _compat_attach_mcast: _, _compat_detach_mcast: _, _compat_async_event: _, }
     struct ibv_context { device: _, ops: _, cmd_fd: _, async_fd: _, num_comp_vectors: _, mutex: _, abi_compat: _, }
     struct ibv_cq_init_attr_ex { cqe: _, cq_context: _, channel: _, comp_vector: _, wc_flags: _, comp_mask: _, flags: _, parent_domain: _, }
-    struct ibv_parent_domain_init_attr { pd: _, td: _, comp_mask: _, alloc: _, free: _, pd_context: _, }
-    struct ibv_counters_init_attr { comp_mask: _, }
-    struct ibv_counters { context: _, }
-    struct ibv_counter_attach_attr { counter_desc: _, index: _, comp_mask: _, }
-    struct ibv_values_ex { comp_mask: _, raw_clock: _, }
     struct verbs_context { query_port: _, advise_mr: _, alloc_null_mr: _, read_counters: _, attach_counters_point_flow: _, create_counters: _, destroy_counters: _, reg_dm_mr: _, alloc_dm: _, free_dm: _, modify_flow_action_esp: _, destroy_flow_action: _, create_flow_action_esp: _, modify_qp_rate_limit: _, alloc_parent_domain: _, dealloc_td: _, alloc_td: _, modify_cq: _, post_srq_ops: _, destroy_rwq_ind_table: _, create_rwq_ind_table: _, destroy_wq: _, modify_wq: _, create_wq: _, query_rt_values: _, create_cq_ex: _, priv_: _, query_device_ex: _, ibv_destroy_flow: _, ABI_placeholder2: _, ibv_create_flow: _, ABI_placeholder1: _, open_qp: _, create_qp_ex: _, get_srq_num: _, create_srq_ex: _, open_xrcd: _, close_xrcd: _, _ABI_placeholder3: _, sz: _, context: _, }
 }

@@ -1,17 +1,18 @@
 //! Extended queue pairs: work requests are written into the send queue one by one, without a list
 //! between, and posted together.
 
-use super::{Qp, QpOptions};
-use crate::safe::cq_ex::not_offered;
-use crate::safe::{Data, Offer, Op, Pd, Remote, SendFlags, Sge, VerbsError};
-use crate::{CallError, result, sys};
+use crate::cq::{is_soft_roce, not_offered};
+use crate::{ExtraError, Offer};
 use bitflags::bitflags;
 use nix::errno::Errno;
+use std::ffi::c_int;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use thiserror::Error;
+use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
+use warpverbs_verbs::{CallError, Pd, Qp, QpOptions, VerbsError, result, sys};
 
 bitflags! {
     /// Operations of a QP, by the bits of `enum ibv_qp_create_send_ops_flags`.
@@ -66,7 +67,7 @@ pub enum BatchError {
     Operation {
         /// The operation.
         asked: SendOps,
-        /// What the QP has.
+        /// The QP's operations.
         made_for: SendOps,
     },
     /// More than the send queue takes in one request.
@@ -74,7 +75,7 @@ pub enum BatchError {
     Sges {
         /// Entries of the request.
         needed: usize,
-        /// [`QpCaps::max_send_sge`](super::QpCaps::max_send_sge).
+        /// [`QpCaps::max_send_sge`](warpverbs_verbs::QpCaps::max_send_sge).
         max: u32,
     },
     /// More than the send queue takes in one request.
@@ -82,7 +83,7 @@ pub enum BatchError {
     Inline {
         /// Bytes of the request.
         needed: usize,
-        /// [`QpCaps::max_inline`](super::QpCaps::max_inline).
+        /// [`QpCaps::max_inline`](warpverbs_verbs::QpCaps::max_inline).
         max: u32,
     },
     /// Only SENDs and WRITEs carry inline data.
@@ -96,8 +97,9 @@ pub enum BatchError {
 /// An RC queue pair that takes batches.
 ///
 /// ```no_run
-/// # use warpverbs_verbs::{Data, ExtendedQp, Pd, QpOptions, Remote, SendFlags, Op, SendOps, VerbsError};
-/// # fn main() -> Result<(), VerbsError> {
+/// # use warpverbs_verbs::{Data, Op, Pd, QpOptions, Remote, SendFlags};
+/// # use warpverbs_verbs_extra::{ExtendedQp, ExtraError, SendOps};
+/// # fn main() -> Result<(), ExtraError> {
 /// # let (pd, options, remote): (Pd, QpOptions, Remote) = todo!();
 /// let mut qp = ExtendedQp::new(&pd, &options, SendOps::WRITE | SendOps::SEND)?;
 /// // … `qp.qp()` is connected as any other …
@@ -137,38 +139,38 @@ impl Drop for ExtendedQp {
 
 impl ExtendedQp {
     /// A QP in the state RESET, for these operations. A refusal names those that the device has not.
-    pub fn new(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Self, VerbsError> {
+    pub fn new(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Self, ExtraError> {
         let made = Self::make(pd, options, ops).and_then(|qp| {
-            // SAFETY: a live QP.
-            let ptr = unsafe { result::qp_to_qp_ex(pd.context().api(), qp.ptr) }?;
-            // SAFETY: a live QP; these functions do not change.
-            if unsafe { sys::can_batch(ptr.as_ptr()) } {
-                return Ok((qp, ptr));
-            }
-            Err(CallError { call: "ibv_qp_to_qp_ex", errno: Errno::EOPNOTSUPP }.into())
+            let ptr = extended(&qp)
+                .ok_or(CallError { call: "ibv_qp_to_qp_ex", errno: Errno::EOPNOTSUPP })?;
+            Ok((qp, ptr))
         });
         let (qp, ptr) = made.map_err(|error| match &error {
             VerbsError::Call(call) if not_offered(call.errno) => refusal(pd, options, ops, error),
-            _ => error,
+            _ => error.into(),
         })?;
-        let equal_sges = pd.context().is_soft_roce()?;
+        let equal_sges = is_soft_roce(pd.context())?;
         Ok(Self { qp: ManuallyDrop::new(qp), ptr, ops, equal_sges, held: false })
     }
 
     fn make(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Qp, VerbsError> {
-        Qp::make(pd, options, |attr| {
+        let call = "ibv_create_qp_ex";
+        let create = |attr: &mut sys::ibv_qp_init_attr| {
+            let create = extension_op!(pd.context(), create_qp_ex)
+                .ok_or(CallError { call, errno: Errno::EOPNOTSUPP })?;
             let mut extended: sys::ibv_qp_init_attr_ex = sys::zeroed();
             (extended.send_cq, extended.recv_cq) = (attr.send_cq, attr.recv_cq);
             (extended.srq, extended.cap) = (attr.srq, attr.cap);
             (extended.qp_type, extended.sq_sig_all) = (attr.qp_type, attr.sq_sig_all);
             (extended.pd, extended.send_ops_flags) = (pd.ptr().as_ptr(), ops.bits());
             extended.comp_mask = sys::IBV_QP_INIT_ATTR_PD | sys::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-            let context = pd.context();
             // SAFETY: live objects of one context.
-            let made = unsafe { result::create_qp_ex(context.api(), context.ptr(), &mut extended) };
+            let made = unsafe { create(pd.context().ptr().as_ptr(), &mut extended) };
             attr.cap = extended.cap;
-            made
-        })
+            result::object(call, made)
+        };
+        // SAFETY: an RC QP of this domain and these attributes, for nobody else.
+        unsafe { Qp::made_by(pd, options, create) }
     }
 
     /// For transitions, receives, and lists of sends.
@@ -176,7 +178,7 @@ impl ExtendedQp {
         &self.qp
     }
 
-    /// What batches may have.
+    /// The operations that batches may have.
     pub fn ops(&self) -> SendOps {
         self.ops
     }
@@ -189,31 +191,43 @@ impl ExtendedQp {
             return Err(CallError { call: "ibv_wr_start", errno: Errno::EDEADLK });
         }
         self.held = true;
-        // SAFETY: a live QP without a batch.
-        unsafe { sys::ibv_wr_start(self.ptr.as_ptr()) };
+        // There is no batch.
+        call_own!(self.ptr.as_ptr(), wr_start());
         Ok(Batch { qp: self, len: 0, _own_thread: PhantomData })
     }
 }
 
+/// The extended view of a QP, if it has what every batch needs.
+fn extended(qp: &Qp) -> Option<NonNull<sys::ibv_qp_ex>> {
+    let convert = qp.pd().context().api().ibv_qp_to_qp_ex?;
+    // SAFETY: a live QP.
+    let ptr = NonNull::new(unsafe { convert(qp.ptr().as_ptr()) })?;
+    macro_rules! has {
+        // SAFETY: a live QP, whose functions do not change; read as the pointers that they are.
+        ($($function:ident)*) => { $(unsafe { (*ptr.as_ptr()).$function }.is_some())&&* };
+    }
+    has!(wr_start wr_complete wr_abort wr_set_sge wr_set_sge_list wr_set_inline_data).then_some(ptr)
+}
+
 /// Which operations the device does not have, or that it has no such QPs.
-fn refusal(pd: &Pd, options: &QpOptions, ops: SendOps, error: VerbsError) -> VerbsError {
+fn refusal(pd: &Pd, options: &QpOptions, ops: SendOps, error: VerbsError) -> ExtraError {
     let refused = |op: &SendOps| ExtendedQp::make(pd, options, *op).is_err();
     let alone = ops.iter().filter(refused).collect::<SendOps>();
     let what = match &error {
         VerbsError::Call(call) if call.call == "ibv_qp_to_qp_ex" => Offer::ExtendedQps,
         // Whatever is wrong, it is not the operations.
-        _ if alone.is_empty() || Qp::new(pd, options).is_err() => return error,
+        _ if alone.is_empty() || Qp::new(pd, options).is_err() => return error.into(),
         _ if ExtendedQp::make(pd, options, SendOps::SEND).is_err() => Offer::ExtendedQps,
         _ => Offer::SendOps(alone),
     };
-    VerbsError::NotOffered { device: pd.context().device().name().to_owned(), what }
+    what.lacks(pd.context())
 }
 
 /// Work requests being written; forgotten on drop, unless they were posted. Belongs to the thread
 /// that made it, as locks do:
 ///
 /// ```compile_fail,E0277
-/// fn elsewhere(batch: warpverbs_verbs::Batch<'_>) {
+/// fn elsewhere(batch: warpverbs_verbs_extra::Batch<'_>) {
 ///     std::thread::scope(|scope| drop(scope.spawn(move || batch.post())));
 /// }
 /// ```
@@ -227,8 +241,8 @@ pub struct Batch<'a> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if self.qp.held {
-            // SAFETY: begun by this batch on this thread, and not yet ended.
-            unsafe { sys::ibv_wr_abort(self.qp.ptr.as_ptr()) };
+            // Begun by this batch on this thread, and not yet ended.
+            call_own!(self.qp.ptr.as_ptr(), wr_abort());
             self.qp.held = false;
         }
     }
@@ -295,27 +309,21 @@ impl Batch<'_> {
     #[inline]
     fn begin(&mut self, op: Op) -> Option<()> {
         let qp = self.qp.ptr.as_ptr();
-        // One call each, inside the batch.
-        macro_rules! request {
-            ($call:ident($($arg:expr),*)) => {
-                // SAFETY: a live QP, whose lock this batch holds; numbers, which the device checks.
-                unsafe { sys::$call(qp, $($arg),*) }
-            };
-        }
+        // One call each, inside the batch; their arguments are numbers, which the device checks.
         match op {
-            Op::Send => request!(ibv_wr_send()),
-            Op::SendImm(imm) => request!(ibv_wr_send_imm(imm.to_be())),
-            Op::SendInvalidate(rkey) => request!(ibv_wr_send_inv(rkey.0)),
-            Op::Write(Remote { addr, rkey }) => request!(ibv_wr_rdma_write(rkey.0, addr)),
+            Op::Send => call_own!(qp, wr_send()),
+            Op::SendImm(imm) => call_own!(qp, wr_send_imm(imm.to_be())),
+            Op::SendInvalidate(rkey) => call_own!(qp, wr_send_inv(rkey.0)),
+            Op::Write(Remote { addr, rkey }) => call_own!(qp, wr_rdma_write(rkey.0, addr)),
             Op::WriteImm(Remote { addr, rkey }, imm) => {
-                request!(ibv_wr_rdma_write_imm(rkey.0, addr, imm.to_be()))
+                call_own!(qp, wr_rdma_write_imm(rkey.0, addr, imm.to_be()))
             }
-            Op::Read(Remote { addr, rkey }) => request!(ibv_wr_rdma_read(rkey.0, addr)),
+            Op::Read(Remote { addr, rkey }) => call_own!(qp, wr_rdma_read(rkey.0, addr)),
             Op::FetchAdd { remote: Remote { addr, rkey }, add } => {
-                request!(ibv_wr_atomic_fetch_add(rkey.0, addr, add))
+                call_own!(qp, wr_atomic_fetch_add(rkey.0, addr, add))
             }
             Op::CompareSwap { remote: Remote { addr, rkey }, compare, swap } => {
-                request!(ibv_wr_atomic_cmp_swp(rkey.0, addr, compare, swap))
+                call_own!(qp, wr_atomic_cmp_swp(rkey.0, addr, compare, swap))
             }
         }
     }
@@ -324,16 +332,15 @@ impl Batch<'_> {
     #[inline]
     fn set(&mut self, data: Data<'_>) {
         let qp = self.qp.ptr.as_ptr();
-        // All of these functions are there: `new` has looked.
+        // All of these functions are there: `new` has looked. A request was begun.
         let _ = match data {
             Data::Sges([sge]) => {
-                // SAFETY: a request was begun; numbers, which the device checks.
-                unsafe { sys::ibv_wr_set_sge(qp, sge.lkey.0, sge.addr, sge.len) }
+                call_own!(qp, wr_set_sge(sge.lkey.0, sge.addr, sge.len))
             }
             Data::Inline(bytes) if !bytes.is_empty() => {
                 let at = bytes.as_ptr().cast_mut().cast();
-                // SAFETY: a request was begun; the driver copies from these bytes now.
-                unsafe { sys::ibv_wr_set_inline_data(qp, at, bytes.len()) }
+                // The driver copies from these bytes now.
+                call_own!(qp, wr_set_inline_data(at, bytes.len()))
             }
             Data::Sges(sges) => self.set_list(sges),
             Data::Inline(_) => self.set_list(&[]),
@@ -341,9 +348,10 @@ impl Batch<'_> {
     }
 
     fn set_list(&mut self, sges: &[Sge]) -> Option<()> {
-        // SAFETY: a request was begun; the driver copies these entries now, and `Sge` has
-        // the layout of `ibv_sge`, which `post` asserts.
-        unsafe { sys::ibv_wr_set_sge_list(self.qp.ptr.as_ptr(), sges.len(), sges.as_ptr().cast()) }
+        // The driver copies these entries now, and `Sge` has the layout of `ibv_sge`, which `SendList`
+        // asserts.
+        let list = sges.as_ptr().cast();
+        call_own!(self.qp.ptr.as_ptr(), wr_set_sge_list(sges.len(), list))
     }
 
     /// Requests in the batch.
@@ -364,7 +372,8 @@ impl Batch<'_> {
             return Ok(());
         }
         self.qp.held = false;
-        // SAFETY: begun by this batch on this thread; `held` says that it has ended.
-        unsafe { result::wr_complete(self.qp.ptr) }
+        // Begun by this batch on this thread; `held` says that it has ended.
+        let code = call_own!(self.qp.ptr.as_ptr(), wr_complete());
+        result::check("ibv_wr_complete", code.unwrap_or(Errno::EINVAL as c_int))
     }
 }

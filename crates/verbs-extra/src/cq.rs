@@ -1,14 +1,17 @@
 //! Extended completion queues: completions are looked at where they lie, field by field, with
 //! fields that the classic completion has not.
 
-use super::{Context, Cq, CqOptions, Offer, Status, VerbsError, WcOpcode};
-use crate::{CallError, result, sys};
+use crate::{ExtraError, Offer};
 use bitflags::bitflags;
 use nix::errno::Errno;
+use std::ffi::c_int;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::forget;
 use std::ptr::NonNull;
+use warpverbs_verbs::{
+    CallError, Context, Cq, CqOptions, CqParts, Status, VerbsError, WcOpcode, result, sys,
+};
 
 bitflags! {
     /// Fields of a completion, by the bits of `enum ibv_create_cq_wc_flags`. Identifier, status,
@@ -31,7 +34,7 @@ bitflags! {
 }
 
 impl CompletionFields {
-    /// What a [`Completion`](super::Completion) has.
+    /// Those of a [`Completion`](warpverbs_verbs::Completion).
     pub const CLASSIC: Self = Self::BYTE_LEN.union(Self::IMM).union(Self::QPN);
 }
 
@@ -44,8 +47,9 @@ impl fmt::Display for CompletionFields {
 /// A completion queue that is polled field by field.
 ///
 /// ```no_run
-/// # use warpverbs_verbs::{CompletionFields, Context, CqOptions, ExtendedCq, VerbsError};
-/// # fn main() -> Result<(), VerbsError> {
+/// # use warpverbs_verbs::{Context, CqOptions};
+/// # use warpverbs_verbs_extra::{CompletionFields, ExtendedCq, ExtraError};
+/// # fn main() -> Result<(), ExtraError> {
 /// # let context: Context = todo!();
 /// let options = CqOptions::new(256);
 /// let fields = CompletionFields::CLASSIC | CompletionFields::TIMESTAMP;
@@ -83,11 +87,9 @@ impl Drop for ExtendedCq {
     }
 }
 
-impl Context {
-    /// Whether this is Linux's soft-RoCE, whose driver has faults that have to be worked around.
-    pub(super) fn is_soft_roce(&self) -> Result<bool, VerbsError> {
-        Ok(self.attr()?.vendor_id == 0xff_ffff)
-    }
+/// Whether this is Linux's soft-RoCE, whose driver has faults that have to be worked around.
+pub(crate) fn is_soft_roce(context: &Context) -> Result<bool, VerbsError> {
+    Ok(context.attr()?.vendor_id == 0xff_ffff)
 }
 
 impl ExtendedCq {
@@ -96,18 +98,18 @@ impl ExtendedCq {
         context: &Context,
         options: &CqOptions,
         fields: CompletionFields,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Self, ExtraError> {
         let cq = Self::make(context, options, fields).map_err(|error| match &error {
             VerbsError::Call(call) if not_offered(call.errno) => {
                 Self::refusal(context, options, fields, error)
             }
-            _ => error,
+            _ => error.into(),
         })?;
         // `ibv_cq_ex_to_cq` the other way: the classic structure is the beginning of the extended.
         let ptr = cq.ptr().cast();
         // Its `next_poll` at the last completion consumes one too many (rdma-core before 55), or gives
         // the lock back twice (before 59).
-        let one_by_one = context.is_soft_roce()?;
+        let one_by_one = is_soft_roce(context)?;
         Ok(Self { cq, ptr, fields, one_by_one, held: false })
     }
 
@@ -116,15 +118,20 @@ impl ExtendedCq {
         options: &CqOptions,
         fields: CompletionFields,
     ) -> Result<Cq, VerbsError> {
-        Cq::make(context, options, true, |user, channel, vector| {
+        let call = "ibv_create_cq_ex";
+        let create = |parts: CqParts| {
+            let create = extension_op!(context, create_cq_ex)
+                .ok_or(CallError { call, errno: Errno::EOPNOTSUPP })?;
             let mut attr: sys::ibv_cq_init_attr_ex = sys::zeroed();
-            (attr.cqe, attr.comp_vector) = (options.entries, vector as u32);
-            (attr.cq_context, attr.channel) = (user, channel);
+            (attr.cqe, attr.comp_vector) = (parts.entries as u32, parts.vector as u32);
+            (attr.cq_context, attr.channel) = (parts.user, parts.channel);
             attr.wc_flags = fields.bits();
             // SAFETY: a live context and, if any, a live channel of the same.
-            let made = unsafe { result::create_cq_ex(context.ptr(), &mut attr) };
-            made.map(NonNull::cast)
-        })
+            result::object(call, unsafe { create(context.ptr().as_ptr(), &mut attr) })
+                .map(NonNull::cast)
+        };
+        // SAFETY: a CQ of these parts, for nobody else. One that is polled is never dropped.
+        unsafe { Cq::made_by(context, options, create) }
     }
 
     /// Which fields the device does not have, or that it has no such CQs.
@@ -133,17 +140,17 @@ impl ExtendedCq {
         options: &CqOptions,
         fields: CompletionFields,
         error: VerbsError,
-    ) -> VerbsError {
+    ) -> ExtraError {
         let refused = |fields: CompletionFields| Self::make(context, options, fields).is_err();
         let alone = fields.iter().filter(|&field| refused(field)).collect::<CompletionFields>();
         let what = match refused(CompletionFields::empty()) {
             // Whatever is wrong, it is not the fields.
-            true if Cq::with(context, options).is_err() => return error,
+            true if Cq::with(context, options).is_err() => return error.into(),
             true => Offer::ExtendedCqs,
-            false if alone.is_empty() => return error,
+            false if alone.is_empty() => return error.into(),
             false => Offer::CompletionFields(alone),
         };
-        VerbsError::NotOffered { device: context.device().name().to_owned(), what }
+        what.lacks(context)
     }
 
     /// For QPs that are to complete here, and to wait for events. Its own `poll` refuses.
@@ -151,7 +158,7 @@ impl ExtendedCq {
         &self.cq
     }
 
-    /// What completions have.
+    /// The fields of its completions.
     pub fn fields(&self) -> CompletionFields {
         self.fields
     }
@@ -167,12 +174,17 @@ impl ExtendedCq {
 
     /// As [`Cq::resize`].
     pub fn resize(&mut self, entries: u32) -> Result<(), VerbsError> {
-        self.cq.resize_any(entries)
+        let count = c_int::try_from(entries).ok().filter(|&count| count > 0);
+        let (what, value) = ("number of CQ entries", entries.into());
+        let max = c_int::MAX as u64;
+        let count = count.ok_or(VerbsError::OutOfRange { what, value, min: 1, max })?;
+        // SAFETY: a live CQ.
+        Ok(unsafe { result::resize_cq(self.cq.context().api(), self.cq.ptr(), count) }?)
     }
 }
 
 /// The error numbers with which drivers say that there is no such thing.
-pub(super) fn not_offered(errno: Errno) -> bool {
+pub(crate) fn not_offered(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL)
 }
 
@@ -194,13 +206,15 @@ impl Polling<'_> {
             self.end();
         }
         let found = if self.begun {
-            // SAFETY: a completion was found, and the poll has not ended.
-            unsafe { result::next_poll(self.cq.ptr) }
+            // A completion was found, and the poll has not ended.
+            found("ibv_next_poll", call_own!(self.cq.ptr.as_ptr(), next_poll()))
         } else if self.cq.held {
             return Err(CallError { call: "ibv_start_poll", errno: Errno::EDEADLK });
         } else {
-            // SAFETY: a live CQ that nobody polls: this is the only guard, and has not begun.
-            let found = unsafe { result::start_poll(self.cq.ptr) };
+            let mut attr: sys::ibv_poll_cq_attr = sys::zeroed();
+            // Nobody polls: this is the only guard, and has not begun.
+            let code = call_own!(self.cq.ptr.as_ptr(), start_poll(&mut attr));
+            let found = found("ibv_start_poll", code);
             self.begun = found == Ok(true);
             self.cq.held = self.begun;
             found
@@ -218,10 +232,19 @@ impl Polling<'_> {
 
     fn end(&mut self) {
         if self.begun {
-            // SAFETY: begun by this guard on this thread, and not yet ended.
-            unsafe { result::end_poll(self.cq.ptr) };
+            // Begun by this guard on this thread, and not yet ended.
+            call_own!(self.cq.ptr.as_ptr(), end_poll());
             (self.begun, self.cq.held) = (false, false);
         }
+    }
+}
+
+/// Whether a step of a poll has found a completion.
+#[inline]
+fn found(call: &'static str, code: Option<c_int>) -> Result<bool, CallError> {
+    match result::check(call, code.unwrap_or(Errno::EINVAL as c_int)) {
+        Err(CallError { errno: Errno::ENOENT, .. }) => Ok(false),
+        outcome => outcome.map(|()| true),
     }
 }
 
@@ -234,7 +257,8 @@ impl Drop for Polling<'_> {
 /// The completion that is being looked at. It cannot be kept:
 ///
 /// ```compile_fail,E0499
-/// # use warpverbs_verbs::{CallError, Polling};
+/// # use warpverbs_verbs::CallError;
+/// # use warpverbs_verbs_extra::Polling;
 /// fn both(polling: &mut Polling<'_>) -> Result<bool, CallError> {
 ///     let (first, second) = (polling.next()?, polling.next()?);
 ///     Ok(first.is_some() && second.is_some())
@@ -250,90 +274,86 @@ pub struct Polled<'a> {
 macro_rules! field {
     ($self:ident, $field:ident, $read:ident) => {
         match $self.fields.contains(CompletionFields::$field) {
-            // SAFETY: the poll is at a completion, as long as this value is borrowed from it.
-            true => unsafe { sys::$read($self.ptr.as_ptr()) },
+            // The poll is at a completion, as long as this value is borrowed from it.
+            true => call_own!($self.ptr.as_ptr(), $read()),
             false => None,
         }
     };
 }
 
 impl Polled<'_> {
-    /// What was given with the work request.
+    /// The identifier of the work request.
     #[inline]
     pub fn id(&self) -> u64 {
-        // SAFETY: as for every field.
+        // SAFETY: the poll is at a completion, as long as this value is borrowed from it.
         unsafe { (*self.ptr.as_ptr()).wr_id }
     }
 
     /// How it ended. If badly, only this, the identifier, the QP and the vendor's code are valid.
     #[inline]
     pub fn status(&self) -> Status {
-        // SAFETY: as for every field.
+        // SAFETY: the poll is at a completion, as long as this value is borrowed from it.
         Status::from_value(unsafe { (*self.ptr.as_ptr()).status })
     }
 
-    /// What it is of.
+    /// The operation that completed.
     #[inline]
     pub fn opcode(&self) -> WcOpcode {
-        // SAFETY: as for every field.
-        let raw = unsafe { sys::ibv_wc_read_opcode(self.ptr.as_ptr()) };
-        WcOpcode::from_raw(raw.unwrap_or(u32::MAX))
+        WcOpcode::from_raw(call_own!(self.ptr.as_ptr(), read_opcode()).unwrap_or(u32::MAX))
     }
 
     /// The vendor's code of a failure.
     #[inline]
     pub fn vendor_error(&self) -> u32 {
-        // SAFETY: as for every field.
-        unsafe { sys::ibv_wc_read_vendor_err(self.ptr.as_ptr()) }.unwrap_or(0)
+        call_own!(self.ptr.as_ptr(), read_vendor_err()).unwrap_or(0)
     }
 
     /// Bytes that arrived, for receives and READs.
     #[inline]
     pub fn byte_len(&self) -> Option<u32> {
-        field!(self, BYTE_LEN, ibv_wc_read_byte_len)
+        field!(self, BYTE_LEN, read_byte_len)
     }
 
     /// Immediate data that arrived.
     #[inline]
     pub fn imm(&self) -> Option<u32> {
-        let raw = field!(self, IMM, ibv_wc_read_imm_data);
+        let raw = field!(self, IMM, read_imm_data);
         raw.filter(|_| self.flags() & sys::IBV_WC_WITH_IMM != 0).map(u32::from_be)
     }
 
     /// The key that the peer took back with its SEND.
     #[inline]
     pub fn invalidated_rkey(&self) -> Option<u32> {
-        let raw = field!(self, IMM, ibv_wc_read_imm_data);
+        let raw = field!(self, IMM, read_imm_data);
         raw.filter(|_| self.flags() & sys::IBV_WC_WITH_INV != 0)
     }
 
     fn flags(&self) -> u32 {
-        // SAFETY: as for every field.
-        unsafe { sys::ibv_wc_read_wc_flags(self.ptr.as_ptr()) }.unwrap_or(0)
+        call_own!(self.ptr.as_ptr(), read_wc_flags()).unwrap_or(0)
     }
 
     /// The own QP.
     #[inline]
     pub fn qpn(&self) -> Option<u32> {
-        field!(self, QPN, ibv_wc_read_qp_num)
+        field!(self, QPN, read_qp_num)
     }
 
     /// The peer's QP, where datagrams tell it; on a connection the driver may leave it 0.
     #[inline]
     pub fn peer_qpn(&self) -> Option<u32> {
-        field!(self, PEER_QPN, ibv_wc_read_src_qp)
+        field!(self, PEER_QPN, read_src_qp)
     }
 
-    /// When it was done, in ticks of [`DeviceAttr::clock`](super::DeviceAttr::clock).
+    /// When it was done, in ticks of [`ExtraAttr::clock`](crate::ExtraAttr::clock).
     #[inline]
     pub fn timestamp(&self) -> Option<u64> {
-        field!(self, TIMESTAMP, ibv_wc_read_completion_ts)
+        field!(self, TIMESTAMP, read_completion_ts)
     }
 
     /// When it was done, in nanoseconds of the host's real-time clock.
     #[inline]
     pub fn wallclock(&self) -> Option<u64> {
-        field!(self, WALLCLOCK, ibv_wc_read_completion_wallclock_ns)
+        field!(self, WALLCLOCK, read_completion_wallclock_ns)
     }
 }
 

@@ -3,7 +3,7 @@
 //! What the device does not offer is told, and has to be refused by name.
 //!
 //! ```console
-//! $ cargo run -p warpverbs-verbs --example verbs_extended
+//! $ cargo run -p warpverbs-verbs-extra --example verbs_extended
 //! ```
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -11,9 +11,12 @@ use clap::Parser;
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_verbs::{
-    Alternate, BatchError, CompletionFields, Context, CqOptions, Data, ExtendedCq, ExtendedQp,
-    LinkLayer, Migration, Mr, Mtu, Offer, Op, Path, Pd, QpAttrs, QpCaps, QpOptions, QpState,
-    RecvList, Registration, Remote, SendFlags, SendOps, Verbs, VerbsError, WcOpcode,
+    Context, CqOptions, Data, LinkLayer, Mr, Mtu, Op, Path, Pd, QpAttrs, QpCaps, QpOptions,
+    QpState, RecvList, Registration, Remote, SendFlags, Verbs, VerbsError, WcOpcode,
+};
+use warpverbs_verbs_extra::{
+    Alternate, BatchError, CompletionFields, ExtendedCq, ExtendedQp, ExtraAttr, ExtraError,
+    Migration, Offer, OnDemandMr, SendOps, alternate,
 };
 
 /// Extended CQs and QPs.
@@ -105,9 +108,9 @@ impl Ring {
         let (qp, path) = (self.qp.qp(), Self::path(context)?);
         qp.modify(QpState::Init, &QpAttrs::init(1, RIGHTS))?;
         qp.modify(QpState::Rtr, &QpAttrs::rtr(path, Mtu::B1024, qp.qpn(), 7))?;
-        let alternate = Some(Alternate { path, pkey_index: 0, timeout: 14 });
-        let rts = QpAttrs { alternate, migration: Some(Migration::Rearm), ..QpAttrs::rts(7) };
-        match qp.modify(QpState::Rts, &rts) {
+        let second = Some(Alternate { path, pkey_index: 0, timeout: 14 });
+        let (rts, rearm) = (QpAttrs::rts(7), Some(Migration::Rearm));
+        match alternate::modify(qp, QpState::Rts, &rts, second, rearm) {
             Err(VerbsError::Modify(error)) => {
                 ensure!(error.to_string().contains("InfiniBand only"), "{error}");
                 println!("{error}");
@@ -231,7 +234,7 @@ impl Ring {
         Ok(())
     }
 
-    /// What is dropped is not posted, and leaves the queue as it was.
+    /// A batch that is dropped is not posted, and leaves the queue as it was.
     fn dropped(&mut self) -> Result<()> {
         let to = Op::Write(self.remote(800));
         for text in [b"never", b"after"] {
@@ -290,10 +293,10 @@ impl Ring {
 fn offered<T>(
     context: &Context,
     asked: CompletionFields,
-    make: impl Fn(CompletionFields) -> Result<T, VerbsError>,
+    make: impl Fn(CompletionFields) -> Result<T, ExtraError>,
 ) -> Result<T> {
     match make(asked) {
-        Err(VerbsError::NotOffered { what: Offer::CompletionFields(fields), device }) => {
+        Err(ExtraError::NotOffered { what: Offer::CompletionFields(fields), device }) => {
             ensure!(device == context.device().name(), "{device}");
             println!("{device} does not offer {fields}");
             Ok(make(asked - fields)?)
@@ -307,14 +310,14 @@ fn registrations(context: &Context) -> Result<()> {
     let (pd, region) = (Pd::new(context)?, HostBuf::region(1 << 16)?);
     let relaxed = Registration::new(RIGHTS).relaxed_ordering(true);
     drop(Mr::register(&pd, &region, relaxed)?);
-    let asked = Registration::new(RIGHTS).on_demand(true);
-    match (context.attr()?.on_demand, Mr::register(&pd, &region, asked)) {
+    let asked = OnDemandMr::register(&pd, &region, Registration::new(RIGHTS));
+    match (ExtraAttr::of(context)?.on_demand, asked) {
         (Some(paging), Ok(mr)) => {
             println!("on-demand paging: {paging:?}, prefetch: {:?}", mr.prefetch(0, 4096));
         }
         (None, Err(error)) => {
             let lacks =
-                matches!(&error, VerbsError::NotOffered { what: Offer::OnDemandPaging, .. });
+                matches!(&error, ExtraError::NotOffered { what: Offer::OnDemandPaging, .. });
             ensure!(lacks, "{error}");
             println!("refused: {error}");
         }
