@@ -142,6 +142,12 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         runs.div_ceil(10_000),
         "test --release -p warpverbs-shmem --test it device::litmus",
     ));
+    all.push(Campaign::seeded(
+        "kernels' stress",
+        runs.div_ceil(100_000),
+        "test --release -p warpverbs-test-kernels --test it device::stress",
+    ));
+    all.push(Campaign::seeded("routes of heaps", 2, "test --test it dist::heaps"));
     all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {
         let (minutes, seconds) = (options.fuzz_minutes, options.fuzz_minutes * 60);
