@@ -4,3 +4,4 @@ mod agents;
 mod common;
 mod dist;
 mod examples;
+mod face;
