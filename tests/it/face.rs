@@ -58,6 +58,20 @@ fn every_module_begins_with_a_purpose_and_an_example() {
     }
 }
 
+/// An example is what fits on a slide; harness code is in `tests/harness` and `tests/dist`.
+#[test]
+fn examples_are_short() {
+    let lines = |file: &PathBuf| fs::read_to_string(file).expect("an example").lines().count();
+    let examples = root().join("examples");
+    let (single, shared): (Vec<_>, Vec<_>) =
+        files(&examples).into_iter().partition(|file| file.parent() == Some(&*examples));
+    for example in &single {
+        assert!(lines(example) <= 120, "{}: {} lines", example.display(), lines(example));
+    }
+    let all: usize = shared.iter().map(lines).sum();
+    assert!(single.len() > 20 && all <= 300, "examples share {all} lines: {shared:?}");
+}
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
