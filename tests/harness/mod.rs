@@ -1,4 +1,4 @@
-//! What surrounds the subject of an example: flags, words and JSON, and how it ends.
+//! The surroundings of an example: flags, words and JSON, and how it ends.
 
 pub(crate) mod bytes;
 pub(crate) mod digest;
@@ -33,7 +33,7 @@ pub(crate) struct Common {
     pub(crate) json: bool,
 }
 
-/// What an example tells people, and programs at its end.
+/// Words for people while an example runs, and fields for programs at its end.
 pub(crate) struct Words {
     json: bool,
     facts: Map<String, Value>,

@@ -42,7 +42,7 @@ pub(crate) enum Mode {
     Target,
 }
 
-/// What makes a call together.
+/// The lanes that make a call together.
 pub(crate) const LEVELS: [&str; 2] = ["thread", "warp"];
 
 /// Above the rows of [`Flags::row`].

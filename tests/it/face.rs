@@ -29,7 +29,7 @@ fn the_face_has_names_enough_to_learn() {
     }
 }
 
-/// Whatever a module or a crate holds would be reachable without being written down.
+/// A crate or module that is handed on makes all that it holds reachable, and nobody wrote that down.
 #[test]
 fn nothing_is_handed_on_whole() {
     let whole = |name: &str| whole(name).then(|| name.to_owned());
@@ -90,7 +90,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What a file makes public: items by their names, re-exports by their paths.
+/// The public part of a file: items by their names, re-exports by their paths.
 fn names_of(text: &str) -> Vec<String> {
     let code: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = code.join("\n");

@@ -1,5 +1,5 @@
-//! Build-script helper: a directory of `.cu` files becomes host objects for the SIMT device,
-//! embedded sources for run-time compilation on a GPU, and typed launchers.
+//! A helper for build scripts of packages with kernels: a directory of `.cu` files becomes host objects
+//! for the SIMT device, embedded sources for run-time compilation on a GPU, and typed launchers.
 //!
 //! ```no_run
 //! // build.rs
