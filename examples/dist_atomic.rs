@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr, SafeKernel};
 use warpverbs::kernels::dist as kernels;
+use warpverbs::rendezvous::World;
 
 /// Kernels of several processes count one number up
 #[derive(Parser)]
@@ -52,7 +53,8 @@ fn main() -> ExitCode {
         flags.load.check()?;
         let Dim { grid, block, .. } = flags.load.dim(1)?;
         let plan = format!("dist_atomic {} -c {grid} -t {block}", flags.load.plan());
-        dist::run(&flags.job, &plan, |rank| sweep(rank, &flags.load))
+        let Some(start) = flags.job.start(plan)? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| sweep(rank, &flags.load))
     })
 }
 

@@ -12,16 +12,15 @@ mod dist;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use dist::Load;
 use dist::mesh::{Link, Mesh};
 use dist::places::{self, WINDOWS, window};
-use dist::rank::Rank;
 use dist::sweep::{Sweep, Work};
+use dist::{Load, rank::Rank};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
-use warpverbs::kernels::dist as kernels;
-use warpverbs::kernels::loopback;
+use warpverbs::kernels::{dist as kernels, loopback};
+use warpverbs::rendezvous::World;
 use warpverbs::transport::{Access, MemoryRegion};
 
 /// Kernels of several processes send each other messages
@@ -33,7 +32,13 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    common::main(|flags: Flags| flags.sweep.run::<Post>())
+    common::main(|Flags { sweep }| {
+        let Some(start) = sweep.start("dist_send_recv", 64 << 20)? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| {
+            let work = Post::new(rank, &sweep)?;
+            sweep.rows(rank, &work)
+        })
+    })
 }
 
 /// Everything that a kernel needs to exchange messages with all others.
@@ -48,10 +53,7 @@ struct Post {
 }
 
 impl Work for Post {
-    const NAME: &'static str = "dist_send_recv";
-    const MOST: u64 = 64 << 20;
-
-    fn verdict(ranks: u32) -> String {
+    fn verdict(&self, ranks: u32) -> String {
         format!("every message at {ranks} ranks once and in order")
     }
 
@@ -61,28 +63,6 @@ impl Work for Post {
 
     fn received(&self, size: u64) -> Vec<(&MemoryRegion, u64)> {
         self.inboxes.iter().map(|inbox| (inbox, window(size) * size)).collect()
-    }
-
-    fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
-        rank.session.gpu.load(&kernels::IMAGE)?;
-        rank.session.gpu.load(&loopback::IMAGE)?;
-        let room = |places: u64| {
-            let sizes = flags.sizes.all().into_iter();
-            sizes.map(|size| (window(size) + places) * size).max().unwrap_or(0)
-        };
-        let mesh = Mesh::new(rank, |_| true, flags.load.qps, WINDOWS.1 as u32)?;
-        let source = rank.memory(room(1), Access::empty())?;
-        let inbox = |_| rank.memory(room(0), Access::LOCAL_WRITE);
-        let inboxes = mesh.links().map(inbox).collect::<Result<Vec<_>>>()?;
-        let row = |(link, inbox): (&Link, &MemoryRegion)| {
-            let (local, inbox) = (source.local().into(), inbox.local().into());
-            kernels::Peer { qp: link.endpoint.device_qp(), local, inbox }
-        };
-        let rows: Vec<_> = mesh.links().zip(&inboxes).map(row).collect();
-        let peers = KernelPtr::upload(&*rank.session.gpu, &rows)?;
-        // Two for each queue pair: one sends, one receives.
-        let dim = flags.load.dim(2 * u32::try_from(mesh.len())?)?;
-        Ok(Self { mesh, source, inboxes, peers, dim })
     }
 
     fn row(&self, rank: &mut Rank<'_>, load: &Load, row: usize, size: u64) -> Result<Duration> {
@@ -101,6 +81,25 @@ impl Work for Post {
 }
 
 impl Post {
+    fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
+        rank.session.gpu.load(&kernels::IMAGE)?;
+        rank.session.gpu.load(&loopback::IMAGE)?;
+        let room = |more| places::room(&flags.sizes.all(), more);
+        let mesh = Mesh::new(rank, |_| true, flags.load.qps, WINDOWS.1 as u32)?;
+        let source = rank.memory(room(1), Access::empty())?;
+        let inboxes = mesh.links().map(|_| rank.memory(room(0), Access::LOCAL_WRITE));
+        let inboxes = inboxes.collect::<Result<Vec<_>>>()?;
+        let row = |(link, inbox): (&Link, &MemoryRegion)| {
+            let (qp, local) = (link.endpoint.device_qp(), source.local().into());
+            kernels::Peer { qp, local, inbox: inbox.local().into() }
+        };
+        let rows: Vec<_> = mesh.links().zip(&inboxes).map(row).collect();
+        let peers = KernelPtr::upload(&*rank.session.gpu, &rows)?;
+        // Two for each queue pair: one sends, one receives.
+        let dim = flags.load.dim(2 * u32::try_from(mesh.len())?)?;
+        Ok(Self { mesh, source, inboxes, peers, dim })
+    }
+
     /// Kernels send `messages` on every link and receive as many.
     fn exchange(&self, rank: &mut Rank<'_>, size: u64, messages: u32) -> Result<Duration> {
         let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);

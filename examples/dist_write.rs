@@ -12,14 +12,14 @@ mod dist;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use dist::Load;
 use dist::mesh::{Inbox, Mesh, fill, seed, wrong_bytes};
-use dist::rank::Rank;
 use dist::sweep::{Sweep, Work};
+use dist::{Load, rank::Rank};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
 use warpverbs::kernels::{dist as kernels, loopback};
+use warpverbs::rendezvous::World;
 use warpverbs::transport::{Access, MemoryRegion};
 
 /// Kernels of several processes write into each other's memory
@@ -31,7 +31,13 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    common::main(|flags: Flags| flags.sweep.run::<Writer>())
+    common::main(|Flags { sweep }| {
+        let Some(start) = sweep.start("dist_write", 1 << 30)? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| {
+            let work = Writer::new(rank, &sweep)?;
+            sweep.rows(rank, &work)
+        })
+    })
 }
 
 /// Everything that a kernel needs to write to all others.
@@ -45,10 +51,7 @@ struct Writer {
 }
 
 impl Work for Writer {
-    const NAME: &'static str = "dist_write";
-    const MOST: u64 = 1 << 30;
-
-    fn verdict(ranks: u32) -> String {
+    fn verdict(&self, ranks: u32) -> String {
         format!("every byte at {ranks} ranks as it was sent")
     }
 
@@ -58,25 +61,6 @@ impl Work for Writer {
 
     fn received(&self, size: u64) -> Vec<(&MemoryRegion, u64)> {
         self.inboxes.iter().map(|inbox| (&inbox.own, size)).collect()
-    }
-
-    fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
-        let bytes = flags.sizes.end;
-        rank.session.gpu.load(&kernels::IMAGE)?;
-        rank.session.gpu.load(&loopback::IMAGE)?;
-        let source = rank.memory(bytes, Access::empty())?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let inboxes = rank.inboxes(|rank| rank.memory(bytes, access))?;
-        let mesh = Mesh::new(rank, |_| true, flags.load.qps, 0)?;
-        let mut rows = Vec::new();
-        for link in mesh.links() {
-            let inbox = inboxes.iter().find(|inbox| inbox.peer == link.peer);
-            let to = inbox.context("no inbox for a peer")?.theirs;
-            let (qp, local) = (link.endpoint.device_qp(), source.local().into());
-            rows.push(kernels::Target { qp, local, remote: to.into() });
-        }
-        let targets = KernelPtr::upload(&*rank.session.gpu, &rows)?;
-        Ok(Self { mesh, inboxes, source, targets, dim: flags.load.dim(1)? })
     }
 
     /// One size: new contents everywhere, so that nothing of an earlier row passes for this one's;
@@ -105,6 +89,25 @@ impl Work for Writer {
 }
 
 impl Writer {
+    fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
+        let bytes = flags.sizes.end;
+        rank.session.gpu.load(&kernels::IMAGE)?;
+        rank.session.gpu.load(&loopback::IMAGE)?;
+        let source = rank.memory(bytes, Access::empty())?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let inboxes = rank.inboxes(|rank| rank.memory(bytes, access))?;
+        let mesh = Mesh::new(rank, |_| true, flags.load.qps, 0)?;
+        let mut rows = Vec::new();
+        for link in mesh.links() {
+            let inbox = inboxes.iter().find(|inbox| inbox.peer == link.peer);
+            let to = inbox.context("no inbox for a peer")?.theirs;
+            let (qp, local) = (link.endpoint.device_qp(), source.local().into());
+            rows.push(kernels::Target { qp, local, remote: to.into() });
+        }
+        let targets = KernelPtr::upload(&*rank.session.gpu, &rows)?;
+        Ok(Self { mesh, inboxes, source, targets, dim: flags.load.dim(1)? })
+    }
+
     /// A kernel writes `iters` messages on every link.
     fn write(&self, rank: &mut Rank<'_>, size: u64, iters: u32) -> Result<Duration> {
         let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);

@@ -3,62 +3,33 @@
 //! GPUs are ranks of a symmetric heap, and put to each other.
 
 mod common;
+#[path = "../tests/harness/interchange.rs"]
+mod flags;
 mod interchange;
 
-use anyhow::{Result, bail};
-use clap::{Parser, ValueEnum};
-use common::{Common, DEADLINE, MAX_BYTES, Session, check_bytes, words};
-use interchange::{GRID, active_ports, name, verify};
+use anyhow::Result;
+use common::{DEADLINE, Session, words};
+use flags::{Flags, Path, active_ports, name};
+use interchange::{GRID, verify};
+use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, Place};
 use warpverbs::kernels::interchange::{Fill, IMAGE, Transfer};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
-use warpverbs_bench::units::parse_size;
-
-/// Data from one GPU to another, posted by a kernel
-#[derive(Parser)]
-struct Flags {
-    #[command(flatten)]
-    common: Common,
-    /// Bytes to move
-    #[arg(long, default_value = "1K", value_parser = parse_size)]
-    bytes: u64,
-    /// Value of every byte
-    #[arg(long, default_value_t = 42)]
-    value: u32,
-    /// Sending and receiving GPU: A,B, each a number or a name as --gpu takes
-    #[arg(long, value_name = "A,B")]
-    gpus: Option<String>,
-    /// The carrier: queue pairs, or a symmetric heap, by loads and stores where possible
-    #[arg(long, value_enum, default_value_t = Path::Qp)]
-    path: Path,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Path {
-    Qp,
-    Shmem,
-}
 
 fn main() -> ExitCode {
     common::main(run)
 }
 
 fn run(flags: Flags) -> Result<()> {
-    let bytes = check_bytes(flags.bytes, 1, MAX_BYTES)? as u32;
-    let Ok(value) = u8::try_from(flags.value) else {
-        bail!("--value is {}, expected 0 to 255", flags.value);
-    };
+    let (bytes, value) = flags.payload()?;
     let mut session = Session::open(&flags.common)?;
     session.say(&format!("Transferring {bytes} bytes with value {value}\n"))?;
 
     session.say("Step 1: Initialising devices...")?;
-    let [sender, receiver] = match &flags.gpus {
-        Some(names) => session.two_gpus(names)?,
-        None => [session.gpu.clone(), session.gpu.clone()],
-    };
+    let [sender, receiver] = flags.devices(&session.gpu)?;
     let way = format!("from {} to {}", name(&sender), name(&receiver));
     session.say(&format!("  {way}"))?;
 
@@ -73,14 +44,11 @@ fn run(flags: Flags) -> Result<()> {
     for gpu in [&sender, &receiver] {
         gpu.load(&IMAGE)?;
     }
-    session.say(&format!(
-        "  {} kernels on each side in {:?}",
-        IMAGE.entries.len(),
-        start.elapsed()
-    ))?;
+    let (kernels, took) = (IMAGE.entries.len(), start.elapsed());
+    session.say(&format!("  {kernels} kernels on each side in {took:?}"))?;
 
     if flags.path == Path::Shmem {
-        return interchange::shmem::run(session, &[sender, receiver], bytes, value);
+        return interchange::run(session, &[sender, receiver], bytes, value);
     }
 
     session.say("Step 4: Creating endpoints...")?;
@@ -106,20 +74,16 @@ fn run(flags: Flags) -> Result<()> {
     let dst = filled(&receiver, !value, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     session.say(&format!("  lkey {:#010x}, rkey {:#010x}", src.lkey(), dst.rkey()))?;
 
-    session
-        .say("Step 7: Launching the kernel that posts the transfer, and one that verifies it...")?;
+    session.say("Step 7: Launching the kernel that posts, and one that verifies...")?;
     let time = transfer(&session, &sender, &near, &src, &dst)?;
 
     verify(&receiver, dst.buffer(), value)?;
     session.say(&format!("  All {bytes} bytes verified with value {value}"))?;
 
     session.say("Step 8: Cleaning up...")?;
-    drop((near, far));
-    drop((src, dst));
+    drop((near, far, src, dst));
     session.say("  Endpoints and memory regions released\n")?;
-    session.fact("bytes", bytes);
-    session.fact("value", value);
-    session.fact("seconds", time.as_secs_f64());
+    session.facts(json!({"bytes": bytes, "value": value, "seconds": time.as_secs_f64()}));
     session.passed(&format!("{bytes} bytes went {way}"))
 }
 

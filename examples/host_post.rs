@@ -29,9 +29,7 @@ fn run(flags: Flags) -> Result<()> {
     let len = check_bytes(flags.bytes, 1, MAX_BYTES)?;
     let mut session = Session::open(&flags.common)?;
     let config = EndpointConfig::host().timeout(common::DEADLINE);
-    let (a, b) = (session.nic.endpoint(&config)?, session.nic.endpoint(&config)?);
-    a.connect(&b.handle())?;
-    b.connect(&a.handle())?;
+    let (a, b) = session.nic.pair(&config)?;
     let host = a.host()?;
     write(&session, &host, len)?;
     write_inline(&session, &host)?;
@@ -48,7 +46,7 @@ fn write(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     host.wait(host.post_write(src.local(), dst.remote(), SIGNALED)?)?;
     session.say(&format!("WRITE of {len} bytes"))?;
-    compare(&data, &session.read(&dst, len)?)
+    compare(&data, &dst.to_vec()?)
 }
 
 fn write_inline(session: &Session, host: &Poster<'_>) -> Result<()> {
@@ -56,7 +54,7 @@ fn write_inline(session: &Session, host: &Poster<'_>) -> Result<()> {
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     host.wait(host.post_write_inline(&data, dst.remote(), SIGNALED)?)?;
     session.say("WRITE of 28 bytes inside the WQE")?;
-    compare(&data, &session.read(&dst, data.len())?)
+    compare(&data, &dst.to_vec()?)
 }
 
 fn read(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
@@ -65,7 +63,7 @@ fn read(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
     let ours = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
     host.wait(host.post_read(ours.local(), theirs.remote(), SIGNALED)?)?;
     session.say(&format!("READ of {len} bytes"))?;
-    compare(&data, &session.read(&ours, len)?)
+    compare(&data, &ours.to_vec()?)
 }
 
 fn atomics(session: &Session, host: &Poster<'_>) -> Result<()> {
@@ -76,7 +74,7 @@ fn atomics(session: &Session, host: &Poster<'_>) -> Result<()> {
     let old = host.compare_swap(word.remote(), start + 5, 42)?;
     ensure!(old == start + 5, "compare-and-swap found {old:#x}, expected {:#x}", start + 5);
     session.say("fetch-and-add, compare-and-swap")?;
-    compare(&42u64.to_le_bytes(), &session.read(&word, 8)?)
+    compare(&42u64.to_le_bytes(), &word.to_vec()?)
 }
 
 /// In four messages, into four receives.
@@ -103,5 +101,5 @@ fn send(session: &Session, host: &Poster<'_>, peer: &Endpoint, len: usize) -> Re
         );
     }
     session.say(&format!("SEND of {len} bytes in 4 messages"))?;
-    compare(&data, &session.read(&dst, len)?)
+    compare(&data, &dst.to_vec()?)
 }

@@ -5,14 +5,14 @@
 //! kv_blocks --blocks 4096 --block-bytes 4K
 //! ```
 
-mod agents;
 mod common;
 
-use agents::{Part, WAIT};
 use anyhow::{Result, ensure};
 use clap::Parser;
+use common::{DEADLINE as WAIT, digest::Digest, roles::Part};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::rendezvous::Client;
@@ -45,14 +45,13 @@ fn main() -> ExitCode {
     common::main(|flags: Flags| {
         let (blocks, each) = (flags.blocks, flags.block_bytes);
         let all = u128::from(blocks) * u128::from(each);
-        let said = "expected 1 byte to 64 GiB in all";
-        ensure!((1..=64 << 30).contains(&all), "--blocks {blocks} of --block-bytes {each}, {said}");
+        let said = format!("--blocks {blocks} of --block-bytes {each}");
+        ensure!((1..=64 << 30).contains(&all), "{said}, expected 1 byte to 64 GiB in all");
         common::within("--iterations", flags.iterations.into(), 1, u32::MAX.into())?;
-        let seed = flags.seed.map_or_else(agents::any, Ok)?;
+        let seed = flags.seed.unwrap_or_else(rand::random);
         let more = flags.seed.is_none().then(|| format!("--seed={seed}"));
         flags.part.say(&format!("{blocks} blocks of {each} bytes in the order of seed {seed}"));
-        let parts: [agents::Role<Flags>; 2] = [("prefill", prefill), ("decode", decode)];
-        agents::play(&flags, &flags.part, parts, more.as_slice())?;
+        flags.part.play(&flags, [("prefill", prefill), ("decode", decode)], more.as_slice())?;
         flags.part.say(&format!("passed: {blocks} blocks have the same digest at both processes"));
         Ok(())
     })
@@ -60,8 +59,7 @@ fn main() -> ExitCode {
 
 /// An agent, and a cache that other processes can map.
 fn agent(name: &str, flags: &Flags) -> Result<Agent> {
-    let choice: GpuChoice = flags.gpu.parse()?;
-    let gpu = gpu::open(choice)?;
+    let gpu = gpu::open(flags.gpu.parse::<GpuChoice>()?)?;
     println!("[{name}] cache in memory of {}", gpu.info().name);
     Ok(Agent::new(name, AgentConfig::default().gpu(&gpu))?)
 }
@@ -70,20 +68,19 @@ fn prefill(flags: &Flags, mut store: Client) -> Result<()> {
     let agent = agent("prefill", flags)?;
     let (blocks, each) = (flags.blocks as usize, flags.block_bytes);
     let cache = agent.alloc(blocks as u64 * each, "cache")?;
-    let bytes = agents::bytes(flags.seed.unwrap_or(0), cache.len());
+    let mut bytes = vec![0; cache.len() as usize];
+    StdRng::seed_from_u64(flags.seed.unwrap_or(0)).fill_bytes(&mut bytes);
     cache.write(0, &bytes)?;
 
     store.set("cache", &cache.blocks(0, each, blocks)?.to_bytes())?;
-    let mut digest = agents::Digest::default();
-    digest.add(&bytes);
+    let digest = Digest::of(&bytes);
     println!("[prefill] SHA-256 {}", digest.clone().text());
     digest.tell(&mut store, "the cache")?;
     store.set("metadata", &agent.metadata()?)?;
     for _ in 0..=flags.iterations {
         agent.wait_remote_done("decode", b"read", WAIT)?;
     }
-    store.get("checked")?;
-    Ok(())
+    Ok(store.get("checked").map(drop)?)
 }
 
 fn decode(flags: &Flags, mut store: Client) -> Result<()> {
@@ -94,10 +91,11 @@ fn decode(flags: &Flags, mut store: Client) -> Result<()> {
     println!("[decode] {}", agent.explain(&cache, &agent.remote(&peer, "cache")?)?);
 
     // Block i of the peer lands in block order[i] here.
-    let order = agents::shuffled(flags.blocks, flags.seed.unwrap_or(0));
+    let indices: Vec<u32> = (0..flags.blocks).collect();
+    let mut order = indices.clone();
+    order.shuffle(&mut StdRng::seed_from_u64(flags.seed.unwrap_or(0)));
     let local = agent.prepare(&cache.blocks(0, each, blocks)?)?;
     let remote = agent.prepare(&BlockList::from_bytes(&store.get("cache")?)?)?;
-    let indices: Vec<u32> = (0..flags.blocks).collect();
     let start = Instant::now();
     let read = agent.prepared_transfer(Op::Read, &local, &order, &remote, &indices)?;
     let made = start.elapsed();
@@ -108,12 +106,13 @@ fn decode(flags: &Flags, mut store: Client) -> Result<()> {
         ensure!(read.wait(WAIT)? == State::Done, "the READ has not ended");
         times.push(start.elapsed());
     }
-    let median = agents::median(times.split_off(1));
+    // The first is not counted.
+    times.remove(0);
+    times.sort();
+    let median = times[times.len() / 2].max(Duration::from_nanos(1));
     let (rate, rounds) = (cache.len() as f64 / median.as_secs_f64() / 1e9, flags.iterations);
     println!("[decode] made in {made:.1?}; median of {rounds} READs {median:.1?}, {rate:.2} GB/s");
-    let mut bytes = vec![0; cache.len() as usize];
-    cache.read(0, &mut bytes)?;
-    let mut digest = agents::Digest::default();
+    let (bytes, mut digest) = (cache.to_vec()?, Digest::default());
     order.iter().for_each(|at| digest.add(&bytes[*at as usize * each as usize..][..each as usize]));
     digest.compare(&mut store, "decode", "the cache")?;
     store.set("checked", b"")?;

@@ -6,11 +6,11 @@ mod common;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use common::{Common, Session, check_threads, compare};
+use common::{Common, DEADLINE, Session, check_threads, compare};
 use std::process::ExitCode;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::Atomic;
-use warpverbs::transport::{Access, KernelStatus};
+use warpverbs::transport::{Access, EndpointConfig, KernelStatus};
 
 /// RDMA atomics, posted by a kernel
 #[derive(Parser)]
@@ -37,7 +37,7 @@ fn run(flags: Flags) -> Result<()> {
     let mut session = Session::open(&flags.common)?;
     let before = [COUNTER.to_le_bytes(), SEEN.to_le_bytes()].concat();
     let words = session.buffer(&before, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
-    let (a, _b) = session.pair()?;
+    let (a, _b) = session.nic.pair(&EndpointConfig::for_gpu(&session.gpu).timeout(DEADLINE))?;
     let status = KernelStatus::new(&session.gpu)?;
     let len = (threads as usize + 1) * 8;
     let olds = session.gpu.alloc(len, Place::Device)?;
@@ -63,7 +63,7 @@ fn run(flags: Flags) -> Result<()> {
     let end = COUNTER + u64::from(threads);
     ensure!(counted.iter().copied().eq(COUNTER..end), "the counter showed {counted:x?}");
     let after = [end.to_le_bytes(), WANTED.to_le_bytes()].concat();
-    compare(&after, &session.read(&words, 16)?)?;
+    compare(&after, &words.to_vec()?)?;
     session.fact("atomics", threads + 1);
     session.passed(&format!("{threads} threads counted to {threads}, and one swap took place"))
 }

@@ -1,19 +1,19 @@
 //! Carries a file from one endpoint to another: one warp of a kernel posts the receives and takes
 //! their completions, another posts the sends.
 
-mod carry;
 mod common;
 
-use anyhow::{Result, ensure};
-use carry::Carried;
+use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use common::{Common, Session, poison, within, words};
+use common::{Common, DEADLINE, Session, compare, digest::Digest, open, poison, within, words};
+use serde_json::json;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, KernelPtr, Place};
-use warpverbs::kernels::loopback::SendRecv;
-use warpverbs::transport::{Access, Endpoint, KernelStatus, MemoryRegion};
+use warpverbs::kernels::loopback::{IMAGE, SendRecv};
+use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
 use warpverbs_bench::units::parse_size;
 
 /// SENDs into receives, both posted by a kernel, carry a file
@@ -32,6 +32,9 @@ struct Flags {
     depth: u32,
 }
 
+/// Bytes that are in memory at a time, unless one message is longer.
+const PART: u64 = 4 << 20;
+
 fn main() -> ExitCode {
     common::main(run)
 }
@@ -39,80 +42,78 @@ fn main() -> ExitCode {
 fn run(flags: Flags) -> Result<()> {
     within("--chunk", flags.chunk, 1, (1 << 31) - 1)?;
     within("--depth", flags.depth.into(), 1, 256)?;
-    let mut file = Carried::open(flags.file, flags.chunk)?;
-    let len = file.len;
+    let (mut file, name, len) = open(flags.file.clone())?;
     let mut session = Session::open(&flags.common)?;
-    session.say(&format!("{}: {len} bytes", file.name()))?;
-    let line = Line::new(&session, file.room()?, flags.chunk as u32, flags.depth)?;
-    let mut time = Duration::ZERO;
-    while let Some(data) = file.next()? {
-        let (found, took) = line.carry(&session, &data)?;
-        file.arrived(&data, &found)?;
-        time += took;
+    session.say(&format!("{name}: {len} bytes"))?;
+
+    // A part of the file, which is whole messages, is in memory at a time.
+    let part = ((PART / flags.chunk).max(1) * flags.chunk).min(len);
+    let room = usize::try_from(part.max(1))?;
+    let ends = session.nic.pair(&EndpointConfig::for_gpu(&session.gpu).timeout(DEADLINE))?;
+    let src = session.memory(&session.gpu, room, Access::empty())?;
+    let dst = session.memory(&session.gpu, room, Access::LOCAL_WRITE)?;
+    session.gpu.load(&IMAGE)?;
+    let (mut at, mut time, mut digests) = (0, Duration::ZERO, <[Digest; 2]>::default());
+    while at < len {
+        let mut data = vec![0; usize::try_from(part.min(len - at))?];
+        file.read_exact(&mut data).with_context(|| name.clone())?;
+        src.write(0, &data)?;
+        dst.write(0, &poison(&data))?;
+        time += carry(&session, &flags, &ends, [&src, &dst], data.len() as u64)?;
+        let mut found = vec![0; data.len()];
+        dst.read(0, &mut found)?;
+        compare(&data, &found).with_context(|| format!("from byte {at} on"))?;
+        digests[0].add(&data);
+        digests[1].add(&found);
+        at += data.len() as u64;
     }
-    file.end(&mut session)?;
-    let (sends, receives) = (line.sender.health()?.send, line.receiver.health()?.receive);
-    let (sent, received) = (sends.published, receives.published);
-    let (wqes, cqes) = (sent + received, sends.completed + receives.completed);
-    let rate = len as f64 / time.as_secs_f64() / 1e6;
-    session.say(&format!(
-        "  {wqes} WQEs posted ({sent} sends, {received} receives), {cqes} completed\n  \
-         {time:?}, {rate:.0} MB/s"
-    ))?;
-    session.fact("wqes", wqes);
-    session.fact("completed", cqes);
-    session.fact("seconds", time.as_secs_f64());
-    let messages = len.div_ceil(flags.chunk);
-    session.passed(&format!("{len} bytes arrived in {messages} messages, digests are equal"))
+
+    let [before, after] = digests.map(Digest::text);
+    session.say(&format!("  SHA-256 before  {before}\n  SHA-256 after   {after}"))?;
+    ensure!(before == after, "SHA-256 is {after}, expected {before}");
+    let (send, receive) = (ends.0.health()?.send, ends.1.health()?.receive);
+    let (sends, receives) = (send.published, receive.published);
+    let (wqes, cqes) = (sends + receives, send.completed + receive.completed);
+    let posted = format!("{wqes} WQEs posted ({sends} sends, {receives} receives)");
+    session.say(&format!("  {posted}, {cqes} completed"))?;
+    let seconds = time.as_secs_f64();
+    session.say(&format!("  {time:?}, {:.0} MB/s", len as f64 / seconds.max(1e-9) / 1e6))?;
+    session.facts(json!({"file": name, "bytes": len, "seconds": seconds}));
+    session.facts(json!({"sha256_sent": before, "sha256_received": after}));
+    session.facts(json!({"wqes": wqes, "completed": cqes}));
+    let count = len.div_ceil(flags.chunk);
+    session.passed(&format!("{len} bytes arrived in {count} messages, digests are equal"))
 }
 
-/// Two endpoints and a buffer at each, for one part of the file after the other.
-struct Line {
-    sender: Endpoint,
-    receiver: Endpoint,
-    src: MemoryRegion,
-    dst: MemoryRegion,
-    chunk: u32,
-    depth: u32,
-}
-
-impl Line {
-    fn new(session: &Session, room: usize, chunk: u32, depth: u32) -> Result<Self> {
-        let src = session.memory(&session.gpu, room, Access::empty())?;
-        let dst = session.memory(&session.gpu, room, Access::LOCAL_WRITE)?;
-        let (sender, receiver) = session.pair()?;
-        session.gpu.load(&warpverbs::kernels::loopback::IMAGE)?;
-        Ok(Self { sender, receiver, src, dst, chunk, depth })
-    }
-
-    /// Carries a part. What arrived, and how long the kernel took.
-    fn carry(&self, session: &Session, data: &[u8]) -> Result<(Vec<u8>, Duration)> {
-        session.gpu.write(self.src.buffer(), 0, data)?;
-        session.gpu.write(self.dst.buffer(), 0, &poison(data))?;
-        let (status, counts) =
-            (KernelStatus::new(&session.gpu)?, session.gpu.alloc(24, Place::Device)?);
-        let kernel = SendRecv {
-            from: self.sender.device_qp(),
-            to: self.receiver.device_qp(),
-            source: self.src.local().into(),
-            target: self.dst.local().into(),
-            bytes: data.len() as u64,
-            piece: self.chunk,
-            window: self.depth,
-            counts: KernelPtr::new(&counts),
-            status: status.pointer(),
-        };
-        let start = Instant::now();
-        session.run(&kernel, Dim::new(1, 64))?;
-        let time = start.elapsed();
-        status.check(&[&self.sender, &self.receiver])?;
-        let [sent, received, wrong] = words(&session.gpu, &counts)?;
-        let messages = (data.len() as u64).div_ceil(self.chunk.into());
-        ensure!(
-            (sent, received, wrong) == (messages, messages, 0),
-            "{sent} messages sent and {received} received, {wrong} of them of the wrong length; \
-             expected {messages}"
-        );
-        Ok((session.read(&self.dst, data.len())?, time))
-    }
+/// Carries `bytes` from one buffer to the other; how long the kernel took.
+fn carry(
+    session: &Session,
+    flags: &Flags,
+    (sender, receiver): &(Endpoint, Endpoint),
+    [src, dst]: [&MemoryRegion; 2],
+    bytes: u64,
+) -> Result<Duration> {
+    let (status, gpu) = (KernelStatus::new(&session.gpu)?, &session.gpu);
+    let counts = gpu.alloc(24, Place::Device)?;
+    let kernel = SendRecv {
+        from: sender.device_qp(),
+        to: receiver.device_qp(),
+        source: src.local().into(),
+        target: dst.local().into(),
+        bytes,
+        piece: flags.chunk as u32,
+        window: flags.depth,
+        counts: KernelPtr::new(&counts),
+        status: status.pointer(),
+    };
+    let start = Instant::now();
+    session.run(&kernel, Dim::new(1, 64))?;
+    let time = start.elapsed();
+    status.check(&[sender, receiver])?;
+    let (counted, all) = (words(gpu, &counts)?, bytes.div_ceil(flags.chunk));
+    ensure!(
+        counted == [all, all, 0],
+        "sent, received, wrong: {counted:?}, expected {all}, {all}, 0"
+    );
+    Ok(time)
 }

@@ -4,11 +4,13 @@ mod common;
 
 use anyhow::Result;
 use clap::Parser;
-use common::{Common, MAX_BYTES, Session, check_bytes, check_threads, compare, poison, sample};
+use common::{
+    Common, DEADLINE, MAX_BYTES, Session, check_bytes, check_threads, compare, poison, sample,
+};
 use std::process::ExitCode;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::loopback::Write;
-use warpverbs::transport::{Access, KernelStatus};
+use warpverbs::transport::{Access, EndpointConfig, KernelStatus};
 use warpverbs_bench::units::parse_size;
 
 /// RDMA WRITEs, posted by a kernel
@@ -35,7 +37,7 @@ fn run(flags: Flags) -> Result<()> {
     let data = sample(len);
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    let (a, _b) = session.pair()?;
+    let (a, _b) = session.nic.pair(&EndpointConfig::for_gpu(&session.gpu).timeout(DEADLINE))?;
     let status = KernelStatus::new(&session.gpu)?;
     let kernel = Write {
         qp: a.device_qp(),
@@ -46,7 +48,7 @@ fn run(flags: Flags) -> Result<()> {
     };
     session.run(&kernel, Dim::new(2, flags.threads))?;
     status.check(&[&a])?;
-    compare(&data, &session.read(&dst, len)?)?;
+    compare(&data, &dst.to_vec()?)?;
     session.fact("bytes", len);
     session.fact("writes", threads);
     session.passed(&format!("{len} bytes in {threads} WRITEs are equal on both sides"))

@@ -41,9 +41,7 @@ fn run(flags: Flags) -> Result<()> {
     session.gpu.write(&source, 0, &data)?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let config = EndpointConfig::for_gpu(&session.gpu).inline_bytes(MAX_INLINE as u32);
-    let (a, b) = (session.nic.endpoint(&config)?, session.nic.endpoint(&config)?);
-    a.connect(&b.handle())?;
-    b.connect(&a.handle())?;
+    let (a, _b) = session.nic.pair(&config)?;
     let status = KernelStatus::new(&session.gpu)?;
     let kernel = WriteInline {
         qp: a.device_qp(),
@@ -54,7 +52,7 @@ fn run(flags: Flags) -> Result<()> {
     };
     session.run(&kernel, Dim::new(1, flags.threads))?;
     status.check(&[&a])?;
-    compare(&data, &session.read(&dst, len)?)?;
+    compare(&data, &dst.to_vec()?)?;
     session.fact("bytes", len);
     session.passed(&format!("{len} bytes inside {threads} WQEs are equal on both sides"))
 }

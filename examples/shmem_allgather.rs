@@ -10,14 +10,36 @@ mod common;
 mod dist;
 
 use anyhow::Result;
-use dist::heap::{Exchange, NoFlags, Part, compare, pattern, read};
+use clap::Parser;
+use common::DEADLINE;
+use dist::heap::{Exchange, HeapFlags, Part, ROOM, compare, pattern, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::kernels::shm_coll::ShmAllgather;
-use warpverbs::shmem::{Heap, Sym, TEAM_BLOCK_BYTES};
+use warpverbs::rendezvous::World;
+use warpverbs::shmem::{Heap, HeapConfig, Sym, TEAM_BLOCK_BYTES};
+
+/// Every rank gets the bytes of all ranks
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    #[command(flatten)]
+    heap: HeapFlags,
+}
 
 fn main() -> ExitCode {
-    dist::heap::main::<Allgather>()
+    common::main(|Flags { heap: flags }| {
+        let Some(start) = flags.start("shmem_allgather", 1 << 28, "")? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| {
+            let (ranks, most) = (u64::from(rank.world_size()), flags.sizes.end);
+            let (gpu, nic) = (&rank.session.gpu, &rank.session.nic);
+            let config = HeapConfig::new((ranks + 1) * most + ROOM).timeout(DEADLINE);
+            let mut heap = Heap::create(rank.world, gpu, Some(nic), &config)?;
+            let (all, own) = (heap.alloc(ranks * most)?, heap.alloc(most)?);
+            let work = Allgather { all, own, team: heap.alloc(TEAM_BLOCK_BYTES)? };
+            flags.rows(rank, heap, &work)
+        })
+    })
 }
 
 struct Allgather {
@@ -27,22 +49,8 @@ struct Allgather {
 }
 
 impl Exchange for Allgather {
-    const NAME: &'static str = "shmem_allgather";
-    const ABOUT: &'static str = "Every rank gets the bytes of all ranks";
-    const MOST: u64 = 1 << 28;
-    type Flags = NoFlags;
-
     fn verdict(&self, ranks: u32) -> String {
         format!("every rank has the bytes of all {ranks}")
-    }
-
-    fn heap_bytes(_: &NoFlags, ranks: u64, most: u64) -> u64 {
-        (ranks + 1) * most
-    }
-
-    fn new(_: &NoFlags, heap: &mut Heap, most: u64) -> Result<Self> {
-        let all = heap.alloc(u64::from(heap.world()) * most)?;
-        Ok(Self { all, own: heap.alloc(most)?, team: heap.alloc(TEAM_BLOCK_BYTES)? })
     }
 
     fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {

@@ -11,14 +11,37 @@ mod common;
 mod dist;
 
 use anyhow::Result;
-use dist::heap::{Exchange, NoFlags, Part, compare, pattern, read};
+use clap::Parser;
+use common::DEADLINE;
+use dist::heap::{Exchange, HeapFlags, Part, ROOM, compare, pattern, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::kernels::shm_coll::ShmAllreduce;
-use warpverbs::shmem::{Heap, Sym, TEAM_BLOCK_BYTES};
+use warpverbs::rendezvous::World;
+use warpverbs::shmem::{Heap, HeapConfig, Sym, TEAM_BLOCK_BYTES};
+
+/// Every rank gets the sums of all ranks' words
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    #[command(flatten)]
+    heap: HeapFlags,
+}
 
 fn main() -> ExitCode {
-    dist::heap::main::<Allreduce>()
+    common::main(|Flags { heap: flags }| {
+        let Some(start) = flags.start("shmem_allreduce", 1 << 28, "")? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| {
+            let ranks = u64::from(rank.world_size());
+            let bytes = 8 * part_words(flags.sizes.end, ranks) * ranks;
+            let (gpu, nic) = (&rank.session.gpu, &rank.session.nic);
+            let config = HeapConfig::new(2 * bytes + ROOM).timeout(DEADLINE);
+            let mut heap = Heap::create(rank.world, gpu, Some(nic), &config)?;
+            let (data, rows) = (heap.alloc(bytes)?, heap.alloc(bytes)?);
+            let work = Allreduce { data, rows, team: heap.alloc(TEAM_BLOCK_BYTES)? };
+            flags.rows(rank, heap, &work)
+        })
+    })
 }
 
 struct Allreduce {
@@ -44,24 +67,8 @@ fn sums(ranks: u32, round: u64, bytes: u64) -> Vec<u8> {
 }
 
 impl Exchange for Allreduce {
-    const NAME: &'static str = "shmem_allreduce";
-    const ABOUT: &'static str = "Every rank gets the sums of all ranks' words";
-    const MOST: u64 = 1 << 28;
-    type Flags = NoFlags;
-
     fn verdict(&self, ranks: u32) -> String {
         format!("every rank has the sums of all {ranks}")
-    }
-
-    fn heap_bytes(_: &NoFlags, ranks: u64, most: u64) -> u64 {
-        2 * (most + 16 * ranks)
-    }
-
-    fn new(_: &NoFlags, heap: &mut Heap, most: u64) -> Result<Self> {
-        let ranks = u64::from(heap.world());
-        let bytes = 8 * part_words(most, ranks) * ranks;
-        let team = heap.alloc(TEAM_BLOCK_BYTES)?;
-        Ok(Self { data: heap.alloc(bytes)?, rows: heap.alloc(bytes)?, team })
     }
 
     fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {

@@ -11,15 +11,37 @@ mod common;
 mod dist;
 
 use anyhow::{Result, ensure};
-use dist::heap::{Exchange, NoFlags, Part, read};
+use clap::Parser;
+use common::DEADLINE;
+use dist::heap::{Exchange, HeapFlags, Part, ROOM, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::{KernelPtr, Place};
 use warpverbs::kernels::shm_coll::ShmRounds;
-use warpverbs::shmem::{Heap, Sym, TEAM_BLOCK_BYTES};
+use warpverbs::rendezvous::World;
+use warpverbs::shmem::{Heap, HeapConfig, Sym, TEAM_BLOCK_BYTES};
+
+/// Ranks meet in a symmetric heap
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    #[command(flatten)]
+    heap: HeapFlags,
+}
 
 fn main() -> ExitCode {
-    dist::heap::main::<Rounds>()
+    common::main(|Flags { heap: flags }| {
+        let Some(start) = flags.start("shmem_barrier", 1 << 20, "")? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| {
+            let ranks = u64::from(rank.world_size());
+            let (gpu, nic) = (&rank.session.gpu, &rank.session.nic);
+            let config = HeapConfig::new(8 * ranks + ROOM).timeout(DEADLINE);
+            let mut heap = Heap::create(rank.world, gpu, Some(nic), &config)?;
+            let words = heap.alloc(8 * ranks)?;
+            let work = Rounds { words, team: heap.alloc(TEAM_BLOCK_BYTES)? };
+            flags.rows(rank, heap, &work)
+        })
+    })
 }
 
 struct Rounds {
@@ -28,22 +50,8 @@ struct Rounds {
 }
 
 impl Exchange for Rounds {
-    const NAME: &'static str = "shmem_barrier";
-    const ABOUT: &'static str = "Ranks meet in a symmetric heap";
-    const MOST: u64 = 1 << 20;
-    type Flags = NoFlags;
-
     fn verdict(&self, ranks: u32) -> String {
         format!("nobody of {ranks} left before everybody had come")
-    }
-
-    fn heap_bytes(_: &NoFlags, ranks: u64, _: u64) -> u64 {
-        8 * ranks
-    }
-
-    fn new(_: &NoFlags, heap: &mut Heap, _: u64) -> Result<Self> {
-        let words = heap.alloc(8 * u64::from(heap.world()))?;
-        Ok(Self { words, team: heap.alloc(TEAM_BLOCK_BYTES)? })
     }
 
     fn launch(&self, part: &mut Part<'_, '_>, _: u64, size: u64) -> Result<Duration> {

@@ -12,25 +12,42 @@ mod common;
 mod dist;
 
 use anyhow::Result;
-use clap::Args;
-use dist::heap::{Exchange, Part};
+use clap::Parser;
+use common::DEADLINE;
+use dist::heap::{Exchange, HeapFlags, Part, ROOM};
 use dist::pipeline::{ITEMS, Items, words};
 use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_pipeline::ShmPipeline;
-use warpverbs::shmem::Heap;
+use warpverbs::rendezvous::World;
+use warpverbs::shmem::{Heap, HeapConfig};
 
-#[derive(Args)]
-struct Streams {
+/// Each GPU produces what the next one consumes
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    #[command(flatten)]
+    heap: HeapFlags,
     /// Streams of items, a block for each
     #[arg(long, default_value_t = 4)]
     streams: u32,
 }
 
 fn main() -> ExitCode {
-    dist::heap::main::<Pipeline>()
+    common::main(|Flags { heap: flags, streams }| {
+        common::within("--streams", streams.into(), 1, 32)?;
+        let more = format!(" --streams {streams}");
+        let Some(start) = flags.start("shmem_pipeline", 1 << 24, &more)? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| {
+            let (most, gpu, nic) = (flags.sizes.end, &rank.session.gpu, &rank.session.nic);
+            let config = HeapConfig::new(Items::heap_bytes(streams, most) + ROOM);
+            let mut heap = Heap::create(rank.world, gpu, Some(nic), &config.timeout(DEADLINE))?;
+            let items = Items::new(&mut heap, streams, most)?;
+            flags.rows(rank, heap, &Pipeline { items, times: Cell::default() })
+        })
+    })
 }
 
 struct Pipeline {
@@ -50,8 +67,7 @@ impl Pipeline {
     ) -> Result<Duration> {
         let Items { places, signals, streams } = &self.items;
         let (base, signals, streams) = (places.offset(), signals.offset(), (*streams).into());
-        let heap = part.heap.device();
-        let dim = Dim::new(blocks, part.dim.threads());
+        let (heap, dim) = (part.heap.device(), Dim::new(blocks, part.dim.threads()));
         part.rank.run_on(&mut part.heap, dim, |status| {
             Box::new(ShmPipeline {
                 heap,
@@ -69,24 +85,6 @@ impl Pipeline {
 }
 
 impl Exchange for Pipeline {
-    const NAME: &'static str = "shmem_pipeline";
-    const ABOUT: &'static str = "Each GPU produces what the next one consumes";
-    const MOST: u64 = 1 << 24;
-    type Flags = Streams;
-
-    fn plan(flags: &Streams) -> Result<String> {
-        common::within("--streams", flags.streams.into(), 1, 32)?;
-        Ok(format!(" --streams {}", flags.streams))
-    }
-
-    fn heap_bytes(flags: &Streams, _: u64, most: u64) -> u64 {
-        Items::heap_bytes(flags.streams, most)
-    }
-
-    fn new(flags: &Streams, heap: &mut Heap, most: u64) -> Result<Self> {
-        Ok(Self { items: Items::new(heap, flags.streams, most)?, times: Cell::default() })
-    }
-
     fn verdict(&self, ranks: u32) -> String {
         let [apart, together] = self.times.get().map(|time| time.as_secs_f64());
         let (streams, gain) = (self.items.streams, apart / together);

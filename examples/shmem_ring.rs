@@ -11,14 +11,35 @@ mod common;
 mod dist;
 
 use anyhow::Result;
-use dist::heap::{Exchange, NoFlags, Part, compare, pattern, read};
+use clap::Parser;
+use common::DEADLINE;
+use dist::heap::{Exchange, HeapFlags, Part, ROOM, compare, pattern, read};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::kernels::shm_coll::ShmRing;
-use warpverbs::shmem::{Heap, Signal, Sym};
+use warpverbs::rendezvous::World;
+use warpverbs::shmem::{Heap, HeapConfig, Signal, Sym};
+
+/// Ranks put round a ring in a symmetric heap
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    #[command(flatten)]
+    heap: HeapFlags,
+}
 
 fn main() -> ExitCode {
-    dist::heap::main::<Ring>()
+    common::main(|Flags { heap: flags }| {
+        let Some(start) = flags.start("shmem_ring", 1 << 30, "")? else { return Ok(()) };
+        start.run(World::join(&start.world), |rank| {
+            let (most, gpu, nic) = (flags.sizes.end, &rank.session.gpu, &rank.session.nic);
+            let config = HeapConfig::new(2 * most + ROOM).timeout(DEADLINE);
+            let mut heap = Heap::create(rank.world, gpu, Some(nic), &config)?;
+            let (to, from, signal) = (heap.alloc(most)?, heap.alloc(most)?, heap.alloc(1)?);
+            let work = Ring { to, from, signal };
+            flags.rows(rank, heap, &work)
+        })
+    })
 }
 
 struct Ring {
@@ -28,21 +49,8 @@ struct Ring {
 }
 
 impl Exchange for Ring {
-    const NAME: &'static str = "shmem_ring";
-    const ABOUT: &'static str = "Ranks put round a ring in a symmetric heap";
-    const MOST: u64 = 1 << 30;
-    type Flags = NoFlags;
-
     fn verdict(&self, ranks: u32) -> String {
         format!("every byte at {ranks} ranks as its neighbour put it")
-    }
-
-    fn heap_bytes(_: &NoFlags, _: u64, most: u64) -> u64 {
-        2 * most
-    }
-
-    fn new(_: &NoFlags, heap: &mut Heap, most: u64) -> Result<Self> {
-        Ok(Self { to: heap.alloc(most)?, from: heap.alloc(most)?, signal: heap.alloc(1)? })
     }
 
     fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {

@@ -7,156 +7,104 @@
 //! simple_write --mode target
 //! ```
 
-mod agents;
 mod common;
-mod simple;
+#[path = "../tests/harness/writes.rs"]
+mod writes;
 
-use agents::WAIT;
 use anyhow::{Result, ensure};
-use clap::{Parser, ValueEnum};
-use common::{compare, within};
-use simple::{Side, pattern};
+use common::{DEADLINE as WAIT, compare, roles::connect};
 use std::process::ExitCode;
-use std::time::Duration;
-use warpverbs::KernelStatus;
-use warpverbs::agent::Views;
-use warpverbs::gpu::{KernelPtr, Place, SafeKernel};
+use std::sync::Arc;
+use warpverbs::agent::{Agent, AgentConfig, Registration};
+use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place, SafeKernel};
 use warpverbs::kernels::simple_write::{SimpleWriteThread, SimpleWriteWait, SimpleWriteWarp};
-use warpverbs::rendezvous::{Client, Deadline, Limits, Server};
-use warpverbs_bench::units::parse_size;
-
-/// A kernel writes into another process's GPU and signals
-#[derive(Parser)]
-#[command(version)]
-struct Flags {
-    /// The part that this process plays
-    #[arg(long, value_enum, default_value = "initiator")]
-    mode: Mode,
-    /// Bytes of the buffer
-    #[arg(long, default_value = "1048576", value_parser = parse_size)]
-    size: u64,
-    /// Where the initiator serves the store
-    #[arg(long, default_value = "127.0.0.1")]
-    host: String,
-    /// Its port
-    #[arg(long, default_value_t = 9998)]
-    port: u16,
-    /// Where kernels run: auto, simt, cuda or cuda:N
-    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
-    gpu: String,
-    /// A NIC for memory that cannot be mapped; without one the GPUs must share a machine
-    #[arg(long)]
-    nic: Option<String>,
-    /// Writes of each level that are timed
-    #[arg(long, default_value_t = 20)]
-    rounds: u32,
-    /// Parts of a write that are posted without waiting
-    #[arg(long, default_value_t = 4)]
-    pipeline: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Mode {
-    Initiator,
-    Target,
-}
-
-const LEVELS: [&str; 2] = ["thread", "warp"];
+use warpverbs::rendezvous::{Deadline, Limits, Server};
+use warpverbs::{Context, KernelStatus};
+use writes::{Flags, LEVELS, Mode, pattern};
 
 fn main() -> ExitCode {
-    common::main(run)
+    common::main(|flags: Flags| {
+        flags.check()?;
+        match flags.mode {
+            Mode::Initiator => initiator(&flags),
+            Mode::Target => target(&flags),
+        }
+    })
 }
 
-fn run(flags: Flags) -> Result<()> {
-    within("--size", flags.size, 1, 1 << 36)?;
-    within("--pipeline", flags.pipeline.into(), 1, flags.size)?;
-    within("--rounds", flags.rounds.into(), 1, u32::MAX.into())?;
-    match flags.mode {
-        Mode::Initiator => initiator(&flags),
-        Mode::Target => target(&flags),
+/// A GPU, and an agent with data and a counter there that peers can map.
+fn open(name: &str, flags: &Flags) -> Result<(Arc<dyn Gpu>, Agent, [Registration; 2])> {
+    let gpu = gpu::open(flags.gpu.parse::<GpuChoice>()?)?;
+    println!("[{name}] kernels on {}", gpu.info().name);
+    let mut config = AgentConfig::default().gpu(&gpu);
+    if let Some(nic) = &flags.nic {
+        config = config.nic(&Context::new()?.open(nic.as_str())?);
     }
+    let agent = Agent::new(name, config)?;
+    let memory = [agent.alloc(flags.size, "data")?, agent.alloc(16, "counter")?];
+    Ok((gpu, agent, memory))
+}
+
+/// Runs a kernel that is given where to leave its status.
+fn run<K: SafeKernel>(gpu: &Arc<dyn Gpu>, kernel: impl FnOnce(&KernelStatus) -> K) -> Result<()> {
+    let status = KernelStatus::new(gpu)?;
+    gpu.launch(&kernel(&status), Dim::new(1, 32), 2 * WAIT)?.wait()?;
+    Ok(status.check(&[])?)
 }
 
 fn initiator(flags: &Flags) -> Result<()> {
-    let side = Side::new("initiator", &flags.gpu, flags.nic.as_deref(), flags.size)?;
+    let (gpu, agent, [ours, count]) = open("initiator", flags)?;
     let deadline = Deadline::after(WAIT);
     let server = Server::bind_host(&flags.host, flags.port, Limits::default(), deadline)?;
-    let mut store = agents::connect(&flags.host, server.local_addr().port())?;
-    store.set("initiator", &side.agent.metadata()?)?;
+    let mut store = connect(&flags.host, server.local_addr().port())?;
+    store.set("initiator", &agent.metadata()?)?;
     println!("[initiator] waiting for the target at {}", server.local_addr());
-    let peer = side.agent.load_metadata(&store.get("target")?)?;
-    let (data, counter) = (side.agent.remote(&peer, "data")?, side.agent.remote(&peer, "counter")?);
-    let (theirs, size) = (data.len(), flags.size);
-    ensure!(theirs == size, "the target has --size {theirs}, expected {size} as here");
-    let views = side.agent.views(&[&side.data, &side.counter], &[Some(&data), Some(&counter)])?;
+    let peer = agent.load_metadata(&store.get("target")?)?;
+    let (data, counter) = (agent.remote(&peer, "data")?, agent.remote(&peer, "counter")?);
+    let (theirs, bytes) = (data.len(), flags.size);
+    ensure!(theirs == bytes, "the target has --size {theirs}, expected {bytes} as here");
+    // Entry 0 of either side is the data, entry 1 the counter.
+    let views = agent.views(&[&ours, &count], &[Some(&data), Some(&counter)])?;
     let path = views.path(&peer).map_or_else(String::new, |path| path.to_string());
     println!("[initiator] writes go by {path}");
-    println!("{:>8}  {:>12}  {:>6}  {:>12}  {:>10}", "level", "bytes", "writes", "µs each", "GB/s");
+    println!("{}", writes::HEAD);
     for (level, name) in LEVELS.iter().enumerate() {
-        side.data.write(0, &pattern(level, flags.size))?;
-        let took = write(&side, &views, level, flags)?;
-        let each = took.max(Duration::from_nanos(1)) / flags.rounds;
-        let rate = flags.size as f64 / each.as_secs_f64() / 1e9;
-        let micros = each.as_secs_f64() * 1e6;
-        let (bytes, rounds) = (flags.size, flags.rounds);
-        println!("{name:>8}  {bytes:>12}  {rounds:>6}  {micros:>12.2}  {rate:>10.3}");
+        ours.write(0, &pattern(level, bytes))?;
+        let time = gpu.alloc(8, Place::Shared)?;
+        let (local, remote) = (views.local(), views.remote());
+        let (pieces, rounds, took) = (flags.pipeline, flags.rounds, KernelPtr::new(&time));
+        match level {
+            0 => run(&gpu, |status| {
+                let status = status.pointer();
+                SimpleWriteThread { local, remote, bytes, pieces, rounds, took, status }
+            })?,
+            _ => run(&gpu, |status| {
+                let status = status.pointer();
+                SimpleWriteWarp { local, remote, bytes, pieces, rounds, took, status }
+            })?,
+        }
+        let [nanos] = common::words(&gpu, &time)?;
+        println!("{}", flags.row(name, nanos));
         store.get(&format!("verified {name}"))?;
     }
     store.set("done", b"")?;
-    println!("passed: {} bytes written by a kernel at each level, and verified", flags.size);
+    println!("passed: {bytes} bytes written by a kernel at each level, and verified");
     // The target ends its connection before the store goes.
     store.get("bye")?;
     Ok(())
 }
 
-/// Writes of one level by one launch; what they took by the GPU's clock.
-fn write(side: &Side, views: &Views, level: usize, flags: &Flags) -> Result<Duration> {
-    let took = side.gpu.alloc(8, Place::Shared)?;
-    let status = KernelStatus::new(&side.gpu)?;
-    let (local, remote, bytes) = (views.local(), views.remote(), flags.size);
-    let (pieces, rounds) = (flags.pipeline, flags.rounds);
-    let (out, state): (KernelPtr<u64>, _) = (KernelPtr::new(&took), status.pointer());
-    let kernel: Box<dyn SafeKernel> = match level {
-        0 => Box::new(SimpleWriteThread {
-            local,
-            remote,
-            bytes,
-            pieces,
-            rounds,
-            took: out,
-            status: state,
-        }),
-        _ => Box::new(SimpleWriteWarp {
-            local,
-            remote,
-            bytes,
-            pieces,
-            rounds,
-            took: out,
-            status: state,
-        }),
-    };
-    side.run(&*kernel, &status)?;
-    let [nanos] = common::words(&side.gpu, &took)?;
-    Ok(Duration::from_nanos(nanos))
-}
-
 fn target(flags: &Flags) -> Result<()> {
-    let side = Side::new("target", &flags.gpu, flags.nic.as_deref(), flags.size)?;
-    let mut store: Client = agents::connect(&flags.host, flags.port)?;
-    store.set("target", &side.agent.metadata()?)?;
-    side.agent.load_metadata(&store.get("initiator")?)?;
-    let views = side.agent.views(&[&side.data, &side.counter], &[])?;
+    let (gpu, agent, [data, count]) = open("target", flags)?;
+    let mut store = connect(&flags.host, flags.port)?;
+    store.set("target", &agent.metadata()?)?;
+    agent.load_metadata(&store.get("initiator")?)?;
+    let views = agent.views(&[&data, &count], &[])?;
     for (level, name) in LEVELS.iter().enumerate() {
-        let status = KernelStatus::new(&side.gpu)?;
         let expected = (level as u64 + 1) * u64::from(flags.rounds);
-        let ns = WAIT.as_nanos() as u64;
-        let kernel =
-            SimpleWriteWait { local: views.local(), expected, ns, status: status.pointer() };
-        side.run(&kernel, &status)?;
-        let mut found = vec![0; flags.size as usize];
-        side.data.read(0, &mut found)?;
-        compare(&pattern(level, flags.size), &found)?;
+        let (local, ns) = (views.local(), WAIT.as_nanos() as u64);
+        run(&gpu, |status| SimpleWriteWait { local, expected, ns, status: status.pointer() })?;
+        compare(&pattern(level, flags.size), &data.to_vec()?)?;
         println!("[target] {name} level: counter {expected}, {} bytes verified", flags.size);
         store.set(&format!("verified {name}"), b"")?;
     }

@@ -6,12 +6,11 @@
 //! ```
 
 mod common;
-mod tcpx;
 
 use anyhow::Result;
 use clap::Parser;
+use common::tcp::{Side, TcpFlags};
 use std::process::ExitCode;
-use tcpx::{Side, TcpFlags};
 use warpverbs::devmem::unpack::Way;
 use warpverbs::gpu::{self, GpuChoice};
 

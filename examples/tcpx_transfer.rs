@@ -15,10 +15,10 @@ mod tcpx;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use common::tcp::{MARK, Side, TAIL, TcpFlags, expected};
 use std::process::ExitCode;
 use std::sync::Arc;
-use tcpx::unpack::{MARK, TAIL, expected, unpack};
-use tcpx::{Side, TcpFlags};
+use tcpx::unpack;
 use warpverbs::devmem::transport::{Connection, Payload};
 use warpverbs::devmem::unpack::Way;
 use warpverbs::gpu::{self, Gpu, GpuChoice, Place};

@@ -5,12 +5,12 @@
 //! two_processes
 //! ```
 
-mod agents;
 mod common;
 
-use agents::{Part, WAIT};
 use anyhow::{Context as _, Result};
 use clap::Parser;
+use common::DEADLINE as WAIT;
+use common::roles::Part;
 use std::process::ExitCode;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::rendezvous::Client;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     common::main(|Flags { part }| {
         part.say("[main] Starting TCP metadata server...");
         part.say("[main] Starting target and initiator processes...");
-        agents::play(&(), &part, [("target", target), ("initiator", initiator)], &[])?;
+        part.play(&(), [("target", target), ("initiator", initiator)], &[])?;
         part.say("[main] ✓ Test Complete - Both processes succeeded!");
         part.say(&format!("passed: two buffers of {BUFFER} bytes read, and written back crossed"));
         Ok(())
@@ -58,9 +58,7 @@ fn target(_: &(), mut store: Client) -> Result<()> {
     println!("[target] Transfer 1 done");
     agent.wait_remote_done("initiator", b"UUID2", WAIT)?;
     println!("[target] Transfer 2 done");
-    let mut found = vec![0; 2 * BUFFER as usize];
-    memory.read(0, &mut found)?;
-    common::compare(&buffers(60, 10), &found).context("after the WRITE")?;
+    common::compare(&buffers(60, 10), &memory.to_vec()?).context("after the WRITE")?;
     // The initiator has seen that its last notification came before this memory goes.
     store.get("initiator_done")?;
     println!("[target] Target process complete");
@@ -83,15 +81,11 @@ fn initiator(_: &(), mut store: Client) -> Result<()> {
     let local = memory.blocks(0, BUFFER, 2)?;
     let read = agent.transfer(Op::Read, &local, &remote)?;
     let state = read.post(PostOptions::new().notify("UUID1"))?;
-    println!(
-        "[initiator] Initial transfer state: {}",
-        if state == State::Done { "DONE" } else { "PROC" }
-    );
+    let state = if state == State::Done { "DONE" } else { "PROC" };
+    println!("[initiator] Initial transfer state: {state}");
     read.wait(WAIT)?;
     println!("[initiator] Transfer 1 done");
-    let mut found = vec![0; 2 * BUFFER as usize];
-    memory.read(0, &mut found)?;
-    common::compare(&buffers(10, 60), &found).context("after the READ")?;
+    common::compare(&buffers(10, 60), &memory.to_vec()?).context("after the READ")?;
 
     println!("[initiator] Starting transfer 2 (WRITE)...");
     let (local, remote) = (agent.prepare(&local)?, agent.prepare(&remote)?);

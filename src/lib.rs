@@ -4,16 +4,18 @@
 //! # Tour
 //!
 //! [`gpu::open`] gives a place where kernels run. A [`Context`] knows the NICs, and a [`Device`] is
-//! one of them, opened: it registers memory and makes endpoints. Two endpoints are connected by
-//! exchanging their handles. [`Endpoint::device_qp`] is what a kernel needs to post by itself;
+//! one of them, opened: it registers memory and makes endpoints. Endpoints of two processes are
+//! connected by exchanging their handles; [`Device::pair`] makes two that are connected already.
+//! [`Endpoint::device_qp`] is what a kernel needs to post by itself;
 //! [`Endpoint::host`] posts from the CPU through the same queues. The kernels of this package, with
 //! a launcher for each, are in [`kernels`]; your own are built in the same way by
 //! `warpverbs-kernel-build`. [`World`] is where processes meet and exchange handles.
 //!
 //! ```
 //! use std::time::Duration;
+//! use warpverbs::gpu::{self, Dim, GpuChoice, Place};
 //! use warpverbs::kernels::loopback::Write;
-//! use warpverbs::{Access, Context, Dim, EndpointConfig, GpuChoice, KernelStatus, Place, gpu};
+//! use warpverbs::{Access, Context, EndpointConfig, KernelStatus};
 //!
 //! # fn main() -> warpverbs::Result<()> {
 //! // `auto` takes the best there is; `simt` runs on any machine.
@@ -25,10 +27,7 @@
 //! let dst = nic.register(dst, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
 //! gpu.write(src.buffer(), 0, &[42; 4096])?;
 //!
-//! let config = EndpointConfig::for_gpu(&gpu);
-//! let (a, b) = (nic.endpoint(&config)?, nic.endpoint(&config)?);
-//! a.connect(&b.handle())?;
-//! b.connect(&a.handle())?;
+//! let (a, _b) = nic.pair(&EndpointConfig::for_gpu(&gpu))?;
 //!
 //! // 64 threads, each of which writes 64 bytes to the peer and waits for its completion.
 //! let status = KernelStatus::new(&gpu)?;
@@ -42,9 +41,7 @@
 //! gpu.launch(&kernel, Dim::new(1, 64), Duration::from_secs(10))?.wait()?;
 //! status.check(&[&a])?;
 //!
-//! let mut arrived = [0; 4096];
-//! gpu.read(dst.buffer(), 0, &mut arrived)?;
-//! assert_eq!(arrived, [42; 4096]);
+//! assert_eq!(dst.to_vec()?, [42; 4096]);
 //! # Ok(())
 //! # }
 //! ```
@@ -68,68 +65,43 @@
 //! - `agent`: lists of blocks between named agents, in the module `agent`.
 //! - `devmem`: payload from the network into GPU memory over plain TCP, in the module `devmem`.
 //! - `shmem`: memory at the same offsets on every rank, in the module `shmem`.
+//!
+//! # What is promised
+//!
+//! | module | for whom |
+//! |---|---|
+//! | [`transport`] | programs that own their queues |
+//! | [`gpu`] | programs that launch kernels |
+//! | [`rendezvous`] | jobs of several processes |
+//! | `agent` | services whose peers come and go |
+//! | `shmem` | jobs whose ranks share memory |
+//! | `devmem` | machines without RDMA |
+//! | [`kernels`] | whoever runs or copies the examples |
+//! | [`raw`] | those who go below the rest: promises nothing |
 #![deny(unsafe_code)]
 
 // Generated code names this crate.
 extern crate self as warpverbs;
 
+#[cfg(feature = "agent")]
+pub mod agent;
+#[cfg(feature = "devmem")]
+pub mod devmem;
 mod error;
+pub mod gpu;
+pub mod raw;
+pub mod rendezvous;
+#[cfg(feature = "shmem")]
+pub mod shmem;
+pub mod transport;
 
 pub use error::{Error, Result};
-pub use warpverbs_gpu::{
-    Buffer, Dim, Extent, Gpu, GpuChoice, GpuError, GpuInfo, GpuKind, Kernel, KernelPtr, Launch,
-    LaunchError, Local, Place, Remote, SafeKernel,
-};
-pub use warpverbs_rendezvous::{World, WorldConfig, WorldError};
-pub use warpverbs_transport::{
-    Access, AsyncEvent, Context, ContextBuilder, CqMode, Device, Endpoint, EndpointConfig,
-    EndpointHandle, ErrorKind, FaultReport, FirstError, HandleError, Health, KernelError,
-    KernelStatus, LocalRegion, MemoryRegion, Mtu, NicChoice, NicInfo, Outcome, Posted, Poster,
-    Progress, QpState, QueuePlacement, Received, RegisterOptions, RemoteRegion, SendFlags,
-    SharedReceiveQueue, Syndrome, UsageError, WaitError, WaitFor, WorkError,
-};
-
-/// Devices that run kernels.
-pub use warpverbs_gpu as gpu;
-/// Where processes meet, and who a launcher says they are.
-pub use warpverbs_rendezvous as rendezvous;
-/// Contexts, devices, endpoints and memory regions, whole.
-pub use warpverbs_transport as transport;
-
-/// Memory at the same offsets on every rank, which kernels of all ranks reach.
-#[cfg(feature = "shmem")]
-pub mod shmem {
-    pub use warpverbs_shmem::layout::{TEAM_BLOCK_BYTES, mail_block_bytes};
-    pub use warpverbs_shmem::{
-        AllocError, Decision, Heap, HeapConfig, HeapHealth, HeapReport, Route, RoutePolicy,
-        ShmemError, Signal, Sym, Team,
-    };
-}
-
-/// Agents: register memory, exchange metadata, move lists of blocks by the best path there is.
-#[cfg(feature = "agent")]
-pub use warpverbs_agent as agent;
-
-/// Payload from the network into GPU memory over plain TCP.
-#[cfg(feature = "devmem")]
 #[doc(inline)]
-pub use warpverbs_devmem as devmem;
-
-/// What the rest is built of. These change more often than what is above.
-pub mod raw {
-    /// Registered memory.
-    pub use warpverbs_mem as mem;
-    /// Queue formats.
-    pub use warpverbs_mlx5 as mlx5;
-    /// The software NIC.
-    pub use warpverbs_nic as nic;
-    /// Memory of other processes of this machine, pair by pair.
-    #[cfg(any(feature = "agent", feature = "shmem"))]
-    pub use warpverbs_peer as peer;
-    /// libibverbs, loaded at run time.
-    #[cfg(feature = "verbs")]
-    pub use warpverbs_verbs as verbs;
-}
+pub use warpverbs_rendezvous::World;
+#[doc(inline)]
+pub use warpverbs_transport::{
+    Access, Context, Device, Endpoint, EndpointConfig, KernelStatus, MemoryRegion,
+};
 
 /// The kernels of the examples that this package's features cover: one module per file of
 /// `kernels/src`, one launcher per kernel.

@@ -1,87 +1,35 @@
-//! Shared by the examples of device-memory TCP: which end listens or connects, and where.
-#![allow(dead_code, reason = "no example needs all of it")]
+//! How a receiver moves payload that landed in pinned memory into a buffer of the device.
 
-pub(crate) mod unpack;
-
-use anyhow::{Context as _, Result};
-use clap::{Args, Subcommand};
-use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use crate::common;
+use anyhow::Result;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use warpverbs::devmem::transport::{
-    BoundQueues, Config, Connection, Endpoint, QUEUES_ENV, QueueChoice, Receive, TransportError,
-};
-use warpverbs::devmem::unpack::{UnpackConfig, Way};
-use warpverbs::gpu::Gpu;
+use warpverbs::devmem::unpack::{Move, Moves, Place as At, UnpackConfig, Unpacker, Way};
+use warpverbs::gpu::{Buffer, Gpu};
 
-/// Which end this process is.
-#[derive(Subcommand, Clone)]
-pub(crate) enum Side {
-    /// Wait for a client
-    Server {
-        /// Address to listen at
-        #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
-        bind: IpAddr,
-    },
-    /// Connect to a server
-    Client {
-        /// Host name or address of the server
-        host: String,
-    },
-}
+/// A device-memory receive delivers pages.
+const PAGE: u64 = 4096;
 
-/// Between two attempts to connect.
-const AGAIN: Duration = Duration::from_millis(100);
-
-/// Flags of both ends.
-#[derive(Args, Clone)]
-pub(crate) struct TcpFlags {
-    /// TCP port of the server; 0 takes any free one
-    #[arg(short = 'p', long, default_value_t = 18519, global = true)]
-    port: u16,
-    /// Sockets of the connection
-    #[arg(long, default_value_t = 3, global = true)]
-    sockets: u16,
-    /// Receive queues to be bound to memory of the device, such as eth0:7, or auto; needs root
-    #[arg(long, env = QUEUES_ENV, global = true)]
-    pub(crate) queues: Option<QueueChoice>,
-    /// Seconds to wait for the other end
-    #[arg(long, default_value_t = 60, global = true)]
-    wait: u64,
-}
-
-impl TcpFlags {
-    /// Connects the ends; this one receives into memory of `gpu` if queues are named for it.
-    pub(crate) fn connect(&self, side: &Side, gpu: &Arc<dyn Gpu>, way: Way) -> Result<Connection> {
-        let config = Config::default().sockets(self.sockets);
-        let unpack = UnpackConfig { way, ..UnpackConfig::default() };
-        let receive = Receive::choose(self.queues.as_ref(), BoundQueues::BYTES, gpu, unpack);
-        let endpoint = Endpoint::receiving(config, receive)?;
-        let wait = Duration::from_secs(self.wait);
-        match side {
-            Side::Server { bind } => {
-                let mut listener = endpoint.listen(SocketAddr::new(*bind, self.port))?;
-                println!("waiting for a client at {}", listener.address());
-                Ok(listener.accept(&endpoint, wait)?)
-            }
-            Side::Client { host } => {
-                let mut found = (host.as_str(), self.port).to_socket_addrs()?;
-                let address = found.next().with_context(|| format!("no address of {host}"))?;
-                let deadline = Instant::now() + wait;
-                loop {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    match endpoint.connect(address, left) {
-                        // Nobody listens yet.
-                        Err(TransportError::Socket { error, .. })
-                            if error.kind == ErrorKind::ConnectionRefused && left > AGAIN =>
-                        {
-                            std::thread::sleep(AGAIN);
-                        }
-                        outcome => return Ok(outcome?),
-                    }
-                }
-            }
-        }
+/// Moves the payload into the buffer, and says which way it took.
+pub(crate) fn unpack(
+    gpu: &Arc<dyn Gpu>,
+    way: Way,
+    landing: Buffer,
+    buffer: &Buffer,
+) -> Result<Way> {
+    let mut unpacker = Unpacker::new(gpu.clone(), UnpackConfig { way, ..UnpackConfig::default() });
+    let len = buffer.len() as u64;
+    let (from, to) = (unpacker.add(landing), unpacker.add(buffer.clone()));
+    // Pages in the order of a NIC that fills its buffers from both ends: no two are neighbours.
+    let pages = len.div_ceil(PAGE);
+    let order = (0..pages.div_ceil(2)).flat_map(|n| [n, pages - 1 - n]);
+    let mut moves = Moves::new();
+    for page in order.take(pages as usize) {
+        let (offset, len) = (page * PAGE, PAGE.min(len - page * PAGE));
+        let at = |area| At { area, offset };
+        moves.push(Move { from: at(from), to: at(to), len });
     }
+    let way = unpacker.way_for(moves.as_slice())?;
+    let ticket = unpacker.submit(moves.as_slice())?;
+    unpacker.wait(ticket, common::DEADLINE)?;
+    Ok(way)
 }

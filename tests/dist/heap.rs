@@ -2,12 +2,11 @@
 
 use super::rank::Rank;
 use super::table::{Row, Table};
-use super::{Job, Sizes};
+use super::{Job, Sizes, Start};
 use crate::common;
 use anyhow::{Context as _, Result, ensure};
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser};
+use clap::Args;
 use sha2::{Digest as _, Sha256};
-use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::shmem::{Heap, Sym};
@@ -30,30 +29,14 @@ pub(crate) struct HeapFlags {
     sha256: bool,
 }
 
-/// One such example: it sets up once, and does the same for every size.
-pub(crate) trait Exchange: Sized {
-    /// The example's name.
-    const NAME: &'static str;
-    /// One line of its help.
-    const ABOUT: &'static str;
-    /// Bytes of the largest size.
-    const MOST: u64;
-    /// Its flags beside those of all.
-    type Flags: Args;
-    /// The part of these flags that is the same on all ranks.
-    ///
-    /// # Errors
-    /// A flag is out of range.
-    fn plan(_: &Self::Flags) -> Result<String> {
-        Ok(String::new())
-    }
-    /// Bytes of the heap for sizes up to `most`.
-    fn heap_bytes(flags: &Self::Flags, ranks: u64, most: u64) -> u64;
-    /// Allocates its places, on all ranks alike.
-    fn new(flags: &Self::Flags, heap: &mut Heap, most: u64) -> Result<Self>;
+/// Bytes of a heap beside those of its places.
+pub(crate) const ROOM: u64 = 1 << 16;
+
+/// Work on a heap that is the same for every size.
+pub(crate) trait Exchange {
     /// Words for a success at all ranks.
     fn verdict(&self, ranks: u32) -> String;
-    /// How often one launch moves what the size says.
+    /// How often one launch moves as much as the size says.
     fn operations(&self) -> u64 {
         1
     }
@@ -70,68 +53,50 @@ pub(crate) struct Part<'a, 'r> {
     pub(crate) dim: Dim,
 }
 
-/// Flags of an example that needs no more.
-#[derive(Args)]
-pub(crate) struct NoFlags {}
-
-/// All flags of such an example.
-#[derive(Parser)]
-#[command(version)]
-struct Flags<F: Args> {
-    #[command(flatten)]
-    common: HeapFlags,
-    #[command(flatten)]
-    own: F,
-}
-
-/// Runs an example: a table of all sizes, which rank 0 prints.
-pub(crate) fn main<E: Exchange>() -> ExitCode {
-    let command = Flags::<E::Flags>::command().name(E::NAME).about(E::ABOUT);
-    let matches = command.get_matches();
-    let flags = Flags::<E::Flags>::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    common::end(run::<E>(&flags.common, &flags.own))
-}
-
-fn run<E: Exchange>(flags: &HeapFlags, own: &E::Flags) -> Result<()> {
-    flags.sizes.check(E::MOST)?;
-    common::within("--iters", flags.iters.into(), 1, 1_000_000)?;
-    common::within("--threads", flags.threads.into(), 32, 512)?;
-    ensure!(flags.threads.is_multiple_of(32), "--threads is no multiple of 32");
-    let hash = if flags.sha256 { " --sha256" } else { "" };
-    let (sizes, plan) = (flags.sizes.plan(), E::plan(own)?);
-    let plan = format!("{} {sizes} -n {}{plan}{hash}", E::NAME, flags.iters);
-    super::run(&flags.job, &plan, |rank| rows::<E>(flags, own, rank))
-}
-
-fn rows<E: Exchange>(
-    flags: &HeapFlags,
-    own: &E::Flags,
-    rank: &mut Rank<'_>,
-) -> Result<(Table, String)> {
-    let (ranks, most) = (rank.world_size(), flags.sizes.end);
-    let mut heap = rank.heap(E::heap_bytes(own, ranks.into(), most) + (1 << 16))?;
-    let work = E::new(own, &mut heap, most)?;
-    let mut table = Table::new(rank.session, rank.is_first())?;
-    let mut part = Part { rank, heap, dim: Dim::new(1, flags.threads) };
-    let mut round = 0;
-    for size in flags.sizes.all() {
-        let mut time = Duration::ZERO;
-        for _ in 0..flags.iters {
-            round += 1;
-            time += work.launch(&mut part, round, size)?;
-            // Nobody writes what another has not yet compared.
-            part.rank.barrier("row")?;
-        }
-        let time = part.rank.slowest(time)?;
-        let sha256 = match flags.sha256 {
-            true => Some(part.digest(&work.arrived(&part.heap, size)?)?),
-            false => None,
-        };
-        let count = u64::from(flags.iters) * work.operations();
-        table.push(part.rank.session, Row { op: None, size, time, count, sha256 })?;
+impl HeapFlags {
+    /// This process as a rank of the example `name`, for sizes up to `most`; `more` is the part of
+    /// the example's own flags that is the same on all ranks.
+    pub(crate) fn start(&self, name: &str, most: u64, more: &str) -> Result<Option<Start<'_>>> {
+        self.sizes.check(most)?;
+        common::within("--iters", self.iters.into(), 1, 1_000_000)?;
+        common::within("--threads", self.threads.into(), 32, 512)?;
+        ensure!(self.threads.is_multiple_of(32), "--threads is no multiple of 32");
+        let hash = if self.sha256 { " --sha256" } else { "" };
+        let (sizes, iters) = (self.sizes.plan(), self.iters);
+        self.job.start(format!("{name} {sizes} -n {iters}{more}{hash}"))
     }
-    let what = format!("{}, {} sizes", work.verdict(ranks), table.len());
-    Ok((table, what))
+
+    /// A table of all sizes, which rank 0 prints.
+    pub(crate) fn rows(
+        &self,
+        rank: &mut Rank<'_>,
+        heap: Heap,
+        work: &impl Exchange,
+    ) -> Result<(Table, String)> {
+        rank.tell_routes(&heap)?;
+        let ranks = rank.world_size();
+        let mut table = Table::new(rank.session, rank.is_first())?;
+        let mut part = Part { rank, heap, dim: Dim::new(1, self.threads) };
+        let mut round = 0;
+        for size in self.sizes.all() {
+            let mut time = Duration::ZERO;
+            for _ in 0..self.iters {
+                round += 1;
+                time += work.launch(&mut part, round, size)?;
+                // Nobody writes what another has not yet compared.
+                part.rank.barrier("row")?;
+            }
+            let time = part.rank.slowest(time)?;
+            let sha256 = match self.sha256 {
+                true => Some(part.digest(&work.arrived(&part.heap, size)?)?),
+                false => None,
+            };
+            let count = u64::from(self.iters) * work.operations();
+            table.push(part.rank.session, Row { op: None, size, time, count, sha256 })?;
+        }
+        let what = format!("{}, {} sizes", work.verdict(ranks), table.len());
+        Ok((table, what))
+    }
 }
 
 impl Part<'_, '_> {

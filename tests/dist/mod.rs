@@ -20,8 +20,8 @@ use std::time::Duration;
 use table::Table;
 use warpverbs::gpu::Dim;
 use warpverbs::raw::nic::{Config, LinkConfig, LinkKind, UdpConfig};
+use warpverbs::rendezvous::{Flags, Launch, World, WorldConfig, WorldError};
 use warpverbs_bench::units::parse_size;
-use warpverbs_rendezvous::{self as rendezvous, World, WorldConfig};
 
 /// The longest that any step of a rank may take; a kernel's own deadline is earlier.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -147,60 +147,78 @@ impl Sizes {
     }
 }
 
-/// Runs `body` as one rank among others that were started with the same `plan`, or starts them all.
-/// `body` gives what is to be said at the end by rank 0. A rank that fails tells the others why.
-pub(crate) fn run(
-    job: &Job,
-    plan: &str,
-    body: impl FnOnce(&mut Rank<'_>) -> Result<(Table, String)>,
-) -> Result<()> {
-    within("--wait", job.wait, 1, 86_400)?;
-    if let Some(procs) = job.procs.or(job.two_proc.then_some(2)) {
-        within("--procs", procs.into(), 2, 64)?;
-        return procs::run(procs);
-    }
-    if job.until_stdin_ends {
-        procs::end_with_launcher();
-    }
-    let launch = rendezvous::Launch::from_env(&rendezvous::Flags {
-        rank: job.rank,
-        world_size: job.world_size,
-        master_addr: job.master_addr.clone(),
-        master_port: job.master_port,
-        // Those that --procs started are alone on this machine.
-        local_rank: job.rank.filter(|_| job.until_stdin_ends),
-        ..rendezvous::Flags::default()
-    })?;
-    ensure!(launch.world_size >= 2, "the world has one rank, expected two or more");
-    let who = || format!("rank {}", launch.rank);
-    let silence = Duration::from_secs(job.wait);
-    let config = WorldConfig::new(&launch).timeout(LONGEST).silence(silence);
-    let mut world = World::join(&config).with_context(who)?;
-    let outcome = open(job, &launch).and_then(|session| {
-        let mut rank = Rank::new(&session, &mut world);
-        rank.agree(plan)?;
-        let told = body(&mut rank)?;
-        Ok((session, told))
-    });
-    match outcome {
-        Ok((session, (table, what))) => {
-            world.leave().with_context(who)?;
-            if launch.rank != 0 {
-                return Ok(());
-            }
-            if let Some(link) = session.nic.link() {
-                eprintln!("link: {link}");
-            }
-            table.passed(session, launch.world_size, &what)
+/// One rank among others that were started with the same plan.
+pub(crate) struct Start<'j> {
+    job: &'j Job,
+    plan: String,
+    launch: Launch,
+    /// The world that it is to join.
+    pub(crate) world: WorldConfig,
+}
+
+impl Job {
+    /// This process as a rank; nothing, if it has started all ranks and they have ended.
+    pub(crate) fn start(&self, plan: String) -> Result<Option<Start<'_>>> {
+        within("--wait", self.wait, 1, 86_400)?;
+        if let Some(procs) = self.procs.or(self.two_proc.then_some(2)) {
+            within("--procs", procs.into(), 2, 64)?;
+            return procs::run(procs).map(|()| None);
         }
-        Err(error) => {
-            world.fail(&common::one_line(&error));
-            Err(error.context(who()))
+        if self.until_stdin_ends {
+            procs::end_with_launcher();
+        }
+        let launch = Launch::from_env(&Flags {
+            rank: self.rank,
+            world_size: self.world_size,
+            master_addr: self.master_addr.clone(),
+            master_port: self.master_port,
+            // Those that --procs started are alone on this machine.
+            local_rank: self.rank.filter(|_| self.until_stdin_ends),
+            ..Flags::default()
+        })?;
+        ensure!(launch.world_size >= 2, "the world has one rank, expected two or more");
+        let silence = Duration::from_secs(self.wait);
+        let world = WorldConfig::new(&launch).timeout(LONGEST).silence(silence);
+        Ok(Some(Start { job: self, plan, launch, world }))
+    }
+}
+
+impl Start<'_> {
+    /// Runs `body` in the world that was joined. It gives a table and a sentence for rank 0 to end
+    /// with. A rank that fails tells the others why.
+    pub(crate) fn run(
+        &self,
+        world: Result<World, WorldError>,
+        body: impl FnOnce(&mut Rank<'_>) -> Result<(Table, String)>,
+    ) -> Result<()> {
+        let who = || format!("rank {}", self.launch.rank);
+        let mut world = world.with_context(who)?;
+        let outcome = open(self.job, &self.launch).and_then(|session| {
+            let mut rank = Rank { session: &session, world: &mut world };
+            rank.agree(&self.plan)?;
+            let told = body(&mut rank)?;
+            Ok((session, told))
+        });
+        match outcome {
+            Ok((session, (table, what))) => {
+                world.leave().with_context(who)?;
+                if self.launch.rank != 0 {
+                    return Ok(());
+                }
+                if let Some(link) = session.nic.link() {
+                    eprintln!("link: {link}");
+                }
+                table.passed(session, self.launch.world_size, &what)
+            }
+            Err(error) => {
+                world.fail(&common::one_line(&error));
+                Err(error.context(who()))
+            }
         }
     }
 }
 
-fn open(job: &Job, launch: &rendezvous::Launch) -> Result<Session> {
+fn open(job: &Job, launch: &Launch) -> Result<Session> {
     let master = (launch.master_addr.as_str(), launch.master_port);
     let own = job.bind.map_or_else(|| own_address(master), Ok)?;
     let bind = SocketAddr::new(own, job.udp_port);

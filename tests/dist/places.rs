@@ -61,3 +61,8 @@ pub(crate) fn verify(
 fn message(rank: u32, row: usize, slot: u64) -> u32 {
     seed(rank, row * (WINDOWS.1 as usize + 1) + slot as usize)
 }
+
+/// Bytes of as many messages of any of `sizes` as have places, and of `more`.
+pub(crate) fn room(sizes: &[u64], more: u64) -> u64 {
+    sizes.iter().map(|size| (window(*size) + more) * size).max().unwrap_or(0)
+}

@@ -5,9 +5,9 @@ use crate::common::{DEADLINE, Session, words};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{Dim, KernelPtr, Place, SafeKernel, Status};
-use warpverbs::shmem::{Heap, HeapConfig};
+use warpverbs::rendezvous::World;
+use warpverbs::shmem::Heap;
 use warpverbs::transport::{Access, KernelStatus, MemoryRegion};
-use warpverbs_rendezvous::World;
 
 /// How often it is asked, while a kernel runs, whether all ranks are there.
 const LOOK: Duration = Duration::from_millis(100);
@@ -19,14 +19,11 @@ const REPORT: usize = 4;
 
 pub(crate) struct Rank<'r> {
     pub(crate) session: &'r Session,
-    world: &'r mut World,
+    /// All ranks.
+    pub(crate) world: &'r mut World,
 }
 
-impl<'r> Rank<'r> {
-    pub(super) fn new(session: &'r Session, world: &'r mut World) -> Self {
-        Self { session, world }
-    }
-
+impl Rank<'_> {
     pub(crate) fn number(&self) -> u32 {
         self.world.rank()
     }
@@ -123,18 +120,15 @@ impl<'r> Rank<'r> {
         Ok(blame)
     }
 
-    /// A symmetric heap of `bytes` with all others; rank 0 says how each is reached.
-    pub(crate) fn heap(&mut self, bytes: u64) -> Result<Heap> {
-        let config = HeapConfig::new(bytes).timeout(DEADLINE);
-        let (gpu, nic) = (&self.session.gpu, &self.session.nic);
-        let heap = Heap::create(self.world, gpu, Some(nic), &config)?;
-        if self.is_first() {
-            let routes = heap.routes();
-            let routes = routes.iter().enumerate().map(|(rank, route)| format!("{rank} {route}"));
-            let routes: Vec<_> = routes.collect();
-            self.session.say(&format!("ranks are reached: {}", routes.join(", ")))?;
+    /// Rank 0 says how each is reached.
+    pub(crate) fn tell_routes(&self, heap: &Heap) -> Result<()> {
+        if !self.is_first() {
+            return Ok(());
         }
-        Ok(heap)
+        let routes = heap.routes();
+        let routes = routes.iter().enumerate().map(|(rank, route)| format!("{rank} {route}"));
+        let routes: Vec<_> = routes.collect();
+        self.session.say(&format!("ranks are reached: {}", routes.join(", ")))
     }
 
     /// Runs a kernel on the heap to its end, or until a rank is lost. All its blocks must run at

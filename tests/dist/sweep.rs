@@ -3,7 +3,7 @@
 use super::mesh::Mesh;
 use super::rank::Rank;
 use super::table::{Row, Table};
-use super::{Job, Load, Sizes};
+use super::{Job, Load, Sizes, Start};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use sha2::{Digest as _, Sha256};
@@ -24,16 +24,10 @@ pub(crate) struct Sweep {
     sha256: bool,
 }
 
-/// One such example: it sets up once, and does the same for every size.
-pub(crate) trait Work: Sized {
-    /// The example's name.
-    const NAME: &'static str;
-    /// Bytes of the largest message.
-    const MOST: u64;
+/// Work that is the same for every size.
+pub(crate) trait Work {
     /// Words for a success at all ranks.
-    fn verdict(ranks: u32) -> String;
-
-    fn new(rank: &mut Rank<'_>, sweep: &Sweep) -> Result<Self>;
+    fn verdict(&self, ranks: u32) -> String;
 
     fn mesh(&self) -> &Mesh;
 
@@ -45,18 +39,17 @@ pub(crate) trait Work: Sized {
 }
 
 impl Sweep {
-    /// A table of all sizes, which rank 0 prints.
-    pub(crate) fn run<W: Work>(&self) -> Result<()> {
-        self.sizes.check(W::MOST)?;
+    /// This process as a rank of the example `name`, for messages up to `most`.
+    pub(crate) fn start(&self, name: &str, most: u64) -> Result<Option<Start<'_>>> {
+        self.sizes.check(most)?;
         self.load.check()?;
         let hash = if self.sha256 { " --sha256" } else { "" };
-        let plan = format!("{} {} {}{hash}", W::NAME, self.sizes.plan(), self.load.plan());
-        super::run(&self.job, &plan, |rank| self.rows::<W>(rank))
+        self.job.start(format!("{name} {} {}{hash}", self.sizes.plan(), self.load.plan()))
     }
 
-    fn rows<W: Work>(&self, rank: &mut Rank<'_>) -> Result<(Table, String)> {
+    /// A table of all sizes, which rank 0 prints.
+    pub(crate) fn rows(&self, rank: &mut Rank<'_>, work: &impl Work) -> Result<(Table, String)> {
         let (load, session) = (&self.load, rank.session);
-        let work = W::new(rank, self)?;
         let mut table = Table::new(session, rank.is_first())?;
         for (row, size) in self.sizes.all().into_iter().enumerate() {
             let time = work.row(rank, load, row, size).with_context(|| format!("{size} bytes"))?;
@@ -68,7 +61,7 @@ impl Sweep {
             table.push(session, Row { op: None, size, time, count, sha256 })?;
         }
         let (sizes, ranks) = (table.len(), rank.world_size());
-        Ok((table, format!("{sizes} sizes, {}", W::verdict(ranks))))
+        Ok((table, format!("{sizes} sizes, {}", work.verdict(ranks))))
     }
 }
 

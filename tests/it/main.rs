@@ -2,5 +2,7 @@
 
 mod agents;
 mod common;
+mod dependencies;
 mod dist;
 mod examples;
+mod face;

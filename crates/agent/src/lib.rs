@@ -1,5 +1,5 @@
-//! Agents: register memory, exchange metadata, describe lists of blocks, READ or WRITE them, be
-//! notified. The model is that of NIXL's agent.
+//! Agents, for services whose peers come and go: register memory, exchange metadata, READ or WRITE
+//! lists of blocks by the best path there is, be notified. The model is that of NIXL's agent.
 //!
 //! # One process, two agents
 //!

@@ -273,6 +273,16 @@ impl Registration {
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AgentError> {
         Ok(self.memory.region().read_through(offset, out)?)
     }
+
+    /// A copy of all bytes, as [`Self::read`] makes it.
+    ///
+    /// # Errors
+    /// The copy engine failed.
+    pub fn to_vec(&self) -> Result<Vec<u8>, AgentError> {
+        let mut bytes = vec![0; self.len() as usize];
+        self.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
 }
 
 impl Drop for Registration {

@@ -1,5 +1,5 @@
-//! One rig for everything that measures or tests a NIC: `warpverbs perf`, `warpverbs conform`, and
-//! the trials beside other RoCEv2 NICs. Each family of measurements brings its cases and the columns
+//! One rig, for the program `warpverbs` and for maintainers, that measures and tests NICs: `warpverbs
+//! perf`, `warpverbs conform`, and the trials beside other RoCEv2 NICs. Each family of measurements brings its cases and the columns
 //! of its rows; plans, meeting, timing, comparing, printing and plotting are [`rig`]'s.
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The `warpverbs` program: describes this machine (`doctor`), measures it (`perf`), tests a NIC
-//! (`conform`), and runs unmodified programs on the software NIC (`run`).
+//! The `warpverbs` program, for operators: describes a machine (`doctor`), measures it (`perf`), tests
+//! a NIC (`conform`), and runs unmodified programs on the software NIC (`run`).
 #![forbid(unsafe_code)]
 
 mod doctor;

@@ -1,5 +1,5 @@
-//! What every NIC behind `warpverbs-transport` must do, as named cases that run on any of them: the
-//! software NIC in loopback or over the network, and RDMA devices.
+//! Named cases, for whoever brings a NIC to `warpverbs-transport`, of what each must do: they run on
+//! the software NIC in loopback or over the network, and on RDMA devices.
 //!
 //! ```
 //! use warpverbs::raw::nic::Config;

@@ -1,5 +1,5 @@
-//! Control connections: how two programs agree on what they do together, beside the RDMA that they
-//! do it with.
+//! Control connections, for two programs that agree on what they do together beside the RDMA that
+//! they do it with.
 //!
 //! Both ends first send a preamble: six bytes that name the protocol, its version as `u16`, and the
 //! sender's [`Role`]. A peer with another preamble is refused by what was wrong with it. Messages

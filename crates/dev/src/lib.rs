@@ -1,5 +1,6 @@
-//! What tests share: queues in host memory or where only a copy engine reaches them, two connected
-//! QPs on one NIC or two, a fake device that executes proxied QPs, and posting by hand.
+//! Helpers for the tests of several crates: queues in host memory or where only a copy engine reaches
+//! them, two connected QPs on one NIC or two, a fake device that executes proxied QPs, and posting by
+//! hand.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.

@@ -1,4 +1,5 @@
-//! Device-memory TCP: payload goes from the network into GPU memory over plain Ethernet.
+//! Device-memory TCP, for machines without RDMA: payload goes from the network into GPU memory over
+//! plain Ethernet.
 //!
 //! ```text
 //!  socket ──▶ DeviceReceiver ──▶ fragments ──▶ Moves ──▶ Unpacker ──▶ registered memory

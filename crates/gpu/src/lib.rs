@@ -1,4 +1,4 @@
-//! Places where kernels run, behind one trait: [`Gpu`].
+//! Places where kernels run, for programs that launch some, behind one trait: [`Gpu`].
 //!
 //! `cuda`, a feature that is on by default, drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
 //! source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.

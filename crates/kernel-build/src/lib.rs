@@ -1,5 +1,5 @@
-//! Build-script helper: a directory of `.cu` files becomes host objects for the SIMT device,
-//! embedded sources for run-time compilation on a GPU, and typed launchers.
+//! A helper for build scripts of packages with kernels: a directory of `.cu` files becomes host objects
+//! for the SIMT device, embedded sources for run-time compilation on a GPU, and typed launchers.
 //!
 //! ```no_run
 //! // build.rs
@@ -75,7 +75,7 @@ pub fn headers() -> &'static Path {
 impl Builder {
     /// All `.cu` files directly in `sources`. They find the device library's [`headers`].
     pub fn new(sources: impl Into<PathBuf>) -> Self {
-        let gpu_path = "::warpverbs::gpu".to_owned();
+        let gpu_path = "::warpverbs::raw::gpu".to_owned();
         let includes = vec![headers().to_path_buf()];
         Self { sources: sources.into(), includes, left_out: Vec::new(), gpu_path }
     }
@@ -93,7 +93,7 @@ impl Builder {
     }
 
     /// Path of the types that generated code uses, for a package that renames `warpverbs`
-    /// (`::other_name::gpu`) or depends on `warpverbs-gpu` alone (`::warpverbs_gpu`).
+    /// (`::other_name::raw::gpu`) or depends on `warpverbs-gpu` alone (`::warpverbs_gpu`).
     pub fn gpu_path(mut self, path: impl Into<String>) -> Self {
         self.gpu_path = path.into();
         self

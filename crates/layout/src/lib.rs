@@ -1,4 +1,4 @@
-//! What host and kernels exchange as plain memory, declared once.
+//! Structures that host and kernels exchange as plain memory, declared once for the crates that do so.
 //!
 //! [`layout!`] makes of one table the Rust type and its [`Item`]; a [`Header`] is a list of items, and
 //! prints as a C++ header with the same fields, sizes and offsets, and an assertion of each. The headers

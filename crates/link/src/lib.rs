@@ -1,4 +1,4 @@
-//! What carries datagrams between NICs.
+//! Carriers of datagrams, for the software NIC and others of its kind.
 //!
 //! A link moves the payload of UDP datagrams: BTH to ICRC. Addresses and the rest of the headers
 //! around are its own; the NIC seals and checks the ICRC over them.

@@ -1,9 +1,9 @@
 //! Zero-filled host memory: whole pages, or a few bytes.
 
 use crate::{Backing, Kind, MemError, Region};
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::errno::Errno;
 use std::cell::UnsafeCell;
-use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
 /// Bytes from which on a mapping has huge pages.
@@ -11,29 +11,24 @@ const HUGE: usize = 4 << 20;
 
 /// An anonymous private mapping; unmapped on drop.
 #[derive(Debug)]
-pub struct HostBuf {
-    ptr: NonNull<core::ffi::c_void>,
-    len: usize,
-}
+pub struct HostBuf(MmapRaw);
 
 impl HostBuf {
     /// Maps `len` zeroed bytes (at least one), rounded up to whole 4 KiB pages; of huge pages where
     /// the kernel has some, since NICs and other processes pin page by page.
     pub fn new(len: usize) -> Result<Self, MemError> {
         let want = len.max(1).checked_next_multiple_of(4096).unwrap_or(usize::MAX);
-        let len = NonZeroUsize::new(want).unwrap_or(NonZeroUsize::MIN);
-        let flags = MapFlags::MAP_PRIVATE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-        let ptr = unsafe {
-            mmap_anonymous(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)
-        }
-        .map_err(|errno| MemError::Map { len: want, errno })?;
+        let mapped = MmapOptions::new().len(want).map_anon().map_err(|error| {
+            // More than an address space has is refused without a call of the system.
+            let errno = error.raw_os_error().map_or(Errno::ENOMEM, Errno::from_raw);
+            MemError::Map { len: want, errno }
+        })?;
+        let mapping = MmapRaw::from(mapped);
         if want >= HUGE {
-            // SAFETY: the whole of the new mapping; the advice changes no byte. A kernel without
-            // huge pages refuses it.
-            let _ = unsafe { madvise(ptr, want, MmapAdvise::MADV_HUGEPAGE) };
+            // A kernel without huge pages refuses it.
+            let _ = mapping.advise(Advice::HugePage);
         }
-        Ok(Self { ptr, len: want })
+        Ok(Self(mapping))
     }
 
     /// As [`HostBuf::new`], as a [`Region`] of exactly `len` bytes.
@@ -42,28 +37,14 @@ impl HostBuf {
     }
 }
 
-impl Drop for HostBuf {
-    fn drop(&mut self) {
-        // SAFETY: `ptr` and `len` are those of a mapping that this value owns, and nothing that
-        // holds a `Region` over it is left, since regions keep their backing alive.
-        let unmapped = unsafe { munmap(self.ptr, self.len) };
-        debug_assert!(unmapped.is_ok());
-    }
-}
-
-// SAFETY: the mapping has no thread affinity; all access goes through `Region`.
-unsafe impl Send for HostBuf {}
-// SAFETY: as above; `&HostBuf` gives out no references to the bytes.
-unsafe impl Sync for HostBuf {}
-
 // SAFETY: the range is mapped readable and writable from `new` until `drop`.
 unsafe impl Backing for HostBuf {
     fn addr(&self) -> u64 {
-        self.ptr.as_ptr() as u64
+        self.0.as_ptr() as u64
     }
 
     fn len(&self) -> usize {
-        self.len
+        self.0.len()
     }
 
     fn kind(&self) -> Kind {

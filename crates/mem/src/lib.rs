@@ -1,4 +1,5 @@
-//! Registered memory: bytes that a NIC, a kernel and the host touch at the same time.
+//! Registered memory, for all crates that touch it: bytes that a NIC, a kernel and the host use at the
+//! same time.
 //!
 //! Two rules, everywhere: no `&` or `&mut` to such bytes is ever made (single atomics excepted),
 //! and every access is bounds-checked against a [`Region`], which keeps its memory alive.

@@ -1,17 +1,15 @@
 //! Memory that processes share: memfds whose length nobody can change any more.
 
 use crate::{Backing, Kind, MemError, Region};
+use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
-use std::ptr::NonNull;
 use thiserror::Error;
 
 /// An access to a mapped page that is gone kills the process, so the length must stay.
@@ -84,10 +82,7 @@ pub fn check_sealed(fd: &OwnedFd, len: u64) -> Result<(), SharedError> {
 }
 
 /// A mapping of a memfd; other processes may read and write it at any time.
-struct Mapping {
-    ptr: NonNull<c_void>,
-    len: NonZeroUsize,
-}
+struct Mapping(MmapRaw);
 
 /// Maps all `len` bytes of a memfd. The descriptor is not needed any longer.
 ///
@@ -95,35 +90,20 @@ struct Mapping {
 /// The descriptor is not a [`sealed_memfd`] of that length, or the system refuses.
 pub fn map_sealed(fd: &OwnedFd, len: u64) -> io::Result<Region> {
     check_sealed(fd, len).map_err(io::Error::other)?;
-    let size = usize::try_from(len).ok().and_then(NonZeroUsize::new);
-    let size = size.ok_or(io::ErrorKind::InvalidInput)?;
-    let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
-    let ptr = unsafe { mmap(None, size, prot, MapFlags::MAP_SHARED, fd, 0) }?;
-    Ok(Region::new(Mapping { ptr, len: size }))
+    let size = usize::try_from(len).ok().filter(|size| *size != 0);
+    // Shared, readable and writable, and unmapped on drop.
+    let mapping = MmapOptions::new().len(size.ok_or(io::ErrorKind::InvalidInput)?).map_raw(fd)?;
+    Ok(Region::new(Mapping(mapping)))
 }
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: a mapping that this value owns; regions over it keep it alive.
-        let unmapped = unsafe { munmap(self.ptr, self.len.get()) };
-        debug_assert!(unmapped.is_ok());
-    }
-}
-
-// SAFETY: the mapping has no thread affinity; all access goes through `Region`.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; `&Mapping` gives out no references to the bytes.
-unsafe impl Sync for Mapping {}
 
 // SAFETY: the range is mapped readable and writable until `drop`, and its file cannot get shorter.
 unsafe impl Backing for Mapping {
     fn addr(&self) -> u64 {
-        self.ptr.as_ptr() as u64
+        self.0.as_ptr() as u64
     }
 
     fn len(&self) -> usize {
-        self.len.get()
+        self.0.len()
     }
 
     fn kind(&self) -> Kind {

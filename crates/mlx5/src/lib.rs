@@ -1,4 +1,4 @@
-//! mlx5 queue formats as bytes and values.
+//! mlx5 queue formats as bytes and values, for posters and for NICs.
 //!
 //! Nothing here touches a device or shared memory: bytes come in and go out as slices.
 //!

@@ -1,5 +1,5 @@
-//! A model checker for the device library and the host's posting protocol, under one weak memory
-//! model: every interleaving, and for every load every store that the model lets it read.
+//! A model checker, for those who change the device library or the host's posting protocol, with one
+//! weak memory model: every interleaving, and for every load every store that the model lets it read.
 //!
 //! `cargo test -p warpverbs-modelcheck` is what CI runs. With `WARPVERBS_MODELCHECK_EFFORT=100` in
 //! the environment (a campaign of hours) it explores 100 times the states and random runs.

@@ -1,5 +1,5 @@
-//! Memory of another process of this machine, pair by pair: without a world of ranks, so that peers
-//! may come and go.
+//! Memory of another process of this machine, for agents and heaps, pair by pair: without a world of
+//! ranks, so that peers may come and go.
 //!
 //! ```text
 //! owner                                              who attaches

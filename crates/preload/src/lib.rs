@@ -1,4 +1,4 @@
-//! A library to preload: unmodified programs of libibverbs run on the software NIC.
+//! A library to preload, for unmodified programs of libibverbs: they run on the software NIC.
 //!
 //! `warpverbs run -- PROGRAM` starts a program with this library before the C library's, and with
 //! a `sysfs` that has devices of ours. The program's libibverbs finds `mlx5_0` there, opens

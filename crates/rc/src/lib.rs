@@ -1,5 +1,5 @@
-//! The reliable connection service without I/O: no socket, no clock, no thread, no access to
-//! registered memory.
+//! The reliable connection service, for the software NIC and for simulations of it, without I/O: no
+//! socket, no clock, no thread, no access to registered memory.
 //!
 //! ```text
 //!                 post ─► requester ──► poll_transmit ─► packets

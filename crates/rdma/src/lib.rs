@@ -1,5 +1,5 @@
-//! The vocabulary of RDMA, as libibverbs and the InfiniBand specification use it: what the other
-//! crates say to each other, written once.
+//! The vocabulary of RDMA, for all other crates, as libibverbs and the InfiniBand specification use
+//! it: each word has one definition, here.
 //!
 //! | module | what it defines |
 //! |---|---|

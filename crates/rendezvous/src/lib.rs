@@ -1,4 +1,4 @@
-//! Where the ranks of a job meet.
+//! A meeting place, for the ranks of a job: a store, and worlds that join there.
 //!
 //! ```text
 //! env::Launch   who am I: flags, torchrun, Open MPI, PMI, Slurm

@@ -1,5 +1,5 @@
-//! A symmetric heap: the same offsets in every rank's memory, reached by kernels with loads and
-//! stores where that is possible and by RDMA elsewhere.
+//! A symmetric heap, for jobs whose ranks share memory: the same offsets in every rank's memory,
+//! reached by kernels with loads and stores where that is possible and by RDMA elsewhere.
 //!
 //! [`Heap::create`] makes one on all ranks of a [`World`](warpverbs_rendezvous::World) together;
 //! [`Heap::alloc`] gives places in it, and [`Heap::device`] is what kernels take. How each rank is

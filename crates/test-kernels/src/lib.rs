@@ -1,5 +1,5 @@
-//! Kernels that measure and check: one module per file of `kernels`, one launcher per kernel. The
-//! program `warpverbs` and the tests of this workspace run them; the kernels of examples are in
+//! Kernels that measure and check, for the program `warpverbs` and the tests of this workspace: one
+//! module per file of `kernels`, one launcher per kernel. The kernels of examples are in
 //! `warpverbs::kernels`.
 #![deny(unsafe_code)]
 

@@ -81,6 +81,17 @@ impl Device {
         Endpoint::new(self.shared.clone(), config)
     }
 
+    /// Makes two endpoints of this NIC that are connected to each other.
+    ///
+    /// # Errors
+    /// As those of [`Self::endpoint`] and [`Endpoint::connect`].
+    pub fn pair(&self, config: &EndpointConfig) -> Result<(Endpoint, Endpoint), Error> {
+        let (a, b) = (self.endpoint(config)?, self.endpoint(config)?);
+        a.connect(&b.handle())?;
+        b.connect(&a.handle())?;
+        Ok((a, b))
+    }
+
     /// Makes a shared receive queue of `depth` receives (a power of two; one of them is kept
     /// back), each of up to `sges` pieces of memory.
     pub fn srq(&self, depth: u32, sges: u32) -> Result<Arc<SharedReceiveQueue>, Error> {

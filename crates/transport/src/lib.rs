@@ -1,4 +1,5 @@
-//! Reliable connections whose queues a GPU kernel, or the host, drives by itself.
+//! Reliable connections, for programs that own their queues: a GPU kernel, or the host, drives them by
+//! itself.
 //!
 //! # Tour
 //!

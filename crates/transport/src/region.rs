@@ -101,6 +101,13 @@ impl MemoryRegion {
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         Ok(self.region().read_through(offset, out)?)
     }
+
+    /// A copy of all bytes on the host, as [`Self::read`] makes it.
+    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; self.len()];
+        self.read(0, &mut bytes)?;
+        Ok(bytes)
+    }
 }
 
 impl fmt::Debug for MemoryRegion {

@@ -1,4 +1,5 @@
-//! The kernel's RDMA interface, as libibverbs and libmlx5 use it, answered without a kernel.
+//! The kernel's RDMA interface, for libraries that imitate a device: what libibverbs and libmlx5 ask
+//! the kernel, answered without one.
 //!
 //! A program opens `/dev/infiniband/uverbs0` and asks for everything with one `ioctl`, whose
 //! argument is a list of attributes. [`Context`] is one such open file: [`Context::ioctl`] takes

@@ -1,4 +1,4 @@
-//! libibverbs for Rust, loaded at run time: nothing is linked, nothing is needed to build.
+//! libibverbs for Rust programs, loaded at run time: nothing is linked, nothing is needed to build.
 //!
 //! Three layers: [`sys`] has the declarations and the functions, [`result`] makes each call return
 //! a `Result`, and the types of this page own what they stand for.

@@ -1,4 +1,4 @@
-//! RoCEv2 as bytes and as values.
+//! RoCEv2 packets as bytes and as values, for NICs and for tools that read captures.
 //!
 //! ```text
 //! IPv4 | IPv6   UDP 4791   BTH   extension headers   payload   pad   ICRC

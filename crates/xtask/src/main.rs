@@ -1,4 +1,5 @@
-//! Checks of the workspace that no compiler makes, and tests that need virtual machines.
+//! Upkeep, for maintainers: checks of the workspace that no compiler makes, and tests that need virtual
+//! machines.
 #![forbid(unsafe_code)]
 
 mod bare;

@@ -465,7 +465,7 @@ mod tests {
         let reach = |how: Option<&str>, bounce| FabricAddress {
             gpu: "cuda:0".to_owned(),
             nic: "mlx5_0".to_owned(),
-            distance: warpverbs::transport::pci::Distance::Switch,
+            distance: warpverbs::raw::transport::pci::Distance::Switch,
             how: how.map(str::to_owned),
             why: None,
             bounce,

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use std::path::Path;
-use warpverbs::gpu::cuda::{self, Cache};
 use warpverbs::gpu::{self, GpuChoice, GpuError};
+use warpverbs::raw::gpu::cuda::{self, Cache};
 use warpverbs::transport::{Context, NicChoice};
 
 /// A library that is loaded at run time.

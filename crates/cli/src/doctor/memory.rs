@@ -6,10 +6,10 @@ use serde::Serialize;
 use std::sync::Arc;
 use warpverbs::gpu::{self, Found, Gpu, Place};
 use warpverbs::raw::mem::Access;
+use warpverbs::raw::transport::pci::{Distance, Slot};
 use warpverbs::raw::verbs::{
     Context, GpuWays, Pd, Registered, Registration, RegistrationPath, Verbs, peer_module,
 };
-use warpverbs::transport::pci::{Distance, Slot};
 
 /// One GPU and one RDMA device.
 #[derive(Debug, Serialize)]

@@ -145,7 +145,7 @@ mod tests {
         report.rdma.gpu_memory.push(memory::FabricAddress {
             gpu: "simt".to_owned(),
             nic: "mlx5_0".to_owned(),
-            distance: warpverbs::transport::pci::Distance::Switch,
+            distance: warpverbs::raw::transport::pci::Distance::Switch,
             how: None,
             why: None,
             bounce: None,

@@ -9,7 +9,7 @@ use super::root::Root;
 use anyhow::bail;
 use serde::Serialize;
 use warpverbs::gpu::{self, Found, GpuKind};
-use warpverbs::transport::pci::{Distance, Slot};
+use warpverbs::raw::transport::pci::{Distance, Slot};
 
 /// A path, and what limits it.
 #[derive(Debug, Serialize)]

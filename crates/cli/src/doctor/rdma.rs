@@ -5,8 +5,8 @@ use super::root::Root;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::net::Ipv6Addr;
+use warpverbs::raw::transport::pci::Slot;
 use warpverbs::raw::verbs::{Gid, GidChoice, GidEntry, GidKind, LinkLayer, Verbs};
-use warpverbs::transport::pci::Slot;
 
 const CLASS: &str = "sys/class/infiniband";
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use warpverbs::gpu::Image;
-use warpverbs::gpu::cuda::{nvrtc, options};
 use warpverbs::kernels as examples;
+use warpverbs::raw::gpu::cuda::{nvrtc, options};
 use warpverbs_test_kernels as kernels;
 
 const TESTS: [&Image; 13] = [
@@ -33,7 +33,7 @@ const EXAMPLES: [&Image; 6] = [
 ];
 
 /// Those of other packages that are not only for tests.
-const OTHERS: [&Image; 1] = [warpverbs::gpu::Blocks::IMAGE];
+const OTHERS: [&Image; 1] = [warpverbs::raw::gpu::Blocks::IMAGE];
 
 /// The report of `ptxas` on each kernel: registers, stack and spills; lines past a kernel's first two
 /// are of functions that it calls.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{
-    Buffer, Dim, Element, Gpu, Heap, KernelArg, KernelPtr, Local, Place, Qp, SafeKernel, Status,
+    Buffer, Dim, Element, Gpu, Heap, KernelPtr, Local, Place, Qp, SafeKernel, Status,
 };
+use warpverbs::raw::gpu::KernelArg;
 use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, Outcome,

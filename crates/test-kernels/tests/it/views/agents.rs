@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs::gpu::views::{LocalPart, RemotePart, RemoteWay, ViewWaits, local_view, remote_view};
 use warpverbs::gpu::{
     Buffer, Dim, Element, Gpu, GpuError, KernelPtr, LaunchError, LocalView, Place, Qp, RemoteView,
     SafeKernel, Status,
+};
+use warpverbs::raw::gpu::views::{
+    LocalPart, RemotePart, RemoteWay, ViewWaits, local_view, remote_view,
 };
 use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
 use warpverbs::transport::{

@@ -3,10 +3,10 @@
 use crate::views::agents::{Agents, DIM, GROUPS, ROUTES, Route};
 use std::time::Duration;
 use warpverbs::gpu::simt::SimtFault;
-use warpverbs::gpu::views::{
+use warpverbs::gpu::{Dim, LaunchError};
+use warpverbs::raw::gpu::views::{
     LocalPart, RemotePart, RemoteWay, ViewError, ViewWaits, local_view, remote_view,
 };
-use warpverbs::gpu::{Dim, LaunchError};
 use warpverbs::transport::Outcome;
 use warpverbs_test_kernels::nixl as k;
 

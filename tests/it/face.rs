@@ -1,0 +1,154 @@
+//! The names that users of the crate `warpverbs` can reach: few enough to be learned, each written down.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most names outside of the module `raw`.
+const MOST: usize = 250;
+
+/// The launchers of this package's kernels, which are generated.
+const KERNELS: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+
+#[test]
+fn the_face_has_names_enough_to_learn() {
+    let mut names = Vec::new();
+    for file in files(&root().join("src")) {
+        if file.file_name().is_some_and(|name| name != "raw.rs") {
+            let text = fs::read_to_string(&file).expect("a source file");
+            let place = file.file_stem().expect("a name").to_string_lossy().into_owned();
+            names.extend(names_of(&text).into_iter().map(|name| format!("{place}: {name}")));
+        }
+    }
+    names.extend(names_of(KERNELS).into_iter().map(|name| format!("kernels: {name}")));
+    let count = names.len();
+    assert!(count <= MOST, "{count} names, expected {MOST} at most:\n{}", names.join("\n"));
+    // Fewer would mean that this test reads the sources wrongly.
+    assert!(count > MOST / 2, "only {count} names: {names:?}");
+    for name in ["lib: warpverbs_transport::Context", "agent: warpverbs_agent::Agent"] {
+        assert!(names.iter().any(|found| found == name), "{name} is not among {names:?}");
+    }
+}
+
+/// A crate or module that is handed on makes all that it holds reachable, and nobody wrote that down.
+#[test]
+fn nothing_is_handed_on_whole() {
+    let whole = |name: &str| whole(name).then(|| name.to_owned());
+    for file in files(&root().join("src")) {
+        if file.file_name().is_some_and(|name| name != "raw.rs") {
+            let text = fs::read_to_string(&file).expect("a source file");
+            let found: Vec<_> = names_of(&text).iter().filter_map(|name| whole(name)).collect();
+            assert!(found.is_empty(), "{}: {found:?}", file.display());
+        }
+    }
+    for name in ["warpverbs_gpu", "warpverbs_gpu::*", "warpverbs_gpu::simt"] {
+        assert_eq!(whole(name), Some(name.to_owned()));
+    }
+    assert_eq!(whole("warpverbs_gpu::open"), None);
+}
+
+/// Each module says for whom it is, and shows how it is used.
+#[test]
+fn every_module_begins_with_a_purpose_and_an_example() {
+    for file in files(&root().join("src")) {
+        if file.file_name().is_some_and(|name| name != "error.rs" && name != "lib.rs") {
+            let text = fs::read_to_string(&file).expect("a source file");
+            assert!(text.starts_with("//! For "), "{}: for whom is it?", file.display());
+            assert!(text.contains("\n//! ```\n"), "{} has no example", file.display());
+        }
+    }
+}
+
+/// An example is what fits on a slide; harness code is in `tests/harness` and `tests/dist`.
+#[test]
+fn examples_are_short() {
+    let lines = |file: &PathBuf| fs::read_to_string(file).expect("an example").lines().count();
+    let examples = root().join("examples");
+    let (single, shared): (Vec<_>, Vec<_>) =
+        files(&examples).into_iter().partition(|file| file.parent() == Some(&*examples));
+    for example in &single {
+        assert!(lines(example) <= 120, "{}: {} lines", example.display(), lines(example));
+    }
+    let all: usize = shared.iter().map(lines).sum();
+    assert!(single.len() > 20 && all <= 300, "examples share {all} lines: {shared:?}");
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The Rust files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The public part of a file: items by their names, re-exports by their paths.
+fn names_of(text: &str) -> Vec<String> {
+    let code: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let mut names = Vec::new();
+    for item in code.split("pub ").skip(1) {
+        let (kind, rest) = item.split_once(' ').unwrap_or((item, ""));
+        match kind {
+            "use" => leaves("", rest.split(';').next().unwrap_or(rest), &mut names),
+            "mod" | "struct" | "enum" | "trait" | "fn" | "type" | "const" | "static" => {
+                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+                names.push(rest[..end.unwrap_or(rest.len())].to_owned());
+            }
+            // A field.
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The paths that a tree of a `use` stands for.
+fn leaves(before: &str, tree: &str, out: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some((path, list)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or(tree).trim();
+        if !path.is_empty() {
+            out.push(format!("{before}{path}"));
+        }
+        return;
+    };
+    let (before, list) = (format!("{before}{path}"), list.trim_end().trim_end_matches('}'));
+    let (mut depth, mut start) = (0, 0);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                leaves(&before, &list[start..at], out);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    leaves(&before, &list[start..], out);
+}
+
+/// Whether a re-exported path is a crate, a module, or all that one holds.
+fn whole(path: &str) -> bool {
+    let Some((krate, rest)) =
+        path.strip_prefix("warpverbs_").map(|path| path.split_once("::").unwrap_or((path, "*")))
+    else {
+        return false;
+    };
+    let last = rest.rsplit("::").next().unwrap_or(rest);
+    let module = format!("pub mod {last}");
+    let sources = files(&root().join("crates").join(krate.replace('_', "-")).join("src"));
+    let declares = |file: &PathBuf| {
+        let text = fs::read_to_string(file).expect("a source file");
+        text.lines().any(|line| line.trim().trim_end_matches([';', '{', ' ']) == module)
+    };
+    last == "*" || last == "self" || sources.iter().any(declares)
+}
