@@ -14,7 +14,7 @@ use super::context::Context;
 use super::copy::CopyEngine;
 use super::deferred_free::{Deferred, defer};
 use super::dmabuf;
-use crate::device::check_adopted;
+use crate::buffer::check_adopted;
 use crate::{ArenaError, Buffer, GpuError, Keep};
 use cudarc::driver::sys;
 use std::sync::Arc;

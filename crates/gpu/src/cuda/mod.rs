@@ -50,9 +50,9 @@ pub use foreign::owner;
 pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
 
 use crate::arena::{Arena, ArenaError};
-use crate::device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
+use crate::buffer::Keep;
 use crate::launch::{Dim, Launch};
-use crate::pointer::Keep;
+use crate::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
 use crate::{GpuError, Image, Kernel};
 use context::Context;
 use heap::Piece;
