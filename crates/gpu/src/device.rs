@@ -1,5 +1,6 @@
 //! The one trait that every kind of device implements.
 
+use crate::arena::shared_bytes;
 use crate::buffer::{Buffer, Keep, Place};
 use crate::{Arena, ArenaError, GpuError, Kernel, Launch, SafeKernel, launch::Dim};
 use serde::Serialize;
@@ -158,8 +159,7 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// Handles of another kind of device, or for other lengths.
     fn import(&self, share: Share, len: u64) -> Result<Buffer, ArenaError> {
-        let all = share.pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len));
-        self.arena(all.unwrap_or(u64::MAX))?.import(share, len)
+        self.arena(shared_bytes(&share))?.import(share, len)
     }
 
     /// Memory that others allocated: another library's tensor. On a GPU, its own memory, by whatever

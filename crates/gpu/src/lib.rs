@@ -12,6 +12,8 @@ mod choice;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
+#[cfg(feature = "cuda")]
+mod driver;
 mod error;
 mod image;
 mod launch;
