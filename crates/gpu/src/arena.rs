@@ -135,6 +135,12 @@ impl ArenaError {
     }
 }
 
+/// Bytes of all pieces, or more than any arena has.
+pub(crate) fn shared_bytes(share: &Share) -> u64 {
+    let all = share.pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len));
+    all.unwrap_or(u64::MAX)
+}
+
 /// The device's part of an arena.
 ///
 /// # Safety

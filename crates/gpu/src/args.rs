@@ -1,13 +1,29 @@
 //! The types that kernels take, as the device library's C++ headers declare them.
 
-use crate::KernelPtr;
-use crate::pointer::{Holds, Keep};
+use crate::buffer::Keep;
+
+/// What the memory behind addresses needs.
+#[derive(Clone)]
+pub(crate) struct Holds {
+    pub(crate) keep: Vec<Keep>,
+    /// Whether all of it is host memory at the addresses of this process.
+    pub(crate) on_host: bool,
+}
+
+impl Holds {
+    pub(crate) const NONE: Self = Self { keep: Vec::new(), on_host: true };
+
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.keep.extend_from_slice(&more.keep);
+        self.on_host &= more.on_host;
+    }
+}
 
 /// A parameter of a kernel, or a member of a structure that a kernel reads.
 ///
 /// # Safety
 /// [`KernelArg::write`] must write all members of the C++ type at their offsets, `SIZE` and `ALIGN`
-/// must be those of the C++ type, and an address that it writes must be that of a [`KernelPtr`].
+/// must be those of the C++ type, and an address that it writes must be that of a [`KernelPtr`](crate::KernelPtr).
 pub unsafe trait KernelArg {
     /// Size of the C++ type in bytes.
     const SIZE: usize;
@@ -171,22 +187,5 @@ unsafe impl<T: KernelArg, const N: usize> KernelArg for [T; N] {
 
     fn check(&self) -> Result<(), &'static str> {
         self.iter().try_for_each(T::check)
-    }
-}
-
-// SAFETY: the address of the pointer, which keeps the memory alive.
-unsafe impl<T> KernelArg for KernelPtr<T> {
-    const SIZE: usize = 8;
-    const ALIGN: usize = 8;
-
-    fn write(&self, out: &mut ArgBytes<'_>, offset: usize) {
-        out.pointer(offset, self.addr(), self.holds());
-    }
-
-    fn check(&self) -> Result<(), &'static str> {
-        if self.is_empty() {
-            return Err("a pointer to one element or more");
-        }
-        if self.is_aligned() { Ok(()) } else { Err("an aligned pointer") }
     }
 }

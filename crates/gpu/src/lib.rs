@@ -6,9 +6,14 @@
 mod arena;
 mod args;
 mod blocks;
+mod bounds;
+mod buffer;
+mod choice;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
+#[cfg(feature = "cuda")]
+mod driver;
 mod error;
 mod image;
 mod launch;
@@ -25,13 +30,16 @@ pub use args::{
     ArgBytes, Element, Heap, KernelArg, Local, LocalView, Qp, Remote, RemoteView, Status, Vec16,
 };
 pub use blocks::{BlockError, BlockRun, BlockSide, Blocks};
-pub use device::{Buffer, Gpu, GpuInfo, GpuKind, Mapping, Place};
+pub use bounds::{Bounds, Count};
+pub use buffer::{Buffer, Keep, Mapping, Place};
+pub use choice::{ChoiceError, Found, GpuChoice};
+pub use device::{Gpu, GpuInfo, GpuKind};
 pub use error::{GpuError, LaunchError};
-pub use image::{Bounds, Count, Entry, Image, Kernel, KernelArgs, SafeKernel};
+pub use image::{Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};
-pub use open::{ChoiceError, Found, GpuChoice, Opened, list, open, open_explained, open_for_rank};
+pub use open::{Opened, list, open, open_explained, open_for_rank};
 pub use pieces::{CopyError, CopyRing, RangeCopy};
-pub use pointer::{Keep, KernelPtr};
+pub use pointer::KernelPtr;
 
 /// Structures that host and kernels exchange as plain memory.
 pub use warpverbs_layout as layout;

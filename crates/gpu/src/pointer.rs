@@ -1,32 +1,11 @@
 //! Addresses handed to kernels, with what keeps them valid.
 
-use crate::args::{ArgBytes, Element, KernelArg};
+use crate::args::{ArgBytes, Element, Holds, KernelArg};
+use crate::buffer::Keep;
 use crate::{Buffer, Gpu, GpuError, Place};
-use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use warpverbs_mem::MemError;
-
-/// Something that must outlive a launch.
-pub type Keep = Arc<dyn Any + Send + Sync>;
-
-/// What the memory behind addresses needs.
-#[derive(Clone)]
-pub(crate) struct Holds {
-    pub(crate) keep: Vec<Keep>,
-    /// Whether all of it is host memory at the addresses of this process.
-    pub(crate) on_host: bool,
-}
-
-impl Holds {
-    pub(crate) const NONE: Self = Self { keep: Vec::new(), on_host: true };
-
-    pub(crate) fn add(&mut self, more: &Self) {
-        self.keep.extend_from_slice(&more.keep);
-        self.on_host &= more.on_host;
-    }
-}
 
 /// A pointer parameter of a kernel, `T*` in C++: elements inside a [`Buffer`], which it keeps alive.
 /// The launch holds it until the kernel has ended.
@@ -125,10 +104,6 @@ impl<T> KernelPtr<T> {
     pub fn is_aligned(&self) -> bool {
         self.addr.is_multiple_of(align_of::<T>() as u64)
     }
-
-    pub(crate) fn holds(&self) -> &Holds {
-        &self.holds
-    }
 }
 
 impl<T> Clone for KernelPtr<T> {
@@ -146,5 +121,22 @@ impl<T: Element> From<&Buffer> for KernelPtr<T> {
 impl<T> fmt::Debug for KernelPtr<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KernelPtr({:#x}, {} elements)", self.addr, self.len)
+    }
+}
+
+// SAFETY: the address of the pointer, which keeps the memory alive.
+unsafe impl<T> KernelArg for KernelPtr<T> {
+    const SIZE: usize = 8;
+    const ALIGN: usize = 8;
+
+    fn write(&self, out: &mut ArgBytes<'_>, offset: usize) {
+        out.pointer(offset, self.addr, &self.holds);
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if self.is_empty() {
+            return Err("a pointer to one element or more");
+        }
+        if self.is_aligned() { Ok(()) } else { Err("an aligned pointer") }
     }
 }

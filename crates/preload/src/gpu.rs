@@ -5,7 +5,7 @@ use crate::nic::refuse_region;
 use crate::process::Own;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
-use warpverbs_gpu::cuda::{Cache, CopyPath, CopyPolicy, CudaDevice, CudaOptions, owner};
+use warpverbs_gpu::cuda::{self, Cache, CopyPath, CopyPolicy, CudaOptions, DriverGpu, owner};
 use warpverbs_gpu::{Gpu, GpuError};
 use warpverbs_mem::Region;
 use warpverbs_uverbs::{Errno, Refusal};
@@ -23,7 +23,7 @@ pub(crate) enum Use {
 /// The GPUs whose memory was given so far, each with a copy engine.
 static OPEN: Own<Mutex<Vec<Opened>>> = Own::new();
 
-type Opened = (Use, Arc<CudaDevice>);
+type Opened = (Use, Arc<DriverGpu>);
 
 /// `len` bytes at `address`, if the program has loaded the driver of GPUs: an error if none of them
 /// has the memory.
@@ -59,14 +59,14 @@ fn adopt(what: &str, usage: Use, address: u64, len: u64) -> Result<Region, Refus
 }
 
 /// The GPU, opened once for each use. Copies never wait for kernels, which the program launches by itself.
-fn device(usage: Use, ordinal: u32) -> Result<Arc<CudaDevice>, GpuError> {
+fn device(usage: Use, ordinal: u32) -> Result<Arc<DriverGpu>, GpuError> {
     let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
-    let is_it = |(of, gpu): &&(Use, Arc<CudaDevice>)| *of == usage && gpu.info().ordinal == ordinal;
+    let is_it = |(of, gpu): &&(Use, Arc<DriverGpu>)| *of == usage && gpu.info().ordinal == ordinal;
     if let Some((_, gpu)) = open.iter().find(is_it) {
         return Ok(gpu.clone());
     }
     let copy = Some(CopyPolicy::Always(CopyPath::Bounce));
-    let gpu = Arc::new(CudaDevice::open(ordinal, CudaOptions { cache: Cache::from_env(), copy })?);
+    let gpu = Arc::new(cuda::open(ordinal, CudaOptions { cache: Cache::from_env(), copy })?);
     open.push((usage, gpu.clone()));
     Ok(gpu)
 }

@@ -54,7 +54,7 @@ pub(super) struct Choice {
 }
 
 pub(super) fn cuda() -> Cuda {
-    let driver = cuda::api::driver().and_then(|driver| driver.version());
+    let driver = cuda::driver_version();
     let nvrtc = cuda::nvrtc().map(|nvrtc| nvrtc.version());
     Cuda { driver: library(driver, "libcuda.so"), nvrtc: library(nvrtc, "libnvrtc.so") }
 }

@@ -1,6 +1,7 @@
 //! What the driver says of the device.
 
-use warpverbs_gpu::cuda::{CudaDevice, nvrtc};
+use crate::raw::device;
+use warpverbs_gpu::cuda::{CopyPath, DriverGpu, driver_version, nvrtc};
 use warpverbs_gpu::{Gpu, GpuError};
 
 /// `CUdevice_attribute` by number: the driver may know more than the bindings do.
@@ -27,23 +28,40 @@ const ATTRIBUTES: [(&str, i32); 20] = [
     ("DMA_BUF_MMAP_SUPPORTED", 152),
 ];
 
-pub(crate) fn print(gpu: &CudaDevice) -> Result<(), GpuError> {
-    let (context, info) = (gpu.context(), gpu.info());
-    let (major, minor) = context.driver().version()?;
+pub(crate) fn print(gpu: &DriverGpu) -> Result<(), GpuError> {
+    let info = gpu.info();
+    let (major, minor) = driver_version()?;
     println!("## {} ({}, {} SMs)\n", info.name, info.arch, info.sm_count);
     println!("| fact | value |\n|---|---|");
     println!("| CUDA of the driver | {major}.{minor} |");
     let (major, minor) = nvrtc()?.version();
     println!("| NVRTC | {major}.{minor} |");
     println!("| memory, GiB | {} |", info.memory_bytes >> 30);
-    println!("| cuMemcpyBatchAsync | {} |", context.driver().has_batch_copy());
+    println!("| cuMemcpyBatchAsync | {} |", gpu.has_copy_path(CopyPath::Batch));
     println!("| copy policy | {} |", gpu.copy_policy());
     for (name, number) in ATTRIBUTES {
-        match context.driver().attribute(context.device(), number) {
+        match attribute(info.ordinal, number) {
             Ok(value) => println!("| {name} | {value} |"),
             Err(error) => println!("| {name} | {error} |"),
         }
     }
     println!();
     Ok(())
+}
+
+/// By number, which the binding's enumeration need not have.
+fn attribute(ordinal: u32, number: i32) -> Result<i32, String> {
+    type Call = unsafe extern "C" fn(*mut i32, i32, i32) -> i32;
+    let device = device(ordinal).map_err(|error| error.to_string())?;
+    // SAFETY: the driver, which is loaded already.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") };
+    let library = library.map_err(|error| error.to_string())?;
+    // SAFETY: `CUresult cuDeviceGetAttribute(int*, CUdevice_attribute, CUdevice)`; enums are ints.
+    let call = unsafe { library.get::<Call>("cuDeviceGetAttribute") };
+    let (call, mut value) = (call.map_err(|error| error.to_string())?, 0);
+    // SAFETY: the pointer is to a live local; an unknown number is refused.
+    match unsafe { call(&mut value, number, device) } {
+        0 => Ok(value),
+        code => Err(format!("refused ({code})")),
+    }
 }

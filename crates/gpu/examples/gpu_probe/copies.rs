@@ -4,7 +4,7 @@ use crate::common::{self, Spin, within};
 use crate::{BLOCKED, SPIN, micros, percentiles};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CopyPolicy, CudaDevice};
+use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CopyPolicy, DriverGpu};
 use warpverbs_gpu::{Dim, Gpu, GpuError, Place};
 use warpverbs_mem::{CopyTicket, HostBuf, Region};
 
@@ -36,23 +36,23 @@ impl Route {
     }
 }
 
-fn policies(gpu: &CudaDevice) -> Vec<CopyPolicy> {
+fn policies(gpu: &DriverGpu) -> Vec<CopyPolicy> {
     let paths = [CopyPath::Async, CopyPath::Peer, CopyPath::Bounce];
-    let batch = gpu.context().driver().has_batch_copy().then_some(CopyPath::Batch);
+    let batch = gpu.has_copy_path(CopyPath::Batch).then_some(CopyPath::Batch);
     let fixed = batch.into_iter().chain(paths).map(CopyPolicy::Always);
     fixed.chain([CopyPolicy::ByRoom]).collect()
 }
 
-fn engine(gpu: &CudaDevice, policy: CopyPolicy) -> Result<Arc<CopyEngine>, GpuError> {
-    CopyEngine::new(gpu.context(), policy).map(Arc::new)
+fn engine(gpu: &DriverGpu, policy: CopyPolicy) -> Result<Arc<CopyEngine>, GpuError> {
+    gpu.copy_engine(policy).map(Arc::new)
 }
 
-fn device_memory(gpu: &CudaDevice) -> Result<Region, GpuError> {
+fn device_memory(gpu: &DriverGpu) -> Result<Region, GpuError> {
     gpu.alloc(LARGEST, Place::Device).map(|buffer| buffer.region().clone())
 }
 
 /// Inside the device, by each policy.
-fn inside(gpu: &CudaDevice) -> Result<Vec<Route>, GpuError> {
+fn inside(gpu: &DriverGpu) -> Result<Vec<Route>, GpuError> {
     let (to, from) = (device_memory(gpu)?, device_memory(gpu)?);
     let route = |policy| {
         let (to, from) = (to.clone(), from.clone());
@@ -62,7 +62,7 @@ fn inside(gpu: &CudaDevice) -> Result<Vec<Route>, GpuError> {
     policies(gpu).into_iter().map(route).collect()
 }
 
-fn routes(gpu: &CudaDevice) -> Result<Vec<Route>, GpuError> {
+fn routes(gpu: &DriverGpu) -> Result<Vec<Route>, GpuError> {
     let (here, host) = (device_memory(gpu)?, gpu.alloc(LARGEST, Place::Shared)?);
     let pageable = HostBuf::region(LARGEST)?;
     pageable.fill(0, LARGEST, 1)?;
@@ -83,7 +83,7 @@ fn routes(gpu: &CudaDevice) -> Result<Vec<Route>, GpuError> {
     Ok(routes)
 }
 
-pub(crate) fn print_latencies(gpu: &CudaDevice) -> Result<(), GpuError> {
+pub(crate) fn print_latencies(gpu: &DriverGpu) -> Result<(), GpuError> {
     println!("## Copies on an idle device, started and polled by ticket\n");
     println!("Pipelined: 500 started in a row, time of all by 500.\n");
     print_latency(routes(gpu)?)
@@ -162,13 +162,13 @@ fn print_beside(routes: Vec<Route>, mut hold: impl FnMut() -> Spin) -> Result<()
     Ok(())
 }
 
-pub(crate) fn print_progress(gpu: &CudaDevice) -> Result<(), GpuError> {
+pub(crate) fn print_progress(gpu: &DriverGpu) -> Result<(), GpuError> {
     println!("## Copies while a spinning kernel has every thread slot of the device\n");
     print_beside(routes(gpu)?, || Spin::fill(gpu, SPIN))
 }
 
 /// What the driver's copy kernel needs of a multiprocessor.
-pub(crate) fn print_room(gpu: &CudaDevice) -> Result<(), GpuError> {
+pub(crate) fn print_room(gpu: &DriverGpu) -> Result<(), GpuError> {
     println!("## Copies while each multiprocessor holds two spinning blocks\n");
     println!("| threads of a block | 8 | 65536 | 16777216 |\n|---|---|---|---|");
     let mut routes = inside(gpu)?;
@@ -186,7 +186,7 @@ pub(crate) fn print_room(gpu: &CudaDevice) -> Result<(), GpuError> {
 }
 
 /// Between two devices, with either of them full.
-pub(crate) fn print_between(gpu: &CudaDevice) -> Result<(), GpuError> {
+pub(crate) fn print_between(gpu: &DriverGpu) -> Result<(), GpuError> {
     println!("## Copies between two devices\n");
     let Ok(other) = common::open(u32::from(gpu.info().ordinal == 0)) else {
         println!("There is one device only.\n");
@@ -224,7 +224,7 @@ pub(crate) fn print_between(gpu: &CudaDevice) -> Result<(), GpuError> {
 }
 
 /// Kernels on more streams than there are hardware queues.
-pub(crate) fn print_progress_beside_many(gpu: &CudaDevice) -> Result<(), GpuError> {
+pub(crate) fn print_progress_beside_many(gpu: &DriverGpu) -> Result<(), GpuError> {
     println!("## Beside many one-block kernels that spin, each on its own stream\n");
     let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS");
     println!("CUDA_DEVICE_MAX_CONNECTIONS: {}\n", connections.as_deref().unwrap_or("not set"));

@@ -10,6 +10,7 @@
 mod attributes;
 mod blocking;
 mod copies;
+mod raw;
 mod roundtrip;
 mod window;
 
@@ -18,8 +19,8 @@ mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::GpuError;
-use warpverbs_gpu::cuda::CudaDevice;
+use warpverbs_gpu::cuda::{self, Cache, CudaOptions, DriverGpu};
+use warpverbs_gpu::{Gpu, GpuError};
 
 /// How long a spinning kernel holds the device if nobody stops it.
 const SPIN: Duration = Duration::from_secs(3);
@@ -48,10 +49,8 @@ fn probe(ordinal: u32) -> Result<(), GpuError> {
 }
 
 /// Opens the device anew.
-fn reopened(gpu: &CudaDevice) -> Result<CudaDevice, GpuError> {
-    let cache = warpverbs_gpu::cuda::Cache::Off;
-    let options = warpverbs_gpu::cuda::CudaOptions { cache, copy: None };
-    CudaDevice::open(gpu.context().ordinal(), options)
+fn reopened(gpu: &DriverGpu) -> Result<DriverGpu, GpuError> {
+    cuda::open(gpu.info().ordinal, CudaOptions { cache: Cache::Off, copy: None })
 }
 
 /// Microseconds, for people.

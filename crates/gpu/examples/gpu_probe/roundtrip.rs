@@ -3,7 +3,7 @@
 use crate::common::{Arg, Call};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::CudaDevice;
+use warpverbs_gpu::cuda::DriverGpu;
 use warpverbs_gpu::{Buffer, Dim, Gpu, GpuError, KernelPtr, Place};
 
 const LIMIT: Duration = Duration::from_secs(3);
@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// Plays `rounds` rounds with the `echo` kernel: `send` tells it a number, `receive` reads what it
 /// answered. The time of each round; fewer than asked for if the kernel stopped answering.
 pub(crate) fn play(
-    gpu: &CudaDevice,
+    gpu: &DriverGpu,
     (ping, pong): (&Buffer, &Buffer),
     rounds: u64,
     mut send: impl FnMut(u64),
@@ -46,7 +46,7 @@ pub(crate) fn word(buffer: &Buffer) -> &AtomicU64 {
     buffer.region().atomic_u64(0).expect("shared memory is host memory and aligned")
 }
 
-pub(crate) fn print(gpu: &CudaDevice) -> Result<(), GpuError> {
+pub(crate) fn print(gpu: &DriverGpu) -> Result<(), GpuError> {
     const ROUNDS: u64 = 20_000;
     let ping = gpu.alloc(8, Place::Shared)?;
     let pong = gpu.alloc(8, Place::Shared)?;

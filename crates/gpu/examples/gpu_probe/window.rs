@@ -1,5 +1,6 @@
 //! Device memory mapped into the CPU's address space by way of a dmabuf.
 
+use crate::raw::{enter, raw};
 use crate::roundtrip::{play, word};
 use crate::{micros, percentiles};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -9,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
-use warpverbs_gpu::cuda::CudaDevice;
+use warpverbs_gpu::cuda::DriverGpu;
 use warpverbs_gpu::{Buffer, Gpu, GpuError, Place};
 
 /// One granule of device memory, so that the buffer is an allocation of its own.
@@ -35,14 +36,13 @@ impl Drop for Window {
     }
 }
 
-fn export(gpu: &CudaDevice, buffer: &Buffer, flags: u64) -> Result<OwnedFd, GpuError> {
-    let context = gpu.context();
-    let _entered = context.enter()?;
+fn export(gpu: &DriverGpu, buffer: &Buffer, flags: u64) -> Result<OwnedFd, GpuError> {
+    enter(gpu.info().ordinal)?;
     let kind = cudarc::driver::sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     let (addr, mut fd) = (buffer.kernel_addr(), -1i32);
     let to = (&raw mut fd).cast();
-    // SAFETY: a whole live allocation (`LEN` has one of its own); the handle is an `int`.
-    unsafe { context.driver().cuMemGetHandleForAddressRange(to, addr, LEN, kind, flags) }?;
+    // A whole live allocation (`LEN` has one of its own); the handle is an `int`.
+    raw!(cuMemGetHandleForAddressRange(to, addr, LEN, kind, flags))?;
     // SAFETY: a new descriptor, which the driver leaves to its caller.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -54,7 +54,7 @@ fn map(fd: &OwnedFd) -> Result<Window, nix::errno::Errno> {
     unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, fd, 0) }.map(Window)
 }
 
-pub(crate) fn print(gpu: &CudaDevice) -> Result<(), GpuError> {
+pub(crate) fn print(gpu: &DriverGpu) -> Result<(), GpuError> {
     println!("## dmabuf export of 2 MiB of device memory, and the CPU's view of it\n");
     let buffer = gpu.alloc(LEN, Place::Device)?;
     println!("address {:#x}\n", buffer.kernel_addr());
@@ -79,7 +79,7 @@ pub(crate) fn print(gpu: &CudaDevice) -> Result<(), GpuError> {
     }
 }
 
-fn measure(gpu: &CudaDevice, buffer: &Buffer, window: &Window) -> Result<(), GpuError> {
+fn measure(gpu: &DriverGpu, buffer: &Buffer, window: &Window) -> Result<(), GpuError> {
     const ROUNDS: u64 = 5000;
     println!("| through the window | p50 µs | p99 µs |\n|---|---|---|");
     let stores = times(1000, |i| {

@@ -20,6 +20,8 @@ pub(crate) const PEER_ALREADY_ENABLED: i64 = 704;
 pub(crate) const PEER_UNSUPPORTED: i64 = 217;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const OUT_OF_MEMORY: i64 = 2;
+/// `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED`.
+pub(crate) const ALREADY_REGISTERED: i64 = 712;
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 pub(crate) const NOT_SUPPORTED: i64 = 801;
 
@@ -57,13 +59,13 @@ macro_rules! driver_api {
         /// # Safety
         /// That of the driver function of the same name.
         #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
-        impl Driver {
-            $(pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), GpuError> {
+        impl Api {
+            $(pub(crate) unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), GpuError> {
                 // SAFETY: forwarded to the caller.
                 let code = unsafe { (self.table.$name)($($arg),*) };
                 self.check(stringify!($name), code)
             })*
-            $(pub unsafe fn $opt(&self, $($oarg: $oty),*) -> Result<(), GpuError> {
+            $(pub(crate) unsafe fn $opt(&self, $($oarg: $oty),*) -> Result<(), GpuError> {
                 let Some(function) = self.table.$opt else {
                     return Err(missing(stringify!($opt)));
                 };
@@ -83,7 +85,6 @@ driver_api! {
         fn cuDeviceGet(device: *mut sys::CUdevice, ordinal: c_int);
         fn cuDeviceGetName(name: *mut c_char, len: c_int, device: sys::CUdevice);
         fn cuDeviceTotalMem_v2(bytes: *mut usize, device: sys::CUdevice);
-        fn cuDeviceCanAccessPeer(can: *mut c_int, device: sys::CUdevice, peer: sys::CUdevice);
         fn cuDevicePrimaryCtxRetain(context: *mut sys::CUcontext, device: sys::CUdevice);
         fn cuCtxPushCurrent_v2(context: sys::CUcontext);
         fn cuCtxPopCurrent_v2(context: *mut sys::CUcontext);
@@ -103,10 +104,8 @@ driver_api! {
         fn cuMemHostGetDevicePointer_v2(device: *mut sys::CUdeviceptr, host: *mut c_void, flags: c_uint);
         fn cuMemcpyAsync(dst: sys::CUdeviceptr, src: sys::CUdeviceptr, len: usize, stream: sys::CUstream);
         fn cuMemcpyPeerAsync(dst: sys::CUdeviceptr, dst_ctx: sys::CUcontext, src: sys::CUdeviceptr, src_ctx: sys::CUcontext, len: usize, stream: sys::CUstream);
-        fn cuMemcpyDtoDAsync_v2(dst: sys::CUdeviceptr, src: sys::CUdeviceptr, len: usize, stream: sys::CUstream);
         fn cuMemsetD8Async(addr: sys::CUdeviceptr, value: c_uchar, len: usize, stream: sys::CUstream);
         fn cuModuleLoadData(module: *mut sys::CUmodule, image: *const c_void);
-        fn cuModuleUnload(module: sys::CUmodule);
         fn cuModuleGetFunction(function: *mut sys::CUfunction, module: sys::CUmodule, name: *const c_char);
         fn cuFuncGetAttribute(value: *mut c_int, attribute: sys::CUfunction_attribute, function: sys::CUfunction);
         fn cuFuncSetAttribute(function: sys::CUfunction, attribute: sys::CUfunction_attribute, value: c_int);
@@ -147,7 +146,7 @@ type GetErrorName = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
 type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, sys::CUdevice) -> c_int;
 
 /// The loaded and initialised driver.
-pub struct Driver {
+pub(crate) struct Api {
     table: Table,
     // These two take an enum in the generated binding; an integer can also carry a value that the
     // binding does not know.
@@ -157,17 +156,25 @@ pub struct Driver {
 }
 
 /// The driver, loaded and initialised on first use.
-pub fn driver() -> Result<&'static Driver, GpuError> {
-    static DRIVER: OnceLock<Driver> = OnceLock::new();
+pub(crate) fn driver() -> Result<&'static Api, GpuError> {
+    static DRIVER: OnceLock<Api> = OnceLock::new();
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
     // Loading twice at once is harmless, and a failure may be cured (a device node that appears).
-    let driver = Driver::load()?;
+    let driver = Api::load()?;
     Ok(DRIVER.get_or_init(|| driver))
 }
 
-impl Driver {
+/// Version of the driver, major and minor.
+///
+/// # Errors
+/// There is no driver.
+pub fn driver_version() -> Result<(u32, u32), GpuError> {
+    driver()?.version()
+}
+
+impl Api {
     fn load() -> Result<Self, GpuError> {
         let library = open_library(LIBRARY, &["libcuda.so.1", "libcuda.so"])?;
         let driver = Self {
@@ -184,7 +191,7 @@ impl Driver {
     }
 
     /// Driver version, major and minor.
-    pub fn version(&self) -> Result<(u32, u32), GpuError> {
+    pub(crate) fn version(&self) -> Result<(u32, u32), GpuError> {
         let mut version = 0;
         // SAFETY: the pointer is to a live local of the right type.
         unsafe { self.cuDriverGetVersion(&mut version) }?;
@@ -192,7 +199,7 @@ impl Driver {
     }
 
     /// Whether the driver has `cuMemcpyBatchAsync`.
-    pub fn has_batch_copy(&self) -> bool {
+    pub(crate) fn has_batch_copy(&self) -> bool {
         self.table.cuMemcpyBatchAsync_v2.is_some()
     }
 
@@ -207,7 +214,7 @@ impl Driver {
     }
 
     /// A device attribute by its number, which may be one that these bindings do not name.
-    pub fn attribute(&self, device: sys::CUdevice, attribute: i32) -> Result<i32, GpuError> {
+    pub(crate) fn attribute(&self, device: sys::CUdevice, attribute: i32) -> Result<i32, GpuError> {
         let mut value = 0;
         // SAFETY: the pointer is to a live local; an unknown number or device is refused.
         let code = unsafe { (self.attribute)(&mut value, attribute, device) };

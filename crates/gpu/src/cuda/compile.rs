@@ -1,7 +1,7 @@
 //! From an image's source to a cubin for one architecture, by way of the cache.
 
-use super::cache::{Cache, SourceKey};
 use super::nvrtc::{Compiled, Nvrtc, nvrtc};
+use crate::driver::{Cache, SourceKey};
 use crate::{GpuError, Image};
 
 /// Options for every kernel. `--use_fast_math` is left out on purpose: kernels move integers, and

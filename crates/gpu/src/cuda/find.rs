@@ -1,6 +1,6 @@
 //! Which NVIDIA GPUs there are.
 
-use super::{CudaDevice, CudaOptions, api, context};
+use super::{CudaOptions, api, attributes};
 use crate::{Found, Gpu, GpuChoice, GpuError, GpuInfo, GpuKind};
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use std::sync::Arc;
 pub(crate) fn usable() -> Result<u32, GpuError> {
     // The driver first: without one, a missing compiler is not what stands in the way.
     api::driver().and_then(|_| super::nvrtc())?;
-    context::device_count()
+    attributes::device_count()
 }
 
 /// Opens a GPU with default settings.
 pub(crate) fn open(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
-    Ok(Arc::new(CudaDevice::open(ordinal, CudaOptions::default())?))
+    Ok(Arc::new(super::open(ordinal, CudaOptions::default())?))
 }
 
 /// Every NVIDIA GPU, or why there is none.
@@ -35,12 +35,12 @@ pub(crate) fn find() -> Vec<Found> {
         software: software.clone(),
     };
     let none = |error: GpuError| Found { name: "cuda".to_owned(), ..one(0, Err(error)) };
-    match context::device_count() {
+    match attributes::device_count() {
         Ok(0) => vec![none(GpuError::NoDevice {
             asked: "cuda".to_owned(),
             found: "a CUDA driver without devices".to_owned(),
         })],
-        Ok(count) => (0..count).map(|n| one(n, context::describe(n))).collect(),
+        Ok(count) => (0..count).map(|n| one(n, attributes::describe(n))).collect(),
         Err(error) => vec![none(error)],
     }
 }

@@ -6,105 +6,40 @@
 //! the environment) nor know that it is first to call `cuInit`. So every function is loaded by
 //! name here (`cuFuncLoad`, or on drivers before CUDA 12.4 by asking for an attribute of its code),
 //! and the stack limit is raised to what the hungriest of them needs.
-//!
-//! Modules are never unloaded, since that waits too; an image is `'static`, so there are few.
 
-use super::cache::Cache;
-use super::compile::{Origin, cubin};
-use super::context::Context;
-use super::{deferred_free, lock};
+use super::api::Api;
+use crate::driver::{Function, Functions};
 use crate::{Entry, GpuError, Image};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
-use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::Mutex;
 
-/// One loaded kernel.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Function {
-    pub(crate) raw: sys::CUfunction,
-    pub(crate) max_threads: u32,
-    local_bytes: u32,
-}
-
-// SAFETY: a function handle may be used from any thread.
-unsafe impl Send for Function {}
-// SAFETY: as above.
-unsafe impl Sync for Function {}
-
-type Functions = HashMap<&'static str, Function>;
-
-/// The images of one context, by address.
-#[derive(Default)]
-pub(crate) struct Modules {
-    loaded: Mutex<HashMap<usize, &'static Functions>>,
-}
-
-impl Modules {
-    /// Every function of `image`, compiled and loaded if this is the first time.
-    pub(crate) fn get(
-        &self,
-        context: &'static Context,
-        image: &'static Image,
-        cache: &Cache,
-    ) -> Result<&'static Functions, GpuError> {
-        let mut loaded = lock(&self.loaded);
-        let key = std::ptr::from_ref(image) as usize;
-        if let Some(functions) = loaded.get(&key) {
-            return Ok(functions);
-        }
-        if deferred_free::is_busy() {
-            tracing::warn!(image = image.name, "loading while a kernel runs; this may wait for it");
-        }
-        let (cubin, origin) = cubin(image, &context.arch()?, cache)?;
-        match load_functions(context, image, &cubin) {
-            Ok(functions) => {
-                tracing::debug!(image = image.name, ?origin, device = context.label(), "loaded");
-                let functions: &'static Functions = Box::leak(Box::new(functions));
-                loaded.insert(key, functions);
-                Ok(functions)
-            }
-            Err(error) if origin != Origin::Compiled => {
-                // Nothing says how the cached file came to be; the compiler's word is better.
-                tracing::warn!(%error, image = image.name, "cached kernel refused, compiling");
-                let (cubin, _) = super::compile::cubin(image, &context.arch()?, &Cache::Off)?;
-                let functions: &'static Functions =
-                    Box::leak(Box::new(load_functions(context, image, &cubin)?));
-                loaded.insert(key, functions);
-                Ok(functions)
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-fn load_functions(
-    context: &'static Context,
+/// Every kernel of `image`. The context is current.
+pub(crate) fn load(
+    driver: &Api,
     image: &'static Image,
     cubin: &[u8],
 ) -> Result<Functions, GpuError> {
-    let _entered = context.enter()?;
-    let driver = context.driver();
     let mut module = std::ptr::null_mut();
     // SAFETY: a whole cubin, which carries its own lengths and is copied; the pointer is to a live
     // local; a context is current.
     unsafe { driver.cuModuleLoadData(&mut module, cubin.as_ptr().cast()) }?;
-    let functions: Functions = image
-        .entries
-        .iter()
-        .map(|entry| Ok((entry.name, load_function(context, module, entry)?)))
-        .collect::<Result<_, GpuError>>()?;
-    reserve_stack(context, &functions)?;
+    let (mut functions, mut stack) = (Functions::new(), 0);
+    for entry in image.entries {
+        let (function, local_bytes) = load_function(driver, module, entry)?;
+        stack = stack.max(local_bytes);
+        functions.insert(entry.name, function);
+    }
+    reserve_stack(driver, stack)?;
     Ok(functions)
 }
 
+/// A kernel, and the bytes of stack that a thread of it needs.
 fn load_function(
-    context: &Context,
+    driver: &Api,
     module: sys::CUmodule,
     entry: &'static Entry,
-) -> Result<Function, GpuError> {
-    let driver = context.driver();
+) -> Result<(Function, usize), GpuError> {
     let name = CString::new(entry.name).map_err(|_| GpuError::BadEntry {
         kernel: entry.name,
         what: "a NUL byte in the name",
@@ -124,22 +59,18 @@ fn load_function(
         unsafe { driver.cuFuncGetAttribute(&mut value, attribute, raw) }?;
         Ok::<_, GpuError>(value as u32)
     };
-    let function = Function {
-        raw,
-        max_threads: get(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        local_bytes: get(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-    };
-    check_parameters(context, raw, entry)?;
-    Ok(function)
+    let max_threads = get(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
+    let local_bytes = get(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
+    check_parameters(driver, raw, entry)?;
+    Ok((Function { raw: raw as u64, max_threads }, local_bytes as usize))
 }
 
 /// The declared parameters, which `cuLaunchKernel` will read from memory, are the compiled ones.
 fn check_parameters(
-    context: &Context,
+    driver: &Api,
     function: sys::CUfunction,
     entry: &'static Entry,
 ) -> Result<(), GpuError> {
-    let driver = context.driver();
     if !driver.has_param_info() {
         return Ok(());
     }
@@ -172,9 +103,7 @@ fn check_parameters(
 }
 
 /// A launch that needs more stack than was ever reserved waits for the whole device.
-fn reserve_stack(context: &Context, functions: &Functions) -> Result<(), GpuError> {
-    let driver = context.driver();
-    let need = functions.values().map(|function| function.local_bytes as usize).max().unwrap_or(0);
+fn reserve_stack(driver: &Api, need: usize) -> Result<(), GpuError> {
     let stack = sys::CUlimit::CU_LIMIT_STACK_SIZE;
     let mut have = 0;
     // SAFETY: a pointer to a live local; a context is current.

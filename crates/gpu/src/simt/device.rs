@@ -6,7 +6,7 @@ use super::executor::Plan;
 use super::run::{Finished, History, Job, SimtLaunch};
 use super::stack::StackPool;
 use super::warp::WARP;
-use crate::device::check_adopted;
+use crate::buffer::check_adopted;
 use crate::launch::Dim;
 use crate::{
     Arena, ArenaError, Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Keep, Kernel, Launch, Place,

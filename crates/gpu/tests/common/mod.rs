@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{Cache, CudaDevice, CudaOptions};
+use warpverbs_gpu::cuda::{self, Cache, CudaOptions, DriverGpu};
 use warpverbs_gpu::{
     Buffer, Dim, Entry, Gpu, GpuError, Image, Kernel, KernelArgs, KernelPtr, Launch, LaunchError,
     Place,
@@ -89,8 +89,8 @@ impl Call {
 }
 
 /// Device `ordinal`, with [`IMAGE`] loaded and no cache.
-pub(crate) fn open(ordinal: u32) -> Result<CudaDevice, GpuError> {
-    let device = CudaDevice::open(ordinal, CudaOptions { cache: Cache::Off, copy: None })?;
+pub(crate) fn open(ordinal: u32) -> Result<DriverGpu, GpuError> {
+    let device = cuda::open(ordinal, CudaOptions { cache: Cache::Off, copy: None })?;
     device.load(&IMAGE)?;
     Ok(device)
 }

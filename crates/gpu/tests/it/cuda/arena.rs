@@ -3,7 +3,7 @@
 use super::common::{Spin, open};
 use super::{SPIN, add_one, device, random_bytes, read_all};
 use std::fs::File;
-use warpverbs_gpu::cuda::context::device_count;
+use warpverbs_gpu::cuda::device_count;
 use warpverbs_gpu::{ArenaError, Gpu};
 use warpverbs_mem::Kind;
 

@@ -4,7 +4,7 @@ use super::{PROMPT, SPIN, add_one, common, device, random_bytes, read_all};
 use common::{Spin, within};
 use std::sync::Arc;
 use std::time::Instant;
-use warpverbs_gpu::cuda::{Cache, CopyCounts, CopyPath, CopyPolicy, CudaDevice, CudaOptions};
+use warpverbs_gpu::cuda::{self, Cache, CopyCounts, CopyPath, CopyPolicy, CudaOptions, DriverGpu};
 use warpverbs_gpu::{Dim, Gpu, Place};
 use warpverbs_mem::{Pending, Progress, Region, copy};
 
@@ -27,7 +27,7 @@ fn copied(dst: &Region, src: &Region, len: usize) {
 }
 
 /// How many copies went which way since `before`.
-fn since(gpu: &CudaDevice, before: CopyCounts) -> (u64, u64) {
+fn since(gpu: &DriverGpu, before: CopyCounts) -> (u64, u64) {
     let now = gpu.copy_counts();
     (now.direct - before.direct, now.bounced - before.bounced)
 }
@@ -39,13 +39,13 @@ fn every_way_moves_the_right_bytes() {
     let paths = [CopyPath::Async, CopyPath::Peer, CopyPath::Bounce, CopyPath::Batch];
     let mut policies = vec![CopyPolicy::ByRoom];
     policies.extend(paths.map(CopyPolicy::Always));
-    if !default.context().driver().has_batch_copy() {
+    if !default.has_copy_path(CopyPath::Batch) {
         policies.pop();
     }
     let data = random_bytes(3 << 20);
     for policy in policies {
         let options = CudaOptions { cache: Cache::Off, copy: Some(policy) };
-        let gpu = CudaDevice::open(0, options).unwrap();
+        let gpu = cuda::open(0, options).unwrap();
         for len in [1, 8, 63, 4096, 65_537, 1 << 20, (2 << 20) + 3] {
             let up = gpu.alloc(len, Place::Shared).unwrap();
             let down = gpu.alloc(len, Place::Shared).unwrap();

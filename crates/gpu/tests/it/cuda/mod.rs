@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{Cache, CudaDevice};
+use warpverbs_gpu::cuda::{Cache, DriverGpu};
 use warpverbs_gpu::{
     Buffer, Dim, Entry, Gpu, GpuChoice, GpuError, Image, KernelPtr, Launch, LaunchError, Place,
 };
@@ -22,7 +22,7 @@ const SPIN: Duration = Duration::from_secs(6);
 const PROMPT: Duration = Duration::from_secs(3);
 
 /// One test at a time: some fill the device.
-fn device() -> (MutexGuard<'static, ()>, Arc<CudaDevice>) {
+fn device() -> (MutexGuard<'static, ()>, Arc<DriverGpu>) {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     (turn, Arc::new(common::open(0).unwrap()))

@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
-use warpverbs_gpu::cuda::context::device_count;
+use warpverbs_gpu::cuda::device_count;
 use warpverbs_gpu::{Dim, Gpu, GpuChoice, Launch};
 use warpverbs_rendezvous::World;
 pub(crate) use warpverbs_shmem::ROUTE_ENV;

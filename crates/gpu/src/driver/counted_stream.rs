@@ -4,11 +4,11 @@
 //! (`cuStreamWriteValue64` with its default flag). Asking whether work has landed is then one
 //! acquire load, which pairs with that fence; no call of the driver, no lock.
 
-use super::context::{Context, Priority, Stream};
+use super::calls::{Driver, Priority};
 use super::occupancy::Landing;
 use super::pinned::SharedMem;
+use super::stream::Stream;
 use crate::GpuError;
-use cudarc::driver::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use warpverbs_mem::Region;
 
@@ -24,14 +24,13 @@ pub(crate) struct CountedStream {
 }
 
 impl CountedStream {
-    pub(crate) fn new(context: &'static Context) -> Result<Self, GpuError> {
-        let wide = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS;
-        if context.attribute(wide)? == 0 {
+    pub(crate) fn new(driver: &'static dyn Driver) -> Result<Self, GpuError> {
+        if !driver.can_write_words()? {
             let what = "64-bit stream memory operations, which copies are counted with";
-            return Err(GpuError::Unsupported { device: context.label(), what });
+            return Err(driver.unsupported(what));
         }
-        let (done, done_addr) = SharedMem::region(context, 8)?;
-        let stream = Stream::new(context, Priority::Highest)?;
+        let (done, done_addr) = SharedMem::region(driver, 8)?;
+        let stream = Stream::new(driver, Priority::Highest)?;
         Ok(Self { stream, done, done_addr, polls: AtomicU64::new(0) })
     }
 
@@ -42,10 +41,10 @@ impl CountedStream {
     /// Numbers what was enqueued since the last call. The context is current, and numbers are
     /// given in rising order.
     pub(crate) fn number(&self, number: u64) -> Result<(), GpuError> {
-        let driver = self.stream.context().driver();
+        let driver = self.stream.driver();
         // SAFETY: the word is pinned memory that lives as long as the stream, mapped at this
         // address and 8-byte aligned; the stream is live.
-        unsafe { driver.cuStreamWriteValue64_v2(self.stream.raw(), self.done_addr, number, 0) }
+        unsafe { driver.write_word(self.stream.raw(), self.done_addr, number) }
     }
 
     fn counted(&self) -> Result<u64, GpuError> {

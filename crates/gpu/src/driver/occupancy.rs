@@ -14,7 +14,7 @@
 //!
 //! Launches that this crate does not make are not seen here.
 
-use super::lock;
+use super::lock::lock;
 use crate::GpuError;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,6 +1,5 @@
 //! Ways for bytes inside a device, and who chooses between them.
 
-use super::context::Context;
 use crate::GpuError;
 use std::fmt;
 use std::str::FromStr;
@@ -12,21 +11,14 @@ pub const COPY_ENV: &str = "WARPVERBS_CUDA_COPY";
 /// wait for kernels that fill the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyPath {
-    /// `cuMemcpyBatchAsync` with the hint to overlap with compute.
+    /// The driver's call for many copies, with the hint to overlap with compute.
     Batch,
-    /// `cuMemcpyAsync`.
+    /// The driver's usual call.
     Async,
-    /// `cuMemcpyPeerAsync`, with the device as its own peer.
+    /// The driver's call for copies between two devices, with the device as its own peer.
     Peer,
     /// Down to pinned host memory and up again: two DMA copies, on any driver.
     Bounce,
-}
-
-impl CopyPath {
-    /// The driver's own way.
-    pub(crate) fn direct(context: &Context) -> Self {
-        if context.driver().has_batch_copy() { Self::Batch } else { Self::Async }
-    }
 }
 
 /// Which way a copy inside a device goes.

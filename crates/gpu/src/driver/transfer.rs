@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::copy::CopyEngine;
 use super::copy_policy::CopyPolicy;
-use super::lock;
+use super::lock::lock;
 use super::pinned::SharedMem;
 use crate::GpuError;
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ struct Staging {
 
 impl Transfer {
     pub(crate) fn new(context: &'static Context) -> Result<Self, GpuError> {
-        let (buffer, _) = SharedMem::region(context, STAGING)?;
+        let (buffer, _) = SharedMem::region(context.driver(), STAGING)?;
         // Only ever between host and device, so the policy does not matter.
         let engine = CopyEngine::new(context, CopyPolicy::ByRoom)?;
         Ok(Self { engine, staging: Mutex::new(Staging { buffer, busy: None }) })
@@ -69,7 +69,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Zeroes all of `region`: by `cuMemset` while running kernels leave it room, for which it would
+    /// Zeroes all of `region`: by the driver's kernel while running kernels leave it room, for which it would
     /// wait, else by copies.
     pub(crate) fn zero(&self, region: &Region) -> Result<(), GpuError> {
         let mut staging = lock(&self.staging);

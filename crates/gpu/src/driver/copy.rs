@@ -10,14 +10,14 @@
 //! Host memory should be registered ([`Gpu::map`](crate::Gpu::map)): the driver stages copies of
 //! other host memory itself, and then a copy may have landed before `start` returns.
 
+use super::calls::Copy;
 use super::context::Context;
 use super::copy_policy::{CopyPath, CopyPolicy};
 use super::counted_stream::CountedStream;
-use super::lock;
+use super::lock::lock;
 use super::occupancy::Landing;
 use super::pinned::SharedMem;
 use crate::GpuError;
-use cudarc::driver::sys;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use warpverbs_mem::{Copier, CopyTicket, MemError, Region};
@@ -36,10 +36,13 @@ pub struct CopyCounts {
 
 /// Copies on one stream of one device. Other devices' memory is reached too.
 pub struct CopyEngine {
+    context: &'static Context,
     line: Arc<CountedStream>,
     // The same, for the account of room.
     landing: Arc<dyn Landing>,
     policy: CopyPolicy,
+    // The driver's own way inside a device.
+    direct_path: CopyPath,
     // The number of the last copy enqueued. Held while enqueueing, so that numbers reach the
     // stream in order.
     last: Mutex<u64>,
@@ -53,14 +56,16 @@ type Ends = (&'static Context, &'static Context);
 
 impl CopyEngine {
     /// An engine on its own stream.
-    pub fn new(context: &'static Context, policy: CopyPolicy) -> Result<Self, GpuError> {
-        let line = Arc::new(CountedStream::new(context)?);
+    pub(crate) fn new(context: &'static Context, policy: CopyPolicy) -> Result<Self, GpuError> {
+        let line = Arc::new(CountedStream::new(context.driver())?);
         Ok(Self {
+            context,
             landing: line.clone(),
             line,
             policy,
+            direct_path: context.direct_path(),
             last: Mutex::new(0),
-            bounce: SharedMem::region(context, BOUNCE)?.0,
+            bounce: SharedMem::region(context.driver(), BOUNCE)?.0,
             direct: AtomicU64::new(0),
             bounced: AtomicU64::new(0),
         })
@@ -77,7 +82,7 @@ impl CopyEngine {
         CopyCounts { direct: read(&self.direct), bounced: read(&self.bounced) }
     }
 
-    /// Starts to zero memory of this device by `cuMemset`, which runs on its multiprocessors; None if
+    /// Starts to zero memory of this device by the driver's kernel, which runs on its multiprocessors; None if
     /// kernels that run leave it no room, or no copy may wait for them.
     ///
     /// # Safety
@@ -87,29 +92,27 @@ impl CopyEngine {
         addr: u64,
         len: usize,
     ) -> Result<Option<CopyTicket>, GpuError> {
-        let (stream, bounce) = (self.line.stream(), CopyPolicy::Always(CopyPath::Bounce));
-        let context = stream.context();
-        let _entered = context.enter()?;
+        let (context, bounce) = (self.context, CopyPolicy::Always(CopyPath::Bounce));
+        let _entered = context.driver().entered()?;
         let mut last = lock(&self.last);
         let number = *last + 1;
         if self.policy == bounce || !context.occupancy().admit(&self.landing, number) {
             return Ok(None);
         }
         // SAFETY: the caller's range; a live stream.
-        let set = unsafe { context.driver().cuMemsetD8Async(addr, 0, len, stream.raw()) };
+        let set = unsafe { context.driver().zero(addr, len, self.line.stream().raw()) };
         // As in `enqueue`.
         self.line.number(number)?;
         *last = number;
         set.map(|()| Some(CopyTicket(number)))
     }
 
-    /// Starts a copy between any two of: this device, another CUDA device, host memory.
+    /// Starts a copy between any two of: this device, another of its driver, host memory.
     ///
     /// # Safety
     /// Both ranges must stay valid until the ticket is done.
     pub unsafe fn enqueue(&self, dst: u64, src: u64, len: usize) -> Result<CopyTicket, GpuError> {
-        let context = self.line.stream().context();
-        let _entered = context.enter()?;
+        let _entered = self.context.driver().entered()?;
         let mut last = lock(&self.last);
         let number = *last + 1;
         // SAFETY: the ranges are valid until the copy has landed: the caller's obligation.
@@ -138,7 +141,7 @@ impl CopyEngine {
                     [to, from].iter().all(|end| end.occupancy().admit(&self.landing, number));
                 match room {
                     false => CopyPath::Bounce,
-                    true if one_device => CopyPath::direct(to),
+                    true if one_device => self.direct_path,
                     true => CopyPath::Peer,
                 }
             }
@@ -146,71 +149,47 @@ impl CopyEngine {
     }
 
     unsafe fn copy(&self, dst: u64, src: u64, len: usize, number: u64) -> Result<(), GpuError> {
-        let stream = self.line.stream();
-        let (driver, raw) = (stream.context().driver(), stream.raw());
-        let owner = |addr| Context::owning(stream.context(), addr, len as u64);
-        let Some((to, from)) = owner(dst).zip(owner(src)) else {
+        let owner = |addr| Context::owning(self.context, addr, len as u64);
+        let Some(ends) = owner(dst).zip(owner(src)) else {
             // One end is host memory.
-            // SAFETY: valid ranges (the caller), unified addressing, live stream.
-            return unsafe { driver.cuMemcpyAsync(dst, src, len, raw) };
+            // SAFETY: the same obligations.
+            return unsafe { self.copy_by(CopyPath::Async, None, (dst, src), len) };
         };
-        let path = self.path((to, from), number);
-        let count = if path == CopyPath::Bounce { &self.bounced } else { &self.direct };
-        count.fetch_add(1, Ordering::Relaxed);
-        match path {
-            // SAFETY: valid ranges (the caller), unified addressing, live stream.
-            CopyPath::Async => unsafe { driver.cuMemcpyAsync(dst, src, len, raw) },
-            CopyPath::Peer => {
-                let (to, from) = (to.raw(), from.raw());
-                // SAFETY: as above; each range belongs to the context given with it.
-                unsafe { driver.cuMemcpyPeerAsync(dst, to, src, from, len, raw) }
-            }
+        let path = self.path(ends, number);
+        if path == CopyPath::Bounce {
+            self.bounced.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the same obligations.
-            CopyPath::Batch => unsafe { self.copy_batch(dst, src, len) },
-            // SAFETY: the same obligations.
-            CopyPath::Bounce => unsafe { self.copy_bounce(dst, src, len) },
+            return unsafe { self.copy_bounce(dst, src, len) };
         }
+        self.direct.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the same obligations; each range belongs to the device given with it.
+        unsafe { self.copy_by(path, Some(ends), (dst, src), len) }
     }
 
-    unsafe fn copy_batch(&self, dst: u64, src: u64, len: usize) -> Result<(), GpuError> {
-        let nowhere = sys::CUmemLocation {
-            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID,
-            id: 0,
-        };
-        let mut attributes = sys::CUmemcpyAttributes {
-            srcAccessOrder: sys::CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-            srcLocHint: nowhere,
-            dstLocHint: nowhere,
-            flags: sys::CUmemcpyFlags::CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE as u32,
-        };
-        let (mut dst, mut src, mut len, mut first) = (dst, src, len, 0);
-        // SAFETY: one copy and one attribute that holds from copy 0 on, all in live locals that
-        // the call reads; valid ranges (the caller); the stream is live and not the default one.
-        unsafe {
-            self.line.stream().context().driver().cuMemcpyBatchAsync_v2(
-                &mut dst,
-                &mut src,
-                &mut len,
-                1,
-                &mut attributes,
-                &mut first,
-                1,
-                self.line.stream().raw(),
-            )
-        }
+    unsafe fn copy_by(
+        &self,
+        path: CopyPath,
+        ends: Option<Ends>,
+        (dst, src): (u64, u64),
+        len: usize,
+    ) -> Result<(), GpuError> {
+        let stream = self.line.stream();
+        let ends = ends.map(|(to, from)| (to.driver(), from.driver()));
+        let copy = Copy { dst, src, len, path, ends, stream: stream.raw() };
+        // SAFETY: valid ranges (the caller), unified addressing, a live stream.
+        unsafe { stream.driver().copy(copy) }
     }
 
     unsafe fn copy_bounce(&self, dst: u64, src: u64, len: usize) -> Result<(), GpuError> {
-        let stream = self.line.stream();
-        let (driver, stream, between) =
-            (stream.context().driver(), stream.raw(), self.bounce.addr());
+        let between = self.bounce.addr();
         for at in (0..len).step_by(BOUNCE) {
             let (part, offset) = (BOUNCE.min(len - at), at as u64);
+            let (down, up) = ((between, src + offset), (dst + offset, between));
             // The stream's order keeps the parts, and other copies, out of each other's way.
             // SAFETY: a part of the caller's source; the buffer is `BOUNCE` long and the engine's.
-            unsafe { driver.cuMemcpyAsync(between, src + offset, part, stream) }?;
+            unsafe { self.copy_by(CopyPath::Async, None, down, part) }?;
             // SAFETY: the same part of the caller's destination.
-            unsafe { driver.cuMemcpyAsync(dst + offset, between, part, stream) }?;
+            unsafe { self.copy_by(CopyPath::Async, None, up, part) }?;
         }
         Ok(())
     }
@@ -229,8 +208,9 @@ unsafe impl Copier for CopyEngine {
 
     /// Registered with the driver, for every device.
     fn host_memory(&self, len: usize) -> Result<Region, MemError> {
-        let context = self.line.stream().context();
-        SharedMem::region(context, len).map(|(region, _)| region).map_err(as_mem_error)
+        SharedMem::region(self.context.driver(), len)
+            .map(|(region, _)| region)
+            .map_err(as_mem_error)
     }
 }
 
@@ -239,6 +219,6 @@ fn as_mem_error(error: GpuError) -> MemError {
         GpuError::Driver { call, code, .. } => MemError::CopyFailed { code, what: call },
         GpuError::Memory(error) => error,
         // Nothing else comes from a stream that is there.
-        _ => MemError::CopyFailed { code: -1, what: "CUDA copy" },
+        _ => MemError::CopyFailed { code: -1, what: "a copy" },
     }
 }

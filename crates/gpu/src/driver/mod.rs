@@ -1,0 +1,51 @@
+//! GPUs behind a vendor's driver: all of a device that does not depend on the vendor, written once over
+//! the calls of [`Driver`](calls::Driver). A vendor's room implements those, finds its devices and opens
+//! them ([`cuda`](crate::cuda)).
+//!
+//! Kernels run for long and wait for the NIC, whose copies this crate makes. So nothing here may
+//! wait for a kernel, except where it says so:
+//!
+//! | call | driver calls that may wait for running kernels | what is done about it |
+//! |---|---|---|
+//! | [`Launch`](crate::Launch) polls, copies between host and device, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; DMA engines, and `cuMemset` only where it has room |
+//! | copies inside a device or between two | all but those by way of host memory | [by room](CopyPolicy::ByRoom) |
+//! | [`Gpu::launch`] | none | a kernel that leaves copies no room starts when those already under way have landed |
+//! | dropping any buffer or segment | `cuMemFree`, `cuMemHostUnregister`, `cuIpcCloseMemHandle` (`cuMemUnmap` was not seen to) | put off until no launch runs |
+//! | [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuCtxEnablePeerAccess`; `cuMemAlloc`, `cuMemHostRegister` and all that [`Gpu::arena`] leads to were not seen to | small device memory is divided here; else call before launching |
+//! | [`Gpu::load`] | `cuModuleLoadData`, `cuFuncLoad`, `cuCtxSetLimit` | call before launching |
+//!
+//! At most eight kernels that wait for one another or for copies should run at once on a device
+//! unless `CUDA_DEVICE_MAX_CONNECTIONS` (1 to 32, default 8) says more: beyond it, streams share
+//! hardware queues, and a kernel may stand behind one that waits for it.
+//!
+//! What was measured on which device is in `docs/gpu.md`.
+
+mod arena;
+mod cache;
+mod calls;
+mod context;
+mod copy;
+mod copy_policy;
+mod counted_stream;
+mod device;
+mod heap;
+mod launch;
+mod lock;
+mod memory;
+mod modules;
+mod occupancy;
+mod owned;
+mod pinned;
+mod ranges;
+mod stream;
+mod suballocator;
+mod transfer;
+
+pub use cache::{CACHE_ENV, Cache};
+pub use copy::{CopyCounts, CopyEngine};
+pub use copy_policy::{COPY_ENV, CopyPath, CopyPolicy};
+pub use device::DriverGpu;
+
+pub(crate) use cache::SourceKey;
+pub(crate) use calls::{Copy, Driver, Function, Functions, Priority, Resource};
+pub(crate) use context::Context;
