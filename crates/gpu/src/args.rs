@@ -2,7 +2,7 @@
 
 use crate::buffer::Keep;
 
-/// What the memory behind addresses needs.
+/// Needs of the memory behind addresses.
 #[derive(Clone)]
 pub(crate) struct Holds {
     pub(crate) keep: Vec<Keep>,

@@ -1,4 +1,4 @@
-//! What a launch may touch, checked before it starts.
+//! Bounds of what a launch touches, checked before it starts.
 
 use crate::args::KernelArg;
 use crate::{Dim, GpuError, KernelPtr};

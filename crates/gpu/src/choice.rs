@@ -35,7 +35,7 @@ impl fmt::Display for GpuChoice {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no device is called {given:?}; expected auto, simt, cuda[:N] or hip[:N]")]
 pub struct ChoiceError {
-    /// What was given.
+    /// The name that was given.
     pub given: String,
 }
 
@@ -65,7 +65,7 @@ impl FromStr for GpuChoice {
 /// One kind of device, or one device, as found on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// What to give to `--gpu` for it.
+    /// Its name for `--gpu`.
     pub name: String,
     /// Kind.
     pub kind: GpuKind,

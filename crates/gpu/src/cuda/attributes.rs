@@ -18,7 +18,7 @@ pub fn device_count() -> Result<u32, GpuError> {
     Ok(count as u32)
 }
 
-/// What is known of device `ordinal`, without making a context on it.
+/// Describes device `ordinal`, without making a context on it.
 pub(crate) fn describe(ordinal: u32) -> Result<GpuInfo, GpuError> {
     let driver = driver()?;
     let mut device = 0;

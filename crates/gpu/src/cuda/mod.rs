@@ -16,5 +16,6 @@ pub use crate::driver::{
 pub use api::driver_version;
 pub use attributes::device_count;
 pub use compile::{Origin, cubin, options};
-pub use driver::{CudaOptions, open, owner};
+pub use driver::{CudaOptions, open};
+pub use memory::owner;
 pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};

@@ -8,30 +8,80 @@
 //! and the stack limit is raised to what the hungriest of them needs.
 
 use super::api::Api;
-use crate::driver::{Function, Functions};
+use super::compile::{Origin, cubin};
+use super::driver::Cuda;
+use crate::driver::{Cache, Function, Functions, Kernels};
+use crate::launch::{Dim, TOO_MUCH_SHARED};
 use crate::{Entry, GpuError, Image};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
 
-/// Every kernel of `image`. The context is current.
-pub(crate) fn load(
-    driver: &Api,
-    image: &'static Image,
-    cubin: &[u8],
-) -> Result<Functions, GpuError> {
-    let mut module = std::ptr::null_mut();
-    // SAFETY: a whole cubin, which carries its own lengths and is copied; the pointer is to a live
-    // local; a context is current.
-    unsafe { driver.cuModuleLoadData(&mut module, cubin.as_ptr().cast()) }?;
-    let (mut functions, mut stack) = (Functions::new(), 0);
-    for entry in image.entries {
-        let (function, local_bytes) = load_function(driver, module, entry)?;
-        stack = stack.max(local_bytes);
-        functions.insert(entry.name, function);
+impl Kernels for Cuda {
+    fn compile(&self, image: &Image, cache: &Cache) -> Result<(Vec<u8>, bool), GpuError> {
+        let (cubin, origin) = cubin(image, &self.info.arch, cache)?;
+        Ok((cubin, origin != Origin::Compiled))
     }
-    reserve_stack(driver, stack)?;
-    Ok(functions)
+
+    fn load(&self, image: &'static Image, cubin: &[u8]) -> Result<Functions, GpuError> {
+        let driver = self.api;
+        let mut module = std::ptr::null_mut();
+        // SAFETY: a whole cubin, which carries its own lengths and is copied; the pointer is to a live
+        // local; a context is current.
+        unsafe { driver.cuModuleLoadData(&mut module, cubin.as_ptr().cast()) }?;
+        let (mut functions, mut stack) = (Functions::new(), 0);
+        for entry in image.entries {
+            let (function, local_bytes) = load_function(driver, module, entry)?;
+            stack = stack.max(local_bytes);
+            functions.insert(entry.name, function);
+        }
+        reserve_stack(driver, stack)?;
+        Ok(functions)
+    }
+
+    fn fitting(&self, function: Function, kernel: &'static str, dim: Dim) -> Result<u32, GpuError> {
+        let raw = function.raw as sys::CUfunction;
+        if dim.shared != 0 {
+            // More than 48 KiB has to be asked for, once for a function; less is no harm.
+            let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: a loaded function; a context is current.
+            unsafe { self.api.cuFuncSetAttribute(raw, most, dim.shared as i32) }.map_err(|_| {
+                let (field, value) = ("shared", dim.shared.into());
+                GpuError::BadLaunch { kernel, field, value, expected: TOO_MUCH_SHARED }
+            })?;
+        }
+        let (mut fitting, threads, shared) = (0, dim.threads() as i32, dim.shared as usize);
+        // SAFETY: the pointer is to a live local; a loaded function; a context is current.
+        unsafe {
+            self.api.cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut fitting, raw, threads, shared)
+        }?;
+        Ok(fitting as u32)
+    }
+
+    unsafe fn launch(
+        &self,
+        function: Function,
+        dim: Dim,
+        stream: u64,
+        params: &mut [*mut c_void],
+    ) -> Result<(), GpuError> {
+        // SAFETY: the caller's function, stream and parameters.
+        unsafe {
+            self.api.cuLaunchKernel(
+                function.raw as sys::CUfunction,
+                dim.grid.x,
+                dim.grid.y,
+                dim.grid.z,
+                dim.block.x,
+                dim.block.y,
+                dim.block.z,
+                dim.shared,
+                stream as sys::CUstream,
+                params.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        }
+    }
 }
 
 /// A kernel, and the bytes of stack that a thread of it needs.

@@ -29,7 +29,7 @@ pub enum Cache {
     At(PathBuf),
 }
 
-/// What identifies the input of a compilation.
+/// Identifies the input of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceKey(String);
 

@@ -12,17 +12,17 @@ use warpverbs_mem::{Kind, ShareHandle};
 /// Something that the driver gave and wants back by [`Driver::free`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Resource {
-    /// Device memory of [`Driver::alloc`], at this address.
+    /// Device memory of [`Memory::alloc`], at this address.
     Memory(u64),
-    /// A mapping of [`Driver::map`]: address and length.
+    /// A mapping of [`Memory::map`]: address and length.
     Mapping(u64, u64),
-    /// Addresses of [`Driver::reserve`]: the first, and how many.
+    /// Addresses of [`Memory::reserve`]: the first, and how many.
     Addresses(u64, u64),
-    /// Memory of another process, opened by [`Driver::open_ipc`] at this address.
+    /// Memory of another process, opened by [`Memory::open_ipc`] at this address.
     Imported(u64),
     /// A registration of host memory: address and length.
     Host(u64, u64),
-    /// A reference to an allocation: [`Driver::create`], [`Driver::import`], [`Driver::retain`].
+    /// A reference to an allocation: [`Memory::create`], [`Memory::import`], [`Memory::retain`].
     Allocation(u64),
     /// A stream of [`Driver::stream`].
     Stream(u64),
@@ -57,7 +57,7 @@ pub(crate) struct Function {
 /// The kernels of an image by name.
 pub(crate) type Functions = HashMap<&'static str, Function>;
 
-/// What is given to [`Driver::copy`].
+/// The arguments of [`Driver::copy`].
 #[derive(Clone, Copy)]
 pub(crate) struct Copy<'a> {
     pub(crate) dst: u64,
@@ -70,18 +70,86 @@ pub(crate) struct Copy<'a> {
     pub(crate) stream: u64,
 }
 
+/// A driver's calls for memory.
+///
+/// # Safety of the calls
+/// As [`Driver`] says.
+pub(crate) trait Memory {
+    /// Whether the error says that device memory is used up.
+    fn is_out_of_memory(&self, error: &GpuError) -> bool;
+    /// Device memory, not zeroed.
+    fn alloc(&self, len: u64) -> Result<u64, GpuError>;
+    /// Registers whole pages of host memory, or I/O memory, for every device; false if they are
+    /// registered already.
+    unsafe fn register(&self, start: u64, len: u64, io: bool) -> Result<bool, GpuError>;
+    /// The address in kernels of a registered host byte.
+    fn kernel_addr(&self, host: u64) -> Result<u64, GpuError>;
+    /// The allocation that an address lies in, whoever made it: its start and length.
+    fn allocation(&self, addr: u64) -> Result<(u64, u64), GpuError>;
+    /// On which device an address is, whoever allocated it; None for memory of the host.
+    fn owner(&self, addr: u64) -> Result<Option<u32>, GpuError>;
+    /// Lets kernels of this device use the memory of another.
+    fn enable_peer(&self, peer: &dyn Driver) -> Result<(), GpuError>;
+
+    /// Lengths and addresses of mappings are multiples of this.
+    fn granule(&self) -> Result<u64, GpuError>;
+    /// Addresses without memory.
+    fn reserve(&self, len: u64, granule: u64) -> Result<u64, GpuError>;
+    /// Memory without an address that can be exported.
+    fn create(&self, len: u64) -> Result<u64, GpuError>;
+    /// A new descriptor of an allocation.
+    fn export(&self, allocation: u64) -> Result<OwnedFd, GpuError>;
+    /// The allocation of a descriptor.
+    fn import(&self, fd: BorrowedFd<'_>) -> Result<u64, GpuError>;
+    /// The allocation behind an address, if it was made by [`Memory::create`] or the like.
+    fn retain(&self, addr: u64) -> Result<Option<u64>, GpuError>;
+    /// Maps a whole allocation at reserved addresses.
+    unsafe fn map(&self, addr: u64, len: u64, allocation: u64) -> Result<(), GpuError>;
+    /// Lets this device read and write a mapping.
+    unsafe fn allow(&self, addr: u64, len: u64) -> Result<(), GpuError>;
+
+    /// A handle by which other processes open the allocation that begins at `base`.
+    fn export_ipc(&self, base: u64) -> Result<ShareHandle, GpuError>;
+    /// The address of another process's memory.
+    fn open_ipc(&self, handle: &ShareHandle) -> Result<u64, GpuError>;
+    /// A dmabuf of a whole allocation.
+    unsafe fn export_dmabuf(&self, base: u64, len: u64) -> Result<OwnedFd, GpuError>;
+}
+
+/// A driver's calls for kernels.
+///
+/// # Safety of the calls
+/// As [`Driver`] says.
+pub(crate) trait Kernels {
+    /// Machine code for this device, by way of the cache, and whether it came from there.
+    fn compile(&self, image: &Image, cache: &Cache) -> Result<(Vec<u8>, bool), GpuError>;
+    /// Loads every kernel of an image for good, so that no launch has to load or to reserve anything.
+    fn load(&self, image: &'static Image, code: &[u8]) -> Result<Functions, GpuError>;
+    /// How many blocks of this shape a multiprocessor holds. Launches of the shape may have its shared
+    /// memory from now on.
+    fn fitting(&self, function: Function, name: &'static str, dim: Dim) -> Result<u32, GpuError>;
+    /// Starts a kernel; `params` has the addresses of its parameters, which are copied.
+    unsafe fn launch(
+        &self,
+        function: Function,
+        dim: Dim,
+        stream: u64,
+        params: &mut [*mut c_void],
+    ) -> Result<(), GpuError>;
+}
+
 /// One device of a vendor's driver, with a context on it that is never given back: its end would wait
 /// for running kernels, and whatever belongs to it may be dropped at any time.
 ///
-/// Every call but those of the first group wants the context current ([`Entered`]). No call waits for a
-/// kernel, except where the table in [`driver`](super) says so. Addresses are unified: one address
-/// means the same to the host and to all devices of the driver.
+/// Every call but those of the first group and [`Kernels::compile`] wants the context current
+/// ([`Entered`]). No call waits for a kernel, except where the table in [`driver`](super) says so.
+/// Addresses are unified: one address means the same to the host and to all devices of the driver.
 ///
 /// # Safety of the calls
 /// Handles are live and of this device; addresses and lengths are of memory that stays valid until the
 /// call, or what it enqueued, is done.
-pub(crate) trait Driver: Send + Sync {
-    /// What the device is.
+pub(crate) trait Driver: Memory + Kernels + Send + Sync {
+    /// A description of the device.
     fn info(&self) -> &GpuInfo;
     /// Where its memory lies.
     fn kind(&self) -> Kind;
@@ -91,14 +159,10 @@ pub(crate) trait Driver: Send + Sync {
     fn threads_per_multiprocessor(&self) -> u32;
     /// Whether [`Driver::copy`] has this way.
     fn has_path(&self, path: CopyPath) -> bool;
-    /// Whether the error says that device memory is used up.
-    fn is_out_of_memory(&self, error: &GpuError) -> bool;
     /// Makes the context current on this thread.
     fn enter(&self) -> Result<(), GpuError>;
     /// Undoes [`Driver::enter`]: what was current before (the program's own use) then is again.
     fn leave(&self) -> Result<(), GpuError>;
-    /// Machine code for this device, by way of the cache, and whether it came from there.
-    fn compile(&self, image: &Image, cache: &Cache) -> Result<(Vec<u8>, bool), GpuError>;
 
     /// Gives a resource back.
     ///
@@ -118,58 +182,6 @@ pub(crate) trait Driver: Send + Sync {
     unsafe fn copy(&self, copy: Copy<'_>) -> Result<(), GpuError>;
     /// Enqueues zeroing by the driver's own kernel.
     unsafe fn zero(&self, addr: u64, len: usize, stream: u64) -> Result<(), GpuError>;
-
-    /// Device memory, not zeroed.
-    fn alloc(&self, len: u64) -> Result<u64, GpuError>;
-    /// Registers whole pages of host memory, or I/O memory, for every device; false if they are
-    /// registered already.
-    unsafe fn register(&self, start: u64, len: u64, io: bool) -> Result<bool, GpuError>;
-    /// The address in kernels of a registered host byte.
-    fn kernel_addr(&self, host: u64) -> Result<u64, GpuError>;
-    /// The allocation that an address lies in, whoever made it: its start and length.
-    fn allocation(&self, addr: u64) -> Result<(u64, u64), GpuError>;
-    /// On which device an address is, whoever allocated it; None for memory of the host.
-    fn owner(&self, addr: u64) -> Result<Option<u32>, GpuError>;
-    /// Lets kernels of this device use the memory of another.
-    fn enable_peer(&self, peer: &dyn Driver) -> Result<(), GpuError>;
-
-    /// What lengths and addresses of mappings are multiples of.
-    fn granule(&self) -> Result<u64, GpuError>;
-    /// Addresses without memory.
-    fn reserve(&self, len: u64, granule: u64) -> Result<u64, GpuError>;
-    /// Memory without an address that can be exported.
-    fn create(&self, len: u64) -> Result<u64, GpuError>;
-    /// A new descriptor of an allocation.
-    fn export(&self, allocation: u64) -> Result<OwnedFd, GpuError>;
-    /// The allocation of a descriptor.
-    fn import(&self, fd: BorrowedFd<'_>) -> Result<u64, GpuError>;
-    /// The allocation behind an address, if it was made by [`Driver::create`] or the like.
-    fn retain(&self, addr: u64) -> Result<Option<u64>, GpuError>;
-    /// Maps a whole allocation at reserved addresses.
-    unsafe fn map(&self, addr: u64, len: u64, allocation: u64) -> Result<(), GpuError>;
-    /// Lets this device read and write a mapping.
-    unsafe fn allow(&self, addr: u64, len: u64) -> Result<(), GpuError>;
-
-    /// A handle by which other processes open the allocation that begins at `base`.
-    fn export_ipc(&self, base: u64) -> Result<ShareHandle, GpuError>;
-    /// The address of another process's memory.
-    fn open_ipc(&self, handle: &ShareHandle) -> Result<u64, GpuError>;
-    /// A dmabuf of a whole allocation.
-    unsafe fn export_dmabuf(&self, base: u64, len: u64) -> Result<OwnedFd, GpuError>;
-
-    /// Loads every kernel of an image for good, so that no launch has to load or to reserve anything.
-    fn load(&self, image: &'static Image, code: &[u8]) -> Result<Functions, GpuError>;
-    /// How many blocks of this shape a multiprocessor holds. Launches of the shape may have its shared
-    /// memory from now on.
-    fn fitting(&self, function: Function, name: &'static str, dim: Dim) -> Result<u32, GpuError>;
-    /// Starts a kernel; `params` has the addresses of its parameters, which are copied.
-    unsafe fn launch(
-        &self,
-        function: Function,
-        dim: Dim,
-        stream: u64,
-        params: &mut [*mut c_void],
-    ) -> Result<(), GpuError>;
 }
 
 impl dyn Driver {

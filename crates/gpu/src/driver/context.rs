@@ -1,4 +1,4 @@
-//! What this crate keeps of one device of a driver, for all who open it.
+//! The state of one device of a driver, shared by all who open it.
 
 use super::cache::Cache;
 use super::calls::{Driver, Functions};
@@ -30,7 +30,7 @@ fn known(wanted: impl Fn(&Context) -> bool) -> Option<&'static Context> {
 }
 
 impl Context {
-    /// That of device `ordinal` of a kind; `open` has the driver make one.
+    /// The context of device `ordinal` of a kind; `open` has the driver make one.
     pub(crate) fn get(
         kind: GpuKind,
         ordinal: u32,

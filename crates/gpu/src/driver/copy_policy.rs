@@ -63,7 +63,7 @@ impl FromStr for CopyPolicy {
 }
 
 impl CopyPolicy {
-    /// What [`COPY_ENV`] says.
+    /// The policy that [`COPY_ENV`] names.
     pub fn from_env() -> Result<Self, GpuError> {
         match std::env::var_os(COPY_ENV) {
             None => Ok(Self::ByRoom),

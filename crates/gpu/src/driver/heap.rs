@@ -13,7 +13,7 @@ use crate::GpuError;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// What the driver is asked for: multiples of this, aligned to this.
+/// The driver is asked for multiples of this, aligned to this.
 const CHUNK: u64 = 2 << 20;
 /// Longer requests get an allocation of their own.
 const SMALL: u64 = CHUNK / 2;

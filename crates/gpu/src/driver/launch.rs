@@ -25,7 +25,7 @@ impl Streams {
         Arc::new(Self { context, idle: Mutex::default(), fitting: Mutex::default() })
     }
 
-    /// As [`Driver::fitting`](super::calls::Driver::fitting), asking the driver once: every launch needs it.
+    /// As [`Kernels::fitting`](super::calls::Kernels::fitting), asking the driver once: every launch needs it.
     fn fitting(&self, function: Function, name: &'static str, dim: Dim) -> Result<u32, GpuError> {
         let key = (function.raw, dim.threads(), dim.shared);
         if let Some(known) = lock(&self.fitting).get(&key) {
@@ -45,7 +45,7 @@ impl Streams {
 /// A kernel on its stream, with what must outlive it.
 struct Running {
     stream: Stream,
-    /// What the kernel's parameters refer to.
+    /// The kernel's parameters, with what they refer to.
     _args: KernelArgs,
     /// Keeps copies inside the device off its kernel slots.
     _claim: Claim,

@@ -18,7 +18,7 @@
 //! unless `CUDA_DEVICE_MAX_CONNECTIONS` (1 to 32, default 8) says more: beyond it, streams share
 //! hardware queues, and a kernel may stand behind one that waits for it.
 //!
-//! What was measured on which device is in `docs/gpu.md`.
+//! `docs/gpu.md` has what was measured on which device.
 
 mod arena;
 mod cache;
@@ -47,5 +47,5 @@ pub use copy_policy::{COPY_ENV, CopyPath, CopyPolicy};
 pub use device::DriverGpu;
 
 pub(crate) use cache::SourceKey;
-pub(crate) use calls::{Copy, Driver, Function, Functions, Priority, Resource};
+pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
 pub(crate) use context::Context;

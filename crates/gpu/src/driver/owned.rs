@@ -1,4 +1,4 @@
-//! What the driver gave, given back when its owner is dropped: the one way in which anything is freed.
+//! Resources of a driver, given back when their owner is dropped: the one way in which anything is freed.
 //!
 //! Freeing device memory and unregistering host memory wait until every kernel of the device has ended.
 //! A kernel may be waiting for the very thread that drops a buffer (the NIC's), so such a call would
@@ -15,7 +15,7 @@ use crate::GpuError;
 use std::any::Any;
 use std::sync::Mutex;
 
-/// What must stay until a resource is freed: the region of a registration, the range of a mapping.
+/// Must stay until a resource is freed: the region of a registration, the range of a mapping.
 type Keep = Option<Box<dyn Any + Send + Sync>>;
 
 struct Item {
@@ -86,7 +86,7 @@ struct Queue {
 static QUEUE: Mutex<Queue> =
     Mutex::new(Queue { running: 0, deferred: Vec::new(), abandoned: Vec::new() });
 
-/// What a release took out; dropped after the lock is released, because dropping may defer more.
+/// Taken out by a release; dropped after the lock is released, because dropping may defer more.
 struct Released {
     _runs: Vec<Abandoned>,
     _freed: Vec<Item>,
