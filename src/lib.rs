@@ -66,7 +66,8 @@
 //! These are not, and `full` is all three of them:
 //!
 //! - `agent`: lists of blocks between named agents, in the module `agent`.
-//! - `devmem`: payload from the network into GPU memory over plain TCP, in the module `devmem`.
+//! - `devmem`: payload from the network into GPU memory over plain TCP, in the modules `tcp` and
+//!   `devmem`.
 //! - `shmem`: memory at the same offsets on every rank, in the module `shmem`.
 #![deny(unsafe_code)]
 
@@ -114,6 +115,11 @@ pub use warpverbs_agent as agent;
 #[cfg(feature = "devmem")]
 #[doc(inline)]
 pub use warpverbs_devmem as devmem;
+
+/// Messages, one-sided reads and writes, and notifications over several TCP sockets.
+#[cfg(feature = "devmem")]
+#[doc(inline)]
+pub use warpverbs_tcp as tcp;
 
 /// What the rest is built of. These change more often than what is above.
 pub mod raw {

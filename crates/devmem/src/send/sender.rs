@@ -35,17 +35,24 @@ impl Outgoing {
 
 /// The sends of one TCP socket without copies, and what the kernel says of them.
 #[derive(Debug)]
-pub(crate) struct Zerocopy(Sends);
+pub struct Zerocopy(Sends);
 
 impl Zerocopy {
     /// Of a socket on which nobody else sends with `MSG_ZEROCOPY`.
-    pub(crate) fn enable(socket: BorrowedFd<'_>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The socket is not one that sends without copies.
+    pub fn enable(socket: BorrowedFd<'_>) -> io::Result<Self> {
         sys::set_option(socket, libc::SO_ZEROCOPY, &1i32.to_ne_bytes())?;
         Ok(Self(Sends::new()))
     }
 
     /// Sends up to `len` bytes without waiting: the number of the send, and how many bytes it took.
-    pub(crate) fn send(
+    /// The bytes must not change until the send has completed.
+    ///
+    /// # Errors
+    /// The system's; among them that of a full socket.
+    pub fn send(
         &mut self,
         socket: BorrowedFd<'_>,
         from: &Outgoing,
@@ -60,7 +67,10 @@ impl Zerocopy {
     }
 
     /// Takes completions that the kernel has queued, without waiting.
-    pub(crate) fn poll(&mut self, socket: BorrowedFd<'_>) -> Result<&Sends, SendError> {
+    ///
+    /// # Errors
+    /// The socket failed, or a completion cannot be.
+    pub fn poll(&mut self, socket: BorrowedFd<'_>) -> Result<&Sends, SendError> {
         while let Some(completion) = next_completion(socket)? {
             self.0.completed(completion)?;
         }
@@ -68,7 +78,7 @@ impl Zerocopy {
     }
 
     /// As far as completions were taken.
-    pub(crate) fn sends(&self) -> &Sends {
+    pub fn sends(&self) -> &Sends {
         &self.0
     }
 }
