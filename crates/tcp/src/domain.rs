@@ -5,7 +5,7 @@ use super::error::TcpError;
 use super::keys::{Keys, Registration};
 use super::link::Link;
 use super::listener::Listener;
-use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage, Ways};
+use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage};
 use super::receive::Receive;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{Read, Write};
@@ -107,10 +107,9 @@ impl Domain {
             Receive::Host(why) => (None, config, why),
             Receive::Device(device) => {
                 let (way, sockets) = (ReceiveWay::DeviceMemory, config.offer.sockets);
-                let can = Ways::of(&[way, ReceiveWay::Host]);
                 // Headers take a socket of their own.
                 let sockets = if sockets == 1 { 2 } else { sockets };
-                let offer = Offer { sockets, can, receive: way, ..config.offer };
+                let offer = Offer { sockets, receive: way, ..config.offer };
                 let why = device.sockets.describe().into();
                 (Some(device), Config { offer, ..config }, why)
             }

@@ -77,7 +77,7 @@ pub enum TcpError {
     NoEntropy,
     /// No operation has this handle: it was never posted, or its result was taken.
     #[error("no operation of this connection has this handle, or its result was taken")]
-    UnknownOperation,
+    UnknownRequest,
     /// A description of remote memory is malformed.
     #[error("{len} bytes describe no remote memory, expected {expected}")]
     NotRemoteKey {

@@ -3,7 +3,7 @@
 //! ```text
 //! Domain ─ register ─▶ Registration ─ remote ─▶ RemoteKey ──(to the peer)──▶ write, read
 //!    ├─ listen ─▶ Listener ─ accept ─▶ Link ◀── isend, irecv, write, read, notify
-//!    └─ connect ─────────────────────▶     │              └─▶ Operation ─▶ test, wait
+//!    └─ connect ─────────────────────▶     │              └─▶ Request ─▶ test, wait
 //!                                          ├─ engine: sockets, bounce buffers, copies
 //!                                          └─ protocol: frames, without I/O
 //! ```
@@ -26,7 +26,7 @@ mod spins;
 pub use domain::{Config, Domain};
 pub use error::{SystemError, TcpError};
 pub use keys::{Registration, RemoteKey};
-pub use link::{Link, Posting, Request};
+pub use link::{Link, Posting};
 pub use listener::{Closer, Listener};
-pub use protocol::Invitations;
+pub use protocol::{Invitations, Request};
 pub use receive::{PayloadCounts, Receive};

@@ -1,11 +1,11 @@
 //! A link, as programs use it.
 
 use super::domain::left;
-use super::engine::{Class, Engine, Interest};
+use super::engine::{Engine, Interest};
 use super::error::TcpError;
 use super::keys::RemoteKey;
 use super::listener::wait;
-use super::protocol::{Agreed, Framing, Offer, ReceiveWay};
+use super::protocol::{Agreed, Framing, Offer, Op, Request};
 use super::receive::PayloadCounts;
 use super::spins::Spins;
 use rustix::event::{PollFd, PollFlags};
@@ -21,14 +21,7 @@ const NAP: Duration = Duration::from_millis(10);
 /// A thread that serves is woken by the peer, and looks by itself only to see whether it is done.
 const SERVING_NAP: Duration = Duration::from_millis(200);
 
-/// Names an operation of a link, until its result is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    class: Class,
-    id: u64,
-}
-
-/// A link of several sockets.
+/// A link to a peer: several sockets, used as one.
 ///
 /// Nothing happens behind a program's back: bytes move while one of these methods runs. An end that
 /// only serves the peer's reads and writes calls [`Link::serve`].
@@ -118,16 +111,9 @@ impl Link {
             Framing::Inline => "headers before their payload",
             Framing::Separate => "headers on a socket of their own",
         };
-        let zero_copy = |offer: Offer| offer.can.contains(ReceiveWay::ZeroCopy);
-        let not_offered = match (zero_copy(near), zero_copy(far)) {
-            (false, false) => "; neither end offers io_uring's zero-copy receive",
-            (false, true) => "; this end does not offer io_uring's zero-copy receive",
-            (true, false) => "; the peer does not offer io_uring's zero-copy receive",
-            (true, true) => "",
-        };
         format!(
             "{sockets} sockets, chunks of {chunk} bytes; this end receives into {} ({}), {}; the \
-             peer into {} ({}){not_offered}",
+             peer into {} ({})",
             near.receive,
             framing(receive),
             self.why,
@@ -139,7 +125,7 @@ impl Link {
     /// Where the kernel put the payload received so far. Nothing is counted at an end that receives
     /// into host memory.
     pub fn placed(&self) -> PayloadCounts {
-        self.lock().placed().unwrap_or_default()
+        self.lock().counts().unwrap_or_default()
     }
 
     /// Sends that were to be without a copy ([`Config::zerocopy`](super::Config)), and how many of
@@ -156,16 +142,11 @@ impl Link {
         self.sockets[0].peer_addr().map_err(TcpError::socket("the peer's address"))
     }
 
-    fn post(
-        &self,
-        class: Class,
-        memory: Region,
-        remote: Option<RemoteKey>,
-    ) -> Result<Request, TcpError> {
-        self.posting().post(class, memory, remote)
+    fn post(&self, op: Op, memory: Region, remote: Option<RemoteKey>) -> Result<Request, TcpError> {
+        self.posting().post(op, memory, remote)
     }
 
-    /// Operations that are posted by this value begin together when it is dropped: many short ones
+    /// Requests that are posted by this value begin together when it is dropped: many short ones
     /// travel by few system calls. Nobody else can use the link meanwhile.
     pub fn posting(&self) -> Posting<'_> {
         Posting { engine: self.lock(), begin: false }
@@ -176,7 +157,7 @@ impl Link {
     /// # Errors
     /// The link is over.
     pub fn isend(&self, memory: &Region) -> Result<Request, TcpError> {
-        self.post(Class::Send, memory.clone(), None)
+        self.post(Op::Send, memory.clone(), None)
     }
 
     /// Receives the peer's next message that has no receive yet; its length is the result.
@@ -184,7 +165,7 @@ impl Link {
     /// # Errors
     /// The link is over.
     pub fn irecv(&self, memory: &Region) -> Result<Request, TcpError> {
-        self.post(Class::Receive, memory.clone(), None)
+        self.post(Op::Receive, memory.clone(), None)
     }
 
     /// Writes all of `memory` to the start of `to`. Complete when it is in the peer's memory.
@@ -192,7 +173,7 @@ impl Link {
     /// # Errors
     /// The link is over; too many writes are under way.
     pub fn write(&self, memory: &Region, to: RemoteKey) -> Result<Request, TcpError> {
-        self.post(Class::Write, memory.clone(), Some(to))
+        self.post(Op::Write, memory.clone(), Some(to))
     }
 
     /// Reads from the start of `from` until `memory` is full.
@@ -200,7 +181,7 @@ impl Link {
     /// # Errors
     /// The link is over; too many reads are under way.
     pub fn read(&self, memory: &Region, from: RemoteKey) -> Result<Request, TcpError> {
-        self.post(Class::Read, memory.clone(), Some(from))
+        self.post(Op::Read, memory.clone(), Some(from))
     }
 
     /// Sends a notification of up to 64 KiB, which the peer gets after all writes posted before.
@@ -208,32 +189,30 @@ impl Link {
     /// # Errors
     /// The link is over; the notification is too long.
     pub fn notify(&self, bytes: &[u8]) -> Result<Request, TcpError> {
-        self.post(Class::Notify, SmallBuf::of(bytes), None)
+        self.post(Op::Notify, SmallBuf::of(bytes), None)
     }
 
-    /// Moves bytes, and says whether an operation is complete. Its result, the number of its bytes,
+    /// Moves bytes, and says whether a request is complete. Its result, the number of its bytes,
     /// is given once.
     ///
     /// # Errors
-    /// The operation failed, or the link is over.
-    pub fn test(&self, operation: Request) -> Result<Option<u64>, TcpError> {
+    /// The request failed, or the link is over.
+    pub fn test(&self, request: Request) -> Result<Option<u64>, TcpError> {
         let mut engine = self.lock();
-        let Request { class, id } = operation;
-        if let Some(result) = engine.take(class, id) {
+        if let Some(result) = engine.take(request) {
             return result.map(Some);
         }
-        // A fault is the result of every operation that is not complete.
+        // A fault is the result of every request that is not complete.
         let _ = engine.progress();
-        engine.take(class, id).transpose()
+        engine.take(request).transpose()
     }
 
-    /// Waits until an operation is complete. After a timeout it goes on, and can be waited for again.
+    /// Waits until a request is complete. After a timeout it goes on, and can be waited for again.
     ///
     /// # Errors
-    /// The operation failed or was not complete in time; the link is over.
-    pub fn wait(&self, operation: Request, timeout: Duration) -> Result<u64, TcpError> {
-        let Request { class, id } = operation;
-        self.until("an operation", timeout, |engine| engine.take(class, id))
+    /// The request failed or was not complete in time; the link is over.
+    pub fn wait(&self, request: Request, timeout: Duration) -> Result<u64, TcpError> {
+        self.until("an operation", timeout, |engine| engine.take(request))
     }
 
     /// The next notification, if there is one. Moves bytes.
@@ -395,7 +374,7 @@ impl Link {
     }
 }
 
-/// Operations that begin together; see [`Link::posting`].
+/// Requests that begin together; see [`Link::posting`].
 pub struct Posting<'a> {
     engine: MutexGuard<'a, Engine>,
     /// Whether there is something to send.
@@ -405,16 +384,15 @@ pub struct Posting<'a> {
 impl Posting<'_> {
     fn post(
         &mut self,
-        class: Class,
+        op: Op,
         memory: Region,
         remote: Option<RemoteKey>,
     ) -> Result<Request, TcpError> {
-        let (key, addr) = remote.map_or((0, 0), |remote| (remote.key, remote.addr));
-        let id = self.engine.post(class, memory, key, addr)?;
-        // A receive has nothing to send; what came before it may be complete.
-        self.begin |= class != Class::Receive;
-        self.engine.handle_events();
-        Ok(Request { class, id })
+        let remote = remote.map_or((0, 0), |remote| (remote.key, remote.addr));
+        let request = self.engine.post(op, memory, remote)?;
+        // A receive has nothing to send.
+        self.begin |= op != Op::Receive;
+        Ok(request)
     }
 
     /// As [`Link::write`].
@@ -422,7 +400,7 @@ impl Posting<'_> {
     /// # Errors
     /// As for [`Link::write`].
     pub fn write(&mut self, memory: Region, to: RemoteKey) -> Result<Request, TcpError> {
-        self.post(Class::Write, memory, Some(to))
+        self.post(Op::Write, memory, Some(to))
     }
 
     /// As [`Link::read`].
@@ -430,7 +408,7 @@ impl Posting<'_> {
     /// # Errors
     /// As for [`Link::read`].
     pub fn read(&mut self, memory: Region, from: RemoteKey) -> Result<Request, TcpError> {
-        self.post(Class::Read, memory, Some(from))
+        self.post(Op::Read, memory, Some(from))
     }
 }
 

@@ -4,4 +4,4 @@ mod ledger;
 mod sender;
 
 pub use ledger::{Completion, SendError, Sends};
-pub use sender::{Outgoing, Zerocopy, ZerocopySender};
+pub use sender::{Outgoing, Zerocopy};

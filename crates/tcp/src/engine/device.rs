@@ -1,13 +1,15 @@
 //! Payload sockets whose bytes may be in device memory: what arrived is unpacked to where it belongs,
 //! and then the kernel gets its pages back.
 
-use super::{Copying, Engine, Then, bounce};
+use super::check_ending;
+use super::placement::{Placement, Then};
 use crate::error::TcpError;
 use crate::protocol::{Due, Kind, Target};
 use crate::receive::PayloadCounts;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use warpverbs_devmem::receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
 use warpverbs_devmem::unpack::{
@@ -33,7 +35,7 @@ pub(crate) struct Device {
     /// Memory in which fragments lie.
     sources: FxHashMap<(usize, Source), AreaId>,
     /// Where the kernel put payload.
-    pub(super) placed: PayloadCounts,
+    pub(super) counts: PayloadCounts,
     /// Of one call.
     fragments: Vec<Fragment>,
     moves: Moves,
@@ -80,7 +82,7 @@ impl Device {
             deadline: config.deadline,
             gpu,
             sources: FxHashMap::default(),
-            placed: PayloadCounts::default(),
+            counts: PayloadCounts::default(),
             fragments: Vec::new(),
             moves: Moves::new(),
             next: Batch::new(receivers.len()),
@@ -117,7 +119,7 @@ impl Device {
     }
 
     /// Starts the moves that were collected, unless enough are under way.
-    pub(super) fn submit(&mut self) -> Result<bool, TcpError> {
+    fn submit(&mut self) -> Result<bool, TcpError> {
         if self.moves.as_slice().is_empty() || self.in_flight.len() == BATCHES {
             return Ok(false);
         }
@@ -136,7 +138,7 @@ impl Device {
     }
 
     /// The next batch whose bytes are where they belong, by transfer. Its fragments are given back.
-    pub(super) fn complete(&mut self) -> Result<Option<Vec<Placed>>, TcpError> {
+    fn complete(&mut self) -> Result<Option<Vec<Placed>>, TcpError> {
         match self.in_flight.front() {
             Some((ticket, _)) if self.unpacker.completed()? >= *ticket => {}
             _ => return Ok(None),
@@ -156,67 +158,63 @@ impl Device {
         }
     }
 
-    /// Gives back a fragment that was moved by itself.
-    pub(super) fn give_back(
-        &mut self,
-        socket: u16,
-        fragment: Fragment,
-    ) -> Result<(), ReceiveError> {
-        self.receivers[usize::from(socket) - 1].give_back(&[fragment])
-    }
-
     /// Returns to the kernel what was given back, also if that is not much.
     pub(super) fn return_tokens(&mut self) -> Result<(), ReceiveError> {
         self.receivers.iter_mut().try_for_each(DeviceReceiver::return_tokens)
     }
-}
 
-impl Engine {
-    /// Receives what is due on a payload socket, as far as it has come. Whether there was anything.
-    pub(super) fn receive_fragments(&mut self, socket: u16) -> Result<bool, TcpError> {
-        let at = usize::from(socket);
+    /// Receives what is due on a payload socket, as far as it has come, and says when the socket has
+    /// `ended`. Whether there was anything.
+    pub(super) fn receive(
+        &mut self,
+        socket: u16,
+        place: &mut Placement,
+        ended: &mut bool,
+        ending: &AtomicBool,
+    ) -> Result<bool, TcpError> {
+        let receiver = usize::from(socket) - 1;
         let mut any = false;
         for _ in 0..TURN {
-            self.check_ending()?;
-            self.inbound[at].ended |= self.protocol.is_finished(socket);
+            check_ending(ending)?;
+            *ended |= place.protocol.is_finished(socket);
             // What is not announced has no place yet, and waits in the socket.
-            let due = self.protocol.announced(socket);
-            let Some(device) = &mut self.device else { break };
-            if due == 0 || device.moves.as_slice().len() >= MOVES {
+            let due = place.protocol.announced(socket);
+            if due == 0 || self.moves.as_slice().len() >= MOVES {
                 break;
             }
-            let mut fragments = std::mem::take(&mut device.fragments);
-            match device.receivers[at - 1].receive(due, &mut fragments)? {
+            let mut fragments = std::mem::take(&mut self.fragments);
+            match self.receivers[receiver].receive(due, &mut fragments)? {
                 Received::Bytes(_) => any = true,
                 Received::WouldBlock => break,
                 Received::End => {
-                    self.inbound[at].ended = true;
-                    self.protocol.ended(socket)?;
+                    *ended = true;
+                    place.protocol.ended(socket)?;
                     break;
                 }
             }
             for fragment in fragments.drain(..) {
-                if let Some(device) = &mut self.device {
-                    device.placed.count(&fragment);
-                }
-                self.scatter(socket, fragment)?;
+                self.counts.count(&fragment);
+                self.scatter(socket, place, fragment)?;
             }
-            if let Some(device) = &mut self.device {
-                device.fragments = fragments;
-            }
+            self.fragments = fragments;
         }
         Ok(any)
     }
 
     /// Cuts a fragment where transfers end, and sees to it that each part gets where it belongs.
-    fn scatter(&mut self, socket: u16, mut fragment: Fragment) -> Result<(), TcpError> {
+    fn scatter(
+        &mut self,
+        socket: u16,
+        place: &mut Placement,
+        mut fragment: Fragment,
+    ) -> Result<(), TcpError> {
         while fragment.len != 0
-            && let Some(due) = self.protocol.due(socket)
+            && let Some(due) = place.protocol.due(socket)
         {
             let len = fragment.len.min(due.len);
             let part = Fragment { len, ..fragment };
-            self.protocol.taken(socket, len);
-            self.settle(socket, &due, part)?;
+            place.protocol.taken(socket, len);
+            self.settle(socket, place, &due, part)?;
             fragment.at += len;
             fragment.offset += len;
             fragment.len -= len;
@@ -224,64 +222,56 @@ impl Engine {
         Ok(())
     }
 
-    fn settle(&mut self, socket: u16, due: &Due, part: Fragment) -> Result<(), TcpError> {
+    fn settle(
+        &mut self,
+        socket: u16,
+        place: &mut Placement,
+        due: &Due,
+        part: Fragment,
+    ) -> Result<(), TcpError> {
         let Due { kind, id, offset, target, .. } = *due;
         let receiver = usize::from(socket) - 1;
-        let Some(device) = &mut self.device else { return Ok(()) };
-        let from = Place { area: device.source(receiver, part.source)?, offset: part.offset };
-        let known = device.next.targets.iter().rev();
-        let known = known.clone().find(|(of, number, _)| (*of, *number) == (kind, id));
+        let from = Place { area: self.source(receiver, part.source)?, offset: part.offset };
+        let mut known = self.next.targets.iter().rev();
+        let known = known.find(|(of, number, _)| (*of, *number) == (kind, id));
         let mut to = known.filter(|_| target != Target::Discard).map(|(_, _, area)| *area);
         let mut region = None;
         if to.is_none() {
-            region = self.target(due)?;
-        }
-        let Some(device) = &mut self.device else { return Ok(()) };
-        if let Some(memory) = &region {
-            to = device.reach(kind, id, memory);
+            region = place.target(due)?;
+            to = region.as_ref().and_then(|memory| self.reach(kind, id, memory));
         }
         if let Some(area) = to {
-            device.moves.push(Move { from, to: Place { area, offset }, len: part.len });
-            device.next.fragments[receiver].push(part);
-            device.next.place(kind, id, part.len);
+            self.moves.push(Move { from, to: Place { area, offset }, len: part.len });
+            self.next.fragments[receiver].push(part);
+            self.next.place(kind, id, part.len);
             return Ok(());
         }
-        let landed = device.unpacker.area(from.area).map(|memory| memory.region().clone());
-        let (Some(memory), Some(landed)) = (region, landed) else {
-            device.give_back(socket, part)?;
-            match target {
-                Target::Discard => self.protocol.placed(kind, id, part.len),
-                _ => self.protocol.misplaced(kind, id, part.len),
-            }
-            return Ok(());
-        };
-        // Only a copy engine reaches it.
-        match bounce::start(&memory, offset, &landed, part.offset, part.len as usize) {
-            Ok(Some(copy)) => {
+        // Only a copy engine reaches it, or it is wanted nowhere.
+        let landed = self.unpacker.area(from.area).map(|memory| memory.region().clone());
+        match landed.filter(|_| region.is_some()) {
+            Some(landed) => {
                 let then = Then::Fragment { kind, id, socket, part };
-                self.copies.push_back(Copying { copy, then });
+                place.copy(Ok(region), offset, (&landed, part.offset), part.len, then);
             }
-            Ok(None) => {
-                device.give_back(socket, part)?;
-                self.protocol.placed(kind, id, part.len);
-            }
-            Err(error) => {
-                device.give_back(socket, part)?;
-                self.memory_error.get_or_insert(error);
-                self.protocol.misplaced(kind, id, part.len);
+            None => {
+                place.placed(kind, id, part.len, target != Target::Discard);
+                self.receivers[receiver].give_back(&[part])?;
             }
         }
         Ok(())
     }
 
-    /// Starts moves that wait, and counts bytes whose moves are complete. Whether there were any.
-    pub(super) fn unpack(&mut self) -> Result<bool, TcpError> {
-        let Some(device) = &mut self.device else { return Ok(false) };
-        let mut any = device.submit()?;
-        while let Some(placed) = device.complete()? {
+    /// Starts moves that wait, counts bytes whose moves are complete, and gives back their fragments.
+    /// Whether there were any.
+    pub(super) fn unpack(&mut self, place: &mut Placement) -> Result<bool, TcpError> {
+        let mut any = self.submit()?;
+        for (socket, part) in place.free.drain(..) {
+            self.receivers[usize::from(socket) - 1].give_back(&[part])?;
+        }
+        while let Some(placed) = self.complete()? {
             any = true;
             for (kind, id, len) in placed {
-                self.protocol.placed(kind, id, len);
+                place.protocol.placed(kind, id, len);
             }
         }
         Ok(any)

@@ -1,11 +1,12 @@
 //! The receiving half of a socket: bytes become headers and payload in place.
 
-use super::{Engine, bounce};
+use super::Engine;
+use super::placement::{Placement, Then};
 use crate::error::TcpError;
-use crate::protocol::{Due, Kind, Need, Target};
+use crate::protocol::{Due, Target};
 use std::io;
 use warpverbs_mem::socket::{Part, receive};
-use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Region, SmallBuf};
+use warpverbs_mem::{Kind as MemKind, Region};
 
 /// Bytes read at a time while no payload is due.
 const SCRATCH: usize = 16 << 10;
@@ -56,14 +57,14 @@ impl Engine {
             if self.inbound[at].ended || !self.digest(socket)? {
                 break;
             }
-            let due = self.protocol.due(socket);
+            let due = self.place.protocol.due(socket);
             let landing = match &due {
                 Some(due) => match self.landing(at, due)? {
                     Some(landing) => Some(landing),
                     // All bounce buffers are in use.
                     None => break,
                 },
-                None if self.protocol.takes_headers(socket) => None,
+                None if self.place.protocol.takes_headers(socket) => None,
                 None => break,
             };
             let (count, asked) = match self.read(socket, due.as_ref(), landing.as_ref()) {
@@ -75,7 +76,7 @@ impl Engine {
             any = true;
             if count == 0 {
                 self.inbound[at].ended = true;
-                self.protocol.ended(socket)?;
+                self.place.protocol.ended(socket)?;
                 break;
             }
             let direct = match (due, landing) {
@@ -132,7 +133,7 @@ impl Engine {
         let at = usize::from(socket);
         while self.inbound[at].start < self.inbound[at].end {
             let (start, end) = (self.inbound[at].start, self.inbound[at].end);
-            let count = match self.protocol.due(socket) {
+            let count = match self.place.protocol.due(socket) {
                 Some(due) => {
                     let count = due.len.min((end - start) as u64);
                     let Some(landing) = self.landing(at, &due)? else { return Ok(false) };
@@ -147,7 +148,10 @@ impl Engine {
                 }
                 None => {
                     let bytes = &self.inbound[at].scratch[start..end];
-                    self.protocol.feed(socket, bytes, &mut self.keys)?
+                    {
+                        let Placement { protocol, keys, .. } = &mut self.place;
+                        protocol.feed(socket, bytes, keys)?
+                    }
                 }
             };
             if count == 0 {
@@ -163,94 +167,38 @@ impl Engine {
         if let Some((buffer, filled)) = &self.inbound[at].bounce {
             return Ok(Some(Landing::Bounce(buffer.clone(), *filled as u64)));
         }
-        let Some(region) = self.target(due)? else { return Ok(Some(Landing::Waste)) };
+        let Some(region) = self.place.target(due)? else { return Ok(Some(Landing::Waste)) };
         if region.kind() == MemKind::Host {
             return Ok(Some(Landing::Place(region, due.offset)));
         }
-        let (chunk, most) = (self.protocol.agreed().chunk as usize, 2 * self.sockets.len());
-        let buffer = self.bounce.take(&region, chunk, most)?;
+        // One for each socket that sends, and two for each that receives.
+        let buffer = self.place.bounce.take(&region, 3 * self.sockets.len())?;
         Ok(buffer.map(|buffer| {
             self.inbound[at].bounce = Some((buffer.clone(), 0));
             Landing::Bounce(buffer, 0)
         }))
     }
 
-    /// The memory of a transfer; `None` if it is refused by now.
-    pub(super) fn target(&mut self, due: &Due) -> Result<Option<Region>, MemError> {
-        let total = due.total as usize;
-        let buffer = || match total {
-            0..=4096 => Ok(SmallBuf::region(total)),
-            _ => HostBuf::region(total),
-        };
-        let buffered = |id, buffers: &mut rustc_hash::FxHashMap<u64, Region>| {
-            if let Some(region) = buffers.get(&id) {
-                return Ok(Some(region.clone()));
-            }
-            let region = buffer()?;
-            buffers.insert(id, region.clone());
-            Ok(Some(region))
-        };
-        match due.target {
-            Target::Receive(id) => Ok(self.memory_of(super::Class::Receive, id)),
-            Target::Read(id) => Ok(self.memory_of(super::Class::Read, id)),
-            Target::Buffer(id) => buffered(id, &mut self.messages),
-            Target::Notification(id) => buffered(id, &mut self.notes),
-            Target::Region { key, addr } => {
-                Ok(self.keys.find(key, addr, due.total, Need::Write).ok())
-            }
-            Target::Discard => Ok(None),
-        }
-    }
-
     /// The first `count` bytes that were due have landed.
     fn landed(&mut self, socket: u16, due: &Due, landing: Landing, count: u64) {
-        let at = usize::from(socket);
         let Due { kind, id, .. } = *due;
-        self.protocol.taken(socket, count);
+        let place = &mut self.place;
+        place.protocol.taken(socket, count);
+        let bounce = &mut self.inbound[usize::from(socket)].bounce;
         match landing {
-            Landing::Place(..) => self.protocol.placed(kind, id, count),
-            Landing::Waste if due.target == Target::Discard => {
-                self.protocol.placed(kind, id, count);
-            }
-            Landing::Waste => self.protocol.misplaced(kind, id, count),
+            Landing::Place(..) => place.protocol.placed(kind, id, count),
+            Landing::Waste => place.placed(kind, id, count, due.target != Target::Discard),
             Landing::Bounce(buffer, filled) if count < due.len => {
-                self.inbound[at].bounce = Some((buffer, (filled + count) as usize));
+                *bounce = Some((buffer, (filled + count) as usize));
             }
             Landing::Bounce(buffer, filled) => {
-                self.inbound[at].bounce = None;
-                let (end, len) = (due.offset + count, filled + count);
-                self.fetch(due, buffer, end - len, len);
+                *bounce = None;
+                // The chunk is complete.
+                let (to, len) = (place.target(due), filled + count);
+                let (from, offset) = (buffer.clone(), due.offset + count - len);
+                let then = Then::Place { kind, id, len, buffer };
+                place.copy(to, offset, (&from, 0), len, then);
             }
         }
-    }
-
-    /// Starts the copy of a chunk from its bounce buffer to where it belongs.
-    fn fetch(&mut self, due: &Due, buffer: Region, offset: u64, len: u64) {
-        let Due { kind, id, .. } = *due;
-        let started = match self.target(due) {
-            Ok(Some(to)) => bounce::start(&to, offset, &buffer, 0, len as usize).map(Some),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
-        };
-        match started {
-            Ok(Some(Some(copy))) => {
-                let then = super::Then::Place { kind, id, len, buffer };
-                return self.copies.push_back(super::Copying { copy, then });
-            }
-            Ok(Some(None)) => self.protocol.placed(kind, id, len),
-            Ok(None) => self.protocol.misplaced(kind, id, len),
-            Err(error) => {
-                self.memory_error.get_or_insert(error);
-                self.protocol.misplaced(kind, id, len);
-            }
-        }
-        self.bounce.give_back(buffer);
-    }
-
-    /// The bytes of a notification or a message in its buffer.
-    pub(super) fn unbuffer(&mut self, kind: Kind, id: u64) -> Region {
-        let buffers = if kind == Kind::Message { &mut self.messages } else { &mut self.notes };
-        // An empty one has no buffer.
-        buffers.remove(&id).unwrap_or_else(|| SmallBuf::region(0))
     }
 }

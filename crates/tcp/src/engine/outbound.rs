@@ -1,13 +1,12 @@
 //! The sending half of a socket: frames become bytes.
 
-use super::bounce::{self, Bounce};
 use crate::error::TcpError;
-use crate::protocol::Kind;
+use crate::protocol::{Kind, Request};
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
-use warpverbs_devmem::send::{Outgoing, Zerocopy};
+use warpverbs_devmem::send::{Outgoing, SendError, Zerocopy};
 use warpverbs_mem::socket::{Part, send, send_more};
 use warpverbs_mem::{MemError, Pending, Region};
 
@@ -15,33 +14,38 @@ use warpverbs_mem::{MemError, Pending, Region};
 const GATHER: usize = 32 << 10;
 
 /// A piece of payload that is sent from where it lies.
-struct Piece {
-    kind: Kind,
-    id: u64,
-    /// The user's memory, or the bounce buffer.
-    region: Region,
-    offset: u64,
+pub(super) struct Piece {
+    pub(super) kind: Kind,
+    pub(super) id: u64,
+    /// The memory of a program, or a bounce buffer.
+    pub(super) region: Region,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    /// The region is a bounce buffer; the copy into it, while that is under way.
+    pub(super) bounced: bool,
+    pub(super) copy: Option<Pending>,
+}
+
+/// A piece that is being sent.
+struct Sending {
+    piece: Piece,
     left: usize,
-    len: usize,
-    bounced: bool,
-    /// The copy into the bounce buffer.
-    copy: Option<Pending>,
     /// Whether the kernel is to send it without copying, and the last such send.
     zerocopy: bool,
     last: Option<u64>,
 }
 
-impl Piece {
+impl Sending {
     /// What is left of it.
     fn part(&self) -> Part<'_> {
-        Part { region: &self.region, offset: self.offset, len: self.left }
+        let Piece { region, offset, len, .. } = &self.piece;
+        Part { region, offset: offset + (len - self.left) as u64, len: self.left }
     }
 }
 
 /// Payload that was handed over, and that the kernel reads until this send has completed.
 struct Held {
-    kind: Kind,
-    id: u64,
+    request: Option<Request>,
     last: u64,
     _region: Region,
 }
@@ -53,8 +57,7 @@ pub(super) struct Outbound {
     sent: usize,
     /// Payload among the gathered bytes, and where in them it ends.
     inside: VecDeque<(Kind, u64, u64, usize)>,
-    piece: Option<Piece>,
-    bounce: Bounce,
+    piece: Option<Sending>,
     /// The socket takes nothing more for now.
     pub(super) blocked: bool,
     /// If the kernel can send without copying: pieces of so many bytes at least.
@@ -69,9 +72,9 @@ impl Outbound {
         Self { zerocopy: zerocopy.and_then(enable), ..Self::default() }
     }
 
-    /// Whether the kernel may read payload of this transfer that was handed over.
-    pub(super) fn holds(&self, kind: Kind, id: u64) -> bool {
-        self.held.iter().any(|held| held.kind == kind && held.id == id)
+    /// Whether the kernel may read payload of this request that was handed over.
+    pub(super) fn holds(&self, request: Request) -> bool {
+        self.held.iter().any(|held| held.request == Some(request))
     }
 
     /// Whether the kernel may read memory of the program.
@@ -134,55 +137,24 @@ impl Outbound {
         Ok(())
     }
 
-    /// Adds payload that is sent from where it lies, or through a bounce buffer of `chunk` bytes.
-    pub(super) fn attach(
-        &mut self,
-        kind: Kind,
-        id: u64,
-        region: Region,
-        offset: u64,
-        len: usize,
-        chunk: usize,
-    ) -> Result<(), MemError> {
+    /// Adds payload that is sent from where it lies.
+    pub(super) fn attach(&mut self, piece: Piece) {
         debug_assert!(self.piece.is_none());
         // What the peer reads may be deregistered, and used otherwise, at any time.
-        let own = matches!(kind, Kind::Message | Kind::Write);
+        let own = matches!(piece.kind, Kind::Message | Kind::Write) && !piece.bounced;
         let least = self.zerocopy.as_ref().map_or(u64::MAX, |(_, least)| *least);
-        let piece = Piece {
-            kind,
-            id,
-            region,
-            offset,
-            left: len,
-            len,
-            bounced: false,
-            copy: None,
-            zerocopy: own && len as u64 >= least,
-            last: None,
-        };
-        self.piece = Some(match piece.region.kind() {
-            warpverbs_mem::Kind::Host => piece,
-            // The buffer of the piece before is free again: there is always one.
-            _ => match self.bounce.take(&piece.region, chunk, 1)? {
-                None => piece,
-                Some(buffer) => {
-                    let copy = bounce::start(&buffer, 0, &piece.region, offset, len)?;
-                    let zerocopy = false;
-                    Piece { region: buffer, offset: 0, bounced: true, copy, zerocopy, ..piece }
-                }
-            },
-        });
-        Ok(())
+        let (left, zerocopy) = (piece.len, own && piece.len as u64 >= least);
+        self.piece = Some(Sending { piece, left, zerocopy, last: None });
     }
 
     /// Whether a copy engine is at work for this socket.
     pub(super) fn is_copying(&self) -> bool {
-        self.piece.as_ref().is_some_and(|piece| piece.copy.is_some())
+        self.piece.as_ref().is_some_and(|sending| sending.piece.copy.is_some())
     }
 
     /// Looks whether the copy into the bounce buffer is done.
     fn poll_copy(&mut self) -> Result<(), MemError> {
-        if let Some(piece) = &mut self.piece
+        if let Some(Sending { piece, .. }) = &mut self.piece
             && let Some(copy) = &piece.copy
             && copy.is_done()?
         {
@@ -191,15 +163,15 @@ impl Outbound {
         Ok(())
     }
 
-    /// Sends what the socket takes, and reports payload of which the last byte was taken. Whether
-    /// anything was sent.
+    /// Sends what the socket takes, and reports payload of which the last byte was taken, with the
+    /// bounce buffer that is free again. Whether anything was sent.
     ///
     /// # Errors
     /// The socket's, but for one that is full; the copy engine's.
     pub(super) fn flush(
         &mut self,
         socket: &TcpStream,
-        mut done: impl FnMut(Kind, u64, u64),
+        mut done: impl FnMut(Kind, u64, u64, Option<Region>),
     ) -> Result<bool, TcpError> {
         self.poll_copy()?;
         let mut any = false;
@@ -229,29 +201,34 @@ impl Outbound {
     /// are none for now.
     fn hand_over(&mut self, socket: &TcpStream) -> io::Result<Option<(usize, usize)>> {
         let head = &self.gathered[self.sent..];
-        let piece = self.piece.as_mut().filter(|piece| piece.copy.is_none());
-        let part = match piece {
-            Some(piece) if piece.zerocopy => {
+        let sending = self.piece.as_mut().filter(|sending| sending.piece.copy.is_none());
+        let part = match sending {
+            Some(sending) if sending.zerocopy => {
                 if !head.is_empty() {
                     // The piece follows: the kernel need not send the header by itself.
                     return Ok(Some((send_more(socket, head)?, head.len())));
                 }
                 if let Some((zerocopy, _)) = &mut self.zerocopy {
-                    let (from, len) = (Outgoing::Host(piece.region.clone()), piece.left as u64);
-                    match zerocopy.send(socket.as_fd(), &from, piece.offset, len) {
+                    let Part { region, offset, len } = sending.part();
+                    let from = Outgoing::Host(region.clone());
+                    match zerocopy.send(socket.as_fd(), &from, offset, len as u64) {
                         Ok((number, count)) => {
-                            piece.last = Some(number);
-                            return Ok(Some((count as usize, piece.left)));
+                            sending.last = Some(number);
+                            return Ok(Some((count as usize, sending.left)));
                         }
-                        // Too many pages are pinned, or too many completions wait.
-                        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
-                        Err(error) => return Err(error),
+                        Err(SendError::Socket { cause, .. }) => {
+                            // Too many pages are pinned, or too many completions wait.
+                            if cause.raw_os_error() != Some(libc::ENOBUFS) {
+                                return Err(cause);
+                            }
+                        }
+                        Err(error) => return Err(io::Error::other(error)),
                     }
                 }
-                piece.zerocopy = false;
-                Some(piece.part())
+                sending.zerocopy = false;
+                Some(sending.part())
             }
-            piece => piece.map(|piece| piece.part()),
+            sending => sending.map(|sending| sending.part()),
         };
         if head.is_empty() && part.is_none() {
             return Ok(None);
@@ -260,7 +237,7 @@ impl Outbound {
         Ok(Some((send(socket, head, part)?, offered)))
     }
 
-    fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64)) {
+    fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64, Option<Region>)) {
         let head = count.min(self.gathered.len() - self.sent);
         self.sent += head;
         // Each as soon as it was taken: the peer may answer it before it has the rest.
@@ -268,26 +245,24 @@ impl Outbound {
             && end <= self.sent
         {
             self.inside.pop_front();
-            done(kind, id, len);
+            done(kind, id, len, None);
         }
         if self.sent == self.gathered.len() {
             self.gathered.clear();
             self.sent = 0;
         }
-        if let Some(piece) = &mut self.piece {
-            piece.offset += (count - head) as u64;
-            piece.left -= count - head;
-            if piece.left == 0
-                && let Some(piece) = self.piece.take()
-            {
-                let Piece { kind, id, region, len, .. } = piece;
-                if let Some(last) = piece.last {
-                    self.held.push_back(Held { kind, id, last, _region: region });
-                } else if piece.bounced {
-                    self.bounce.give_back(region);
-                }
-                done(kind, id, len as u64);
+        let Some(sending) = &mut self.piece else { return };
+        sending.left -= count - head;
+        if sending.left == 0
+            && let Some(Sending { piece, last, .. }) = self.piece.take()
+        {
+            let Piece { kind, id, region, len, bounced, .. } = piece;
+            let buffer = bounced.then(|| region.clone());
+            if let Some(last) = last {
+                let request = Request::carried(kind, id);
+                self.held.push_back(Held { request, last, _region: region });
             }
+            done(kind, id, len as u64, buffer);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::keys::{Asked, Registration};
-use crate::protocol::{HEADER, Header, Offer};
+use crate::protocol::{HEADER, Header, Kind, Offer};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -28,18 +28,18 @@ fn memory_deregistered_between_check_and_answer_is_not_read_as_zeros() {
     StdRng::seed_from_u64(seed).fill_bytes(&mut expected);
     let memory = HostBuf::region(expected.len()).unwrap();
     memory.write(0, &expected).unwrap();
-    let registered = Registration::new(&engine.keys, &memory, Access::REMOTE_READ).unwrap();
+    let registered = Registration::new(&engine.place.keys, &memory, Access::REMOTE_READ).unwrap();
     let remote = registered.remote();
     let (key, addr, total) = (remote.key, remote.addr, remote.len);
     let request = Header { key, addr, total, ..Header::new(Kind::ReadRequest) };
     peer.write_all(&request.encode()).unwrap();
-    while engine.protocol.is_quiet() {
+    while engine.place.protocol.is_quiet() {
         engine.receive(0).unwrap();
     }
     // As `transmit`, and another thread deregisters the memory meanwhile.
-    let keys = engine.keys.clone();
+    let keys = engine.place.keys.clone();
     let mut asked = Asked::new(&keys);
-    let frame = engine.protocol.next_frame(0, &mut asked).unwrap();
+    let frame = engine.place.protocol.next_frame(0, &mut asked).unwrap();
     let found = asked.found();
     drop(registered);
     engine.outbound[0].push(&frame.header);

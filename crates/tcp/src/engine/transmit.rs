@@ -1,10 +1,12 @@
 //! What is to be sent goes to its sockets, with the memory in which it lies.
 
-use super::{Class, Engine};
+use super::Engine;
+use super::outbound::Piece;
+use super::placement::Placement;
 use crate::error::TcpError;
 use crate::keys::Asked;
 use crate::protocol::{Framing, Payload, Source};
-use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Region};
+use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Progress, Region, copy};
 
 /// Payload up to this length is copied behind its header.
 const GATHERED: usize = 8 << 10;
@@ -16,16 +18,18 @@ impl Engine {
     pub(super) fn transmit(&mut self) -> Result<bool, TcpError> {
         let mut any = false;
         self.deferred = false;
-        let separate = self.protocol.agreed().send == Framing::Separate;
+        let separate = self.place.protocol.agreed().send == Framing::Separate;
         for socket in 0..self.sockets.len() as u16 {
-            if self.protocol.is_quiet() && self.outbound[usize::from(socket)].is_empty() {
+            if self.place.protocol.is_quiet() && self.outbound[usize::from(socket)].is_empty() {
                 continue;
             }
             for _ in 0..TURN {
                 self.check_ending()?;
-                while !self.protocol.is_quiet() && self.has_room(socket, separate) {
-                    let mut asked = Asked::new(&self.keys);
-                    let Some(frame) = self.protocol.next_frame(socket, &mut asked) else { break };
+                while !self.place.protocol.is_quiet() && self.has_room(socket, separate) {
+                    let mut asked = Asked::new(&self.place.keys);
+                    let Some(frame) = self.place.protocol.next_frame(socket, &mut asked) else {
+                        break;
+                    };
                     let found = asked.found();
                     self.outbound[usize::from(frame.carrier)].push(&frame.header);
                     if let Some(payload) = frame.payload {
@@ -57,33 +61,45 @@ impl Engine {
         found: Option<Region>,
     ) -> Result<(), TcpError> {
         let Payload { kind, id, source, offset, len } = *payload;
-        let chunk = self.protocol.agreed().chunk as usize;
-        let (region, offset) = match source {
-            Source::Message(id) => (self.memory_of(Class::Send, id), offset),
-            Source::Write(id) => (self.memory_of(Class::Write, id), offset),
-            Source::Notification(id) => (self.memory_of(Class::Notify, id), offset),
-            Source::Region { .. } => (found, offset),
-            Source::Zeros => (self.zeros(chunk)?, 0),
+        let (region, offset, len) = match source {
+            Source::Request(request) => (self.place.memory_of(request), offset, len as usize),
+            Source::Region { .. } => (found, offset, len as usize),
+            Source::Zeros => (Some(self.zeros()?), 0, len as usize),
         };
+        let Some(region) = region else { return Err(TcpError::UnknownRequest) };
         let outbound = &mut self.outbound[usize::from(socket)];
-        let Some(region) = region else { return Err(TcpError::UnknownOperation) };
-        let len = len as usize;
-        match region.kind() {
-            MemKind::Host if len <= GATHERED => outbound.gather(kind, id, &region, offset, len)?,
-            _ => outbound.attach(kind, id, region, offset, len, chunk)?,
+        let mut piece = Piece { kind, id, region, offset, len, bounced: false, copy: None };
+        if piece.region.kind() != MemKind::Host {
+            // Each socket sends one piece at a time: there is always a buffer.
+            if let Some(buffer) = self.place.bounce.take(&piece.region, usize::MAX)? {
+                if let Progress::Pending(copy) = copy(&buffer, 0, &piece.region, offset, len)? {
+                    piece.copy = Some(copy);
+                }
+                (piece.region, piece.offset, piece.bounced) = (buffer, 0, true);
+            }
+        } else if len <= GATHERED {
+            return Ok(outbound.gather(kind, id, &piece.region, offset, len)?);
         }
+        outbound.attach(piece);
         Ok(())
     }
 
-    fn zeros(&mut self, len: usize) -> Result<Option<Region>, MemError> {
-        if self.zeros.is_none() {
-            self.zeros = Some(HostBuf::region(len)?);
-        }
-        Ok(self.zeros.clone())
+    fn zeros(&mut self) -> Result<Region, MemError> {
+        let chunk = self.place.protocol.agreed().chunk as usize;
+        let zeros = match self.zeros.take() {
+            Some(zeros) => zeros,
+            None => HostBuf::region(chunk)?,
+        };
+        Ok(self.zeros.insert(zeros).clone())
     }
 
     pub(super) fn flush(&mut self, socket: u16) -> Result<bool, TcpError> {
-        let (at, protocol) = (usize::from(socket), &mut self.protocol);
-        self.outbound[at].flush(&self.sockets[at], |kind, id, len| protocol.sent(kind, id, len))
+        let (at, Placement { protocol, bounce, .. }) = (usize::from(socket), &mut self.place);
+        self.outbound[at].flush(&self.sockets[at], |kind, id, len, buffer| {
+            protocol.sent(kind, id, len);
+            if let Some(buffer) = buffer {
+                bounce.give_back(buffer);
+            }
+        })
     }
 }

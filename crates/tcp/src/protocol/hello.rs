@@ -25,25 +25,21 @@ pub const VERSION: u16 = 1;
 pub enum ReceiveWay {
     /// The NIC writes payload into device memory.
     DeviceMemory = 1,
-    /// The NIC writes payload into memory of the program, by io_uring's zero-copy receive.
-    ZeroCopy = 2,
     /// The kernel copies: straight into host memory, or into pinned host memory from which a copy
     /// engine fetches it.
     Host = 3,
 }
 
 impl ReceiveWay {
-    /// From the best to the one that works everywhere.
-    pub const ALL: [Self; 3] = [Self::DeviceMemory, Self::ZeroCopy, Self::Host];
-
-    fn bit(self) -> u8 {
-        1 << (self as u8)
+    /// This way and the one that works everywhere, as bits.
+    fn ways(self) -> u8 {
+        1 << (self as u8) | 1 << (Self::Host as u8)
     }
 
     fn framing(self) -> Framing {
         match self {
             Self::DeviceMemory => Framing::Separate,
-            Self::ZeroCopy | Self::Host => Framing::Inline,
+            Self::Host => Framing::Inline,
         }
     }
 }
@@ -52,25 +48,8 @@ impl fmt::Display for ReceiveWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DeviceMemory => "device memory",
-            Self::ZeroCopy => "io_uring zero-copy",
             Self::Host => "host memory",
         })
-    }
-}
-
-/// The ways of an end, as a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ways(u8);
-
-impl Ways {
-    /// These and no others.
-    pub fn of(ways: &[ReceiveWay]) -> Self {
-        Self(ways.iter().fold(0, |bits, way| bits | way.bit()))
-    }
-
-    /// Whether `way` is one of them.
-    pub fn contains(self, way: ReceiveWay) -> bool {
-        self.0 & way.bit() != 0
     }
 }
 
@@ -190,17 +169,14 @@ pub struct Offer {
     pub open: u32,
     /// Bytes that the peer may have unconsumed here.
     pub window: u64,
-    /// How this end can receive.
-    pub can: Ways,
-    /// How it will.
+    /// How this end receives.
     pub receive: ReceiveWay,
 }
 
 impl Default for Offer {
     fn default() -> Self {
         let receive = ReceiveWay::Host;
-        let can = Ways::of(&[receive]);
-        Self { sockets: 2, chunk: 1 << 20, open: 1024, window: 16 << 20, can, receive }
+        Self { sockets: 2, chunk: 1 << 20, open: 1024, window: 16 << 20, receive }
     }
 }
 
@@ -229,6 +205,7 @@ struct Raw {
     chunk: U32,
     open: U32,
     window: U64,
+    /// The ways in which this end could receive, as bits.
     can: u8,
     receive: u8,
     zero: [u8; 14],
@@ -256,7 +233,7 @@ impl Hello {
             chunk: self.offer.chunk.into(),
             open: self.offer.open.into(),
             window: self.offer.window.into(),
-            can: self.offer.can.0,
+            can: self.offer.receive.ways(),
             receive: self.offer.receive as u8,
             zero: [0; 14],
             token: self.token,
@@ -289,12 +266,15 @@ impl Hello {
             chunk: raw.chunk.get(),
             open: raw.open.get(),
             window: raw.window.get(),
-            can: Ways(raw.can),
-            receive: ReceiveWay::ALL
+            receive: [ReceiveWay::DeviceMemory, ReceiveWay::Host]
                 .into_iter()
                 .find(|way| *way as u8 == raw.receive)
-                .ok_or(bad("the receive way", raw.receive.into(), "1 to 3"))?,
+                .ok_or(bad("the receive way", raw.receive.into(), "1 or 3"))?,
         };
+        if raw.can != offer.receive.ways() {
+            let expected = "the receive way and host memory";
+            return Err(bad("the set of receive ways", raw.can.into(), expected));
+        }
         let hello = Self { stage, socket: raw.socket.get(), token: raw.token, offer };
         // A refusal says nothing more.
         if !matches!(stage, Stage::Refused(_)) {
@@ -304,7 +284,7 @@ impl Hello {
     }
 
     fn check(&self) -> Result<(), HandshakeError> {
-        let Offer { sockets, chunk, open, window, can, receive } = self.offer;
+        let Offer { sockets, chunk, open, window, receive } = self.offer;
         let least = if receive.framing() == Framing::Separate { 2 } else { 1 };
         let fields = [
             (
@@ -327,7 +307,6 @@ impl Hello {
             ),
             ("operations under way", open.into(), (1..=1 << 16).contains(&open), "1 to 65536"),
             ("the window", window, (LEAST_WINDOW..=1 << 40).contains(&window), "257 KiB to 1 TiB"),
-            ("the receive way", receive as u64, can.contains(receive), "one of those offered"),
         ];
         match fields.into_iter().find(|(_, _, right, _)| !right) {
             Some((field, value, _, expected)) => Err(bad(field, value, expected)),

@@ -1,22 +1,23 @@
 //! Chunks as they arrive: headers are checked, and every payload byte gets a destination.
 
-use super::agreed::{Framing, MOST_ANNOUNCED, MOST_EAGER, MOST_NOTIFICATION, OVERHEAD};
+use super::agreed::{Agreed, Framing, MOST_ANNOUNCED, MOST_EAGER, MOST_NOTIFICATION};
 use super::error::{Goodbye, PeerError, Refusal};
 use super::header::{HEADER, Header, Kind};
 use super::ledger::{Event, Need, Protocol};
+use super::outgoing::Outlet;
 use super::ranges::{MOST_PIECES, Ranges, Refused};
+use super::request::{Op, Request};
+use super::sequence::Sequence;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
 /// Where payload belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The memory of the receive with this number.
-    Receive(u64),
-    /// A buffer for the message with this number, whose receive is not posted yet.
-    Buffer(u64),
-    /// A buffer for the notification with this number.
-    Notification(u64),
+    /// The memory of this receive or read.
+    Request(Request),
+    /// A buffer for this message, whose receive is not posted yet, or for this notification.
+    Buffer,
     /// A registered region.
     Region {
         /// Its key.
@@ -24,8 +25,6 @@ pub enum Target {
         /// Address of the transfer's first byte.
         addr: u64,
     },
-    /// The memory of the read with this number.
-    Read(u64),
     /// Nowhere: the transfer was refused.
     Discard,
 }
@@ -137,7 +136,7 @@ pub trait Memory {
     fn check(&mut self, key: u32, addr: u64, len: u64, need: Need) -> Result<(), Refusal>;
 }
 
-impl Protocol {
+impl<M> Protocol<M> {
     /// Takes header bytes from the stream of `socket`, until payload comes next or no more headers
     /// can be taken. Returns how many bytes it took.
     ///
@@ -257,10 +256,10 @@ impl Protocol {
         if self.inlets[usize::from(socket)].goodbye && kind != Kind::Close {
             return Err(PeerError::AfterClose { kind });
         }
-        self.heard(header)?;
+        self.out.heard(header.posted, header.credit)?;
         match kind {
             Kind::Message | Kind::Write | Kind::ReadReply | Kind::Notification => {
-                self.check_shape(socket, header)?;
+                self.agreed.check_shape(socket, header)?;
                 self.chunk(header, memory)
             }
             Kind::ReadRequest => self.read_requested(header, memory),
@@ -270,7 +269,7 @@ impl Protocol {
             Kind::Close => {
                 let unknown = PeerError::UnknownStatus { kind, status: header.status };
                 let goodbye = Goodbye::of(header.status).ok_or(unknown)?;
-                self.check_socket(socket, header.socket)?;
+                self.agreed.check_socket(socket, header.socket)?;
                 let inlet = &mut self.inlets[usize::from(header.socket)];
                 if std::mem::replace(&mut inlet.goodbye, true) {
                     return Err(PeerError::Repeated { kind, id });
@@ -281,37 +280,6 @@ impl Protocol {
                 Ok(())
             }
         }
-    }
-
-    /// The socket that a header names: its own, or with separate headers any.
-    fn check_socket(&self, carried: u16, named: u16) -> Result<(), PeerError> {
-        let right = match self.agreed.receive {
-            Framing::Inline => named == carried,
-            Framing::Separate => named < self.agreed.sockets,
-        };
-        if right { Ok(()) } else { Err(PeerError::WrongSocket { named, carried }) }
-    }
-
-    /// What every chunk has to keep to, whatever it belongs to.
-    fn check_shape(&self, socket: u16, header: &Header) -> Result<(), PeerError> {
-        let Header { kind, len, offset, total, .. } = *header;
-        self.check_socket(socket, header.socket)?;
-        if self.agreed.receive == Framing::Separate && header.socket == 0 && len != 0 {
-            return Err(PeerError::WrongSocket { named: 0, carried: socket });
-        }
-        if len > self.agreed.chunk {
-            return Err(PeerError::ChunkTooLong { len, most: self.agreed.chunk });
-        }
-        if len == 0 && total != 0 {
-            return Err(PeerError::EmptyChunk { total });
-        }
-        if offset.checked_add(u64::from(len)).is_none_or(|end| end > total) {
-            return Err(PeerError::Outside { offset, len, total });
-        }
-        if kind == Kind::Notification && (total > MOST_NOTIFICATION || total != u64::from(len)) {
-            return Err(PeerError::NotificationTooLong { len: total, most: MOST_NOTIFICATION });
-        }
-        Ok(())
     }
 
     fn chunk(&mut self, header: &Header, memory: &mut impl Memory) -> Result<(), PeerError> {
@@ -368,16 +336,16 @@ impl Protocol {
                 if self.messages_in.is_finished(id) {
                     return Err(PeerError::Repeated { kind, id });
                 }
-                let posted = self.receives_posted;
-                let (target, refusal) = match self.receives.get(&id) {
-                    Some(&capacity) if total > capacity => (Target::Discard, None),
-                    Some(_) => (Target::Receive(id), None),
-                    None if eager => (Target::Buffer(id), None),
+                let (posted, request) = (self.numbers[Op::Receive as usize], Request::receive(id));
+                let target = match self.requests.len(request) {
+                    Some(capacity) if total > capacity => Target::Discard,
+                    Some(_) => Target::Request(request),
+                    None if eager => Target::Buffer,
                     None => return Err(PeerError::NotPosted { id, posted }),
                 };
-                let mut incoming = Incoming::new(header, target, refusal);
+                let mut incoming = Incoming::new(header, target, None);
                 if eager {
-                    incoming.charged = self.charge_peer(total)?;
+                    incoming.charged = self.window.charge(total).map_err(exceeded)?;
                     if total > MOST_EAGER {
                         return Err(PeerError::NotPosted { id, posted });
                     }
@@ -385,8 +353,7 @@ impl Protocol {
                 Ok(incoming)
             }
             Kind::Write => {
-                admit_numbered(kind, id, &self.writes_in, self.agreed.open)?;
-                self.check_answers(kind, id)?;
+                self.out.admit_numbered(kind, id, &self.writes_in)?;
                 let refusal = memory.check(key, addr, total, Need::Write).err();
                 Ok(Incoming::new(header, Target::Region { key, addr }, refusal))
             }
@@ -394,34 +361,13 @@ impl Protocol {
                 if id < self.next_notification_in {
                     return Err(PeerError::Repeated { kind, id });
                 }
-                let mut incoming = Incoming::new(header, Target::Notification(id), None);
-                incoming.charged = self.charge_peer(total)?;
+                let mut incoming = Incoming::new(header, Target::Buffer, None);
+                incoming.charged = self.window.charge(total).map_err(exceeded)?;
                 Ok(incoming)
             }
             // The incoming half of a read is there from the moment at which it is posted.
             _ => Err(PeerError::NotAsked { kind, id }),
         }
-    }
-
-    /// A peer that keeps to the number of operations that was agreed on has no more answers to come
-    /// than it has operations; beside them wait the requests of this end.
-    fn check_answers(&self, kind: Kind, id: u64) -> Result<(), PeerError> {
-        let (waiting, open) = (self.out.waiting(), self.agreed.open as usize);
-        match waiting >= 3 * open {
-            true => Err(PeerError::Unread { kind, id, waiting }),
-            false => Ok(()),
-        }
-    }
-
-    /// Charges a message or notification to this end's window.
-    fn charge_peer(&mut self, total: u64) -> Result<u64, PeerError> {
-        let charge = total.saturating_add(OVERHEAD);
-        self.charged_in = self.charged_in.saturating_add(charge);
-        let (used, window) = (self.charged_in - self.credit_out, self.agreed.window);
-        if used > window {
-            return Err(PeerError::WindowExceeded { used, window });
-        }
-        Ok(charge)
     }
 
     fn read_requested(
@@ -430,14 +376,43 @@ impl Protocol {
         memory: &mut impl Memory,
     ) -> Result<(), PeerError> {
         let Header { kind, id, total, addr, key, .. } = *header;
-        admit_numbered(kind, id, &self.reads_in, self.agreed.open)?;
-        self.check_answers(kind, id)?;
-        if self.replies.contains(&id) {
+        self.out.admit_numbered(kind, id, &self.reads_in)?;
+        if self.replies.contains_key(&id) {
             return Err(PeerError::Repeated { kind, id });
         }
-        match memory.check(key, addr, total, Need::Read) {
-            Ok(()) => self.reply(id, key, addr, total),
-            Err(refusal) => self.refuse_read(id, refusal),
+        self.reply(header, memory.check(key, addr, total, Need::Read).err());
+        Ok(())
+    }
+}
+
+impl Agreed {
+    /// The socket that a header names: its own, or with separate headers any.
+    fn check_socket(&self, carried: u16, named: u16) -> Result<(), PeerError> {
+        let right = match self.receive {
+            Framing::Inline => named == carried,
+            Framing::Separate => named < self.sockets,
+        };
+        if right { Ok(()) } else { Err(PeerError::WrongSocket { named, carried }) }
+    }
+
+    /// What every chunk has to keep to, whatever it belongs to.
+    fn check_shape(&self, socket: u16, header: &Header) -> Result<(), PeerError> {
+        let Header { kind, len, offset, total, .. } = *header;
+        self.check_socket(socket, header.socket)?;
+        if self.receive == Framing::Separate && header.socket == 0 && len != 0 {
+            return Err(PeerError::WrongSocket { named: 0, carried: socket });
+        }
+        if len > self.chunk {
+            return Err(PeerError::ChunkTooLong { len, most: self.chunk });
+        }
+        if len == 0 && total != 0 {
+            return Err(PeerError::EmptyChunk { total });
+        }
+        if offset.checked_add(u64::from(len)).is_none_or(|end| end > total) {
+            return Err(PeerError::Outside { offset, len, total });
+        }
+        if kind == Kind::Notification && (total > MOST_NOTIFICATION || total != u64::from(len)) {
+            return Err(PeerError::NotificationTooLong { len: total, most: MOST_NOTIFICATION });
         }
         Ok(())
     }
@@ -449,19 +424,26 @@ pub(super) fn refusal_of(header: &Header) -> Result<Refusal, PeerError> {
     Refusal::of(status).ok_or(PeerError::UnknownStatus { kind, status })
 }
 
-/// A number must be new, and near the first that is unfinished.
-fn admit_numbered(
-    kind: Kind,
-    id: u64,
-    finished: &super::sequence::Sequence,
-    most: u32,
-) -> Result<(), PeerError> {
-    if finished.is_finished(id) {
-        return Err(PeerError::Repeated { kind, id });
+fn exceeded((used, window): (u64, u64)) -> PeerError {
+    PeerError::WindowExceeded { used, window }
+}
+
+impl Outlet {
+    /// Whether the peer may begin a write or a read of this number, which must be new and near the
+    /// first that is unfinished. A peer that keeps to the number of operations that was agreed on has
+    /// no more answers to come than it has operations; beside them wait the requests of this end.
+    fn admit_numbered(&self, kind: Kind, id: u64, finished: &Sequence) -> Result<(), PeerError> {
+        if finished.is_finished(id) {
+            return Err(PeerError::Repeated { kind, id });
+        }
+        let (first, most) = (finished.low(), self.agreed.open);
+        if id - first >= u64::from(most) {
+            return Err(PeerError::TooManyOpen { kind, id, first, most });
+        }
+        let waiting = self.control.len();
+        if waiting >= 3 * most as usize {
+            return Err(PeerError::Unread { kind, id, waiting });
+        }
+        Ok(())
     }
-    let first = finished.low();
-    if id - first >= u64::from(most) {
-        return Err(PeerError::TooManyOpen { kind, id, first, most });
-    }
-    Ok(())
 }

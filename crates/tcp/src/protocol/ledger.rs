@@ -1,12 +1,14 @@
-//! One end of a link: what is posted, what completes.
+//! One end of a link: requests are posted, and complete.
 
 use super::agreed::{Agreed, MOST_EAGER, MOST_NOTIFICATION, OVERHEAD};
 use super::error::{Goodbye, PeerError, PostError, Refusal};
 use super::header::{Header, Kind};
 use super::incoming::{Incoming, Inlet, Target, refusal_of};
-use super::outgoing::Outlet;
+use super::outgoing::{Outlet, Source};
+use super::request::{Failure, Op, Request, Requests};
 use super::sequence::Sequence;
-use rustc_hash::{FxHashMap, FxHashSet};
+use super::window::Window;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What an access to a region does.
@@ -18,18 +20,9 @@ pub enum Need {
     Write,
 }
 
-/// What happened. Numbers are those that posting returned; each kind of operation counts from 0.
+/// What happened, beside the completion of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A message was handed to the sockets: its memory may be used again.
-    Sent(u64),
-    /// A message is in the memory of its receive.
-    Received {
-        /// Number of the receive.
-        id: u64,
-        /// Bytes.
-        len: u64,
-    },
     /// A message is in its buffer and its receive is posted. Copy it, then call
     /// [`Protocol::delivered`].
     Deliver {
@@ -38,25 +31,6 @@ pub enum Event {
         /// Bytes.
         len: u64,
     },
-    /// A message is longer than its receive. Its bytes were discarded.
-    TooLong {
-        /// Number of the receive.
-        id: u64,
-        /// Bytes of the message.
-        len: u64,
-    },
-    /// A received message could not be brought into its memory.
-    Misplaced(u64),
-    /// A write is in the peer's memory.
-    Written(u64),
-    /// A write was refused by the peer.
-    WriteRefused(u64, Refusal),
-    /// A read is in the memory of this end.
-    Read(u64),
-    /// A read was refused by the peer, or its bytes could not be stored here.
-    ReadRefused(u64, Refusal),
-    /// A notification was handed to the sockets.
-    Notified(u64),
     /// A notification is in its buffer. Take it out, then call [`Protocol::consumed`].
     Notification {
         /// Number of the buffer.
@@ -68,63 +42,66 @@ pub enum Event {
     Goodbye(Goodbye),
 }
 
-/// One end of a link, without sockets, clock or memory.
+/// One end of a link, without sockets or clock. `M` stands for the memory of a request.
 ///
 /// * Received bytes: [`Protocol::feed`] takes headers; [`Protocol::due`] says where payload
 ///   belongs; [`Protocol::taken`] and [`Protocol::placed`] report what became of it.
 /// * Bytes to send: [`Protocol::next_frame`], which [`Protocol::sent`] completes.
-/// * [`Protocol::poll_event`] says what is complete.
+/// * [`Protocol::take`] gives the result of a request; [`Protocol::poll_event`] says what else
+///   happened.
 ///
 /// After an error of [`Protocol::feed`] or [`Protocol::ended`], the only call that makes sense
 /// is [`Protocol::abort`].
 #[derive(Debug)]
-pub struct Protocol {
+pub struct Protocol<M> {
     pub(super) agreed: Agreed,
     pub(super) events: VecDeque<Event>,
+    pub(super) requests: Requests<M>,
+    /// The next number of each kind of request.
+    pub(super) numbers: [u64; Op::COUNT],
+    /// Writes and reads of this end that are finished.
+    writes: Sequence,
+    reads: Sequence,
     // Receiving.
     pub(super) inlets: Vec<Inlet>,
     pub(super) incoming: FxHashMap<(Kind, u64), Incoming>,
     /// Entries of `incoming` of which bytes are missing.
     pub(super) incomplete: usize,
-    pub(super) receives: FxHashMap<u64, u64>,
-    pub(super) receives_posted: u64,
     pub(super) messages_in: Sequence,
     pub(super) writes_in: Sequence,
     pub(super) reads_in: Sequence,
-    pub(super) replies: FxHashSet<u64>,
     pub(super) next_notification_in: u64,
     /// Notifications that wait for an earlier one or for writes, with the number of writes.
-    pub(super) held: BTreeMap<u64, u64>,
-    pub(super) charged_in: u64,
-    pub(super) credit_out: u64,
+    held: BTreeMap<u64, u64>,
+    /// What the peer may have unconsumed here.
+    pub(super) window: Window,
     // Sending.
     pub(super) out: Outlet,
-    pub(super) writes: Sequence,
-    pub(super) reads: Sequence,
+    /// Reads of the peer that are answered, and bytes of the answer that no socket has taken.
+    pub(super) replies: FxHashMap<u64, u64>,
 }
 
-impl Protocol {
+impl<M> Protocol<M> {
     /// A link after its handshake.
     pub fn new(agreed: Agreed) -> Self {
         Self {
             agreed,
             events: VecDeque::new(),
+            requests: Requests::default(),
+            numbers: [0; Op::COUNT],
+            writes: Sequence::default(),
+            reads: Sequence::default(),
             inlets: (0..agreed.sockets).map(|_| Inlet::default()).collect(),
             incoming: FxHashMap::default(),
             incomplete: 0,
-            receives: FxHashMap::default(),
-            receives_posted: 0,
             messages_in: Sequence::default(),
             writes_in: Sequence::default(),
             reads_in: Sequence::default(),
-            replies: FxHashSet::default(),
             next_notification_in: 0,
             held: BTreeMap::new(),
-            charged_in: 0,
-            credit_out: 0,
+            window: Window::new(agreed.window),
             out: Outlet::new(&agreed),
-            writes: Sequence::default(),
-            reads: Sequence::default(),
+            replies: FxHashMap::default(),
         }
     }
 
@@ -138,116 +115,89 @@ impl Protocol {
         self.events.pop_front()
     }
 
-    /// Posts a receive of up to `capacity` bytes, and returns its number: receive `n` takes the
-    /// peer's message `n`.
-    pub fn post_receive(&mut self, capacity: u64) -> u64 {
-        let id = self.receives_posted;
-        self.receives_posted += 1;
-        self.receives.insert(id, capacity);
-        // A sender may wait for a receive before it sends more than fits the window.
-        self.out.posted(self.receives_posted, capacity > MOST_EAGER);
-        if self.incoming.get(&(Kind::Message, id)).is_some_and(Incoming::is_complete) {
-            self.message_completed(id);
+    /// Posts a request on `len` bytes of `memory`. `remote` is the key and the first address of the
+    /// peer's memory, for writes and reads. The peer gets a notification after all writes posted
+    /// before it are in its memory.
+    ///
+    /// # Errors
+    /// The link is closed, which is no matter to receives; too many writes or reads are under way;
+    /// the remote range wraps; a notification is too long.
+    pub fn post(
+        &mut self,
+        op: Op,
+        memory: M,
+        len: u64,
+        remote: (u32, u64),
+    ) -> Result<Request, PostError> {
+        let (number, (key, addr)) = (self.numbers[op as usize], remote);
+        if op != Op::Receive {
+            self.out.check_open()?;
         }
-        id
-    }
-
-    /// Posts a message of `len` bytes and returns its number.
-    ///
-    /// # Errors
-    /// The link is closed.
-    pub fn post_send(&mut self, len: u64) -> Result<u64, PostError> {
-        self.out.check_open()?;
-        Ok(self.out.post_message(len))
-    }
-
-    /// Posts a write of `len` bytes to the peer's memory and returns its number.
-    ///
-    /// # Errors
-    /// The link is closed, too many writes are under way, the range wraps.
-    pub fn post_write(&mut self, len: u64, key: u32, addr: u64) -> Result<u64, PostError> {
-        let id = self.out.next_write;
-        self.check_remote(&self.writes, id, len, addr)?;
-        self.out.post_write(len, key, addr);
-        Ok(id)
-    }
-
-    /// Posts a read of `len` bytes of the peer's memory and returns its number.
-    ///
-    /// # Errors
-    /// The link is closed, too many reads are under way, the range wraps.
-    pub fn post_read(&mut self, len: u64, key: u32, addr: u64) -> Result<u64, PostError> {
-        let id = self.out.next_read;
-        self.check_remote(&self.reads, id, len, addr)?;
-        let reply = Header { total: len, ..Header::new(Kind::ReadReply) };
-        self.incoming.insert((Kind::ReadReply, id), Incoming::new(&reply, Target::Read(id), None));
-        self.incomplete += 1;
-        self.out.post_read(len, key, addr);
-        Ok(id)
-    }
-
-    /// Posts a notification, which the peer gets after all writes posted before it are in its
-    /// memory, and returns its number.
-    ///
-    /// # Errors
-    /// The link is closed, the notification is too long.
-    pub fn post_notification(&mut self, len: u64) -> Result<u64, PostError> {
-        self.out.check_open()?;
-        if len > MOST_NOTIFICATION {
-            return Err(PostError::NotificationTooLong { len, most: MOST_NOTIFICATION });
+        match op {
+            Op::Write => check_remote(&self.writes, number, len, addr, self.agreed.open)?,
+            Op::Read => check_remote(&self.reads, number, len, addr, self.agreed.open)?,
+            Op::Notify if len > MOST_NOTIFICATION => {
+                return Err(PostError::NotificationTooLong { len, most: MOST_NOTIFICATION });
+            }
+            Op::Notify | Op::Send | Op::Receive => {}
         }
-        Ok(self.out.post_notification(len))
+        self.numbers[op as usize] += 1;
+        let request = Request { op, number };
+        self.requests.open(request, memory, len);
+        let header = |kind| Header { id: number, total: len, key, addr, ..Header::new(kind) };
+        match op {
+            Op::Receive => {
+                // A sender may wait for a receive before it sends more than fits the window.
+                self.out.news.posted(len > MOST_EAGER);
+                let message = self.incoming.get(&(Kind::Message, number));
+                if message.is_some_and(Incoming::is_complete) {
+                    self.message_completed(number);
+                }
+            }
+            Op::Send => self.out.wait(header(Kind::Message)),
+            Op::Notify => {
+                let after = self.numbers[Op::Write as usize];
+                self.out.wait(Header { addr: after, ..header(Kind::Notification) });
+            }
+            Op::Write => self.out.queue(header(Kind::Write), Source::Request(request)),
+            Op::Read => {
+                let reply = Header { total: len, ..Header::new(Kind::ReadReply) };
+                let reply = Incoming::new(&reply, Target::Request(request), None);
+                self.incoming.insert((Kind::ReadReply, number), reply);
+                self.incomplete += 1;
+                self.out.control.push_back(header(Kind::ReadRequest));
+            }
+        }
+        Ok(request)
+    }
+
+    /// The memory of a request that is not complete.
+    pub fn memory(&self, request: Request) -> Option<&M> {
+        self.requests.memory(request)
+    }
+
+    /// The result of a request if it is complete: its bytes, or why it failed. It is given once.
+    pub fn take(&mut self, request: Request) -> Option<Result<u64, Failure>> {
+        self.requests.take(request)
+    }
+
+    /// Takes a request out of the ledger that will never be complete.
+    pub fn forget(&mut self, request: Request) {
+        self.requests.forget(request);
     }
 
     /// Says that the message in buffer `id` was copied into its receive and the buffer is free;
     /// `misplaced` if that failed.
     pub fn delivered(&mut self, id: u64, misplaced: bool) {
-        let Some(incoming) = self.incoming.remove(&(Kind::Message, id)) else { return };
-        self.receives.remove(&id);
-        self.messages_in.finish(id);
-        self.give_credit(incoming.charged);
-        self.events.push_back(match misplaced {
-            false => Event::Received { id, len: incoming.total },
-            true => Event::Misplaced(id),
-        });
+        if let Some(message) = self.incoming.get(&(Kind::Message, id)) {
+            let len = message.total;
+            self.received(id, if misplaced { Err(Failure::Misplaced) } else { Ok(len) });
+        }
     }
 
     /// Says that a notification of `len` bytes was taken out of its buffer.
     pub fn consumed(&mut self, len: u64) {
-        self.give_credit(len + OVERHEAD);
-    }
-
-    /// Nothing can be posted any more. Once all that was posted is sent, the peer gets a goodbye.
-    pub fn close(&mut self) {
-        self.out.close(Goodbye::Finished);
-    }
-
-    /// Sends nothing more but a goodbye with its reason.
-    pub fn abort(&mut self, reason: Goodbye) {
-        self.out.abort(reason);
-    }
-
-    /// Whether the goodbye was handed to the sockets.
-    pub fn is_closed(&self) -> bool {
-        self.out.is_closed()
-    }
-
-    fn check_remote(
-        &self,
-        finished: &Sequence,
-        id: u64,
-        len: u64,
-        addr: u64,
-    ) -> Result<(), PostError> {
-        self.out.check_open()?;
-        if addr.checked_add(len).is_none() {
-            return Err(PostError::Wraps { addr, len });
-        }
-        let most = self.agreed.open;
-        if id - finished.low() >= u64::from(most) {
-            return Err(PostError::TooMany { most });
-        }
-        Ok(())
+        self.out.news.give_back(&mut self.window, len + OVERHEAD);
     }
 
     /// All bytes of a transfer from the peer are placed.
@@ -257,13 +207,15 @@ impl Protocol {
             Kind::Write => {
                 if let Some(write) = self.incoming.remove(&(kind, id)) {
                     self.writes_in.finish(id);
-                    self.out.write_done(id, write.refusal);
+                    let status = write.refusal.map_or(0, |refusal| refusal as u32);
+                    let done = Header { id, status, ..Header::new(Kind::WriteDone) };
+                    self.out.control.push_back(done);
                     self.release_notifications();
                 }
             }
             Kind::ReadReply => {
                 if let Some(read) = self.incoming.remove(&(kind, id)) {
-                    self.read_completed(id, read.refusal);
+                    self.answered(Op::Read, id, read.refusal);
                 }
             }
             Kind::Notification => {
@@ -277,24 +229,27 @@ impl Protocol {
     }
 
     fn message_completed(&mut self, id: u64) {
-        let key = (Kind::Message, id);
-        let Some(message) = self.incoming.get(&key) else { return };
+        let Some(message) = self.incoming.get(&(Kind::Message, id)) else { return };
         let (len, target, refusal) = (message.total, message.target, message.refusal);
-        let event = match (target, self.receives.get(&id)) {
-            (Target::Buffer(_), None) => return,
-            (Target::Buffer(_), Some(&capacity)) if len <= capacity && refusal.is_none() => {
+        let result = match (target, self.requests.len(Request::receive(id))) {
+            (Target::Buffer, None) => return,
+            (Target::Buffer, Some(capacity)) if len <= capacity && refusal.is_none() => {
                 return self.events.push_back(Event::Deliver { id, len });
             }
-            _ if refusal.is_some() => Event::Misplaced(id),
-            (Target::Receive(_), _) => Event::Received { id, len },
-            _ => Event::TooLong { id, len },
+            _ if refusal.is_some() => Err(Failure::Misplaced),
+            (Target::Request(_), _) => Ok(len),
+            (_, capacity) => Err(Failure::TooLong { len, capacity: capacity.unwrap_or(0) }),
         };
-        if let Some(message) = self.incoming.remove(&key) {
-            self.give_credit(message.charged);
+        self.received(id, result);
+    }
+
+    /// The receive of a message is complete.
+    fn received(&mut self, id: u64, result: Result<u64, Failure>) {
+        if let Some(message) = self.incoming.remove(&(Kind::Message, id)) {
+            self.out.news.give_back(&mut self.window, message.charged);
         }
-        self.receives.remove(&id);
         self.messages_in.finish(id);
-        self.events.push_back(event);
+        self.requests.complete(Request::receive(id), Some(result));
     }
 
     /// Hands over, in order, the notifications whose writes are complete.
@@ -310,26 +265,22 @@ impl Protocol {
         }
     }
 
-    fn read_completed(&mut self, id: u64, refusal: Option<Refusal>) {
-        self.reads.finish(id);
-        self.events.push_back(match refusal {
-            None => Event::Read(id),
-            Some(refusal) => Event::ReadRefused(id, refusal),
-        });
+    /// A write or a read is complete.
+    fn answered(&mut self, op: Op, number: u64, refusal: Option<Refusal>) {
+        let finished = if op == Op::Write { &mut self.writes } else { &mut self.reads };
+        finished.finish(number);
+        let failed = refusal.map(|refusal| Err(Failure::Refused(refusal)));
+        self.requests.complete(Request { op, number }, failed);
     }
 
     /// The peer says what became of a write.
     pub(super) fn write_done(&mut self, header: &Header) -> Result<(), PeerError> {
-        let Header { kind, id, .. } = *header;
-        let refusal = if header.status == 0 { None } else { Some(refusal_of(header)?) };
-        if id >= self.out.next_write || self.writes.is_finished(id) || !self.out.is_sent(id) {
+        let Header { kind, id, status, .. } = *header;
+        let refusal = if status == 0 { None } else { Some(refusal_of(header)?) };
+        if !self.requests.is_sent(Request { op: Op::Write, number: id }) {
             return Err(PeerError::NotAsked { kind, id });
         }
-        self.writes.finish(id);
-        self.events.push_back(match refusal {
-            None => Event::Written(id),
-            Some(refusal) => Event::WriteRefused(id, refusal),
-        });
+        self.answered(Op::Write, id, refusal);
         Ok(())
     }
 
@@ -343,18 +294,24 @@ impl Protocol {
         }
         self.incoming.remove(&(Kind::ReadReply, id));
         self.incomplete -= 1;
-        self.read_completed(id, Some(refusal));
+        self.answered(Op::Read, id, Some(refusal));
         Ok(())
     }
+}
 
-    /// What every frame says beside its purpose.
-    pub(super) fn heard(&mut self, header: &Header) -> Result<(), PeerError> {
-        let Header { posted, credit, .. } = *header;
-        self.out.heard(posted, credit)
+/// Whether one more write or read of `len` bytes from `addr` on may begin.
+fn check_remote(
+    finished: &Sequence,
+    number: u64,
+    len: u64,
+    addr: u64,
+    most: u32,
+) -> Result<(), PostError> {
+    if addr.checked_add(len).is_none() {
+        return Err(PostError::Wraps { addr, len });
     }
-
-    fn give_credit(&mut self, bytes: u64) {
-        self.credit_out += bytes;
-        self.out.owes_credit(self.credit_out, self.agreed.window);
+    if number - finished.low() >= u64::from(most) {
+        return Err(PostError::TooMany { most });
     }
+    Ok(())
 }

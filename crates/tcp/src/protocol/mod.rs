@@ -1,14 +1,14 @@
 //! The protocol without I/O: no socket, no clock, no thread, no access to memory.
 //!
 //! ```text
-//!            post_* ──▶ ┌────────────┐ ──▶ next_frame ──▶ header, source of the payload
-//!                       │ Protocol │ ◀── sent
-//!      poll_event ◀──── │            │ ◀── feed ◀── header bytes
-//!                       └────────────┘ ──▶ due ──▶ target of the payload
-//!                                      ◀── taken, placed
+//!             post ──▶ ┌──────────┐ ──▶ next_frame ──▶ header, source of the payload
+//!             take ◀── │ Protocol │ ◀── sent
+//!       poll_event ◀── │          │ ◀── feed ◀── header bytes
+//!                      └──────────┘ ──▶ due ──▶ target of the payload
+//!                                   ◀── taken, placed
 //! ```
 //!
-//! Payload never passes through here: [`Due`] says where received bytes belong, [`Payload`] where
+//! Messages, writes, reads and notifications are [`Request`]s of one ledger. Payload never passes through here: [`Due`] says where received bytes belong, [`Payload`] where
 //! bytes to be sent come from. [`Memory`] is asked about keys. All memory is bounded by what was
 //! agreed in the handshake and by what this end has posted; a peer that breaks the protocol is a
 //! [`PeerError`].
@@ -23,7 +23,9 @@ mod ledger;
 mod meeting;
 mod outgoing;
 mod ranges;
+mod request;
 mod sequence;
+mod window;
 
 pub use agreed::{
     Agreed, Framing, LEAST_CHUNK, LEAST_WINDOW, MOST_CHUNK, MOST_EAGER, MOST_NOTIFICATION,
@@ -38,3 +40,4 @@ pub use ledger::{Event, Need, Protocol};
 pub(super) use meeting::oldest_of_most;
 pub use meeting::{Meeting, Met};
 pub use outgoing::{Frame, Payload, Source};
+pub use request::{Failure, Op, Request};

@@ -4,9 +4,11 @@
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use warpverbs_tcp::protocol::{
-    Agreed, Due, Event, Framing, Memory, Need, PeerError, Protocol, Refusal, Source, Target,
+    Agreed, Due, Event, Failure, Framing, Kind, Memory, Need, Op, PeerError, PostError, Protocol,
+    Refusal, Request, Source, Target,
 };
 
 pub(crate) const KEY: u32 = 77;
@@ -37,16 +39,14 @@ impl Memory for Store {
 
 /// One end, with everything an engine would keep.
 pub(crate) struct End {
-    pub(crate) connection: Protocol,
+    pub(crate) connection: Protocol<()>,
     pub(crate) store: Store,
-    /// By the number of the operation.
-    pub(crate) sends: BTreeMap<u64, Vec<u8>>,
-    pub(crate) writes: BTreeMap<u64, Vec<u8>>,
-    pub(crate) notes: BTreeMap<u64, Vec<u8>>,
-    pub(crate) receives: BTreeMap<u64, Vec<u8>>,
-    pub(crate) reads: BTreeMap<u64, Vec<u8>>,
-    pub(crate) buffers: BTreeMap<u64, Vec<u8>>,
-    pub(crate) note_buffers: BTreeMap<u64, Vec<u8>>,
+    /// The memory of requests.
+    pub(crate) memory: FxHashMap<Request, Vec<u8>>,
+    buffers: FxHashMap<(Kind, u64), Vec<u8>>,
+    /// Requests that are not complete, and the results of others.
+    open: Vec<Request>,
+    pub(crate) done: Vec<(Request, Result<u64, Failure>)>,
     pub(crate) events: Vec<Event>,
     /// Bytes that were read from a socket and are not where they belong yet.
     placing: Vec<(Due, Vec<u8>)>,
@@ -61,18 +61,28 @@ impl End {
         Self {
             connection: Protocol::new(agreed),
             store: Store { bytes: vec![0; REGION], revoked: false },
-            sends: BTreeMap::new(),
-            writes: BTreeMap::new(),
-            notes: BTreeMap::new(),
-            receives: BTreeMap::new(),
-            reads: BTreeMap::new(),
-            buffers: BTreeMap::new(),
-            note_buffers: BTreeMap::new(),
+            memory: FxHashMap::default(),
+            buffers: FxHashMap::default(),
+            open: Vec::new(),
+            done: Vec::new(),
             events: Vec::new(),
             placing: Vec::new(),
             wires: vec![VecDeque::new(); usize::from(agreed.sockets)],
             notes_in: Vec::new(),
         }
+    }
+
+    /// Posts a request on `bytes`.
+    pub(crate) fn post(
+        &mut self,
+        op: Op,
+        bytes: Vec<u8>,
+        remote: (u32, u64),
+    ) -> Result<Request, PostError> {
+        let request = self.connection.post(op, (), bytes.len() as u64, remote)?;
+        self.memory.insert(request, bytes);
+        self.open.push(request);
+        Ok(request)
     }
 
     /// Puts the next frame of a socket on its wire.
@@ -88,9 +98,7 @@ impl End {
             let range = payload.offset as usize..payload.offset as usize + payload.len as usize;
             let zeros;
             let bytes = match payload.source {
-                Source::Message(id) => &self.sends[&id][range],
-                Source::Write(id) => &self.writes[&id][range],
-                Source::Notification(id) => &self.notes[&id][range],
+                Source::Request(request) => &self.memory[&request][range],
                 Source::Region { addr, .. } => {
                     let from = (addr - BASE) as usize;
                     &self.store.bytes[from + range.start..from + range.end]
@@ -137,10 +145,8 @@ impl End {
         let (due, bytes) = self.placing.swap_remove(at);
         let blank = || vec![0; due.total as usize];
         let target = match due.target {
-            Target::Receive(id) => self.receives.get_mut(&id).expect("a posted receive"),
-            Target::Buffer(id) => self.buffers.entry(id).or_insert_with(blank),
-            Target::Notification(id) => self.note_buffers.entry(id).or_insert_with(blank),
-            Target::Read(id) => self.reads.get_mut(&id).expect("a posted read"),
+            Target::Request(request) => self.memory.get_mut(&request).expect("posted"),
+            Target::Buffer => self.buffers.entry((due.kind, due.id)).or_insert_with(blank),
             Target::Region { addr, .. } => &mut self.store.bytes[(addr - BASE) as usize..],
             Target::Discard => &mut vec![0; due.total as usize],
         };
@@ -158,23 +164,36 @@ impl End {
         while let Some(event) = self.connection.poll_event() {
             match event {
                 Event::Deliver { id, .. } => {
-                    let bytes = self.buffers.remove(&id).unwrap_or_default();
-                    self.receives.get_mut(&id).expect("posted")[..bytes.len()]
-                        .copy_from_slice(&bytes);
+                    let bytes = self.buffers.remove(&(Kind::Message, id)).unwrap_or_default();
+                    let memory = self.memory.get_mut(&Request::receive(id)).expect("posted");
+                    memory[..bytes.len()].copy_from_slice(&bytes);
                     self.connection.delivered(id, false);
                 }
                 Event::Notification { id, len } => {
-                    self.notes_in.push(self.note_buffers.remove(&id).unwrap_or_default());
+                    let bytes = self.buffers.remove(&(Kind::Notification, id));
+                    self.notes_in.push(bytes.unwrap_or_default());
                     self.connection.consumed(len);
                 }
                 _ => {}
             }
             self.events.push(event);
         }
+        let (protocol, done) = (&mut self.connection, &mut self.done);
+        self.open.retain(|request| {
+            let result = protocol.take(*request);
+            done.extend(result.map(|result| (*request, result)));
+            result.is_none()
+        });
     }
 
+    /// Events of this kind.
     pub(crate) fn count(&self, is: impl Fn(&Event) -> bool) -> usize {
         self.events.iter().filter(|event| is(event)).count()
+    }
+
+    /// Requests with this outcome.
+    pub(crate) fn done(&self, op: Op, is: impl Fn(&Result<u64, Failure>) -> bool) -> usize {
+        self.done.iter().filter(|(request, result)| request.op == op && is(result)).count()
     }
 }
 

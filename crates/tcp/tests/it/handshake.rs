@@ -2,7 +2,7 @@
 
 use warpverbs_tcp::protocol::{
     Admission, Framing, HELLO, HandshakeError, Hello, Invitations, Meeting, NotAccepted, Offer,
-    ReceiveWay, Stage, VERSION, Ways,
+    ReceiveWay, Stage, VERSION,
 };
 
 /// What the listener wants to be told.
@@ -187,7 +187,6 @@ fn other_protocols_versions_and_values_are_refused() {
 fn ends_of_different_abilities_agree_from_both_sides() {
     let device = Offer {
         sockets: 4,
-        can: Ways::of(&[ReceiveWay::DeviceMemory, ReceiveWay::Host]),
         receive: ReceiveWay::DeviceMemory,
         window: 1 << 20,
         ..Offer::default()

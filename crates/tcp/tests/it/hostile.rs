@@ -5,7 +5,9 @@ mod peer;
 
 use crate::ends::{BASE, End, KEY, READ_ONLY, REGION};
 use std::collections::VecDeque;
-use warpverbs_tcp::protocol::{Agreed, Event, Framing, HEADER, Header, Kind, PeerError, Refusal};
+use warpverbs_tcp::protocol::{
+    Agreed, Event, Framing, HEADER, Header, Kind, Op, PeerError, Refusal,
+};
 
 const AGREED: Agreed = Agreed {
     sockets: 3,
@@ -70,8 +72,7 @@ fn chunks_that_contradict_earlier_ones_are_refused() {
         assert_eq!(longer, PeerError::Changed { kind, id: 0, first: 100, now: 101 });
         let whole = chunk(kind, 0, 0, 8, 8);
         let mut end = End::new(AGREED);
-        end.connection.post_receive(8);
-        end.receives.insert(0, vec![0; 8]);
+        end.post(Op::Receive, vec![0; 8], (0, 0)).unwrap();
         let again = deliver(&mut end, &[whole, whole]);
         assert_eq!(again, Err(PeerError::Repeated { kind, id: 0 }));
     }
@@ -143,13 +144,12 @@ fn answers_to_no_question_are_refused() {
         assert_eq!(refused(&[header]), PeerError::NotAsked { kind, id: 0 });
     }
     let mut end = End::new(AGREED);
-    end.connection.post_write(8, KEY, BASE).unwrap();
+    end.post(Op::Write, vec![0; 8], (KEY, BASE)).unwrap();
     // The peer confirms what was not sent yet.
     let early = deliver(&mut end, &[Header::new(Kind::WriteDone)]);
     assert_eq!(early, Err(PeerError::NotAsked { kind: Kind::WriteDone, id: 0 }));
     let mut end = End::new(AGREED);
-    end.connection.post_read(8, KEY, BASE).unwrap();
-    end.reads.insert(0, vec![0; 8]);
+    end.post(Op::Read, vec![0; 8], (KEY, BASE)).unwrap();
     let longer = deliver(&mut end, &[chunk(Kind::ReadReply, 0, 0, 9, 9)]);
     assert!(matches!(longer, Err(PeerError::Changed { first: 8, now: 9, .. })));
     let credit = Header { credit: 1, ..Header::new(Kind::Update) };

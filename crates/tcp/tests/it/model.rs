@@ -3,7 +3,10 @@
 
 use crate::ends::{BASE, KEY, Pair, READ_ONLY, REGION};
 use rand::RngExt;
-use warpverbs_tcp::protocol::{Event, PeerError, PostError, Refusal};
+use warpverbs_tcp::protocol::{Event, Failure, Op, PeerError, PostError, Refusal, Request};
+
+/// No memory of the peer.
+const NOWHERE: (u32, u64) = (0, 0);
 
 /// Operations of one end, kept by the test alone.
 #[derive(Default)]
@@ -37,8 +40,7 @@ fn post(pair: &mut Pair, plans: &mut [Plan; 2]) {
     let end = &mut pair.ends[who];
     match what {
         0 => {
-            let id = end.connection.post_send(len as u64).unwrap();
-            end.sends.insert(id, bytes.clone());
+            end.post(Op::Send, bytes.clone(), NOWHERE).unwrap();
             plans[who].messages.push(bytes);
         }
         1 | 2 => {
@@ -47,8 +49,7 @@ fn post(pair: &mut Pair, plans: &mut [Plan; 2]) {
             let known = plans[other].messages.get(at).map_or(250_000, Vec::len) as u64;
             let short = pair.rng.random_range(0..10) == 0;
             let capacity = if short { known.saturating_sub(1) } else { known + 3 };
-            let id = end.connection.post_receive(capacity);
-            end.receives.insert(id, vec![0xee; capacity as usize]);
+            end.post(Op::Receive, vec![0xee; capacity as usize], NOWHERE).unwrap();
             plans[who].capacities.push(capacity);
         }
         3 => {
@@ -59,8 +60,10 @@ fn post(pair: &mut Pair, plans: &mut [Plan; 2]) {
                 true => (READ_ONLY, BASE),
                 false => (KEY, BASE + plan.next as u64),
             };
-            let Ok(id) = end.connection.post_write(len as u64, key, addr) else { return };
-            end.writes.insert(id, bytes[..len.min(bytes.len())].to_vec());
+            let bytes = bytes[..len].to_vec();
+            if end.post(Op::Write, bytes.clone(), (key, addr)).is_err() {
+                return;
+            }
             plan.writes += 1;
             plan.refused += usize::from(bad);
             if !bad {
@@ -70,16 +73,14 @@ fn post(pair: &mut Pair, plans: &mut [Plan; 2]) {
         }
         4 => {
             let len = len.min(2000);
-            let id = end.connection.post_notification(len as u64).unwrap();
-            end.notes.insert(id, bytes[..len].to_vec());
+            end.post(Op::Notify, bytes[..len].to_vec(), NOWHERE).unwrap();
             plans[who].notes.push(bytes[..len].to_vec());
         }
         _ => {
             let from = pair.rng.random_range(0..REGION - len) as u64;
-            match end.connection.post_read(len as u64, READ_ONLY, BASE + from) {
-                Ok(id) => {
-                    assert_eq!(id, plans[who].reads.len() as u64);
-                    end.reads.insert(id, vec![0; len]);
+            match end.post(Op::Read, vec![0; len], (READ_ONLY, BASE + from)) {
+                Ok(request) => {
+                    assert_eq!(request.number, plans[who].reads.len() as u64);
                     plans[who].reads.push((from, len));
                 }
                 Err(error) => assert!(matches!(error, PostError::TooMany { .. }), "{error}"),
@@ -105,8 +106,8 @@ fn run(seed: u64) -> Result<(), PeerError> {
         let (have, want) = (plans[who].capacities.len(), plans[1 - who].messages.len());
         for at in have..want {
             let capacity = plans[1 - who].messages[at].len() as u64;
-            let id = pair.ends[who].connection.post_receive(capacity);
-            pair.ends[who].receives.insert(id, vec![0xee; capacity as usize]);
+            let blank = vec![0xee; capacity as usize];
+            pair.ends[who].post(Op::Receive, blank, NOWHERE).unwrap();
             plans[who].capacities.push(capacity);
         }
     }
@@ -131,14 +132,16 @@ fn run(seed: u64) -> Result<(), PeerError> {
 fn check(pair: &Pair, plans: &[Plan; 2], who: usize) {
     let (end, peer) = (&pair.ends[who], &plans[1 - who]);
     for (at, message) in peer.messages.iter().enumerate() {
-        let (id, len) = (at as u64, message.len() as u64);
-        let got = &end.receives[&id];
-        if len <= plans[who].capacities[at] {
-            assert!(end.events.contains(&Event::Received { id, len }), "message {id}");
+        let (id, len, capacity) = (at as u64, message.len() as u64, plans[who].capacities[at]);
+        let receive = Request::receive(id);
+        let got = &end.memory[&receive];
+        if len <= capacity {
+            assert!(end.done.contains(&(receive, Ok(len))), "message {id}");
             assert!(got.starts_with(message), "message {id} of {len} bytes");
             assert!(got[message.len()..].iter().all(|byte| *byte == 0xee), "behind {id}");
         } else {
-            assert!(end.events.contains(&Event::TooLong { id, len }), "message {id}");
+            let failure = Err(Failure::TooLong { len, capacity });
+            assert!(end.done.contains(&(receive, failure)), "message {id}");
             assert!(got.iter().all(|byte| *byte == 0xee), "message {id} was refused");
         }
     }
@@ -146,14 +149,17 @@ fn check(pair: &Pair, plans: &[Plan; 2], who: usize) {
     // Nothing writes to bytes beyond those that were planned.
     assert!(end.store.bytes == peer.image, "the region of end {who}");
     let plan = &plans[who];
-    assert_eq!(end.count(|e| matches!(e, Event::Written(_))), plan.writes - plan.refused);
-    let refused = |e: &Event| matches!(e, Event::WriteRefused(_, Refusal::NotAllowed));
-    assert_eq!(end.count(refused), plan.refused);
-    assert_eq!(end.count(|e| matches!(e, Event::Read(_))), plan.reads.len());
+    assert_eq!(end.done(Op::Write, Result::is_ok), plan.writes - plan.refused);
+    let refused = |result: &_| *result == Err(Failure::Refused(Refusal::NotAllowed));
+    assert_eq!(end.done(Op::Write, refused), plan.refused);
+    assert_eq!(end.done(Op::Read, Result::is_ok), plan.reads.len());
+    for (op, count) in [(Op::Send, plan.messages.len()), (Op::Notify, plan.notes.len())] {
+        assert_eq!(end.done(op, Result::is_ok), count, "{op:?}");
+    }
     for (id, (from, len)) in plan.reads.iter().enumerate() {
         // A byte was read before it was written, or after.
         let now = &pair.ends[1 - who].store.bytes[*from as usize..][..*len];
-        let read = &end.reads[&(id as u64)];
+        let read = &end.memory[&Request { op: Op::Read, number: id as u64 }];
         assert!(read.iter().zip(now).all(|(read, now)| *read == 0 || read == now), "read {id}");
     }
 }
@@ -181,29 +187,21 @@ fn a_key_taken_back_ends_reads_and_writes_midway() {
         let len = REGION as u64;
         let [near, far] = &mut pair.ends;
         far.store.bytes.fill(5);
-        near.connection.post_read(len, KEY, BASE).unwrap();
-        near.reads.insert(0, vec![0; REGION]);
-        near.connection.post_write(len, KEY, BASE).unwrap();
-        near.writes.insert(0, vec![6; REGION]);
+        near.post(Op::Read, vec![0; REGION], (KEY, BASE)).unwrap();
+        near.post(Op::Write, vec![6; REGION], (KEY, BASE)).unwrap();
         for _ in 0..pair.rng.random_range(0..400) {
             pair.step(false).unwrap();
         }
         pair.ends[1].store.revoked = true;
-        let (written, before) = (&pair.ends[0].events, pair.ends[1].store.bytes.clone());
-        let done = written.len();
+        let (done, before) = (pair.ends[0].done.len(), pair.ends[1].store.bytes.clone());
         let still_due = before.iter().filter(|byte| **byte == 5).count();
         pair.settle().unwrap();
         let [near, far] = &pair.ends;
-        assert_eq!(near.events.len(), 2, "seed {seed}: {:?}", near.events);
-        for event in &near.events[done..] {
-            let fine = matches!(
-                event,
-                Event::Read(0)
-                    | Event::Written(0)
-                    | Event::ReadRefused(0, Refusal::UnknownKey)
-                    | Event::WriteRefused(0, Refusal::UnknownKey)
-            );
-            assert!(fine, "seed {seed}: {event:?}");
+        assert_eq!(near.done.len(), 2, "seed {seed}: {:?}", near.done);
+        assert_eq!(near.events, [], "seed {seed}");
+        for (request, result) in &near.done[done..] {
+            let fine = [Ok(len), Err(Failure::Refused(Refusal::UnknownKey))].contains(result);
+            assert!(fine && request.number == 0, "seed {seed}: {request:?} {result:?}");
         }
         let left = far.store.bytes.iter().filter(|byte| **byte == 5).count();
         assert!(left <= still_due, "seed {seed}");

@@ -1,7 +1,7 @@
 //! A peer that sends any frames, near valid ones. The body of the fuzz target `tcp_frames`.
 
 use warpverbs_tcp::protocol::{
-    Agreed, Due, Event, Framing, Header, Kind, Memory, Need, Protocol, Refusal, Target,
+    Agreed, Due, Event, Framing, Header, Kind, Memory, Need, Op, Protocol, Refusal, Request, Target,
 };
 
 const WINDOW: u64 = 300_000;
@@ -61,10 +61,11 @@ fn check(due: &Due) {
     let end = due.offset.checked_add(due.len).expect("no wrap");
     assert!(end <= due.total && due.len != 0, "{due:?}");
     match due.target {
-        Target::Receive(_) => assert!(end <= 100, "{due:?}"),
-        Target::Read(_) => assert!(end <= 64, "{due:?}"),
+        Target::Request(Request { op, .. }) => {
+            assert!(end <= if op == Op::Read { 64 } else { 100 }, "{due:?}");
+        }
         Target::Region { addr, .. } => assert!(addr + end <= REGION, "{due:?}"),
-        Target::Buffer(_) | Target::Notification(_) => assert!(end <= WINDOW, "{due:?}"),
+        Target::Buffer => assert!(end <= WINDOW, "{due:?}"),
         Target::Discard => {}
     }
 }
@@ -84,15 +85,15 @@ pub(crate) fn frames(data: &[u8]) {
         send: Framing::Inline,
     });
     for _ in 0..4 {
-        connection.post_read(64, 1, 0).expect("open");
-        connection.post_write(64, 1, 0).expect("open");
-        connection.post_send(64).expect("open");
+        for op in [Op::Read, Op::Write, Op::Send] {
+            connection.post(op, (), 64, (1, 0)).expect("open");
+        }
     }
     for bytes in data.as_chunks::<10>().0 {
         let header = header(bytes);
         let carrier = if separate { 0 } else { header.socket.min(2) };
         if bytes[8] & 0x80 != 0 {
-            connection.post_receive(100);
+            connection.post(Op::Receive, (), 100, (0, 0)).expect("always");
         }
         let mut encoded = &header.encode()[..];
         while !encoded.is_empty() && connection.takes_headers(carrier) {

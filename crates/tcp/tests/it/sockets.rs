@@ -334,7 +334,7 @@ fn waits_end_and_operations_go_on() {
         near.isend(&filled(b"tardily.")).unwrap();
         assert_eq!(far.wait(received, LONG), Ok(8));
         assert_eq!(bytes_of(&to), b"tardily.");
-        assert_eq!(far.test(received), Err(TcpError::UnknownOperation));
+        assert_eq!(far.test(received), Err(TcpError::UnknownRequest));
         pair.settle();
     }
 }
