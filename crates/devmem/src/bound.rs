@@ -17,13 +17,13 @@ use warpverbs_mem::Region;
 /// Opens the receiving side of payload sockets. [`BoundQueues`] does it with the kernel, tests with a
 /// model of it.
 pub trait PayloadSockets: Send + Sync {
-    /// What receives on a socket that was just connected, before anything was read from it.
+    /// The receiver of a socket that was just connected, before anything was read from it.
     ///
     /// # Errors
     /// The connection cannot begin.
     fn receiver(&self, socket: &TcpStream) -> Result<DeviceReceiver, ReceiveError>;
 
-    /// What receives, in a few words.
+    /// The receiver, in a few words.
     fn describe(&self) -> String;
 }
 

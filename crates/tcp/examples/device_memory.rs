@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What the three transfers carry.
+/// The bytes of the three transfers.
 const SEEDS: [u64; 3] = [1, 2, 3];
 
 fn byte_at(seed: u64, position: u64) -> u8 {

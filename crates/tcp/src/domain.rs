@@ -19,14 +19,14 @@ use warpverbs_mem::{Access, Region};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// What peers are offered: sockets, chunk, window.
+    /// The offer to peers: sockets, chunk, window.
     pub offer: Offer,
     /// How long a wait polls the sockets itself before it lets the system wake it.
     pub spin: Duration,
     /// Bytes asked of the system for the buffers of a socket, either direction; `None` leaves that
     /// to the system.
     pub buffer: Option<usize>,
-    /// What a listener wants to be told by who connects, and what this end tells listeners. Zeros,
+    /// The secret that a listener asks for, and that this end tells listeners. Zeros,
     /// the default, are known to everybody. It travels as it is: learn it by a safer link.
     pub secret: [u8; 16],
     /// Pieces of messages and writes of at least so many bytes are sent from where they lie

@@ -1,4 +1,4 @@
-//! What can go wrong with a connection.
+//! Errors of links.
 
 use super::protocol::{Goodbye, HandshakeError, PeerError, PostError, Refusal};
 use std::io;
@@ -36,7 +36,7 @@ pub enum TcpError {
     /// A socket failed.
     #[error("{what}: {error}")]
     Socket {
-        /// What was tried.
+        /// The attempt.
         what: &'static str,
         /// The system's error.
         error: SystemError,
@@ -47,7 +47,7 @@ pub enum TcpError {
     /// It was not done in time. It may still be done later.
     #[error("{what} was not complete after {waited:?}")]
     Timeout {
-        /// What was waited for.
+        /// The thing waited for.
         what: &'static str,
         /// How long.
         waited: Duration,

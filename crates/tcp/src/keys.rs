@@ -92,7 +92,7 @@ impl Registration {
         Ok(Self { keys: keys.clone(), key, region: region.clone() })
     }
 
-    /// What a peer needs to access the memory.
+    /// Address, length and key, by which a peer accesses the memory.
     pub fn remote(&self) -> RemoteKey {
         let (addr, len) = (self.region.addr(), self.region.len() as u64);
         RemoteKey { addr, len, key: self.key }

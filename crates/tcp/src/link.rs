@@ -44,7 +44,7 @@ pub struct Link {
     ending: Arc<AtomicBool>,
 }
 
-/// What a wait does while there is nothing to do.
+/// The state of a wait while there is nothing to do.
 struct Idle {
     /// When it sleeps.
     until: Instant,
@@ -93,7 +93,7 @@ impl Link {
         engine
     }
 
-    /// What was agreed in the handshake.
+    /// The outcome of the handshake.
     pub fn agreed(&self) -> &Agreed {
         &self.agreed
     }

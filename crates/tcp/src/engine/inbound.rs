@@ -20,7 +20,7 @@ const TURN: usize = 8;
 /// Unwanted bytes are read so many at a time.
 const WASTE: usize = 64 << 10;
 
-/// What was read from a socket and is not consumed.
+/// Bytes that were read from a socket and are not consumed.
 pub(super) struct Inbound {
     scratch: Box<[u8]>,
     start: usize,

@@ -28,7 +28,7 @@ const LAZY: u32 = 256;
 /// Sockets other than the first are looked at in every so manyeth pass while nothing is expected.
 const SELDOM: u32 = 8;
 
-/// What the caller should wait for.
+/// The events that the caller should wait for.
 pub(super) struct Interest {
     /// A copy engine is at work: look again soon.
     pub(super) soon: bool,
@@ -42,7 +42,7 @@ pub(super) struct Engine {
     outbound: Vec<Outbound>,
     inbound: Vec<Inbound>,
     notifications: VecDeque<Vec<u8>>,
-    /// What receives payload, unless the sockets themselves do.
+    /// The receiver of payload, unless the sockets receive.
     device: Option<Device>,
     waste: Region,
     zeros: Option<Region>,

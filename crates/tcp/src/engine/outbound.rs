@@ -36,7 +36,7 @@ struct Sending {
 }
 
 impl Sending {
-    /// What is left of it.
+    /// The rest of it.
     fn part(&self) -> Part<'_> {
         let Piece { region, offset, len, .. } = &self.piece;
         Part { region, offset: offset + (len - self.left) as u64, len: self.left }
@@ -50,7 +50,7 @@ struct Held {
     _region: Region,
 }
 
-/// What a socket has yet to send: gathered bytes, then a piece of payload.
+/// Bytes that a socket has yet to send: gathered bytes, then a piece of payload.
 #[derive(Default)]
 pub(super) struct Outbound {
     gathered: Vec<u8>,

@@ -16,7 +16,7 @@ struct Copying {
     then: Then,
 }
 
-/// What follows a copy.
+/// The consequence of a copy.
 pub(super) enum Then {
     /// Bytes of a chunk are where they belong.
     Place { kind: Kind, id: u64, len: u64, buffer: Region },
@@ -172,7 +172,7 @@ impl Placement {
         }
     }
 
-    /// What a failed request returns.
+    /// The error of a failed request.
     pub(super) fn error_of(&self, failure: Failure) -> TcpError {
         match failure {
             Failure::Unknown => TcpError::UnknownRequest,

@@ -1,4 +1,4 @@
-//! What no test can do by the public interface: something between two steps of the engine.
+//! Events between two steps of the engine, which the public interface cannot cause.
 
 use super::*;
 use crate::keys::{Asked, Registration};

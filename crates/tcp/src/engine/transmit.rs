@@ -1,4 +1,4 @@
-//! What is to be sent goes to its sockets, with the memory in which it lies.
+//! Transfers go to their sockets, with the memory in which they lie.
 
 use super::Engine;
 use super::outbound::Piece;

@@ -1,4 +1,4 @@
-//! What two ends agree on, and the numbers both keep to.
+//! The terms that two ends agree on, and the limits that both keep.
 
 /// Bytes charged to the window for a message or notification beside its payload, so that empty ones
 /// are bounded as well.

@@ -1,4 +1,4 @@
-//! What a peer can do wrong, and how a remote access is refused.
+//! Errors of peers and programs, and refusals of remote accesses.
 
 use super::header::Kind;
 use thiserror::Error;
@@ -227,7 +227,7 @@ impl From<AccessError> for Refusal {
     }
 }
 
-/// What a program asked of a connection that it cannot do.
+/// A request that cannot be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -258,7 +258,7 @@ pub enum PostError {
     },
 }
 
-/// What the last frame of a peer said.
+/// The reason in the last frame of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goodbye {
     /// The peer has nothing more to send.

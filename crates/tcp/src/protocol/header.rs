@@ -10,7 +10,7 @@ pub const HEADER: usize = 64;
 /// The first byte of each header, so that a stream that lost its place is noticed at once.
 const MARK: u8 = 0xd7;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -60,7 +60,7 @@ impl Kind {
 /// A frame header. Fields without a meaning for a kind are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is.
+    /// Its kind.
     pub kind: Kind,
     /// Whether the message is charged to the receiver's window ([`Kind::Message`]).
     pub eager: bool,

@@ -53,7 +53,7 @@ impl fmt::Display for ReceiveWay {
     }
 }
 
-/// What a handshake message is.
+/// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The first socket of a new connection.
@@ -87,7 +87,7 @@ pub enum NotAccepted {
     Busy = 5,
 }
 
-/// What is wrong with a handshake.
+/// Errors of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -112,7 +112,7 @@ pub enum HandshakeError {
         field: &'static str,
         /// The value found.
         value: u64,
-        /// What is allowed.
+        /// The allowed values.
         expected: &'static str,
     },
     /// The message does not belong here.
@@ -120,7 +120,7 @@ pub enum HandshakeError {
     Unexpected {
         /// The message.
         found: Stage,
-        /// What was expected.
+        /// The message expected.
         expected: &'static str,
     },
     /// A first socket without the listener's secret, or a further socket of no connection.
@@ -146,7 +146,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// What the peer is told.
+    /// The reason that the peer is told.
     pub fn reason(&self) -> NotAccepted {
         match self {
             Self::Version { .. } => NotAccepted::Version,
@@ -158,7 +158,7 @@ impl HandshakeError {
     }
 }
 
-/// What one end offers, or what it says in a handshake.
+/// The offer of one end, as it says it in a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Sockets wanted.
@@ -183,13 +183,13 @@ impl Default for Offer {
 /// A handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// What it is.
+    /// Its kind.
     pub stage: Stage,
     /// Number of the socket.
     pub socket: u16,
     /// Names the connection; the listener's secret in [`Stage::First`].
     pub token: [u8; 16],
-    /// What its sender offers.
+    /// The offer of its sender.
     pub offer: Offer,
 }
 
@@ -328,7 +328,7 @@ fn not_accepted(reason: u8) -> Result<NotAccepted, HandshakeError> {
 }
 
 impl Offer {
-    /// What this end's offer and that of the peer come to.
+    /// The agreement of this end's offer with that of the peer.
     pub fn agree(&self, peer: &Self) -> Agreed {
         let (receive, send) = (self.receive.framing(), peer.receive.framing());
         // Separate headers need a socket of their own.

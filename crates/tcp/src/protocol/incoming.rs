@@ -130,7 +130,7 @@ impl Default for Inlet {
     }
 }
 
-/// Who may access the memory of this end.
+/// The keys of this end.
 pub trait Memory {
     /// Whether `key` allows `need` for `[addr, addr + len)`.
     fn check(&mut self, key: u32, addr: u64, len: u64, need: Need) -> Result<(), Refusal>;
@@ -395,7 +395,7 @@ impl Agreed {
         if right { Ok(()) } else { Err(PeerError::WrongSocket { named, carried }) }
     }
 
-    /// What every chunk has to keep to, whatever it belongs to.
+    /// Checks the rules of every chunk.
     fn check_shape(&self, socket: u16, header: &Header) -> Result<(), PeerError> {
         let Header { kind, len, offset, total, .. } = *header;
         self.check_socket(socket, header.socket)?;

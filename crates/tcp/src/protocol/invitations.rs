@@ -1,4 +1,4 @@
-//! Who may connect to a listener.
+//! Secrets with which peers may connect to a listener.
 
 use rustc_hash::FxHashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ impl Invitations {
     }
 }
 
-/// What a listener wants to be told.
+/// The secret that a listener asks for.
 #[derive(Clone, Debug)]
 pub enum Admission {
     /// A secret that all peers share; zeros are known to everybody.

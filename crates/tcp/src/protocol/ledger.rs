@@ -11,7 +11,7 @@ use super::window::Window;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What an access to a region does.
+/// The purpose of an access to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Reads its bytes for the peer.
@@ -20,7 +20,7 @@ pub enum Need {
     Write,
 }
 
-/// What happened, beside the completion of requests.
+/// An event beside the completion of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message is in its buffer and its receive is posted. Copy it, then call
@@ -73,7 +73,7 @@ pub struct Protocol<M> {
     pub(super) next_notification_in: u64,
     /// Notifications that wait for an earlier one or for writes, with the number of writes.
     held: BTreeMap<u64, u64>,
-    /// What the peer may have unconsumed here.
+    /// The window of the peer at this end.
     pub(super) window: Window,
     // Sending.
     pub(super) out: Outlet,
@@ -105,7 +105,7 @@ impl<M> Protocol<M> {
         }
     }
 
-    /// What both ends agreed on.
+    /// The outcome of the handshake.
     pub fn agreed(&self) -> &Agreed {
         &self.agreed
     }

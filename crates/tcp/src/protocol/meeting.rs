@@ -28,9 +28,9 @@ struct Pending<S> {
 /// A connection whose sockets are all there.
 #[derive(Debug)]
 pub struct Met<S> {
-    /// What was agreed.
+    /// The outcome of the handshake.
     pub agreed: Agreed,
-    /// What the peer offers.
+    /// The offer of the peer.
     pub peer: Offer,
     /// The secret with which it began.
     pub secret: [u8; 16],

@@ -1,4 +1,4 @@
-//! What is to be sent, and which frame goes next on a socket.
+//! Transfers to be sent, and the frame that goes next on a socket.
 
 use super::agreed::{Agreed, Framing, MOST_EAGER, SMALL};
 use super::error::{Goodbye, PeerError, PostError, Refusal};
@@ -64,7 +64,7 @@ pub(super) struct Outlet {
     /// Messages, and notifications, that the peer has no room for yet; each in order.
     messages: VecDeque<Header>,
     notifications: VecDeque<Header>,
-    /// What this end may have unconsumed at the peer.
+    /// The window of this end at the peer.
     window: Window,
     /// Receives that the peer has posted.
     peer_posted: u64,
@@ -104,7 +104,7 @@ impl Outlet {
         self.admit();
     }
 
-    /// What the peer says about its receives and its window.
+    /// Takes the peer's news about its receives and its window.
     pub(super) fn heard(&mut self, posted: u64, credit: u64) -> Result<(), PeerError> {
         let charged = self.window.charged();
         if credit > charged {

@@ -4,7 +4,7 @@ use super::error::Refusal;
 use super::header::Kind;
 use rustc_hash::FxHashMap;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Sends a message.
@@ -37,7 +37,7 @@ impl Op {
 /// Names a request of a link, until its result is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// What it does.
+    /// Its kind.
     pub op: Op,
     /// Requests of each kind count from 0. Receive `n` takes the peer's message `n`.
     pub number: u64,

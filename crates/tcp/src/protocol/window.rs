@@ -36,7 +36,7 @@ impl Window {
     }
 }
 
-/// What an end tells the other in each of its frames.
+/// The news that each frame has for the other end.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Receives that were posted, and bytes of the window that were given back.

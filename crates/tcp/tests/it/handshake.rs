@@ -5,7 +5,7 @@ use warpverbs_tcp::protocol::{
     ReceiveWay, Stage, VERSION,
 };
 
-/// What the listener wants to be told.
+/// The secret of the listener.
 const SECRET: [u8; 16] = [0xa5; 16];
 
 fn first(offer: Offer) -> [u8; HELLO] {

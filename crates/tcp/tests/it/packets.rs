@@ -1,4 +1,4 @@
-//! What a connection sends, and when, as its peer sees it on a plain socket: each small frame that
+//! Frames of a link, and their time, as the peer sees them on a plain socket: each small frame that
 //! travels by itself is a packet, a system call at both ends, and perhaps a thread that is woken.
 
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -56,7 +56,7 @@ fn header(bytes: &[u8; 10]) -> Header {
     }
 }
 
-/// What is due is inside of what it belongs to.
+/// Bytes that are due are inside of their transfer.
 fn check(due: &Due) {
     let end = due.offset.checked_add(due.len).expect("no wrap");
     assert!(end <= due.total && due.len != 0, "{due:?}");

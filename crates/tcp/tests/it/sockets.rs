@@ -21,7 +21,7 @@ pub(crate) struct Pair {
     pub(crate) ends: [Domain; 2],
     pub(crate) near: Link,
     pub(crate) far: Link,
-    /// What receives payload at each end, unless its sockets do.
+    /// The receiver of payload at each end, unless its sockets receive.
     models: [Option<Model>; 2],
 }
 
