@@ -19,9 +19,9 @@ use common::tcp::{MARK, Side, TAIL, TcpFlags, expected};
 use std::process::ExitCode;
 use std::sync::Arc;
 use tcpx::unpack;
-use warpverbs::devmem::transport::{Connection, Payload};
 use warpverbs::devmem::unpack::Way;
 use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
+use warpverbs::tcp::{Link, PayloadCounts};
 use warpverbs_bench::units::parse_size;
 
 /// GPU memory to GPU memory over TCP
@@ -58,7 +58,7 @@ fn run(flags: Flags) -> Result<()> {
         Side::Server { .. } if flags.tcp.queues.is_some() => {
             receive(&connection, &opened.gpu, None)?;
             let placed = connection.placed();
-            if placed != Payload::default() {
+            if placed != PayloadCounts::default() {
                 println!("the kernel put {placed}");
             }
         }
@@ -74,7 +74,7 @@ fn run(flags: Flags) -> Result<()> {
     Ok(())
 }
 
-fn send(connection: &Connection, gpu: &dyn Gpu, len: usize) -> Result<()> {
+fn send(connection: &Link, gpu: &dyn Gpu, len: usize) -> Result<()> {
     let buffer = gpu.alloc(len, Place::Device)?;
     gpu.write(&buffer, 0, &expected(len))?;
     connection.notify(&(len as u64).to_le_bytes())?;
@@ -90,7 +90,7 @@ fn send(connection: &Connection, gpu: &dyn Gpu, len: usize) -> Result<()> {
     Ok(())
 }
 
-fn receive(connection: &Connection, gpu: &Arc<dyn Gpu>, way: Option<Way>) -> Result<()> {
+fn receive(connection: &Link, gpu: &Arc<dyn Gpu>, way: Option<Way>) -> Result<()> {
     let said = connection.wait_notification(common::DEADLINE)?;
     let len = u64::from_le_bytes(said.as_slice().try_into().context("the length")?);
     let len = common::check_bytes(len, TAIL as u64, common::MAX_BYTES)?;

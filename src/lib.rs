@@ -63,7 +63,8 @@
 //! These are not, and `full` is all three of them:
 //!
 //! - `agent`: lists of blocks between named agents, in the module `agent`.
-//! - `devmem`: payload from the network into GPU memory over plain TCP, in the module `devmem`.
+//! - `devmem`: payload from the network into GPU memory over plain TCP, in the modules `tcp` and
+//!   `devmem`.
 //! - `shmem`: memory at the same offsets on every rank, in the module `shmem`.
 //!
 //! # What is promised
@@ -75,7 +76,8 @@
 //! | [`rendezvous`] | jobs of several processes |
 //! | `agent` | services whose peers come and go |
 //! | `shmem` | jobs whose ranks share memory |
-//! | `devmem` | machines without RDMA |
+//! | `tcp` | machines without RDMA |
+//! | `devmem` | receivers whose network card writes to device memory |
 //! | [`kernels`] | whoever runs or copies the examples |
 //! | [`raw`] | those who go below the rest: promises nothing |
 #![deny(unsafe_code)]
@@ -93,6 +95,8 @@ pub mod raw;
 pub mod rendezvous;
 #[cfg(feature = "shmem")]
 pub mod shmem;
+#[cfg(feature = "devmem")]
+pub mod tcp;
 pub mod transport;
 
 pub use error::{Error, Result};

@@ -37,6 +37,9 @@ pub use warpverbs_rendezvous as rendezvous;
 /// Symmetric heaps.
 #[cfg(feature = "shmem")]
 pub use warpverbs_shmem as shmem;
+/// Messages, writes and reads over TCP sockets.
+#[cfg(feature = "devmem")]
+pub use warpverbs_tcp as tcp;
 /// Contexts, devices and endpoints.
 pub use warpverbs_transport as transport;
 /// libibverbs, loaded at run time.

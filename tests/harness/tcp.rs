@@ -6,11 +6,10 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs::devmem::transport::{
-    BoundQueues, Config, Connection, Endpoint, QUEUES_ENV, QueueChoice, Receive, TransportError,
-};
 use warpverbs::devmem::unpack::{UnpackConfig, Way};
+use warpverbs::devmem::{BoundQueues, QUEUES_ENV, QueueChoice};
 use warpverbs::gpu::Gpu;
+use warpverbs::tcp::{Config, Domain, Link, Receive, TcpError};
 
 /// Which end this process is.
 #[derive(Subcommand, Clone)]
@@ -50,17 +49,17 @@ pub(crate) struct TcpFlags {
 
 impl TcpFlags {
     /// Connects the ends; this one receives into memory of `gpu` if queues are named for it.
-    pub(crate) fn connect(&self, side: &Side, gpu: &Arc<dyn Gpu>, way: Way) -> Result<Connection> {
+    pub(crate) fn connect(&self, side: &Side, gpu: &Arc<dyn Gpu>, way: Way) -> Result<Link> {
         let config = Config::default().sockets(self.sockets);
         let unpack = UnpackConfig { way, ..UnpackConfig::default() };
         let receive = Receive::choose(self.queues.as_ref(), BoundQueues::BYTES, gpu, unpack);
-        let endpoint = Endpoint::receiving(config, receive)?;
+        let domain = Domain::receiving(config, receive)?;
         let wait = Duration::from_secs(self.wait);
         match side {
             Side::Server { bind } => {
-                let mut listener = endpoint.listen(SocketAddr::new(*bind, self.port))?;
+                let mut listener = domain.listen(SocketAddr::new(*bind, self.port))?;
                 println!("waiting for a client at {}", listener.address());
-                Ok(listener.accept(&endpoint, wait)?)
+                Ok(listener.accept(&domain, wait)?)
             }
             Side::Client { host } => {
                 let mut found = (host.as_str(), self.port).to_socket_addrs()?;
@@ -68,9 +67,9 @@ impl TcpFlags {
                 let deadline = Instant::now() + wait;
                 loop {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    match endpoint.connect(address, left) {
+                    match domain.connect(address, left) {
                         // Nobody listens yet.
-                        Err(TransportError::Socket { error, .. })
+                        Err(TcpError::Socket { error, .. })
                             if error.kind == ErrorKind::ConnectionRefused && left > AGAIN =>
                         {
                             std::thread::sleep(AGAIN);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_devmem::transport::{DeviceMemory, QueueChoice};
+use warpverbs_devmem::{DeviceMemory, QueueChoice};
 use warpverbs_gpu::Gpu;
 use warpverbs_transport::Device;
 

@@ -8,11 +8,11 @@ use crate::plan::list::Extent;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use warpverbs_devmem::transport::Registration as TcpKey;
 use warpverbs_gpu::{Buffer, Gpu, GpuError, GpuKind};
 use warpverbs_mem::{Kind, Region, VecBuf};
 use warpverbs_peer::Exported;
 use warpverbs_peer::descriptor::Secrets;
+use warpverbs_tcp::Registration as TcpKey;
 use warpverbs_transport::MemoryRegion;
 
 /// Memory that can be registered: owned, or shared with other owners.

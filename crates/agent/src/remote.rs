@@ -7,10 +7,10 @@ use crate::metadata::MemoryInfo;
 use crate::plan::list::Extent;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use warpverbs_devmem::transport::RemoteMemory as TcpKey;
 use warpverbs_mem::Process;
 use warpverbs_peer::RemoteRange;
 use warpverbs_peer::descriptor::{Secrets, Trust};
+use warpverbs_tcp::RemoteKey as TcpKey;
 
 pub(crate) struct PeerMemory {
     pub(crate) extent: Extent,

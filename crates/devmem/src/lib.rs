@@ -11,8 +11,11 @@
 //!   in stream order. A fragment lies in a dmabuf of device memory, or in the receiver's pinned
 //!   *landing memory* on the host, where the kernel put bytes that it could not leave in device
 //!   memory. All three kinds ([`Source`]) occur in one stream, and all are normal.
-//! * The [`transport`] knows which part of the stream belongs where. It states that as [`Move`]s,
-//!   from a [`Place`] in one area of memory to a place in another; [`Moves`] merges neighbours.
+//! * Whoever knows the protocol of the stream knows which part of it belongs where, and states that as
+//!   [`Move`]s, from a [`Place`] in one area of memory to a place in another; [`Moves`] merges
+//!   neighbours. `warpverbs-tcp` is such a protocol.
+//! * [`BoundQueues`] are the receive queues of a NIC whose packets land in device memory, and steer
+//!   sockets to them.
 //! * An [`Unpacker`] executes batches of moves, by copy engine, by the host or by a kernel
 //!   ([`Way`]), and completes them in order: [`Ticket`].
 //! * When a ticket is complete, the fragments that it moved are given back to their receiver, in any
@@ -24,14 +27,28 @@
 
 #![deny(unsafe_code)]
 
+mod bound;
 pub mod kernel;
+mod queues;
 pub mod receive;
 pub mod send;
 mod sys;
-pub mod transport;
 pub mod unpack;
 
+pub use bound::{BoundQueues, DeviceMemory, PayloadSockets};
+pub use queues::{QUEUES_ENV, QueueChoice, Queues, UnknownQueues};
 pub use receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
 pub use unpack::{
     AreaId, Move, Moves, Place, Ticket, UnknownWay, UnpackConfig, UnpackError, Unpacker, Way,
 };
+
+/// An error and its causes in one line.
+pub fn causes(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        line += &format!(": {cause}");
+        next = cause.source();
+    }
+    line
+}

@@ -29,7 +29,7 @@ pub(crate) const TARGETS: [(&str, &[&str]); 11] = [
     ("agent_bytes", &["-max_len=800"]),
     ("store_message", &["-max_len=600"]),
     ("control_message", &["-max_len=300"]),
-    ("devmem_frames", &["-max_len=2000", "-len_control=0"]),
+    ("tcp_frames", &["-max_len=2000", "-len_control=0"]),
     ("devmem_control", &["-max_len=1000"]),
     ("uverbs_calls", &["-max_len=6000", "-len_control=0"]),
 ];

@@ -4,7 +4,7 @@
 #[path = "../../../devmem/tests/it/common/kernel.rs"]
 #[allow(dead_code, reason = "shared with other test programs")]
 mod kernel;
-#[path = "../../../devmem/tests/it/transport/modelled.rs"]
+#[path = "../../../tcp/tests/it/modelled.rs"]
 #[allow(dead_code, reason = "shared with another test program")]
 mod modelled;
 

@@ -5,7 +5,7 @@ use super::common::{fails, json, succeeds, text};
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
-use warpverbs::devmem::transport::{Config, Endpoint};
+use warpverbs::tcp::{Config, Domain};
 
 #[test]
 fn messages_and_writes_are_measured_between_two_processes() {
@@ -38,8 +38,8 @@ fn strangers_do_not_end_a_server() {
     let mut web = TcpStream::connect(server.addr).expect("the server");
     web.write_all(&[b'G'; 64]).expect("it listens");
     let long = Duration::from_secs(60);
-    let endpoint = Endpoint::new(Config::default()).expect("an endpoint");
-    let connect = || endpoint.connect(server.addr, long).expect("the server");
+    let domain = Domain::new(Config::default()).expect("an domain");
+    let connect = || domain.connect(server.addr, long).expect("the server");
     // More than it keeps.
     let silent: Vec<_> = (0..12).map(|_| connect()).collect();
     for request in [
@@ -48,7 +48,7 @@ fn strangers_do_not_end_a_server() {
     ] {
         let stranger = connect();
         stranger.notify(request.as_bytes()).expect("a connection");
-        assert!(stranger.wait_notification(long).expect_err("no answer").ends_connection());
+        assert!(stranger.wait_notification(long).expect_err("no answer").ends_link());
     }
     drop(connect());
     let port = server.addr.port();

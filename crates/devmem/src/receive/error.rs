@@ -83,6 +83,9 @@ pub enum ReceiveError {
         #[source]
         cause: std::io::Error,
     },
+    /// The device gave no landing memory.
+    #[error("no landing memory")]
+    NoLanding(#[source] warpverbs_gpu::GpuError),
     /// Control data is malformed.
     #[error("malformed control data")]
     Control(#[from] ControlError),

@@ -4,5 +4,4 @@ mod ledger;
 mod sender;
 
 pub use ledger::{Completion, SendError, Sends};
-pub(crate) use sender::Zerocopy;
-pub use sender::{Outgoing, ZerocopySender};
+pub use sender::{Outgoing, Zerocopy};

@@ -2,8 +2,8 @@
 
 use super::{Completion, SendError, Sends};
 use crate::sys;
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
 use warpverbs_mem::Region;
 
 /// `SO_EE_ORIGIN_ZEROCOPY` and `SO_EE_CODE_ZEROCOPY_COPIED`.
@@ -35,32 +35,51 @@ impl Outgoing {
 
 /// The sends of one TCP socket without copies, and what the kernel says of them.
 #[derive(Debug)]
-pub(crate) struct Zerocopy(Sends);
+pub struct Zerocopy(Sends);
 
 impl Zerocopy {
     /// Of a socket on which nobody else sends with `MSG_ZEROCOPY`.
-    pub(crate) fn enable(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        sys::set_option(socket, libc::SO_ZEROCOPY, &1i32.to_ne_bytes())?;
+    ///
+    /// # Errors
+    /// The socket is not one that sends without copies.
+    pub fn enable(socket: BorrowedFd<'_>) -> Result<Self, SendError> {
+        sys::set_option(socket, libc::SO_ZEROCOPY, &1i32.to_ne_bytes())
+            .map_err(|cause| SendError::Socket { call: "setsockopt(SO_ZEROCOPY)", cause })?;
         Ok(Self(Sends::new()))
     }
 
-    /// Sends up to `len` bytes without waiting: the number of the send, and how many bytes it took.
-    pub(crate) fn send(
+    /// Sends up to `len` bytes from `offset` on without waiting: the number of the send, and how many
+    /// bytes it took. They must not change until the send has completed. A socket that sends from a
+    /// dmabuf must be bound to the interface that the dmabuf is bound to.
+    ///
+    /// # Errors
+    /// They are not inside of the memory, or the system's: among them `EAGAIN` of a full socket, and
+    /// `ENOBUFS` while too many pages are pinned or too many completions wait for [`Zerocopy::poll`].
+    pub fn send(
         &mut self,
         socket: BorrowedFd<'_>,
         from: &Outgoing,
         offset: u64,
         len: u64,
-    ) -> io::Result<(u64, u64)> {
+    ) -> Result<(u64, u64), SendError> {
+        let size = from.size();
+        if offset > size || len > size - offset {
+            return Err(SendError::Outside { offset, len, size });
+        }
         let bytes = match from {
             Outgoing::Dmabuf { id, .. } => sys::send_dmabuf(socket, *id, offset, len),
             Outgoing::Host(region) => sys::send_zerocopy(socket, region, offset, len),
-        }?;
+        };
+        let failed = |cause| SendError::Socket { call: "sendmsg(MSG_ZEROCOPY)", cause };
+        let bytes = bytes.map_err(failed)?;
         Ok((self.0.sent(), bytes))
     }
 
     /// Takes completions that the kernel has queued, without waiting.
-    pub(crate) fn poll(&mut self, socket: BorrowedFd<'_>) -> Result<&Sends, SendError> {
+    ///
+    /// # Errors
+    /// The socket failed, or a completion cannot be.
+    pub fn poll(&mut self, socket: BorrowedFd<'_>) -> Result<&Sends, SendError> {
         while let Some(completion) = next_completion(socket)? {
             self.0.completed(completion)?;
         }
@@ -68,7 +87,7 @@ impl Zerocopy {
     }
 
     /// As far as completions were taken.
-    pub(crate) fn sends(&self) -> &Sends {
+    pub fn sends(&self) -> &Sends {
         &self.0
     }
 }
@@ -85,57 +104,5 @@ fn next_completion(socket: BorrowedFd<'_>) -> Result<Option<Completion>, SendErr
             Err(cause) if cause.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(cause) => return Err(SendError::Socket { call: "recvmsg(MSG_ERRQUEUE)", cause }),
         }
-    }
-}
-
-/// The sending side of one TCP socket.
-pub struct ZerocopySender {
-    socket: OwnedFd,
-    from: Outgoing,
-    sends: Zerocopy,
-}
-
-impl ZerocopySender {
-    /// Sends bytes of `from` over `socket`, which nobody else sends on with `MSG_ZEROCOPY`. A socket
-    /// that sends from a dmabuf must be bound to the interface that the dmabuf is bound to.
-    ///
-    /// # Errors
-    /// The socket is not one that sends without copies.
-    pub fn new(socket: OwnedFd, from: Outgoing) -> Result<Self, SendError> {
-        let sends = Zerocopy::enable(socket.as_fd())
-            .map_err(|cause| SendError::Socket { call: "setsockopt(SO_ZEROCOPY)", cause })?;
-        Ok(Self { socket, from, sends })
-    }
-
-    /// Sends up to `len` bytes from `offset` on, without waiting: the number of the send and how many
-    /// bytes it took; nothing if the socket takes none now. They must not change until the send
-    /// has completed.
-    ///
-    /// # Errors
-    /// They are not inside of the memory, or the connection failed.
-    pub fn send(&mut self, offset: u64, len: u64) -> Result<Option<(u64, u64)>, SendError> {
-        let size = self.from.size();
-        if offset > size || len > size - offset {
-            return Err(SendError::Outside { offset, len, size });
-        }
-        match self.sends.send(self.socket.as_fd(), &self.from, offset, len) {
-            Ok(sent) => Ok(Some(sent)),
-            // The second: too many completions wait for `poll`.
-            Err(cause)
-                if cause.kind() == ErrorKind::WouldBlock
-                    || cause.raw_os_error() == Some(libc::ENOBUFS) =>
-            {
-                Ok(None)
-            }
-            Err(cause) => Err(SendError::Socket { call: "sendmsg(MSG_ZEROCOPY)", cause }),
-        }
-    }
-
-    /// Takes completions that the kernel has queued, without waiting.
-    ///
-    /// # Errors
-    /// The socket failed, or a completion cannot be.
-    pub fn poll(&mut self) -> Result<&Sends, SendError> {
-        self.sends.poll(self.socket.as_fd())
     }
 }

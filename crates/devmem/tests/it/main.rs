@@ -2,9 +2,7 @@
 
 mod common;
 mod control_data;
-mod killed;
 mod probes;
 mod sockets;
 mod stream;
-mod transport;
 mod unpack;

@@ -1,11 +1,12 @@
 //! The running kernel's sockets, over loopback: nothing is ever in device memory there, and
 //! completions say that bytes were copied.
 
+use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 use warpverbs_devmem::receive::{DeviceReceiver, Limits};
-use warpverbs_devmem::send::{Outgoing, SendError, ZerocopySender};
+use warpverbs_devmem::send::{Outgoing, SendError, Zerocopy};
 use warpverbs_devmem::{Fragment, Received, Source};
 use warpverbs_gpu::Buffer;
 use warpverbs_mem::HostBuf;
@@ -39,19 +40,29 @@ fn bytes_sent_without_copies_arrive_in_landing_memory() {
     let from = HostBuf::region(total as usize).expect("memory");
     let sent: Vec<u8> = (0..total).map(|at| (at * 31 % 251) as u8).collect();
     from.write(0, &sent).expect("written");
-    let mut sender = ZerocopySender::new(OwnedFd::from(client), Outgoing::Host(from)).expect("TCP");
+    client.set_nonblocking(true).expect("a socket");
+    let (mut sender, from) = (Zerocopy::enable(client.as_fd()).expect("TCP"), Outgoing::Host(from));
     let landing = host(256 << 10);
     let mut receiver = DeviceReceiver::new(server, landing.clone(), Limits::default());
     let (mut offset, mut calls, mut found) = (0, 0, Vec::new());
     let mut fragments: Vec<Fragment> = Vec::new();
     within("all bytes arrive", || {
         let len = (total - offset).min(100_000);
-        if let Some((number, bytes)) = sender.send(offset, len).expect("sent").filter(|_| len > 0) {
-            assert_eq!(number, calls);
-            calls += 1;
-            offset += bytes;
+        let sent = (len > 0).then(|| sender.send(client.as_fd(), &from, offset, len));
+        match sent {
+            None => {}
+            Some(Ok((number, bytes))) => {
+                assert_eq!(number, calls);
+                calls += 1;
+                offset += bytes;
+            }
+            Some(Err(SendError::Socket { cause, .. })) => {
+                let full = cause.kind() == ErrorKind::WouldBlock;
+                assert!(full || cause.raw_os_error() == Some(libc::ENOBUFS), "{cause}");
+            }
+            Some(Err(error)) => panic!("{error}"),
         }
-        sender.poll().expect("completions");
+        sender.poll(client.as_fd()).expect("completions");
         while let Received::Bytes(_) = receiver.receive(1 << 20, &mut fragments).expect("received")
         {
             for fragment in fragments.drain(..) {
@@ -66,9 +77,11 @@ fn bytes_sent_without_copies_arrive_in_landing_memory() {
         found.len() as u64 == total
     });
     assert!(found == sent);
-    within("all sends complete", || sender.poll().expect("completions").in_flight() == 0);
-    assert_eq!(sender.poll().expect("completions").copied(), calls, "loopback copies");
-    drop(sender);
+    within("all sends complete", || {
+        sender.poll(client.as_fd()).expect("completions").in_flight() == 0
+    });
+    assert_eq!(sender.sends().copied(), calls, "loopback copies");
+    drop(client);
     within("the end", || receiver.receive(1, &mut fragments).expect("the end") == Received::End);
 }
 
@@ -76,11 +89,12 @@ fn bytes_sent_without_copies_arrive_in_landing_memory() {
 fn sends_from_a_dmabuf_that_is_not_bound_are_refused() {
     let (client, _server) = pair();
     let from = Outgoing::Dmabuf { id: 12345, size: 1 << 20 };
-    let mut sender = ZerocopySender::new(client.into(), from).expect("TCP");
-    let Err(SendError::Socket { cause, .. }) = sender.send(0, 4096) else { panic!("accepted") };
+    let mut sender = Zerocopy::enable(client.as_fd()).expect("TCP");
+    let mut send = |offset, len| sender.send(client.as_fd(), &from, offset, len);
+    let Err(SendError::Socket { cause, .. }) = send(0, 4096) else { panic!("accepted") };
     println!("{cause}");
     for (offset, len) in [(1 << 20, 1), (0, (1 << 20) + 1), (u64::MAX, 2)] {
-        assert!(matches!(sender.send(offset, len), Err(SendError::Outside { .. })));
+        assert!(matches!(send(offset, len), Err(SendError::Outside { .. })));
     }
 }
 

@@ -12,7 +12,7 @@ const SKIPPED: i32 = 77;
 
 /// With the kernel headers that `sources` has.
 pub(crate) fn run(sources: &Path) -> Result<()> {
-    let program = build::examples("warpverbs-devmem", &["device_memory"])?.remove(0);
+    let program = build::examples("warpverbs-tcp", &["device_memory"])?.remove(0);
     let script = workspace::root()?.join("crates/devmem/guest/run.sh");
     let folder = workspace::target()?.join("vm/devmem");
     let output = Command::new(&script).arg(program).arg(folder).arg(sources).output();

@@ -1,4 +1,4 @@
-//! TCP sockets of `warpverbs-devmem`: for peers of other hosts that no NIC reaches.
+//! TCP sockets of `warpverbs-tcp`: for peers of other hosts that no NIC reaches.
 //!
 //! ```text
 //! initiator                                   target

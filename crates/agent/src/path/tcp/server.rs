@@ -7,10 +7,10 @@ use crate::{AgentError, EXCLUDED, lock};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use warpverbs_devmem::transport::{
-    Closer, Connection, Endpoint, Invitations, Listener, Registration, TransportError,
-};
 use warpverbs_mem::{Access, Region};
+use warpverbs_tcp::{
+    Closer, Domain, Invitations, Link as TcpLink, Listener, Registration, TcpError,
+};
 
 /// For as long as the other end lives; its loss is seen by the control connection.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -40,7 +40,7 @@ struct Server {
 
 /// The part that its threads share.
 struct Shared {
-    endpoint: Endpoint,
+    domain: Domain,
     invitations: Invitations,
     connections: Mutex<Connections>,
 }
@@ -65,7 +65,7 @@ struct Guest {
 
 struct Served {
     guest: Guest,
-    connection: Arc<Connection>,
+    connection: Arc<TcpLink>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -130,7 +130,7 @@ impl Serving {
         let stage = lock(&self.0);
         let Stage::Open(server) = &*stage else { return Err("no connection was asked for".into()) };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        server.shared.endpoint.register(region, access).map_err(|error| error.to_string())
+        server.shared.domain.register(region, access).map_err(|error| error.to_string())
     }
 
     /// The control connection has ended.
@@ -157,16 +157,16 @@ impl Serving {
 
 impl Server {
     fn start(tcp: &Tcp) -> Result<Self, AgentError> {
-        let failed = |error: TransportError| {
+        let failed = |error: TcpError| {
             AgentError::system("TCP listener", std::io::Error::other(error.to_string()))
         };
         // Peers take the smaller number of sockets.
-        let endpoint = Endpoint::receiving(tcp.config(), tcp.receive()).map_err(failed)?;
+        let domain = Domain::receiving(tcp.config(), tcp.receive()).map_err(failed)?;
         let invitations = Invitations::default();
-        let listener = endpoint.listen_for(&invitations, tcp.listen).map_err(failed)?;
+        let listener = domain.listen_for(&invitations, tcp.listen).map_err(failed)?;
         let (port, closer) = (listener.address().port(), listener.closer().map_err(failed)?);
         let connections = Mutex::default();
-        let shared = Arc::new(Shared { endpoint, invitations, connections });
+        let shared = Arc::new(Shared { domain, invitations, connections });
         let accepting = shared.clone();
         let thread = spawn("wv-agent-accept", move || accepting.accept(listener))?;
         Ok(Self { shared, port, closer, thread })
@@ -182,7 +182,7 @@ impl Shared {
     fn accept(self: Arc<Self>, mut listener: Listener) {
         let mut failing = false;
         loop {
-            let accepted = listener.accept(&self.endpoint, FOREVER);
+            let accepted = listener.accept(&self.domain, FOREVER);
             if lock(&self.connections).closed {
                 return;
             }
@@ -191,7 +191,7 @@ impl Shared {
                     self.clone().begin(connection);
                     failing = false;
                 }
-                Err(TransportError::Timeout { .. }) => {}
+                Err(TcpError::Timeout { .. }) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -203,7 +203,7 @@ impl Shared {
     }
 
     /// Gives the connection a thread, unless its invitation was revoked.
-    fn begin(self: Arc<Self>, connection: Connection) {
+    fn begin(self: Arc<Self>, connection: TcpLink) {
         let connection = Arc::new(connection);
         let (shared, its) = (self.clone(), connection.clone());
         let mut connections = lock(&self.connections);
@@ -223,7 +223,7 @@ impl Shared {
         }
     }
 
-    fn serve(&self, connection: &Arc<Connection>) {
+    fn serve(&self, connection: &Arc<TcpLink>) {
         if let Err(why) = connection.serve(FOREVER, || false) {
             tracing::debug!(%why, "a TCP connection has ended");
         }

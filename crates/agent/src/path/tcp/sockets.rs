@@ -13,12 +13,11 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use warpverbs_devmem::transport::protocol::LEAST_WINDOW;
-use warpverbs_devmem::transport::{
-    BoundQueues, Config, Connection, Endpoint, Receive, RemoteMemory, TransportError,
-};
+use warpverbs_devmem::BoundQueues;
 use warpverbs_devmem::unpack::UnpackConfig;
 use warpverbs_gpu::Gpu;
+use warpverbs_tcp::protocol::LEAST_WINDOW;
+use warpverbs_tcp::{Config, Domain, Link as TcpLink, Receive, RemoteKey, TcpError};
 
 /// How this agent uses TCP, at either end.
 pub(crate) struct Tcp {
@@ -80,7 +79,7 @@ pub(crate) struct Sockets {
 }
 
 pub(super) struct Connected {
-    pub(super) connection: Connection,
+    pub(super) connection: TcpLink,
     pub(super) end: ForcedEnd,
 }
 
@@ -111,12 +110,12 @@ impl Sockets {
             postcard::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
         let host = link.stream.peer_addr();
         let host = host.map_err(|error| AgentError::system("getpeername", error))?;
-        let failed = |error: TransportError| failed(PathKind::Tcp, peer.owner(), &error);
-        let endpoint = Endpoint::receiving(self.tcp.config().secret(secret), self.tcp.receive());
-        let endpoint = endpoint.map_err(failed)?;
+        let failed = |error: TcpError| failed(PathKind::Tcp, peer.owner(), &error);
+        let domain = Domain::receiving(self.tcp.config().secret(secret), self.tcp.receive());
+        let domain = domain.map_err(failed)?;
         let address = SocketAddr::new(host.ip(), port);
         let left = deadline.left(|| late(peer))?;
-        let connection = endpoint.connect(address, left).map_err(failed)?;
+        let connection = domain.connect(address, left).map_err(failed)?;
         Ok(Connected { connection, end: ForcedEnd::new(link, self.tcp.patience) })
     }
 
@@ -135,7 +134,7 @@ pub(super) fn key(
     peer: &Arc<dyn Asked>,
     memory: &PeerMemory,
     deadline: &Deadline,
-) -> Result<RemoteMemory, AgentError> {
+) -> Result<RemoteKey, AgentError> {
     if let Some(key) = memory.tcp_key.get() {
         return Ok(*key);
     }
@@ -143,6 +142,6 @@ pub(super) fn key(
     let link = peer.clone().link(deadline)?;
     let bytes = link.call(peer.owner(), Service::TcpKey, &id, deadline)?;
     let refused = |why: String| AgentError::Refused { peer: peer.owner().to_string(), why };
-    let key = RemoteMemory::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
+    let key = RemoteKey::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
     Ok(*memory.tcp_key.get_or_init(|| key))
 }

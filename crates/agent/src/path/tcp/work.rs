@@ -10,8 +10,8 @@ use crate::path::{Cursor, Found, Job, Limit, Path, Started};
 use crate::remote::{Lease, PeerMemory};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use warpverbs_devmem::transport::protocol::{PostError, Refusal};
-use warpverbs_devmem::transport::{Operation, RemoteMemory, TransportError};
+use warpverbs_tcp::protocol::{PostError, Refusal};
+use warpverbs_tcp::{RemoteKey, Request, TcpError};
 
 /// Bytes of one read or write at most: a piece may be longer.
 const SLICE: u64 = 8 << 20;
@@ -62,9 +62,9 @@ struct Work {
     job: Arc<Job>,
     sockets: Arc<Sockets>,
     made: Arc<Connected>,
-    remote: RemoteMemory,
+    remote: RemoteKey,
     /// Slices that are posted, with their lengths, and how many bytes these are.
-    under_way: VecDeque<(Operation, u64)>,
+    under_way: VecDeque<(Request, u64)>,
     ahead: u64,
     /// How far pieces have been posted.
     cursor: Cursor,
@@ -73,7 +73,7 @@ struct Work {
 
 impl Work {
     /// Posts as many slices as the connection takes. Whether there are no more.
-    fn post(&mut self) -> Result<bool, TransportError> {
+    fn post(&mut self) -> Result<bool, TcpError> {
         let pieces = &self.job.pieces;
         if self.ahead >= AHEAD || self.cursor.next(pieces, SLICE).is_none() {
             return Ok(self.cursor.next(pieces, SLICE).is_none());
@@ -92,7 +92,7 @@ impl Work {
             match posted {
                 Ok(operation) => self.under_way.push_back((operation, next.len)),
                 // Other transfers may have taken all.
-                Err(TransportError::Post(PostError::TooMany { .. })) => return Ok(false),
+                Err(TcpError::Post(PostError::TooMany { .. })) => return Ok(false),
                 Err(error) => return Err(error),
             }
             self.ahead += next.len;
@@ -101,10 +101,10 @@ impl Work {
         Ok(true)
     }
 
-    fn fault(&self, error: &TransportError) -> Fault {
-        let ends_all = error.ends_connection();
+    fn fault(&self, error: &TcpError) -> Fault {
+        let ends_all = error.ends_link();
         let error = match error {
-            TransportError::Refused(Refusal::UnknownKey) => self.job.remote.extent.deregistered(),
+            TcpError::Refused(Refusal::UnknownKey) => self.job.remote.extent.deregistered(),
             error => self.job.failed(error),
         };
         Fault { error, ends_all }

@@ -4,11 +4,10 @@ use crate::units::parse_size;
 use anyhow::{Result, ensure};
 use clap::Args;
 use std::path::PathBuf;
-use warpverbs::devmem::transport::{
-    BoundQueues, Config, Endpoint, QUEUES_ENV, QueueChoice, Receive,
-};
 use warpverbs::devmem::unpack::{UNPACK_ENV, UnpackConfig, Way};
+use warpverbs::devmem::{BoundQueues, QUEUES_ENV, QueueChoice};
 use warpverbs::gpu::{self, GpuChoice, Opened};
+use warpverbs::tcp::{Config, Domain, Receive};
 
 /// The device of one end, and how it receives.
 #[derive(Args)]
@@ -26,13 +25,13 @@ pub(crate) struct SideArgs {
 }
 
 impl SideArgs {
-    pub(super) fn open(&self, config: Config) -> Result<(Opened, Endpoint)> {
+    pub(super) fn open(&self, config: Config) -> Result<(Opened, Domain)> {
         let opened = gpu::open_explained(self.gpu.parse::<GpuChoice>()?)?;
         let unpack = UnpackConfig { way: self.unpack, ..UnpackConfig::default() };
         let queues = self.queues.as_ref();
         let receive = Receive::choose(queues, BoundQueues::BYTES, &opened.gpu, unpack);
-        let endpoint = Endpoint::receiving(config, receive)?;
-        Ok((opened, endpoint))
+        let domain = Domain::receiving(config, receive)?;
+        Ok((opened, domain))
     }
 }
 

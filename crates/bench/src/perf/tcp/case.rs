@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use warpverbs::devmem::transport::{Connection, Operation, RemoteMemory};
 use warpverbs::gpu::{Gpu, Place};
 use warpverbs::raw::mem::Region;
+use warpverbs::tcp::{self, Link, RemoteKey};
 
 /// Any one step of a measurement is complete by then.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -63,12 +63,12 @@ pub(super) struct Answer {
     pub(super) cpu_s: f64,
 }
 
-pub(super) fn numbers(memory: RemoteMemory) -> [u64; 3] {
+pub(super) fn numbers(memory: RemoteKey) -> [u64; 3] {
     [memory.addr, memory.len, memory.key.into()]
 }
 
-pub(super) fn remote([addr, len, key]: [u64; 3]) -> RemoteMemory {
-    RemoteMemory { addr, len, key: key as u32 }
+pub(super) fn remote([addr, len, key]: [u64; 3]) -> RemoteKey {
+    RemoteKey { addr, len, key: key as u32 }
 }
 
 pub(super) fn fill(region: &Region) -> Result<()> {
@@ -94,9 +94,9 @@ pub(super) fn memory(gpu: &dyn Gpu, len: u64) -> Result<Region> {
 
 /// Keeps up to [`DEPTH`] operations under way until all are complete.
 pub(super) fn pipeline(
-    connection: &Connection,
+    connection: &Link,
     count: u64,
-    mut post: impl FnMut() -> Result<Operation>,
+    mut post: impl FnMut() -> Result<tcp::Request>,
 ) -> Result<()> {
     let mut under_way = VecDeque::with_capacity(DEPTH);
     for _ in 0..count {
@@ -114,7 +114,7 @@ pub(super) fn pipeline(
 }
 
 /// Waits until the peer has written this number to the start of `region`, host memory.
-pub(super) fn wait_for(connection: &Connection, region: &Region, number: u64) -> Result<()> {
+pub(super) fn wait_for(connection: &Link, region: &Region, number: u64) -> Result<()> {
     let word = region.atomic_u64(0)?;
     Ok(connection.serve(LIMIT, || word.load(Ordering::Acquire) == number)?)
 }

@@ -11,15 +11,15 @@ use crate::ucx;
 use anyhow::{Context as _, Result};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use warpverbs::devmem::transport::{Connection, Endpoint};
 use warpverbs::gpu::{Gpu, Place};
 use warpverbs::raw::mem::{Access, Region};
+use warpverbs::tcp::{Domain, Link};
 
 /// A connection to a server.
 pub(super) struct Client<'a> {
-    endpoint: &'a Endpoint,
+    domain: &'a Domain,
     gpu: &'a dyn Gpu,
-    connection: Connection,
+    connection: Link,
 }
 
 /// What one measurement gave.
@@ -34,12 +34,12 @@ struct Outcome {
 
 impl<'a> Client<'a> {
     pub(super) fn connect(
-        endpoint: &'a Endpoint,
+        domain: &'a Domain,
         gpu: &'a dyn Gpu,
         (address, wait): (SocketAddr, Duration),
     ) -> Result<Self> {
-        let connection = endpoint.connect(address, wait)?;
-        Ok(Self { endpoint, gpu, connection })
+        let connection = domain.connect(address, wait)?;
+        Ok(Self { domain, gpu, connection })
     }
 
     pub(super) fn explain(&self) -> String {
@@ -104,12 +104,12 @@ impl<'a> Client<'a> {
     }
 
     fn run(&mut self, test: Test, bytes: u64, iterations: u64) -> Result<Outcome> {
-        let Self { endpoint, gpu, connection } = self;
+        let Self { domain, gpu, connection } = self;
         let region = match test {
             Test::WriteLatency => gpu.alloc(8, Place::Shared)?.region().clone(),
             _ => memory(*gpu, bytes)?,
         };
-        let registered = endpoint.register(&region, Access::REMOTE_WRITE)?;
+        let registered = domain.register(&region, Access::REMOTE_WRITE)?;
         let here = numbers(registered.remote());
         let request = Request { test, bytes, iterations, memory: here };
         connection.notify(&serde_json::to_vec(&request)?)?;
@@ -160,7 +160,7 @@ fn tests(bytes: u64) -> [(Test, u64); 2] {
 }
 
 fn message_laps(
-    connection: &Connection,
+    connection: &Link,
     region: &Region,
     iterations: u64,
     laps: &mut Vec<Duration>,

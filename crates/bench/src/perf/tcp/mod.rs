@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use args::{MeasureArgs, SideArgs};
 use client::Client;
 use std::net::ToSocketAddrs as _;
-use warpverbs::devmem::transport::Config;
+use warpverbs::tcp::Config;
 
 /// Connections of device-memory TCP.
 pub(super) struct Tcp;
@@ -42,8 +42,8 @@ fn measure(args: &MeasureArgs, place: &Place, local: bool) -> Result<()> {
     let address = (place.host.as_str(), place.port).to_socket_addrs()?.next();
     let address = address.with_context(|| format!("no address of {}", place.host))?;
     let config = Config::default().sockets(args.sockets).chunk(args.chunk as u32);
-    let (opened, endpoint) = args.side.open(config)?;
-    let mut client = Client::connect(&endpoint, &*opened.gpu, (address, place.wait))?;
+    let (opened, domain) = args.side.open(config)?;
+    let mut client = Client::connect(&domain, &*opened.gpu, (address, place.wait))?;
     let nic = Chosen::new("TCP".to_owned(), &client.explain());
     let device = Chosen::new(opened.gpu.info().name.clone(), &opened.why);
     let mut rows = Vec::new();

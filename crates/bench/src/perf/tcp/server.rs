@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use warpverbs::devmem::transport::{Closer, Config, Connection, Endpoint, TransportError};
 use warpverbs::gpu::{Gpu, Place};
 use warpverbs::raw::mem::Access;
+use warpverbs::tcp::{Closer, Config, Domain, Link, TcpError};
 
 /// Sockets of a connection at most: the client chooses how many.
 const SOCKETS: u16 = 64;
@@ -34,27 +34,27 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// What the threads of a server share. It ends with the first client that was measured and has closed
 /// its connection, and with no other connection.
 struct Server {
-    endpoint: Endpoint,
+    domain: Domain,
     gpu: Arc<dyn Gpu>,
     closer: Closer,
-    silent: Mutex<VecDeque<Arc<Connection>>>,
+    silent: Mutex<VecDeque<Arc<Link>>>,
     measured: AtomicUsize,
     done: AtomicBool,
 }
 
 pub(super) fn run(args: &ends::Server<Tcp>) -> Result<()> {
     let config = Config::default().sockets(SOCKETS).chunk(64 << 20);
-    let (opened, endpoint) = args.own.open(config)?;
+    let (opened, domain) = args.own.open(config)?;
     let gpu = opened.gpu;
-    let mut listener = endpoint.listen(args.address())?;
+    let mut listener = domain.listen(args.address())?;
     announce(listener.address())?;
     let closer = listener.closer()?;
     let (silent, measured, done) = Default::default();
-    let server = Arc::new(Server { endpoint, gpu, closer, silent, measured, done });
+    let server = Arc::new(Server { domain, gpu, closer, silent, measured, done });
     let (wait, began) = (args.wait(), Instant::now());
     loop {
         let left = wait.saturating_sub(began.elapsed()).max(PAUSE);
-        let accepted = listener.accept(&server.endpoint, left);
+        let accepted = listener.accept(&server.domain, left);
         if server.done.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -65,7 +65,7 @@ pub(super) fn run(args: &ends::Server<Tcp>) -> Result<()> {
             {
                 return Err(error.into());
             }
-            Err(TransportError::Timeout { .. }) => {}
+            Err(TcpError::Timeout { .. }) => {}
             Err(_) => thread::sleep(PAUSE),
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn run(args: &ends::Server<Tcp>) -> Result<()> {
 
 impl Server {
     /// Gives a connection a thread, which ends with the process.
-    fn begin(self: &Arc<Self>, connection: Connection) -> Result<()> {
+    fn begin(self: &Arc<Self>, connection: Link) -> Result<()> {
         let connection = Arc::new(connection);
         let mut silent = lock(&self.silent);
         silent.push_back(connection.clone());
@@ -89,7 +89,7 @@ impl Server {
         Ok(())
     }
 
-    fn attend(&self, connection: Arc<Connection>) {
+    fn attend(&self, connection: Arc<Link>) {
         let first = connection.wait_notification(BETWEEN);
         lock(&self.silent).retain(|other| !Arc::ptr_eq(other, &connection));
         let Ok(first) = first else { return };
@@ -113,17 +113,17 @@ impl Server {
     }
 
     /// Serves requests until the client closes the connection.
-    fn measure(&self, connection: &Connection, first: Vec<u8>) -> Result<()> {
+    fn measure(&self, connection: &Link, first: Vec<u8>) -> Result<()> {
         let mut request = first;
         loop {
             let asked: Request =
                 serde_json::from_slice(&request).context("the client's request")?;
             let bytes = asked.bytes;
             ensure!(SIZES.contains(&bytes), "{bytes} bytes are asked for, expected {SIZES:?}");
-            serve(&self.endpoint, connection, &*self.gpu, &asked)?;
+            serve(&self.domain, connection, &*self.gpu, &asked)?;
             request = match connection.wait_notification(BETWEEN) {
                 Ok(request) => request,
-                Err(TransportError::Closed) => return Ok(()),
+                Err(TcpError::Closed) => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
         }
@@ -134,12 +134,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn serve(
-    endpoint: &Endpoint,
-    connection: &Connection,
-    gpu: &dyn Gpu,
-    request: &Request,
-) -> Result<()> {
+fn serve(domain: &Domain, connection: &Link, gpu: &dyn Gpu, request: &Request) -> Result<()> {
     let Request { test, bytes, iterations, .. } = *request;
     // What an end polls is host memory.
     let region = match test {
@@ -151,7 +146,7 @@ fn serve(
     if !test.is_latency() {
         poisoned(&region)?;
     }
-    let registered = endpoint.register(&region, Access::REMOTE_WRITE)?;
+    let registered = domain.register(&region, Access::REMOTE_WRITE)?;
     let mut answer = Answer { memory: numbers(registered.remote()), cpu_s: 0.0 };
     let say = |answer: &Answer| -> Result<()> {
         connection.notify(&serde_json::to_vec(answer)?)?;

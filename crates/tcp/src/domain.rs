@@ -1,0 +1,269 @@
+//! Where links begin.
+
+use super::engine::{Device, Engine};
+use super::error::TcpError;
+use super::keys::{Keys, Registration};
+use super::link::Link;
+use super::listener::Listener;
+use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage};
+use super::receive::Receive;
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warpverbs_devmem::DeviceMemory;
+use warpverbs_mem::{Access, Region};
+
+/// How a domain behaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// The offer to peers: sockets, chunk, window.
+    pub offer: Offer,
+    /// How long a wait polls the sockets itself before it lets the system wake it.
+    pub spin: Duration,
+    /// Bytes asked of the system for the buffers of a socket, either direction; `None` leaves that
+    /// to the system.
+    pub buffer: Option<usize>,
+    /// The secret that a listener asks for, and that this end tells listeners. Zeros,
+    /// the default, are known to everybody. It travels as it is: learn it by a safer link.
+    pub secret: [u8; 16],
+    /// Pieces of messages and writes of at least so many bytes are sent from where they lie
+    /// (`MSG_ZEROCOPY`), until the kernel says that it copies on the way to this peer, as over
+    /// loopback; `None`: never. Longer than a chunk is never.
+    pub zerocopy: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        // With one core, who polls keeps the peer from running.
+        let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
+        let spin = if alone { Duration::ZERO } else { Duration::from_micros(100) };
+        let zerocopy = Some(Self::ZEROCOPY);
+        Self { offer: Offer::default(), spin, buffer: None, secret: [0; 16], zerocopy }
+    }
+}
+
+impl Config {
+    /// From here on a send without a copy costs less than one with, by default.
+    const ZEROCOPY: u64 = 128 << 10;
+
+    /// With so many sockets for each link.
+    pub fn sockets(mut self, sockets: u16) -> Self {
+        self.offer.sockets = sockets;
+        self
+    }
+
+    /// With chunks of so many bytes.
+    pub fn chunk(mut self, bytes: u32) -> Self {
+        self.offer.chunk = bytes;
+        self
+    }
+
+    /// With pieces of so many bytes, and longer ones, sent without a copy; or none.
+    pub fn zerocopy(mut self, bytes: Option<u64>) -> Self {
+        self.zerocopy = bytes;
+        self
+    }
+
+    /// With a secret that both ends have to know.
+    pub fn secret(mut self, secret: [u8; 16]) -> Self {
+        self.secret = secret;
+        self
+    }
+
+    /// With so many bytes that peers may send before they are received.
+    pub fn window(mut self, bytes: u64) -> Self {
+        self.offer.window = bytes;
+        self
+    }
+}
+
+/// Registered memory, and the links that may access it.
+pub struct Domain {
+    pub(super) keys: Keys,
+    pub(super) config: Config,
+    device: Option<DeviceMemory>,
+    /// Why links receive as they do.
+    why: Arc<str>,
+}
+
+impl Domain {
+    /// A domain without links, which will receive into host memory.
+    ///
+    /// # Errors
+    /// The offer breaks the limits of the handshake; the system gives no random bytes.
+    pub fn new(config: Config) -> Result<Self, TcpError> {
+        Self::receiving(config, Receive::default())
+    }
+
+    /// A domain whose links receive as `receive` says; [`Domain::why`] has the reason.
+    ///
+    /// # Errors
+    /// As for [`Domain::new`].
+    pub fn receiving(config: Config, receive: Receive) -> Result<Self, TcpError> {
+        let (device, config, why) = match receive {
+            Receive::Host(why) => (None, config, why),
+            Receive::Device(device) => {
+                let (way, sockets) = (ReceiveWay::DeviceMemory, config.offer.sockets);
+                // Headers take a socket of their own.
+                let sockets = if sockets == 1 { 2 } else { sockets };
+                let offer = Offer { sockets, receive: way, ..config.offer };
+                let why = device.sockets.describe().into();
+                (Some(device), Config { offer, ..config }, why)
+            }
+        };
+        // What a peer would refuse is refused here.
+        Hello::decode(&first(&config).encode())?;
+        Ok(Self { keys: Keys::new()?, config, device, why })
+    }
+
+    /// Why links receive as they do, in one line.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Lets peers that know the key access `region` as [`Access::REMOTE_READ`] and
+    /// [`Access::REMOTE_WRITE`] say.
+    ///
+    /// # Errors
+    /// Too many keys are in use.
+    pub fn register(&self, region: &Region, access: Access) -> Result<Registration, TcpError> {
+        Registration::new(&self.keys, region, access)
+    }
+
+    /// Waits for links at `address`; port 0 takes any free one.
+    ///
+    /// # Errors
+    /// The system's, such as a port in use.
+    pub fn listen(&self, address: SocketAddr) -> Result<Listener, TcpError> {
+        Listener::bind(self, address, self.config.secret.into())
+    }
+
+    /// As [`Domain::listen`], for peers that have been invited: each begins one link with the
+    /// secret of its invitation, [`Link::secret`].
+    ///
+    /// # Errors
+    /// As for [`Domain::listen`].
+    pub fn listen_for(
+        &self,
+        invitations: &Invitations,
+        address: SocketAddr,
+    ) -> Result<Listener, TcpError> {
+        Listener::bind(self, address, invitations.into())
+    }
+
+    /// Connects to a listener, which has to accept within `timeout`.
+    ///
+    /// # Errors
+    /// Nobody listens, the peer is something else, refuses, or is too slow.
+    pub fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<Link, TcpError> {
+        let deadline = Instant::now() + timeout;
+        let offer = self.config.offer;
+        let open = || self.open(address, deadline);
+        let mut sockets = vec![open()?];
+        say(&mut sockets[0], &first(&self.config))?;
+        let answer = self.answer(&mut sockets[0], deadline, timeout)?;
+        let agreed = offer.agree(&answer.offer);
+        for socket in 1..agreed.sockets {
+            let mut stream = open()?;
+            let join = Hello { stage: Stage::Join, socket, token: answer.token, offer };
+            // The numbers of the sockets agreed may exceed those offered.
+            let sockets_of = Offer { sockets: agreed.sockets, ..offer };
+            say(&mut stream, &Hello { offer: sockets_of, ..join })?;
+            sockets.push(stream);
+        }
+        for socket in &mut sockets[1..] {
+            self.answer(socket, deadline, timeout)?;
+        }
+        let (peer, secret) = (answer.offer, self.config.secret);
+        self.begin(Met { agreed, peer, secret, sockets })
+    }
+
+    pub(super) fn begin(&self, met: Met<TcpStream>) -> Result<Link, TcpError> {
+        let (agreed, peer, secret) = (met.agreed, met.peer, met.secret);
+        let device = self.device.as_ref().map(|device| {
+            let receivers = met.sockets[1..].iter().map(|socket| device.sockets.receiver(socket));
+            let receivers = receivers.collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, TcpError>(Device::new(device.gpu.clone(), device.unpack, receivers))
+        });
+        let engine =
+            Engine::new(met, self.keys.clone(), device.transpose()?, self.config.zerocopy)?;
+        // By now it is known whether flows are steered.
+        let why = self.device.as_ref().map(|device| device.sockets.describe().into());
+        let (offers, why) = ([self.config.offer, peer], why.unwrap_or_else(|| self.why.clone()));
+        Ok(Link::new(engine, agreed, secret, offers, why, self.config.spin))
+    }
+
+    fn open(&self, address: SocketAddr, deadline: Instant) -> Result<TcpStream, TcpError> {
+        let left = left(deadline, "connecting")?;
+        let stream =
+            TcpStream::connect_timeout(&address, left).map_err(TcpError::socket("connecting"))?;
+        self.prepare(&stream)?;
+        Ok(stream)
+    }
+
+    /// Options of every socket.
+    pub(super) fn prepare(&self, stream: &TcpStream) -> Result<(), TcpError> {
+        let fail = TcpError::socket("setting options of a socket");
+        let set = || {
+            stream.set_nodelay(true)?;
+            let socket = SockRef::from(stream);
+            let minute = Duration::from_secs(60);
+            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(minute))?;
+            if let Some(bytes) = self.config.buffer {
+                socket.set_send_buffer_size(bytes)?;
+                socket.set_recv_buffer_size(bytes)?;
+            }
+            Ok(())
+        };
+        set().map_err(fail)
+    }
+
+    fn answer(
+        &self,
+        stream: &mut TcpStream,
+        deadline: Instant,
+        timeout: Duration,
+    ) -> Result<Hello, TcpError> {
+        let mut bytes = [0; HELLO];
+        let mut have = 0;
+        let what = "the peer's answer to the handshake";
+        while have < HELLO {
+            let fail = TcpError::socket(what);
+            stream.set_read_timeout(Some(left(deadline, what)?)).map_err(fail)?;
+            match stream.read(&mut bytes[have..]) {
+                Ok(0) => {
+                    let ended = std::io::ErrorKind::UnexpectedEof.into();
+                    return Err(TcpError::socket(what)(ended));
+                }
+                Ok(count) => have += count,
+                Err(error) => match error.kind() {
+                    std::io::ErrorKind::Interrupted => {}
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                        return Err(TcpError::Timeout { what, waited: timeout });
+                    }
+                    _ => return Err(TcpError::socket(what)(error)),
+                },
+            }
+        }
+        Ok(Hello::decode_answer(&bytes)?)
+    }
+}
+
+fn first(config: &Config) -> Hello {
+    Hello { stage: Stage::First, socket: 0, token: config.secret, offer: config.offer }
+}
+
+/// A handshake message fits the empty buffer of a new socket.
+fn say(stream: &mut TcpStream, hello: &Hello) -> Result<(), TcpError> {
+    stream.write_all(&hello.encode()).map_err(TcpError::socket("sending the handshake"))
+}
+
+/// The time that is left, which is not nothing.
+pub(super) fn left(deadline: Instant, what: &'static str) -> Result<Duration, TcpError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let late = TcpError::Timeout { what, waited: Duration::ZERO };
+    if left.is_zero() { Err(late) } else { Ok(left) }
+}

@@ -1,0 +1,268 @@
+//! The sending half of a socket: frames become bytes.
+
+use crate::error::TcpError;
+use crate::protocol::{Kind, Request};
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd as _;
+use warpverbs_devmem::send::{Outgoing, SendError, Zerocopy};
+use warpverbs_mem::socket::{Part, send, send_more};
+use warpverbs_mem::{MemError, Pending, Region};
+
+/// Frames are gathered up to so many bytes before they are sent.
+const GATHER: usize = 32 << 10;
+
+/// A piece of payload that is sent from where it lies.
+pub(super) struct Piece {
+    pub(super) kind: Kind,
+    pub(super) id: u64,
+    /// The memory of a program, or a bounce buffer.
+    pub(super) region: Region,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    /// The region is a bounce buffer; the copy into it, while that is under way.
+    pub(super) bounced: bool,
+    pub(super) copy: Option<Pending>,
+}
+
+/// A piece that is being sent.
+struct Sending {
+    piece: Piece,
+    left: usize,
+    /// Whether the kernel is to send it without copying, and the last such send.
+    zerocopy: bool,
+    last: Option<u64>,
+}
+
+impl Sending {
+    /// The rest of it.
+    fn part(&self) -> Part<'_> {
+        let Piece { region, offset, len, .. } = &self.piece;
+        Part { region, offset: offset + (len - self.left) as u64, len: self.left }
+    }
+}
+
+/// Payload that was handed over, and that the kernel reads until this send has completed.
+struct Held {
+    request: Option<Request>,
+    last: u64,
+    _region: Region,
+}
+
+/// Bytes that a socket has yet to send: gathered bytes, then a piece of payload.
+#[derive(Default)]
+pub(super) struct Outbound {
+    gathered: Vec<u8>,
+    sent: usize,
+    /// Payload among the gathered bytes, and where in them it ends.
+    inside: VecDeque<(Kind, u64, u64, usize)>,
+    piece: Option<Sending>,
+    /// The socket takes nothing more for now.
+    pub(super) blocked: bool,
+    /// If the kernel can send without copying: pieces of so many bytes at least.
+    zerocopy: Option<(Zerocopy, u64)>,
+    held: VecDeque<Held>,
+}
+
+impl Outbound {
+    /// Sends of `zerocopy` bytes or more are not copied, as long as the kernel has a use for that.
+    pub(super) fn new(socket: &TcpStream, zerocopy: Option<u64>) -> Self {
+        let enable = |least| Some((Zerocopy::enable(socket.as_fd()).ok()?, least));
+        Self { zerocopy: zerocopy.and_then(enable), ..Self::default() }
+    }
+
+    /// Whether the kernel may read payload of this request that was handed over.
+    pub(super) fn holds(&self, request: Request) -> bool {
+        self.held.iter().any(|held| held.request == Some(request))
+    }
+
+    /// Whether the kernel may read memory of the program.
+    #[inline]
+    pub(super) fn reads_memory(&self) -> bool {
+        self.zerocopy.as_ref().is_some_and(|(zerocopy, _)| zerocopy.sends().in_flight() != 0)
+    }
+
+    /// Sends without copies, and how many of them the kernel copied.
+    pub(super) fn zerocopied(&self) -> (u64, u64) {
+        let sends = self.zerocopy.as_ref().map(|(zerocopy, _)| zerocopy.sends());
+        sends.map_or((0, 0), |sends| (sends.done_before() + sends.in_flight(), sends.copied()))
+    }
+
+    /// Looks which sends have completed. Whether any has.
+    pub(super) fn reap(&mut self, socket: &TcpStream) -> Result<bool, TcpError> {
+        if !self.reads_memory() {
+            return Ok(false);
+        }
+        let Some((zerocopy, least)) = &mut self.zerocopy else { return Ok(false) };
+        let before = zerocopy.sends().done_before();
+        let sends = zerocopy.poll(socket.as_fd())?;
+        let done = sends.done_before();
+        if sends.copied() != 0 {
+            // The way to this peer, loopback for example, copies: that costs more than one copy.
+            *least = u64::MAX;
+        }
+        while self.held.front().is_some_and(|held| held.last < done) {
+            self.held.pop_front();
+        }
+        Ok(done != before)
+    }
+
+    /// Whether another frame can be added.
+    pub(super) fn has_room(&self) -> bool {
+        self.piece.is_none() && self.gathered.len() < GATHER && !self.blocked
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.gathered.is_empty() && self.piece.is_none()
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.gathered.extend_from_slice(bytes);
+    }
+
+    /// Adds payload by copying it.
+    pub(super) fn gather(
+        &mut self,
+        kind: Kind,
+        id: u64,
+        from: &Region,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), MemError> {
+        let at = self.gathered.len();
+        self.gathered.resize(at + len, 0);
+        from.read(offset, &mut self.gathered[at..])?;
+        self.inside.push_back((kind, id, len as u64, at + len));
+        Ok(())
+    }
+
+    /// Adds payload that is sent from where it lies.
+    pub(super) fn attach(&mut self, piece: Piece) {
+        debug_assert!(self.piece.is_none());
+        // What the peer reads may be deregistered, and used otherwise, at any time.
+        let own = matches!(piece.kind, Kind::Message | Kind::Write) && !piece.bounced;
+        let least = self.zerocopy.as_ref().map_or(u64::MAX, |(_, least)| *least);
+        let (left, zerocopy) = (piece.len, own && piece.len as u64 >= least);
+        self.piece = Some(Sending { piece, left, zerocopy, last: None });
+    }
+
+    /// Whether a copy engine is at work for this socket.
+    pub(super) fn is_copying(&self) -> bool {
+        self.piece.as_ref().is_some_and(|sending| sending.piece.copy.is_some())
+    }
+
+    /// Looks whether the copy into the bounce buffer is done.
+    fn poll_copy(&mut self) -> Result<(), MemError> {
+        if let Some(Sending { piece, .. }) = &mut self.piece
+            && let Some(copy) = &piece.copy
+            && copy.is_done()?
+        {
+            piece.copy = None;
+        }
+        Ok(())
+    }
+
+    /// Sends what the socket takes, and reports payload of which the last byte was taken, with the
+    /// bounce buffer that is free again. Whether anything was sent.
+    ///
+    /// # Errors
+    /// The socket's, but for one that is full; the copy engine's.
+    pub(super) fn flush(
+        &mut self,
+        socket: &TcpStream,
+        mut done: impl FnMut(Kind, u64, u64, Option<Region>),
+    ) -> Result<bool, TcpError> {
+        self.poll_copy()?;
+        let mut any = false;
+        self.blocked = false;
+        while !self.is_empty() {
+            let (count, offered) = match self.hand_over(socket) {
+                Ok(None) => break,
+                Ok(Some(handed)) => handed,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = true;
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(TcpError::socket("sending")(error)),
+            };
+            any = true;
+            self.advance(count, &mut done);
+            if count < offered {
+                self.blocked = true;
+                break;
+            }
+        }
+        Ok(any)
+    }
+
+    /// One system call. How many bytes the socket took, and how many it was offered; `None` if there
+    /// are none for now.
+    fn hand_over(&mut self, socket: &TcpStream) -> io::Result<Option<(usize, usize)>> {
+        let head = &self.gathered[self.sent..];
+        let sending = self.piece.as_mut().filter(|sending| sending.piece.copy.is_none());
+        let part = match sending {
+            Some(sending) if sending.zerocopy => {
+                if !head.is_empty() {
+                    // The piece follows: the kernel need not send the header by itself.
+                    return Ok(Some((send_more(socket, head)?, head.len())));
+                }
+                if let Some((zerocopy, _)) = &mut self.zerocopy {
+                    let Part { region, offset, len } = sending.part();
+                    let from = Outgoing::Host(region.clone());
+                    match zerocopy.send(socket.as_fd(), &from, offset, len as u64) {
+                        Ok((number, count)) => {
+                            sending.last = Some(number);
+                            return Ok(Some((count as usize, sending.left)));
+                        }
+                        Err(SendError::Socket { cause, .. }) => {
+                            // Too many pages are pinned, or too many completions wait.
+                            if cause.raw_os_error() != Some(libc::ENOBUFS) {
+                                return Err(cause);
+                            }
+                        }
+                        Err(error) => return Err(io::Error::other(error)),
+                    }
+                }
+                sending.zerocopy = false;
+                Some(sending.part())
+            }
+            sending => sending.map(|sending| sending.part()),
+        };
+        if head.is_empty() && part.is_none() {
+            return Ok(None);
+        }
+        let offered = head.len() + part.map_or(0, |part| part.len);
+        Ok(Some((send(socket, head, part)?, offered)))
+    }
+
+    fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64, Option<Region>)) {
+        let head = count.min(self.gathered.len() - self.sent);
+        self.sent += head;
+        // Each as soon as it was taken: the peer may answer it before it has the rest.
+        while let Some(&(kind, id, len, end)) = self.inside.front()
+            && end <= self.sent
+        {
+            self.inside.pop_front();
+            done(kind, id, len, None);
+        }
+        if self.sent == self.gathered.len() {
+            self.gathered.clear();
+            self.sent = 0;
+        }
+        let Some(sending) = &mut self.piece else { return };
+        sending.left -= count - head;
+        if sending.left == 0
+            && let Some(Sending { piece, last, .. }) = self.piece.take()
+        {
+            let Piece { kind, id, region, len, bounced, .. } = piece;
+            let buffer = bounced.then(|| region.clone());
+            if let Some(last) = last {
+                let request = Request::carried(kind, id);
+                self.held.push_back(Held { request, last, _region: region });
+            }
+            done(kind, id, len as u64, buffer);
+        }
+    }
+}

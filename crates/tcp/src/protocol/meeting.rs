@@ -1,0 +1,161 @@
+//! The accepting end of the handshake.
+
+use super::agreed::Agreed;
+use super::hello::{HELLO, HandshakeError, Hello, Offer, Stage, bad};
+use super::invitations::Admission;
+use rustc_hash::FxHashMap;
+use std::net::IpAddr;
+
+/// Connections that are being set up at a listener, without its sockets: `S` stands for one.
+#[derive(Debug)]
+pub struct Meeting<S> {
+    offer: Offer,
+    admission: Admission,
+    pending: Vec<Pending<S>>,
+}
+
+#[derive(Debug)]
+struct Pending<S> {
+    token: [u8; 16],
+    /// The secret with which it began.
+    secret: [u8; 16],
+    source: IpAddr,
+    since: u64,
+    peer: Offer,
+    sockets: Vec<Option<S>>,
+}
+
+/// A connection whose sockets are all there.
+#[derive(Debug)]
+pub struct Met<S> {
+    /// The outcome of the handshake.
+    pub agreed: Agreed,
+    /// The offer of the peer.
+    pub peer: Offer,
+    /// The secret with which it began.
+    pub secret: [u8; 16],
+    /// Its sockets, in order.
+    pub sockets: Vec<S>,
+}
+
+/// Connections being set up at a time.
+const MOST_PENDING: usize = 64;
+
+impl<S> Meeting<S> {
+    /// Of a listener that offers this to peers that know a secret.
+    pub fn new(offer: Offer, admission: impl Into<Admission>) -> Self {
+        Self { offer, admission: admission.into(), pending: Vec::new() }
+    }
+
+    /// A socket from `source` has sent its handshake message. Returns the answer, which `reply` is
+    /// given before the connection is returned, if all of its sockets are there. `random` becomes the
+    /// token of a new connection; `now` is any clock.
+    ///
+    /// # Errors
+    /// The message was refused; `reply` was given the refusal.
+    pub fn hello(
+        &mut self,
+        bytes: &[u8; HELLO],
+        mut socket: S,
+        source: IpAddr,
+        random: [u8; 16],
+        now: u64,
+        reply: impl FnOnce(&mut S, &[u8; HELLO]),
+    ) -> Result<Option<Met<S>>, HandshakeError> {
+        let found = Hello::decode(bytes).and_then(|hello| self.place(&hello, source, random, now));
+        let (stage, number, token, at) = match found {
+            Ok((at, number)) => (Stage::Accepted, number, self.pending[at].token, Ok(at)),
+            Err(error) => (Stage::Refused(error.reason()), 0, [0; 16], Err(error)),
+        };
+        // The number of sockets agreed may exceed that offered.
+        let sockets = self.offer.sockets.max(number + 1);
+        let answer = Hello { stage, socket: number, token, offer: Offer { sockets, ..self.offer } };
+        reply(&mut socket, &answer.encode());
+        let pending = &mut self.pending[at?];
+        pending.sockets[usize::from(number)] = Some(socket);
+        if pending.sockets.iter().any(Option::is_none) {
+            return Ok(None);
+        }
+        let Pending { peer, secret, sockets, .. } = self.pending.remove(at?);
+        let sockets = sockets.into_iter().flatten().collect();
+        Ok(Some(Met { agreed: self.offer.agree(&peer), peer, secret, sockets }))
+    }
+
+    /// The connection to which a message belongs, and the number of the socket.
+    fn place(
+        &mut self,
+        hello: &Hello,
+        source: IpAddr,
+        random: [u8; 16],
+        now: u64,
+    ) -> Result<(usize, u16), HandshakeError> {
+        match hello.stage {
+            Stage::First if !self.admission.knows(&hello.token) => {
+                Err(HandshakeError::UnknownToken)
+            }
+            Stage::First if hello.socket == 0 => {
+                self.make_room()?;
+                if !self.admission.take(&hello.token) {
+                    return Err(HandshakeError::UnknownToken);
+                }
+                let sockets = self.offer.agree(&hello.offer).sockets;
+                let sockets = (0..sockets).map(|_| None).collect();
+                let (token, secret, peer) = (random, hello.token, hello.offer);
+                let since = now;
+                self.pending.push(Pending { token, secret, source, since, peer, sockets });
+                Ok((self.pending.len() - 1, 0))
+            }
+            Stage::First => Err(bad("the first socket", hello.socket.into(), "0")),
+            Stage::Join => {
+                let at = self.pending.iter().position(|pending| pending.token == hello.token);
+                let at = at.ok_or(HandshakeError::UnknownToken)?;
+                let socket = hello.socket;
+                match self.pending[at].sockets.get(usize::from(socket)) {
+                    Some(None) => Ok((at, socket)),
+                    Some(Some(_)) => Err(HandshakeError::Duplicate { socket }),
+                    None => Err(bad("the socket", socket.into(), "less than the number agreed")),
+                }
+            }
+            found => {
+                let expected = "a first socket or a further one";
+                Err(HandshakeError::Unexpected { found, expected })
+            }
+        }
+    }
+
+    /// Room for one more connection. Where anybody may connect, the source with the most connections
+    /// that are being set up loses its oldest; a peer that has shown a secret loses none.
+    fn make_room(&mut self) -> Result<(), HandshakeError> {
+        if self.pending.len() < MOST_PENDING {
+            return Ok(());
+        }
+        if !self.admission.is_open() {
+            return Err(HandshakeError::Busy { most: MOST_PENDING });
+        }
+        let sources = self.pending.iter().map(|pending| pending.source);
+        let ages = self.pending.iter().map(|pending| pending.since);
+        if let Some(at) = oldest_of_most(sources.zip(ages)) {
+            // In order, so that of connections of the same age the first is the oldest.
+            self.pending.remove(at);
+        }
+        Ok(())
+    }
+
+    /// Gives up connections that began before `time`. Their sockets are dropped.
+    pub fn expire(&mut self, time: u64) {
+        self.pending.retain(|pending| pending.since >= time);
+    }
+}
+
+/// Where the oldest is of the source that occurs most often. Of the same age, the first is the oldest.
+pub(crate) fn oldest_of_most<T: Ord>(
+    all: impl Iterator<Item = (IpAddr, T)> + Clone,
+) -> Option<usize> {
+    let mut counts: FxHashMap<IpAddr, usize> = FxHashMap::default();
+    for (source, _) in all.clone() {
+        *counts.entry(source).or_default() += 1;
+    }
+    let most = counts.values().copied().max()?;
+    let of_most = all.enumerate().filter(|(_, (source, _))| counts[source] == most);
+    Some(of_most.min_by(|(_, (_, a)), (_, (_, b))| a.cmp(b))?.0)
+}

@@ -1,0 +1,214 @@
+//! A process that is killed at a random moment: the other one gets a typed error in time, and keeps
+//! nothing.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use warpverbs_mem::testing::is_alone;
+use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_tcp::{Config, Domain, Link, RemoteKey, Request, TcpError};
+
+/// Longer than anything takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(60);
+const PEER: &str = "WARPVERBS_TEST_PEER";
+const SEEDS: u64 = 50;
+const MEMORY: usize = 2 << 20;
+/// Operations of each kind under way.
+const DEPTH: usize = 3;
+
+/// Memory of a test, of which it can tell whether anybody else still has it.
+struct Watched {
+    backing: Arc<HostBuf>,
+    region: Region,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let backing = Arc::new(HostBuf::new(MEMORY).unwrap());
+        Self { region: Region::from_arc(backing.clone()), backing }
+    }
+}
+
+/// Traffic of every kind in both directions, until the connection ends.
+fn traffic(domain: &Domain, connection: &Link, memory: &Region, rng: &mut StdRng) -> TcpError {
+    match exchange(domain, connection, memory, rng) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+enum Never {}
+
+fn exchange(
+    domain: &Domain,
+    connection: &Link,
+    memory: &Region,
+    rng: &mut StdRng,
+) -> Result<Never, TcpError> {
+    let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let registered = domain.register(memory, both)?;
+    connection.notify(&registered.remote().to_bytes())?;
+    let remote = RemoteKey::from_bytes(&connection.wait_notification(LONG)?)?;
+    let mut under_way: [Vec<Request>; 5] = Default::default();
+    loop {
+        for (kind, operations) in under_way.iter_mut().enumerate() {
+            while operations.len() < DEPTH {
+                let most = MEMORY >> rng.random_range(0..18);
+                let len = rng.random_range(1..=most);
+                let part = memory.slice(0, len)?;
+                operations.push(match kind {
+                    0 => connection.isend(&part)?,
+                    // Long enough for whatever comes.
+                    1 => connection.irecv(memory)?,
+                    2 => connection.write(&part, remote)?,
+                    3 => connection.read(&part, remote)?,
+                    _ => connection.notify(&[1; 100])?,
+                });
+            }
+            let mut at = 0;
+            while at < operations.len() {
+                match connection.test(operations[at])? {
+                    Some(_) => drop(operations.swap_remove(at)),
+                    None => at += 1,
+                }
+            }
+        }
+        while connection.poll_notification()?.is_some() {}
+    }
+}
+
+/// The process that is killed: connects to the address it is given, or listens and says where.
+#[test]
+#[ignore = "started by the other test"]
+fn peer() {
+    let Ok(told) = std::env::var(PEER) else { return };
+    let (seed, address) = told.split_once(' ').unwrap();
+    let rng = &mut StdRng::seed_from_u64(seed.parse().unwrap());
+    let domain = Domain::new(config(rng)).unwrap();
+    let connection = match address.parse::<SocketAddr>() {
+        Ok(address) => domain.connect(address, LONG).unwrap(),
+        Err(_) => {
+            let mut listener = domain.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            // The harness writes beside it, on the same line perhaps.
+            println!("\nlistening {}", listener.address());
+            listener.accept(&domain, LONG).unwrap()
+        }
+    };
+    let memory = Watched::new();
+    traffic(&domain, &connection, &memory.region, rng);
+}
+
+fn config(rng: &mut StdRng) -> Config {
+    Config::default().sockets(rng.random_range(1..=4)).chunk(64 << 10)
+}
+
+/// Ends with this value.
+struct Victim(Child);
+
+impl Victim {
+    fn start(seed: u64, address: &str) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "killed::peer", "--ignored", "--nocapture"]);
+        command.env(PEER, format!("{seed} {address}"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn address(&mut self) -> SocketAddr {
+        let mut output = BufReader::new(self.0.stdout.take().unwrap());
+        let mut lines = output.by_ref().lines().map(Result::unwrap);
+        let line = lines.find_map(|line| Some(line.strip_prefix("listening ")?.to_owned()));
+        // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
+        self.0.stdout = Some(output.into_inner());
+        line.expect("the peer listens").parse().unwrap()
+    }
+
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// One peer that is killed. Whether it was killed while it was connected.
+fn survive(seed: u64) -> bool {
+    let rng = &mut StdRng::seed_from_u64(seed);
+    let before = descriptors();
+    let memory = Watched::new();
+    let domain = Domain::new(config(rng)).unwrap();
+    let pause = Duration::from_micros(rng.random_range(0..40_000));
+    let (connected, mut victim) = if seed.is_multiple_of(2) {
+        let mut listener = domain.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let victim = Victim::start(seed, &listener.address().to_string());
+        (listener.accept(&domain, LONG), victim)
+    } else {
+        let mut victim = Victim::start(seed, "listen");
+        let address = victim.address();
+        if seed % 4 == 1 {
+            // In the middle of the handshake, perhaps.
+            let killer = std::thread::spawn(move || {
+                std::thread::sleep(pause / 100);
+                victim.kill();
+                victim
+            });
+            let connected = domain.connect(address, LONG);
+            (connected, killer.join().unwrap())
+        } else {
+            (domain.connect(address, LONG), victim)
+        }
+    };
+    let mut killed = None;
+    let is_connected = connected.is_ok();
+    let error = match connected {
+        Err(error) => error,
+        Ok(connection) => std::thread::scope(|scope| {
+            let killer = scope.spawn(|| {
+                std::thread::sleep(pause);
+                victim.kill();
+                Instant::now()
+            });
+            let error = traffic(&domain, &connection, &memory.region, rng);
+            killed = Some(killer.join().unwrap());
+            // And everything after it.
+            let after = connection.isend(&memory.region).unwrap_err();
+            assert!(after.ends_link(), "seed {seed}: {after}");
+            error
+        }),
+    };
+    assert!(error.ends_link(), "seed {seed}: {error}");
+    assert!(killed.is_none_or(|killed| killed.elapsed() < LONG / 2), "seed {seed}: too late");
+    drop((victim, domain));
+    assert_eq!(Arc::strong_count(&memory.backing), 2, "seed {seed}: somebody keeps memory");
+    assert_eq!(descriptors(), before, "seed {seed}: descriptors are left");
+    is_connected
+}
+
+/// Alone in its process, since it counts descriptors.
+#[test]
+fn a_killed_peer_is_a_typed_error_and_leaves_nothing() {
+    if !is_alone("killed::a_killed_peer_is_a_typed_error_and_leaves_nothing") {
+        return;
+    }
+    let first = std::env::var("WARPVERBS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = first.map_or(0..SEEDS, |seed: u64| seed..seed + 1);
+    let count = seeds.end - seeds.start;
+    let mut connected = 0;
+    for seed in seeds {
+        println!("WARPVERBS_SEED={seed}");
+        connected += u64::from(survive(seed));
+    }
+    assert!(count == 1 || connected > count / 2, "{connected} of {count} were connected");
+}

@@ -1,7 +1,0 @@
-//! A peer that sends any frames to the transport of device-memory TCP.
-#![no_main]
-
-#[path = "../../crates/devmem/tests/it/transport/peer.rs"]
-mod peer;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| peer::frames(data));
