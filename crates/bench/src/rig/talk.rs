@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use warpverbs_control::{Connection, ControlError, Listener, Message};
+use warpverbs_meet::{Connection, MeetError, Listener, Message};
 
 /// What one family says.
 pub(crate) trait Words: Serialize + DeserializeOwned {
@@ -106,7 +106,7 @@ impl<T: Words> Talk<T> {
     }
 
     /// The error of a message that does not come at this time.
-    pub(crate) fn out_of_turn(&self, found: T, expected: &'static str) -> ControlError {
+    pub(crate) fn out_of_turn(&self, found: T, expected: &'static str) -> MeetError {
         self.0.out_of_turn(&Said::Words(found), expected)
     }
 

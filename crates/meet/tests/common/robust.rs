@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
-use warpverbs_control::{Connection, ControlError, LONGEST, Message, PREAMBLE, Role, Stream};
+use warpverbs_meet::{Connection, HelloError, LONGEST, MeetError, Message, PREAMBLE, Role, Stream};
 
 /// What a client of [`Word`]s sends first.
 pub(crate) const GREETING: &[u8; PREAMBLE] = b"wvtest\x07\x00c";
@@ -74,7 +74,7 @@ impl Stream for Sent {
 }
 
 /// Everything that a server reads out of `bytes`, cut into pieces, and the error that ends it.
-pub(crate) fn read_all(bytes: Vec<u8>, piece: usize) -> (Vec<Word>, ControlError) {
+pub(crate) fn read_all(bytes: Vec<u8>, piece: usize) -> (Vec<Word>, MeetError) {
     let sent = Sent { bytes, at: 0, piece, pause: false };
     let mut words = Vec::new();
     match Connection::<Word, Sent>::open(sent, "pipe".into(), Role::Server) {
@@ -100,14 +100,14 @@ enum End {
 }
 
 impl End {
-    fn of(error: ControlError) -> Self {
+    fn of(error: MeetError) -> Self {
         match error {
-            ControlError::Stranger { .. } => Self::Stranger,
-            ControlError::Version { .. } => Self::Version,
-            ControlError::SameRole { .. } => Self::SameRole,
-            ControlError::Malformed { .. } => Self::Malformed,
-            ControlError::Theirs { why, .. } => Self::Theirs(why),
-            ControlError::Ended { .. } => Self::Ended,
+            MeetError::Hello { why: HelloError::Program { .. }, .. } => Self::Stranger,
+            MeetError::Hello { why: HelloError::Version { .. }, .. } => Self::Version,
+            MeetError::SameRole { .. } => Self::SameRole,
+            MeetError::Malformed { .. } => Self::Malformed,
+            MeetError::Theirs { why, .. } => Self::Theirs(why),
+            MeetError::Ended { .. } => Self::Ended,
             other => panic!("reading bytes gave {other}"),
         }
     }

@@ -1,6 +1,8 @@
 //! One connection: preamble, messages, and waits that end.
 
-use crate::{ControlError, Message, Role};
+use crate::{FrameError, Frames, Hello, HelloError, MeetError, frame};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::{Shutdown, TcpStream};
@@ -16,6 +18,59 @@ const PROMPT: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Between two looks at a stream that has nothing to read, or takes nothing.
 const PAUSE: Duration = Duration::from_micros(100);
+
+/// What two programs send each other.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Name of the protocol.
+    const NAME: [u8; 6];
+    /// Raised with every change of a message.
+    const VERSION: u16;
+    /// The program that speaks it, for errors.
+    const PROGRAM: &'static str;
+
+    /// The kind of message, for errors.
+    fn kind(&self) -> &'static str;
+
+    /// Why the sender gives up, if the message says that it does.
+    fn failure(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The end that connects.
+    Client,
+    /// The end that listens.
+    Server,
+}
+
+impl Role {
+    /// The other end's.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+
+    fn byte(self) -> u8 {
+        match self {
+            Self::Client => b'c',
+            Self::Server => b's',
+        }
+    }
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        })
+    }
+}
 
 /// Bytes both ways. Calls do not block: they give [`ErrorKind::WouldBlock`] instead.
 pub trait Stream: Read + Write {
@@ -40,8 +95,8 @@ pub struct Connection<M, S = TcpStream> {
     peer: String,
     /// This end.
     role: Role,
-    /// Bytes that arrived and are not a whole message yet.
-    inbox: Vec<u8>,
+    /// Bytes that arrived and were not given out.
+    inbox: Frames,
     /// When the connection began.
     since: Instant,
     /// What is being done, for the error of a peer that ends meanwhile.
@@ -54,7 +109,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
     ///
     /// # Errors
     /// The stream's, and those of a peer that is another program, version or role, or silent.
-    pub fn open(stream: S, peer: String, role: Role) -> Result<Self, ControlError> {
+    pub fn open(stream: S, peer: String, role: Role) -> Result<Self, MeetError> {
         let mut connection = Self::begin(stream, peer, role)?;
         while !connection.greeted()? {
             std::thread::sleep(PAUSE);
@@ -63,55 +118,44 @@ impl<M: Message, S: Stream> Connection<M, S> {
     }
 
     /// Sends the preamble.
-    pub(crate) fn begin(stream: S, peer: String, role: Role) -> Result<Self, ControlError> {
-        let (inbox, since) = (Vec::new(), Instant::now());
+    pub(crate) fn begin(stream: S, peer: String, role: Role) -> Result<Self, MeetError> {
+        let (inbox, since) = (Frames::new(LONGEST), Instant::now());
         let mut begun =
             Self { stream, peer, role, inbox, since, during: "", messages: PhantomData };
-        let own = [&M::NAME[..], &M::VERSION.to_le_bytes(), &[role.byte()]].concat();
+        let own = [Self::hello().bytes(), vec![role.byte()]].concat();
         begun.write(&own)?;
         Ok(begun)
     }
 
+    fn hello() -> Hello {
+        Hello { magic: &M::NAME, version: M::VERSION }
+    }
+
     /// Whether the peer has shown its preamble. It may be asked again until then.
-    pub(crate) fn greeted(&mut self) -> Result<bool, ControlError> {
+    pub(crate) fn greeted(&mut self) -> Result<bool, MeetError> {
         // A peer that ends at once has said why behind its preamble.
-        let filled = if self.inbox.len() < PREAMBLE { self.fill() } else { Ok(()) };
-        let peer = || self.peer.clone();
-        let start = &self.inbox[..self.inbox.len().min(PREAMBLE)];
-        let name = &start[..start.len().min(M::NAME.len())];
-        let program = M::PROGRAM;
-        if !M::NAME.starts_with(name) {
-            return Err(ControlError::Stranger { peer: peer(), program, found: start.to_vec() });
-        }
-        if let Some(&[a, b]) = start.get(6..8)
-            && u16::from_le_bytes([a, b]) != M::VERSION
-        {
-            let (theirs, ours) = (u16::from_le_bytes([a, b]), M::VERSION);
-            return Err(ControlError::Version { peer: peer(), program, theirs, ours });
-        }
-        match start.get(8) {
-            Some(&byte) if byte == self.role.other().byte() => {}
-            Some(&byte) if byte == self.role.byte() => {
-                let role = self.role;
-                return Err(ControlError::SameRole { peer: peer(), program, role });
+        let filled = if self.inbox.rest().len() < PREAMBLE { self.fill() } else { Ok(()) };
+        let (peer, program, role) = (|| self.peer.clone(), M::PROGRAM, self.role);
+        let other = |why: HelloError| MeetError::Hello { peer: peer(), program, why };
+        let start = self.inbox.rest();
+        Self::hello().check(start).map_err(other)?;
+        match start.get(PREAMBLE - 1) {
+            Some(&byte) if byte == role.other().byte() => {
+                self.inbox.skip(PREAMBLE);
+                Ok(true)
             }
-            Some(_) => {
-                return Err(ControlError::Stranger {
-                    peer: peer(),
-                    program,
-                    found: start.to_vec(),
-                });
+            Some(&byte) if byte == role.byte() => {
+                Err(MeetError::SameRole { peer: peer(), program, role })
             }
+            Some(_) => Err(other(Self::hello().other_program(&start[..PREAMBLE]))),
             None => {
                 filled?;
-                if self.since.elapsed() > PROMPT {
-                    return Err(self.silent("preamble", PROMPT));
+                match self.since.elapsed() > PROMPT {
+                    true => Err(self.silent("preamble", PROMPT)),
+                    false => Ok(false),
                 }
-                return Ok(false);
             }
         }
-        self.inbox.drain(..PREAMBLE);
-        Ok(true)
     }
 
     /// Names the current activity, for the error if the peer ends the connection meanwhile.
@@ -122,18 +166,11 @@ impl<M: Message, S: Stream> Connection<M, S> {
     /// Sends a message.
     ///
     /// # Errors
-    /// The stream's, and [`ControlError::Unsendable`] for one that is longer than [`LONGEST`].
-    pub fn send(&mut self, message: &M) -> Result<(), ControlError> {
+    /// The stream's, and [`MeetError::Unsendable`] for one that is longer than [`LONGEST`].
+    pub fn send(&mut self, message: &M) -> Result<(), MeetError> {
         let kind = message.kind();
-        let body = postcard::to_stdvec(message)
-            .map_err(|error| ControlError::Unsendable { kind, why: error.to_string() })?;
-        if body.len() > LONGEST {
-            let why = format!("{} bytes, at most {LONGEST} are allowed", body.len());
-            return Err(ControlError::Unsendable { kind, why });
-        }
-        let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
-        bytes.extend(body);
-        self.write(&bytes)
+        let bytes = frame(message, LONGEST);
+        self.write(&bytes.map_err(|why| MeetError::Unsendable { kind, why })?)
     }
 
     /// Sends the last message, and waits for the other end to close the connection, a second at
@@ -145,7 +182,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
         }
         let start = Instant::now();
         while start.elapsed() < FAREWELL && self.fill().is_ok() {
-            self.inbox.clear();
+            self.inbox.skip(usize::MAX);
             std::thread::sleep(PAUSE);
         }
     }
@@ -154,7 +191,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
     ///
     /// # Errors
     /// The stream's, bytes that are no message, and a message that says that the peer gave up.
-    pub fn poll(&mut self) -> Result<Option<M>, ControlError> {
+    pub fn poll(&mut self) -> Result<Option<M>, MeetError> {
         let arrived = self.take()?;
         if arrived.is_some() {
             return self.judge(arrived);
@@ -171,13 +208,13 @@ impl<M: Message, S: Stream> Connection<M, S> {
     /// Waits for a message, at most `limit`, and calls `idle` while there is none.
     ///
     /// # Errors
-    /// Those of [`Self::poll`], and [`ControlError::Silent`], which says what was `awaited`.
+    /// Those of [`Self::poll`], and [`MeetError::Silent`], which says what was `awaited`.
     pub fn wait(
         &mut self,
         awaited: &'static str,
         limit: Duration,
         mut idle: impl FnMut(),
-    ) -> Result<M, ControlError> {
+    ) -> Result<M, MeetError> {
         let start = Instant::now();
         loop {
             if let Some(message) = self.poll()? {
@@ -195,60 +232,46 @@ impl<M: Message, S: Stream> Connection<M, S> {
     ///
     /// # Errors
     /// As [`Self::wait`].
-    pub fn recv(&mut self, awaited: &'static str, limit: Duration) -> Result<M, ControlError> {
+    pub fn recv(&mut self, awaited: &'static str, limit: Duration) -> Result<M, MeetError> {
         self.wait(awaited, limit, || std::thread::sleep(PAUSE))
     }
 
     /// The error for a message of another kind than `expected`.
-    pub fn out_of_turn(&self, found: &M, expected: &'static str) -> ControlError {
+    pub fn out_of_turn(&self, found: &M, expected: &'static str) -> MeetError {
         let (who, peer, found) = (self.role.other(), self.peer.clone(), found.kind());
-        ControlError::OutOfTurn { who, peer, found, expected }
+        MeetError::OutOfTurn { who, peer, found, expected }
     }
 
     /// A peer's failure is an error here.
-    fn judge(&self, message: Option<M>) -> Result<Option<M>, ControlError> {
+    fn judge(&self, message: Option<M>) -> Result<Option<M>, MeetError> {
         match message.as_ref().and_then(M::failure) {
             Some(why) => {
                 let (who, peer, why) = (self.role.other(), self.peer.clone(), why.to_owned());
-                Err(ControlError::Theirs { who, peer, why })
+                Err(MeetError::Theirs { who, peer, why })
             }
             None => Ok(message),
         }
     }
 
     /// A whole message of the inbox.
-    fn take(&mut self) -> Result<Option<M>, ControlError> {
-        let Some(head) = self.inbox.first_chunk::<4>() else { return Ok(None) };
-        let len = u32::from_le_bytes(*head) as usize;
-        if len > LONGEST {
-            return Err(self.malformed(format!("{len} bytes, at most {LONGEST} are allowed")));
-        }
-        let Some(body) = self.inbox.get(4..4 + len) else { return Ok(None) };
-        let message = match postcard::take_from_bytes(body) {
-            Ok((message, [])) => message,
-            Ok((_, rest)) => return Err(self.malformed(format!("{} bytes behind it", rest.len()))),
-            Err(error) => return Err(self.malformed(error.to_string())),
-        };
-        self.inbox.drain(..4 + len);
-        Ok(Some(message))
+    fn take(&mut self) -> Result<Option<M>, MeetError> {
+        self.inbox.next().map_err(|why| self.malformed(why))
     }
 
     /// Reads what has arrived, at most as much as the longest message.
-    fn fill(&mut self) -> Result<(), ControlError> {
-        let mut chunk = [0; 16 << 10];
-        while self.inbox.len() < LONGEST + 4 {
-            match self.stream.read(&mut chunk) {
+    fn fill(&mut self) -> Result<(), MeetError> {
+        while self.inbox.rest().len() < LONGEST + 4 {
+            match self.inbox.read(&mut self.stream) {
                 Ok(0) => return Err(self.ended()),
-                Ok(n) => self.inbox.extend_from_slice(&chunk[..n]),
+                Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.io(error)),
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> Result<(), ControlError> {
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), MeetError> {
         let mut progress = Instant::now();
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
@@ -270,30 +293,30 @@ impl<M: Message, S: Stream> Connection<M, S> {
         Ok(())
     }
 
-    fn ended(&self) -> ControlError {
+    fn ended(&self) -> MeetError {
         let (who, peer) = (self.role.other(), self.peer.clone());
-        ControlError::Ended { who, peer, during: self.during }
+        MeetError::Ended { who, peer, during: self.during }
     }
 
-    fn io(&self, cause: io::Error) -> ControlError {
+    fn io(&self, cause: io::Error) -> MeetError {
         match cause.kind() {
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
                 self.ended()
             }
             _ => {
                 let (who, peer) = (self.role.other(), self.peer.clone());
-                ControlError::Io { who, peer, cause }
+                MeetError::Io { who, peer, cause }
             }
         }
     }
 
-    fn silent(&self, awaited: &'static str, waited: Duration) -> ControlError {
+    fn silent(&self, awaited: &'static str, waited: Duration) -> MeetError {
         let (who, peer) = (self.role.other(), self.peer.clone());
-        ControlError::Silent { who, peer, awaited, waited }
+        MeetError::Silent { who, peer, awaited, waited }
     }
 
-    fn malformed(&self, why: String) -> ControlError {
+    fn malformed(&self, why: FrameError) -> MeetError {
         let (who, peer) = (self.role.other(), self.peer.clone());
-        ControlError::Malformed { who, peer, why }
+        MeetError::Malformed { who, peer, why }
     }
 }

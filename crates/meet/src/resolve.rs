@@ -1,0 +1,48 @@
+//! Host names to addresses, with a deadline, which the resolver of the operating system lacks.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::Deadline;
+
+/// Why a host name gave no address.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
+pub enum ResolveError {
+    /// The resolver said no.
+    #[error("host {host:?} has no address: {cause}")]
+    Failed { host: String, cause: std::io::Error },
+    /// The resolver said nothing in time.
+    #[error("host {host:?} was not resolved within {waited:.1?}")]
+    TimedOut { host: String, waited: std::time::Duration },
+}
+
+/// The addresses of `host`, at least one. A resolver that outlives `deadline` is left to its thread.
+///
+/// # Errors
+/// The name has none, or the resolver is silent.
+pub fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, ResolveError> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let failed = |cause| ResolveError::Failed { host: host.into(), cause };
+    let (sender, receiver) = mpsc::channel();
+    let name = host.to_owned();
+    thread::Builder::new()
+        .name("resolve".into())
+        .spawn(move || {
+            let found = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+            // Nobody listens any more once the deadline has passed.
+            let _ = sender.send(found);
+        })
+        .map_err(failed)?;
+    match receiver.recv_timeout(deadline.remaining().unwrap_or_default()) {
+        Ok(Ok(found)) if found.is_empty() => Err(failed(std::io::ErrorKind::NotFound.into())),
+        Ok(Ok(found)) => Ok(found),
+        Ok(Err(cause)) => Err(failed(cause)),
+        Err(_) => Err(ResolveError::TimedOut { host: host.into(), waited: deadline.waited() }),
+    }
+}
