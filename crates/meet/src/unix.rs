@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 1024;
 /// Descriptors that come with one message at most.
-const MAX_FDS: usize = 16;
+const MAX_FDS: usize = 64;
 
 /// A message that has arrived.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub fn same_user(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sends a message with at most 16 descriptors.
+/// Sends a message with at most 64 descriptors.
 ///
 /// # Errors
 /// The system's.

@@ -1,14 +1,16 @@
-//! How links of two processes of a host meet. Who has datagrams for an address connects to its
+//! How links of two processes of a host meet. A process that has datagrams for an address connects to its
 //! [socket](named), and sends a greeting with the memfd of a ring that it will write them to. The
 //! connection then shows when the other process ends.
 
 use super::ring::MEMORY;
 use crate::{QpnPart, named};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use warpverbs_meet::unix;
 
 const MAGIC: [u8; 8] = *b"wvlink2\0";
 /// Bytes of a greeting: the magic number, the ring's bytes, the sender's address (IPv4 as
@@ -63,18 +65,18 @@ pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: OwnedFd) -> io::R
     message[8..16].copy_from_slice(&MEMORY.to_ne_bytes());
     message[16..32].copy_from_slice(&ip.octets());
     message[32..].copy_from_slice(&local.port().to_ne_bytes());
-    named::send(socket, &message, &[ring])
+    unix::send(socket, &message, &[ring])
 }
 
 /// A greeting: the sender's address, and its ring. `None`: it has not come yet.
 pub(super) fn greeting(socket: &OwnedFd) -> io::Result<Option<(SocketAddr, OwnedFd)>> {
     let mut message = [0; GREETING + 1];
     use io::ErrorKind::{Interrupted, WouldBlock};
-    let (len, mut fds) = match named::receive(socket, &mut message) {
+    let mut got = match unix::receive(socket, &mut message) {
         Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => return Ok(None),
         got => got?,
     };
-    let (Some(fd), GREETING) = (fds.pop(), len) else {
+    let (Some(fd), GREETING) = (got.fds.pop(), got.len) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     Ok(Some((parse(&message).ok_or(io::ErrorKind::InvalidData)?, fd)))
@@ -93,7 +95,7 @@ fn parse(message: &[u8]) -> Option<SocketAddr> {
 pub(super) fn ready<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> Vec<bool> {
     let watched = |fd: &'a OwnedFd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN);
     let mut fds: Vec<_> = sockets.map(watched).collect();
-    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+    match warpverbs_meet::poll(&mut fds, Some(Duration::ZERO)) {
         Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
         // Next time.
         Err(_) => vec![false; fds.len()],

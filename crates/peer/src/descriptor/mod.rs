@@ -10,7 +10,7 @@
 //! | socket in the directory for temporary files | a directory that both see |
 //! | `pidfd_getfd` | the same PID namespace, and the right to trace the owner |
 //!
-//! Both secrets travel with the [`Address`], which the program sends by means of its own: whoever
+//! Both secrets travel with the [`Address`], which the program sends by means of its own: a process that
 //! reads it may have the descriptors. Where owners are not trusted to speak only of themselves, each
 //! asker has secrets of its own ([`Trust::Proven`]): an owner that names the server of another gets no
 //! answer there. Processes of other users are refused. Message formats:
@@ -30,10 +30,6 @@ pub use fetch::{Fetched, Way, fetch, fetch_by};
 pub use server::DescriptorServer;
 
 use serde::{Deserialize, Serialize};
-use std::io;
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 
 /// Two secrets of a [`DescriptorServer`] and of those who may ask it.
@@ -107,24 +103,4 @@ pub struct Ticket {
     pub device: u64,
     /// Inode of its file, to know it again.
     pub inode: u64,
-}
-
-/// Waits until `fd` is ready for `what`; whether it is by the deadline.
-fn await_ready(fd: BorrowedFd<'_>, what: PollFlags, deadline: Instant) -> io::Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut fds = [PollFd::from_borrowed_fd(fd, what)];
-        match poll(&mut fds, Some(&timespec(left))) {
-            Ok(0) if deadline <= Instant::now() => return Ok(false),
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(true),
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    // A poll of an hour is repeated.
-    let duration = duration.min(Duration::from_secs(3600));
-    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }
