@@ -15,8 +15,17 @@ impl Deadline {
 
     /// `timeout` from now.
     pub fn after(timeout: Duration) -> Deadline {
-        let start = Instant::now();
+        Self::since(Instant::now(), timeout)
+    }
+
+    /// `timeout` from `start`, when the call began.
+    pub fn since(start: Instant, timeout: Duration) -> Deadline {
         Deadline { start, end: start + timeout.min(Self::LONGEST) }
+    }
+
+    /// The longest wait there was to be.
+    pub fn timeout(&self) -> Duration {
+        self.end - self.start
     }
 
     /// What is left, or `None` once it has passed.
