@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use warpverbs_meet::unix;
+use warpverbs_meet::{Hello, unix};
 
 /// For all processes that join before this one, for one of them to hand over the sockets, and for
 /// one that ends to release its part.
@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Of a socket whose part nobody has: datagrams for it are soon lost.
 const UNUSED_BUFFER: usize = 4096;
 /// What comes with the sockets.
-const MAGIC: [u8; 8] = *b"wvport1\0";
+const HELLO: Hello = Hello { magic: b"wvport", version: 2 };
 
 /// A place at a shared port; given up when it is dropped.
 #[derive(Debug)]
@@ -143,15 +143,14 @@ fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>
 
 /// What a process has answered. `None`: it has ended before.
 fn receive(peer: &OwnedFd) -> io::Result<Option<Vec<OwnedFd>>> {
-    let mut message = [0; MAGIC.len() + 1];
-    let got = match unix::receive(peer, &mut message) {
+    let got = match unix::receive(peer, &HELLO) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
         got => got?,
     };
-    match message[..got.len] == MAGIC && got.fds.len() == QpnPart::COUNT {
-        true => Ok(Some(got.fds)),
-        false if got.len == 0 => Ok(None),
-        false => Err(io::ErrorKind::InvalidData.into()),
+    match got.value {
+        None => Ok(None),
+        Some(()) if got.fds.len() == QpnPart::COUNT => Ok(Some(got.fds)),
+        Some(()) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -160,7 +159,7 @@ fn serve(listener: &OwnedFd, sockets: &[OwnedFd]) {
     loop {
         match named::accept(listener, SocketFlags::empty()) {
             Ok(caller) => {
-                if let Err(error) = unix::send(&caller, &MAGIC, sockets) {
+                if let Err(error) = unix::send(&caller, &HELLO, &(), sockets) {
                     tracing::debug!(%error, "a process did not take the sockets of a port");
                 }
             }

@@ -1,8 +1,9 @@
 //! One connection: preamble, messages, and waits that end.
 
 use crate::{FrameError, Frames, Hello, HelloError, MeetError, frame};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display};
 use std::io::{self, ErrorKind, Read, Write};
 use std::marker::PhantomData;
 use std::net::{Shutdown, TcpStream};
@@ -30,11 +31,14 @@ pub trait Message: Serialize + DeserializeOwned {
 
     /// The kind of message, for errors.
     fn kind(&self) -> &'static str;
+}
 
-    /// Why the sender gives up, if the message says that it does.
-    fn failure(&self) -> Option<&str> {
-        None
-    }
+/// As it travels.
+#[derive(Serialize, Deserialize)]
+enum Said<M> {
+    Message(M),
+    /// Why the sender gives up.
+    Failed(String),
 }
 
 /// Which end of a connection.
@@ -63,8 +67,8 @@ impl Role {
     }
 }
 
-impl std::fmt::Display for Role {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Client => "client",
             Self::Server => "server",
@@ -167,17 +171,35 @@ impl<M: Message, S: Stream> Connection<M, S> {
     ///
     /// # Errors
     /// The stream's, and [`MeetError::Unsendable`] for one that is longer than [`LONGEST`].
-    pub fn send(&mut self, message: &M) -> Result<(), MeetError> {
-        let kind = message.kind();
-        let bytes = frame(message, LONGEST);
+    pub fn send(&mut self, message: M) -> Result<(), MeetError> {
+        self.say(message.kind(), &Said::Message(message))
+    }
+
+    fn say(&mut self, kind: &'static str, said: &Said<M>) -> Result<(), MeetError> {
+        let bytes = frame(said, LONGEST);
         self.write(&bytes.map_err(|why| MeetError::Unsendable { kind, why })?)
     }
 
-    /// Sends the last message, and waits for the other end to close the connection, a second at
-    /// most. Closing with unread bytes would make TCP discard what was sent.
-    pub fn farewell(&mut self, message: &M) {
+    /// The result of `work`. The other end is told why it failed.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn failing<R, E: Display>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let outcome = work(self);
+        if let Err(error) = &outcome {
+            self.give_up(format!("{error:#}"));
+        }
+        outcome
+    }
+
+    /// Says why, and waits for the other end to close the connection, a second at most. Closing with unread
+    /// bytes would make TCP discard what was sent.
+    fn give_up(&mut self, why: String) {
         // The other side may have failed first; then it reads no more.
-        if self.send(message).is_err() || self.stream.finish().is_err() {
+        if self.say("failure", &Said::Failed(why)).is_err() || self.stream.finish().is_err() {
             return;
         }
         let start = Instant::now();
@@ -190,19 +212,17 @@ impl<M: Message, S: Stream> Connection<M, S> {
     /// A message, if one has arrived.
     ///
     /// # Errors
-    /// The stream's, bytes that are no message, and a message that says that the peer gave up.
+    /// The stream's, bytes that are no message, and why the peer gave up.
     pub fn poll(&mut self) -> Result<Option<M>, MeetError> {
-        let arrived = self.take()?;
-        if arrived.is_some() {
-            return self.judge(arrived);
+        // Of messages before the end, each counts before the end.
+        let filled = if self.inbox.is_ready() { Ok(()) } else { self.fill() };
+        match self.inbox.next().map_err(|why| self.malformed(why))? {
+            Some(Said::Message(message)) => Ok(Some(message)),
+            Some(Said::Failed(why)) => {
+                Err(MeetError::Theirs { who: self.role.other(), peer: self.peer.clone(), why })
+            }
+            None => filled.map(|()| None),
         }
-        // What was said before the end counts before the end.
-        let filled = self.fill();
-        let arrived = self.take()?;
-        if arrived.is_none() {
-            filled?;
-        }
-        self.judge(arrived)
     }
 
     /// Waits for a message, at most `limit`, and calls `idle` while there is none.
@@ -237,25 +257,9 @@ impl<M: Message, S: Stream> Connection<M, S> {
     }
 
     /// The error for a message of another kind than `expected`.
-    pub fn out_of_turn(&self, found: &M, expected: &'static str) -> MeetError {
+    pub fn out_of_turn(&self, found: M, expected: &'static str) -> MeetError {
         let (who, peer, found) = (self.role.other(), self.peer.clone(), found.kind());
         MeetError::OutOfTurn { who, peer, found, expected }
-    }
-
-    /// A peer's failure is an error here.
-    fn judge(&self, message: Option<M>) -> Result<Option<M>, MeetError> {
-        match message.as_ref().and_then(M::failure) {
-            Some(why) => {
-                let (who, peer, why) = (self.role.other(), self.peer.clone(), why.to_owned());
-                Err(MeetError::Theirs { who, peer, why })
-            }
-            None => Ok(message),
-        }
-    }
-
-    /// A whole message of the inbox.
-    fn take(&mut self) -> Result<Option<M>, MeetError> {
-        self.inbox.next().map_err(|why| self.malformed(why))
     }
 
     /// Reads what has arrived, at most as much as the longest message.

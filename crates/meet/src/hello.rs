@@ -1,6 +1,7 @@
 //! What a connection begins with.
 
-use thiserror::Error;
+use serde::de::DeserializeOwned;
+use std::error::Error;
 
 /// Name and version of a protocol, as they travel: the magic number, then the version, little-endian.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +13,7 @@ pub struct Hello {
 }
 
 /// Why a peer cannot be spoken to.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum HelloError {
     /// It is another program.
@@ -45,6 +46,17 @@ impl Hello {
         match found == self.version {
             true => Ok(true),
             false => Err(HelloError::Version { found, expected: self.version }),
+        }
+    }
+
+    /// The value of a message that begins with this and has nothing else.
+    pub(crate) fn read<T: DeserializeOwned>(
+        &self,
+        message: &[u8],
+    ) -> Result<T, Box<dyn Error + Send + Sync>> {
+        match self.check(message)? {
+            true => Ok(crate::decode(&message[self.magic.len() + 2..])?),
+            false => Err(self.other_program(message).into()),
         }
     }
 

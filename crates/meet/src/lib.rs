@@ -48,5 +48,5 @@ pub use guests::{Guest, gives_way};
 pub use hello::{Hello, HelloError};
 pub use reach::Listener;
 pub use resolve::{ResolveError, resolve};
-pub use stream::{Timed, Waits, connect, prepare};
+pub use stream::{Timed, connect, prepare};
 pub use wake::{Wake, poll};

@@ -2,7 +2,7 @@
 
 use crate::{Arrival, Connection, Deadline, Door, Guest, MeetError, Message, Role, gives_way};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 /// Between two attempts to connect.
@@ -109,19 +109,16 @@ impl<M: Message> Connection<M> {
         }
     }
 
-    /// The own address on the way to the peer.
+    /// Address of the interface that the connection uses.
     ///
     /// # Errors
     /// As the operating system has them.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+    pub fn local_ip(&self) -> io::Result<IpAddr> {
+        Ok(self.stream.local_addr()?.ip().to_canonical())
     }
 
-    /// The other end's address.
-    ///
-    /// # Errors
-    /// As the operating system has them.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.peer_addr()
+    /// Address of the other end, for people.
+    pub fn peer(&self) -> String {
+        self.stream.peer_addr().map(|peer| peer.ip().to_string()).unwrap_or_default()
     }
 }

@@ -5,7 +5,6 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Small messages leave at once, and a host that vanished without a word is noticed.
@@ -35,27 +34,6 @@ pub fn connect(to: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// A blocking stream whose waits can be limited.
-#[allow(missing_docs, reason = "named as the methods of the streams")]
-pub trait Waits {
-    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
-    fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
-}
-
-macro_rules! waits {
-    ($($stream:ty)*) => {$(
-        impl Waits for $stream {
-            fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-                self.set_read_timeout(limit)
-            }
-            fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-                self.set_write_timeout(limit)
-            }
-        }
-    )*};
-}
-waits!(TcpStream UnixStream);
-
 /// A blocking stream that gives `TimedOut` once the deadline has passed.
 #[derive(Debug)]
 pub struct Timed<'a, S = TcpStream> {
@@ -81,22 +59,22 @@ fn timed_out<T>(result: io::Result<T>) -> io::Result<T> {
     })
 }
 
-impl<'a, S: Waits> Read for Timed<'a, S>
+impl<'a, S: AsFd> Read for Timed<'a, S>
 where
     &'a S: Read,
 {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.remaining()?)?;
+        SockRef::from(self.stream).set_read_timeout(self.remaining()?)?;
         timed_out(self.stream.read(buf))
     }
 }
 
-impl<'a, S: Waits> Write for Timed<'a, S>
+impl<'a, S: AsFd> Write for Timed<'a, S>
 where
     &'a S: Write,
 {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.remaining()?)?;
+        SockRef::from(self.stream).set_write_timeout(self.remaining()?)?;
         timed_out(self.stream.write(buf))
     }
 

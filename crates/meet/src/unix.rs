@@ -4,12 +4,15 @@
 //! A name that is an abstract one belongs to a network namespace, as ports do, and is free again when its
 //! process ends.
 
+use crate::Hello;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, listen as system_listen, recvmsg, sendmsg, socket_with, sockopt,
 };
 use rustix::process::geteuid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,11 +22,14 @@ const BACKLOG: i32 = 1024;
 /// Descriptors that come with one message at most.
 const MAX_FDS: usize = 64;
 
+/// Bytes of a message at most, [`Hello`] included.
+const LONGEST: usize = 512;
+
 /// A message that has arrived.
 #[derive(Debug)]
-pub struct Received {
-    /// Bytes of it.
-    pub len: usize,
+pub struct Received<T> {
+    /// Its value; none if the connection has ended.
+    pub value: Option<T>,
     /// Its descriptors. Close-on-exec.
     pub fds: Vec<OwnedFd>,
     /// This process may not have as many descriptors as were sent: the others are lost.
@@ -75,35 +81,93 @@ pub fn same_user(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sends a message with at most 64 descriptors.
+/// Sends a message of a protocol, with at most 64 descriptors.
 ///
 /// # Errors
 /// The system's.
-pub fn send(socket: &OwnedFd, message: &[u8], fds: &[impl AsFd]) -> io::Result<()> {
+pub fn send(
+    socket: &OwnedFd,
+    hello: &Hello,
+    value: &impl Serialize,
+    fds: &[impl AsFd],
+) -> io::Result<()> {
+    let message = postcard::to_extend(value, hello.bytes()).map_err(io::Error::other)?;
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let sent = sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
+    let sent = sendmsg(socket, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL)?;
     if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a message and its descriptors. A longer message is cut off, so `message` needs a byte more than
-/// the expected one for that to be noticed.
+/// Receives a message of a protocol.
 ///
 /// # Errors
-/// The system's.
-pub fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<Received> {
+/// The system's; `InvalidData` with a [`HelloError`](crate::HelloError) or a
+/// [`FrameError`](crate::FrameError) for one of another protocol or version.
+pub fn receive<T: DeserializeOwned>(socket: &OwnedFd, hello: &Hello) -> io::Result<Received<T>> {
+    let mut message = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let parts = &mut [IoSliceMut::new(message)];
+    let parts = &mut [IoSliceMut::new(&mut message)];
     let got = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let fds = control.drain().filter_map(|item| match item {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    let fds = fds.flatten().collect();
-    Ok(Received { len: got.bytes, fds, truncated: got.flags.contains(ReturnFlags::CTRUNC) })
+    let (fds, message) = (fds.flatten().collect(), &message[..got.bytes]);
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let value = match message.is_empty() {
+        true => None,
+        false => Some(hello.read(message).map_err(invalid)?),
+    };
+    Ok(Received { value, fds, truncated: got.flags.contains(ReturnFlags::CTRUNC) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::socketpair;
+
+    const HELLO: Hello = Hello { magic: b"wvtest", version: 2 };
+    const NONE: &[OwnedFd] = &[];
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
+    }
+
+    #[test]
+    fn values_and_descriptors_arrive_whole() {
+        let (near, far) = pair();
+        let none = receive::<u8>(&far, &HELLO).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+        send(&near, &HELLO, &("word", 7u64), &[near.as_fd(), far.as_fd()]).unwrap();
+        let got = receive::<(String, u64)>(&far, &HELLO).unwrap();
+        assert_eq!((got.value, got.fds.len(), got.truncated), (Some(("word".into(), 7)), 2, false));
+        assert!(same_user(&far).is_ok());
+        drop((near, got.fds));
+        assert!(receive::<u8>(&far, &HELLO).unwrap().value.is_none());
+    }
+
+    #[test]
+    fn other_protocols_and_other_lengths_are_refused() {
+        let (near, far) = pair();
+        let older = Hello { version: 1, ..HELLO };
+        send(&near, &older, &7u8, NONE).unwrap();
+        rustix::net::send(&near, b"HTTP", SendFlags::NOSIGNAL).unwrap();
+        rustix::net::send(&near, b"wvte", SendFlags::NOSIGNAL).unwrap();
+        send(&near, &HELLO, &(7u8, 7u8), NONE).unwrap();
+        send(&near, &HELLO, &(), NONE).unwrap();
+        rustix::net::send(&near, &[HELLO.bytes(), vec![1; 5000]].concat(), SendFlags::NOSIGNAL)
+            .unwrap();
+        for why in ["version 1", "magic \"HTTP\"", "magic \"wvte\"", "1 bytes too many", "decode"] {
+            let error = receive::<u8>(&far, &HELLO).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        assert!(receive::<u8>(&far, &HELLO).is_err());
+    }
 }

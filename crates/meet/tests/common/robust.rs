@@ -12,7 +12,6 @@ pub(crate) const GREETING: &[u8; PREAMBLE] = b"wvtest\x07\x00c";
 pub(crate) enum Word {
     Ask(Vec<u64>),
     Answer(String),
-    Failed(String),
 }
 
 impl Message for Word {
@@ -24,16 +23,15 @@ impl Message for Word {
         match self {
             Self::Ask(_) => "question",
             Self::Answer(_) => "answer",
-            Self::Failed(_) => "failure",
         }
     }
+}
 
-    fn failure(&self) -> Option<&str> {
-        match self {
-            Self::Failed(why) => Some(why),
-            _ => None,
-        }
-    }
+/// A message as it travels.
+#[derive(Deserialize)]
+enum Said {
+    Word(Word),
+    Failed(String),
 }
 
 /// A peer that has sent these bytes, in pieces, and then ended.
@@ -141,8 +139,8 @@ fn model(bytes: &[u8]) -> (Vec<Word>, End) {
         let Some((body, after)) = after.split_at_checked(len) else { break };
         rest = after;
         match postcard::take_from_bytes(body) {
-            Ok((Word::Failed(why), [])) => return (words, End::Theirs(why)),
-            Ok((word, [])) => words.push(word),
+            Ok((Said::Failed(why), [])) => return (words, End::Theirs(why)),
+            Ok((Said::Word(word), [])) => words.push(word),
             _ => return (words, End::Malformed),
         }
     }

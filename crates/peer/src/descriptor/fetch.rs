@@ -1,7 +1,6 @@
 //! The asker's side: the ways by which a descriptor may come.
 
-use super::wire::{REPLY, Verdict, parse_reply, request};
-use super::{Address, Secrets, Ticket, Trust};
+use super::{Address, Answer, HELLO, Secrets, Ticket, Trust};
 use crate::{Identity, Introduction, Reason};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::fstat;
@@ -148,14 +147,14 @@ fn ask_once(
     ticket: &Ticket,
     deadline: Instant,
 ) -> Result<Option<OwnedFd>, String> {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, WouldBlock};
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, InvalidData, WouldBlock};
     let say = |call: &'static str| move |error: io::Error| format!("{call}: {error}");
     let socket = match unix::connect(to, SocketFlags::NONBLOCK) {
         Ok(socket) => socket,
         Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => return Ok(None),
         Err(error) => return Err(say("connect")(error)),
     };
-    match unix::send(&socket, &request(&secrets.ask, ticket.id), &[] as &[OwnedFd]) {
+    match unix::send(&socket, &HELLO, &(secrets.ask, ticket.id), &[] as &[OwnedFd]) {
         // It may have answered before it closed the connection.
         Err(error)
             if !matches!(error.kind(), BrokenPipe | ConnectionReset | WouldBlock | Interrupted) =>
@@ -172,17 +171,26 @@ fn ask_once(
             _ => break,
         }
     }
-    let mut message = [0; REPLY + 1];
-    let mut got = match unix::receive(&socket, &mut message) {
+    let mut got = match unix::receive(&socket, &HELLO) {
         Ok(received) => received,
         Err(error) if matches!(error.kind(), WouldBlock | Interrupted | ConnectionReset) => {
             return Ok(None);
         }
+        Err(error) if error.kind() == InvalidData => {
+            return Err(format!("the process that answers is no owner: {error}"));
+        }
         Err(error) => return Err(say("recvmsg")(error)),
     };
-    match (parse_reply(&message[..got.len], &secrets.answer), got.fds.pop()) {
-        (Some(Verdict::Granted), Some(fd)) if !got.truncated => Ok(Some(fd)),
-        (Some(Verdict::Granted), _) => {
+    // Cut off by a server with too many askers.
+    let Some(answer) = got.value else { return Ok(None) };
+    if let Answer::Granted(shown) | Answer::Unknown(shown) = answer
+        && shown != secrets.answer
+    {
+        return Err("the process that answers does not know the owner's secret".to_owned());
+    }
+    match (answer, got.fds.pop()) {
+        (Answer::Granted(_), Some(fd)) if !got.truncated => Ok(Some(fd)),
+        (Answer::Granted(_), _) => {
             let limit = getrlimit(Resource::Nofile).current;
             let limit = limit.map_or_else(|| "any number".to_owned(), |limit| limit.to_string());
             Err(format!(
@@ -190,15 +198,12 @@ fn ask_once(
                  them (ulimit -n)"
             ))
         }
-        (Some(Verdict::Unknown), _) => Err("the owner offers it no more".to_owned()),
-        (Some(Verdict::OtherUser), _) => Err("the owner is another user's process".to_owned()),
-        (Some(Verdict::Full), _) => Err("the owner has no file descriptor left".to_owned()),
-        (Some(Verdict::Stranger), _) => {
-            Err("whoever answers grants nothing to this process".to_owned())
+        (Answer::Unknown(_), _) => Err("the owner offers it no more".to_owned()),
+        (Answer::OtherUser, _) => Err("the owner is another user's process".to_owned()),
+        (Answer::Full, _) => Err("the owner has no file descriptor left".to_owned()),
+        (Answer::Stranger, _) => {
+            Err("the process that answers grants nothing to this one".to_owned())
         }
-        // Cut off by a server with too many askers.
-        (None, _) if got.len == 0 => Ok(None),
-        (None, _) => Err("whoever answers does not know the owner's secret".to_owned()),
     }
 }
 

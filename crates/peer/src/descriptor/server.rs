@@ -1,7 +1,6 @@
 //! The owner's side: a thread that hands out descriptors.
 
-use super::wire::{REQUEST, Verdict, parse_request, reply};
-use super::{Address, Secrets, Ticket};
+use super::{Address, Answer, HELLO, Secrets, Ticket};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::fstat;
 use rustix::net::{SocketAddrUnix, SocketFlags};
@@ -12,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use warpverbs_meet::{Arrival, Door, Wake, poll, unix};
+use warpverbs_meet::unix::{self, Received};
+use warpverbs_meet::{Arrival, Door, Wake, poll};
 
 /// Askers that are connected at a time: for one more, the one that came first is cut off.
 const MOST_ASKERS: usize = 64;
@@ -256,7 +256,7 @@ impl Server {
                         self.askers.push(Asker { socket, until: Instant::now() + PATIENCE });
                     }
                     Arrival::Short => {
-                        let full = |socket| send(&socket, &reply(Verdict::Full, &[0; 16]), None);
+                        let full = |socket| send(&socket, Answer::Full, None);
                         if !self.door.turn_away(accept, full) {
                             break;
                         }
@@ -270,23 +270,20 @@ impl Server {
     /// Answers a request, if there is one; whether the connection is over.
     fn serve(&self, socket: &OwnedFd) -> bool {
         if unix::same_user(socket).is_err() {
-            send(socket, &reply(Verdict::OtherUser, &[0; 16]), None);
+            send(socket, Answer::OtherUser, None);
             return true;
         }
-        let mut message = [0; REQUEST + 1];
-        let len = match unix::receive(socket, &mut message) {
-            Ok(received) => received.len,
+        let (ask, id) = match unix::receive::<([u8; 16], u64)>(socket, &HELLO) {
+            Ok(Received { value: Some(request), .. }) => request,
+            Ok(_) => return true,
             Err(error) => {
                 return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
             }
         };
-        let Some((ask, id)) = parse_request(&message[..len]) else { return true };
         match self.allowed(&ask, id) {
-            Some((answer, Some(fd))) => {
-                send(socket, &reply(Verdict::Granted, &answer), Some(&*fd));
-            }
-            Some((answer, None)) => send(socket, &reply(Verdict::Unknown, &answer), None),
-            None => send(socket, &reply(Verdict::Stranger, &[0; 16]), None),
+            Some((answer, Some(fd))) => send(socket, Answer::Granted(answer), Some(&*fd)),
+            Some((answer, None)) => send(socket, Answer::Unknown(answer), None),
+            None => send(socket, Answer::Stranger, None),
         }
         true
     }
@@ -310,8 +307,9 @@ impl Server {
 }
 
 /// Sends a reply. An asker that does not take it goes without.
-fn send(socket: &OwnedFd, message: &[u8], fd: Option<&OwnedFd>) {
-    if let Err(error) = unix::send(socket, message, fd.map_or(&[][..], std::slice::from_ref)) {
+fn send(socket: &OwnedFd, answer: Answer, fd: Option<&OwnedFd>) {
+    let fds = fd.map_or(&[][..], std::slice::from_ref);
+    if let Err(error) = unix::send(socket, &HELLO, &answer, fds) {
         tracing::debug!(%error, "a descriptor was not sent");
     }
 }
