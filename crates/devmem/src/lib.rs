@@ -31,6 +31,7 @@ pub mod transport;
 pub mod unpack;
 
 pub use receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
+pub use sys::stream;
 pub use unpack::{
     AreaId, Move, Moves, Place, Ticket, UnknownWay, UnpackConfig, UnpackError, Unpacker, Way,
 };

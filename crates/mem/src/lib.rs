@@ -18,7 +18,6 @@ mod region;
 mod registration;
 mod ring;
 mod share;
-pub mod socket;
 mod staged;
 #[cfg(any(test, feature = "test-utils"))]
 pub mod testing;

@@ -8,13 +8,13 @@ use crate::lock;
 use crate::metadata::{MAX_ADDRESSES, Secret};
 use crate::names::Owner;
 use crate::{AgentConfig, AgentError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use warpverbs_meet::{Frames, Wake};
+use warpverbs_meet::{Frames, Wake, poll};
 
 /// A connection that another thread has made.
 pub(crate) struct Handed {
@@ -194,7 +194,7 @@ impl Control {
 /// Whether a connection is not lost, and its other end has not closed it.
 pub(crate) fn is_alive(link: &Link) -> bool {
     let mut fds = [PollFd::new(&link.stream, PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // A failed call says nothing about the peer.
-    !link.is_lost() && (poll(&mut fds, Some(&now)).is_err() || fds[0].revents().is_empty())
+    !link.is_lost()
+        && (poll(&mut fds, Some(Duration::ZERO)).is_err() || fds[0].revents().is_empty())
 }

@@ -1,10 +1,10 @@
 //! The receiving half of a socket: bytes become headers and payload in place.
 
 use super::{Engine, bounce};
+use crate::stream::{Part, receive};
 use crate::transport::error::TransportError;
 use crate::transport::protocol::{Due, Kind, Need, Target};
 use std::io;
-use warpverbs_mem::socket::{Part, receive};
 use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Region, SmallBuf};
 
 /// Bytes read at a time while no payload is due.

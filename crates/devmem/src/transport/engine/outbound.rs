@@ -2,13 +2,13 @@
 
 use super::bounce::{self, Bounce};
 use crate::send::{Outgoing, Zerocopy};
+use crate::stream::{Part, send, send_more};
 use crate::transport::error::TransportError;
 use crate::transport::protocol::Kind;
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
-use warpverbs_mem::socket::{Part, send, send_more};
 use warpverbs_mem::{MemError, Pending, Region};
 
 /// Frames are gathered up to so many bytes before they are sent.
