@@ -216,7 +216,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
     pub fn poll(&mut self) -> Result<Option<M>, MeetError> {
         // Of messages before the end, each counts before the end.
         let filled = if self.inbox.is_ready() { Ok(()) } else { self.fill() };
-        match self.inbox.next().map_err(|why| self.malformed(why))? {
+        match self.inbox.take().map_err(|why| self.malformed(why))? {
             Some(Said::Message(message)) => Ok(Some(message)),
             Some(Said::Failed(why)) => {
                 Err(MeetError::Theirs { who: self.role.other(), peer: self.peer.clone(), why })

@@ -112,7 +112,7 @@ impl Frames {
         self.bytes.capacity()
     }
 
-    /// Whether the next call of [`Frames::next`] gives a message or an error.
+    /// Whether the next call of [`Frames::take`] gives a message or an error.
     pub fn is_ready(&self) -> bool {
         !matches!(self.body(), Ok(None))
     }
@@ -131,15 +131,15 @@ impl Frames {
     ///
     /// # Errors
     /// It is too long, or no value. The stream has no meaning after the former.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
-        self.next_with(decode)?.transpose()
+    pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        self.take_with(decode)?.transpose()
     }
 
-    /// As [`Frames::next`], decoded by `read`.
+    /// As [`Frames::take`], decoded by `read`.
     ///
     /// # Errors
     /// It is too long.
-    pub fn next_with<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, FrameError> {
+    pub fn take_with<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, FrameError> {
         let Some(body) = self.body()? else { return Ok(None) };
         let (len, value) = (body.len(), read(body));
         self.skip(4 + len);
@@ -163,10 +163,10 @@ mod tests {
         let mut frames = Frames::new(4096);
         frames.feed(&5000u32.to_le_bytes());
         assert!(frames.is_ready());
-        let why = frames.next::<Value>().unwrap_err().to_string();
+        let why = frames.take::<Value>().unwrap_err().to_string();
         assert!(why.contains("5000 bytes, expected at most 4096"), "{why}");
         frames.longest = 1 << 20;
-        assert_eq!(frames.next::<Value>(), Ok(None));
+        assert_eq!(frames.take::<Value>(), Ok(None));
         let why = frame(&vec![0u8; 100], 100).unwrap_err();
         assert_eq!(why, FrameError::TooLong { len: 101, longest: 100 });
     }
@@ -175,12 +175,12 @@ mod tests {
     fn an_announced_message_takes_memory_as_its_bytes_arrive() {
         let mut frames = Frames::new(256 << 20);
         frames.feed(&(250u32 << 20).to_le_bytes());
-        assert_eq!(frames.next::<Value>(), Ok(None));
+        assert_eq!(frames.take::<Value>(), Ok(None));
         assert!(frames.held() < 4096);
         let part = [7; 1 << 16];
         for arrived in 1..=16 {
             frames.feed(&part);
-            assert_eq!(frames.next::<Value>(), Ok(None));
+            assert_eq!(frames.take::<Value>(), Ok(None));
             assert!(frames.held() <= 2 * (arrived * part.len() + 4));
         }
     }
@@ -191,7 +191,7 @@ mod tests {
         let mut frames = Frames::new(1 << 20);
         frames.feed(&framed(&value));
         assert!(frames.is_ready());
-        assert_eq!(frames.next(), Ok(Some(value)));
+        assert_eq!(frames.take(), Ok(Some(value)));
         assert!(!frames.is_ready() && frames.held() <= KEPT);
     }
 
@@ -205,7 +205,7 @@ mod tests {
             let (mut frames, mut seen) = (Frames::new(1 << 20), Vec::new());
             for part in stream.chunks(step) {
                 frames.feed(part);
-                while let Some(value) = frames.next::<Value>().unwrap() {
+                while let Some(value) = frames.take::<Value>().unwrap() {
                     seen.push(value);
                 }
             }

@@ -129,7 +129,7 @@ impl Frame<'_> {
     /// The next one of a stream, if all of it is there.
     pub(crate) fn next(frames: &mut Frames) -> Result<Option<Frame<'static>>, String> {
         let read = |body: &[u8]| decode(body).map_err(|error| undecoded(body, &error));
-        frames.next_with(read).map_err(|why| why.to_string())?.transpose()
+        frames.take_with(read).map_err(|why| why.to_string())?.transpose()
     }
 }
 
