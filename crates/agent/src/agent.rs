@@ -210,7 +210,7 @@ impl Agent {
         let link = peer.clone().link(&deadline)?;
         let receipt = link.notify(bytes, self.shared.router.config.window as usize)?;
         while !receipt.poll(&link)? {
-            if deadline.is_over() {
+            if deadline.0.passed() {
                 receipt.withdraw();
                 return Err(deadline.late(format!("notification to {}", peer.name)));
             }

@@ -3,8 +3,9 @@
 
 use crate::BlockList;
 use crate::codec::Format;
-use crate::control::{Decoder, Frame, Longest};
+use crate::control::{Frame, Longest};
 use crate::metadata::Metadata;
+use warpverbs_meet::Frames;
 
 /// Gives `data` to everything that reads bytes of others: as they are, with a right checksum around
 /// them, and as a stream that is cut anywhere. The first byte says how.
@@ -29,9 +30,9 @@ pub fn any_bytes(data: &[u8]) {
         let whole = frames(data, data.len().max(1), longest);
         assert_eq!(whole, frames(data, 1 + usize::from(cut), longest));
         for frame in &whole.0 {
-            let mut decoder = Decoder::new(Longest::Metadata);
+            let mut decoder = Frames::new(Longest::Metadata.bytes());
             decoder.feed(&frame.encode());
-            assert_eq!(decoder.next().as_ref(), Ok(&Some(frame.clone())));
+            assert_eq!(Frame::next(&mut decoder).as_ref(), Ok(&Some(frame.clone())));
         }
     }
 }
@@ -48,12 +49,12 @@ fn list(bytes: &[u8]) {
 
 /// The frames of a stream, and what ended them.
 fn frames(data: &[u8], cut: usize, longest: Longest) -> (Vec<Frame<'static>>, Option<String>) {
-    let mut decoder = Decoder::new(longest);
+    let mut decoder = Frames::new(longest.bytes());
     let mut all = Vec::new();
     for part in data.chunks(cut) {
         decoder.feed(part);
         loop {
-            match decoder.next() {
+            match Frame::next(&mut decoder) {
                 Ok(Some(frame)) => all.push(frame),
                 Ok(None) => break,
                 Err(why) => return (all, Some(why)),

@@ -173,7 +173,7 @@ impl Router {
             }
         };
         let device = if memory.info.place == Place::Host { &self.host } else { &self.gpu };
-        let range = reach(&**device, own, theirs, offer, direct, deadline.until());
+        let range = reach(&**device, own, theirs, offer, direct, deadline.0.end());
         Ok(memory.range.get_or_init(|| range))
     }
 }

@@ -38,6 +38,7 @@ pub mod unpack;
 pub use bound::{BoundQueues, DeviceMemory, PayloadSockets};
 pub use queues::{QUEUES_ENV, QueueChoice, Queues, UnknownQueues};
 pub use receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
+pub use sys::stream;
 pub use unpack::{
     AreaId, Move, Moves, Place, Ticket, UnknownWay, UnpackConfig, UnpackError, Unpacker, Way,
 };

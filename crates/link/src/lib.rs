@@ -24,6 +24,8 @@ mod port;
 mod shm;
 #[cfg(feature = "udp")]
 mod udp;
+#[cfg(feature = "udp")]
+mod udp_option;
 
 #[cfg(feature = "udp")]
 pub use auto::Auto;
@@ -37,6 +39,8 @@ pub use plan::{Chance, FaultPlan, PlanError};
 pub use shm::Shm;
 #[cfg(feature = "udp")]
 pub use udp::{Udp, UdpConfig};
+#[cfg(feature = "udp")]
+pub use udp_option::{NoChecksum, set_no_checksum};
 
 use std::fmt;
 use std::io;

@@ -1,26 +1,16 @@
-//! Sockets by which processes of a host find each other: their abstract names are made of the
-//! host's boot id and a link's address, and are free again when their process ends, however it
-//! does. Abstract names belong to a network namespace, as ports do.
+//! Names by which processes of a host find each other's links: made of the host's boot id and a link's
+//! address.
 
 use super::QpnPart;
 use super::descriptors::own;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, listen, recvmsg, sendmsg, socket_with, sockopt,
-};
-use rustix::process::geteuid;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use rustix::net::{SocketAddrUnix, SocketFlags};
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
+use warpverbs_meet::unix;
 
-/// Callers that the system keeps until they are accepted.
-const BACKLOG: i32 = 1024;
-/// Descriptors that come with one message at most.
-const MAX_FDS: usize = QpnPart::COUNT;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -36,65 +26,21 @@ pub(super) fn name(
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 
-fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
-    let flags = flags | SocketFlags::CLOEXEC;
-    Ok(own(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
-}
-
 /// Takes a name, until the socket is closed.
 pub(super) fn take(name: &SocketAddrUnix, flags: SocketFlags) -> io::Result<OwnedFd> {
-    let socket = socket(flags)?;
-    bind(&socket, name)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
+    unix::listen(name, flags).map(own)
 }
 
-/// Connects to who has a name, which must be a process of the same user.
+/// Connects to the process that has a name, which must be of the same user.
 pub(super) fn reach(name: &SocketAddrUnix, flags: SocketFlags) -> io::Result<OwnedFd> {
-    let socket = socket(flags)?;
-    connect(&socket, name)?;
-    same_user(&socket)?;
-    Ok(socket)
+    let socket = own(unix::connect(name, flags)?);
+    unix::same_user(&socket).map(|()| socket)
 }
 
 /// The next caller, if it is a process of the same user.
 pub(super) fn accept(listener: &OwnedFd, flags: SocketFlags) -> io::Result<OwnedFd> {
-    let socket = own(accept_with(listener, flags | SocketFlags::CLOEXEC)?);
-    same_user(&socket)?;
-    Ok(socket)
-}
-
-fn same_user(socket: &OwnedFd) -> io::Result<()> {
-    match sockopt::socket_peercred(socket)?.uid == geteuid() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::PermissionDenied.into()),
-    }
-}
-
-/// Sends a message with at most [`MAX_FDS`] descriptors.
-pub(super) fn send(socket: &OwnedFd, message: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
-    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let sent = sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL)?;
-    if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-}
-
-/// Receives a message and its descriptors. What does not fit is lost, so `message` needs a byte
-/// more than the expected one for a longer one to be noticed.
-pub(super) fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let parts = &mut [IoSliceMut::new(message)];
-    let got = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let fds = control.drain().filter_map(|item| match item {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
-    });
-    Ok((got.bytes, fds.flatten().collect()))
+    let socket = own(unix::accept(listener, flags)?);
+    unix::same_user(&socket).map(|()| socket)
 }
 
 /// Tries until it succeeds, for as long as an address is in use, and no longer than to `end`.

@@ -8,8 +8,9 @@
 //! when its process ends, however it does.
 
 use super::descriptors::own;
+use super::udp_option::{NoChecksum, set_no_checksum, steer_by_word};
 use super::{QpnPart, named, part};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketAddrUnix, SocketFlags, shutdown, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -20,7 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use warpverbs_mem::{NoChecksum, set_no_checksum, steer_by_word};
+use warpverbs_meet::{Hello, unix};
 
 /// For all processes that join before this one, for one of them to hand over the sockets, and for
 /// one that ends to release its part.
@@ -30,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Of a socket whose part nobody has: datagrams for it are soon lost.
 const UNUSED_BUFFER: usize = 4096;
 /// What comes with the sockets.
-const MAGIC: [u8; 8] = *b"wvport1\0";
+const HELLO: Hello = Hello { magic: b"wvport", version: 2 };
 
 /// A place at a shared port; given up when it is dropped.
 #[derive(Debug)]
@@ -129,10 +130,7 @@ fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>
         }
         let watched = |peer| PollFd::from_borrowed_fd(peer, PollFlags::IN);
         let mut ready: Vec<_> = peers.iter().map(|peer| watched(peer.as_fd())).collect();
-        match poll(&mut ready, Timespec::try_from(left).ok().as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        warpverbs_meet::poll(&mut ready, Some(left))?;
         let Some(first) = ready.iter().position(|peer| !peer.revents().is_empty()) else {
             continue;
         };
@@ -145,15 +143,14 @@ fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>
 
 /// What a process has answered. `None`: it has ended before.
 fn receive(peer: &OwnedFd) -> io::Result<Option<Vec<OwnedFd>>> {
-    let mut message = [0; MAGIC.len() + 1];
-    let (len, sockets) = match named::receive(peer, &mut message) {
+    let got = match unix::receive(peer, &HELLO) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
         got => got?,
     };
-    match message[..len] == MAGIC && sockets.len() == QpnPart::COUNT {
-        true => Ok(Some(sockets)),
-        false if len == 0 => Ok(None),
-        false => Err(io::ErrorKind::InvalidData.into()),
+    match got.value {
+        None => Ok(None),
+        Some(()) if got.fds.len() == QpnPart::COUNT => Ok(Some(got.fds)),
+        Some(()) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -162,7 +159,7 @@ fn serve(listener: &OwnedFd, sockets: &[OwnedFd]) {
     loop {
         match named::accept(listener, SocketFlags::empty()) {
             Ok(caller) => {
-                if let Err(error) = named::send(&caller, &MAGIC, sockets) {
+                if let Err(error) = unix::send(&caller, &HELLO, &(), sockets) {
                     tracing::debug!(%error, "a process did not take the sockets of a port");
                 }
             }

@@ -3,6 +3,7 @@
 use super::descriptors::own;
 use super::port::Place;
 use super::shm::Shm;
+use super::udp_option::{NoChecksum, set_no_checksum};
 use super::{Arrival, Link, Peer, QpnPart, ROCE_PORT, Seal, Sent, TrainLimits};
 use crate::{LinkError, Mtu};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -11,7 +12,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
-use warpverbs_mem::{NoChecksum, set_no_checksum};
 
 /// Bytes asked of the kernel for either direction; it may grant less.
 const BUFFER: usize = 8 << 20;

@@ -25,24 +25,22 @@
 pub mod env;
 
 mod client;
-mod deadline;
+mod job;
 mod limits;
 mod protocol;
-mod resolve;
 mod server;
-mod socket;
 mod store;
 mod world;
 
 pub use client::{Client, ClientError, ConnectError};
-pub use deadline::Deadline;
 pub use env::{EnvError, Flags, Launch};
+pub use job::MAX_WORLD_SIZE;
 pub use limits::Limits;
 pub use protocol::{Opcode, ProtocolError, ReplyError};
-pub use resolve::ResolveError;
 pub use server::{BindError, Cause, Fault, Server, Stats};
 pub use store::Refusal;
-pub use world::{Host, Loss, MAX_WORLD_SIZE, World, WorldConfig, WorldError};
+pub use warpverbs_meet::{Deadline, ResolveError};
+pub use world::{Host, Loss, World, WorldConfig, WorldError};
 
 /// The store and its messages without sockets, for tests and fuzzing.
 #[doc(hidden)]

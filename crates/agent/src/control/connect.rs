@@ -1,6 +1,6 @@
 //! The end of a connection that makes it.
 
-use super::frame::{Decoder, Frame, Longest, MAGIC, Service, VERSION};
+use super::frame::{Frame, Longest, MAGIC, Service, VERSION};
 use super::handshake::{Key, Role, same};
 use super::link::Link;
 use super::remote::Remote;
@@ -10,10 +10,11 @@ use crate::deadline::Deadline;
 use crate::lock;
 use crate::metadata::random;
 use crate::names::Owner;
-use std::io::{Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_meet::{Frames, Timed};
 use warpverbs_peer::Reason;
 
 /// How often a handshake is begun again that the other end breaks off: an agent that many strangers
@@ -25,7 +26,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// A connection by which one thread speaks and waits.
 pub(crate) struct Blocking {
     pub(crate) stream: TcpStream,
-    decoder: Decoder,
+    decoder: Frames,
     /// For errors.
     peer: String,
     limit: Deadline,
@@ -45,35 +46,26 @@ impl Blocking {
         limit: Deadline,
         share: Duration,
     ) -> Result<Self, AgentError> {
-        let stream = TcpStream::connect_timeout(&address, share);
+        let stream = warpverbs_meet::connect(address, share);
         let stream = stream.map_err(|error| AgentError::system("connect", error))?;
-        // Frames are small, and somebody waits for each.
-        let _ = stream.set_nodelay(true);
-        Ok(Self { stream, decoder: Decoder::default(), peer, limit })
+        Ok(Self { stream, decoder: Frames::new(Longest::Stranger.bytes()), peer, limit })
     }
 
     pub(crate) fn send(&mut self, frame: &Frame<'_>) -> Result<(), AgentError> {
-        let bytes = frame.encode();
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let left = self.left()?;
-            let sent = self.stream.set_write_timeout(Some(left));
-            let sent = sent.and_then(|()| self.stream.write(rest));
-            match sent.map_err(|error| self.failed(&error))? {
-                0 => return Err(self.failed(&std::io::ErrorKind::WriteZero.into())),
-                count => rest = &rest[count..],
-            }
-        }
-        Ok(())
+        let sent = self.timed().write_all(&frame.encode());
+        sent.map_err(|error| self.failed(&error))
+    }
+
+    fn timed(&self) -> Timed<'_> {
+        Timed { stream: &self.stream, deadline: self.limit.0 }
     }
 
     fn left(&self) -> Result<Duration, AgentError> {
         self.limit.left(|| format!("an answer of {}", self.peer))
     }
 
-    fn failed(&self, error: &std::io::Error) -> AgentError {
-        use std::io::ErrorKind::{TimedOut, WouldBlock};
-        match matches!(error.kind(), TimedOut | WouldBlock) {
+    fn failed(&self, error: &io::Error) -> AgentError {
+        match error.kind() == io::ErrorKind::TimedOut {
             true => self.limit.late(format!("an answer of {}", self.peer)),
             false => AgentError::PeerLost { peer: self.peer.clone(), why: error.to_string() },
         }
@@ -85,22 +77,17 @@ impl Blocking {
 
     /// The next frame. A refusal is an error.
     pub(crate) fn receive(&mut self) -> Result<Frame<'static>, AgentError> {
-        let mut bytes = [0; 16 << 10];
         loop {
-            match self.decoder.next().map_err(|why| self.refused(why))? {
+            match Frame::next(&mut self.decoder).map_err(|why| self.refused(why))? {
                 Some(Frame::Refused { why }) => return Err(self.refused(why.into_owned())),
                 Some(frame) => return Ok(frame),
                 None => {}
             }
-            let left = self.left()?;
-            let read = self.stream.set_read_timeout(Some(left));
-            let read = read.and_then(|()| self.stream.read(&mut bytes));
-            match read.map_err(|error| self.failed(&error))? {
-                0 => {
-                    let why = "it ended the connection".to_owned();
-                    return Err(AgentError::PeerLost { peer: self.peer.clone(), why });
-                }
-                count => self.decoder.feed(&bytes[..count]),
+            let timed = Timed { stream: &self.stream, deadline: self.limit.0 };
+            let read = self.decoder.read(timed);
+            if read.map_err(|error| self.failed(&error))? == 0 {
+                let why = "it ended the connection".to_owned();
+                return Err(AgentError::PeerLost { peer: self.peer.clone(), why });
             }
         }
     }
@@ -135,7 +122,7 @@ impl Blocking {
             }
             other => return Err(self.unexpected(&other)),
         };
-        self.decoder.longest = Longest::Metadata;
+        self.decoder.longest = Longest::Metadata.bytes();
         let own = Key::of_agent(&me.token, &me.secret);
         self.send(&Frame::Auth {
             proof: key.proof(Role::Maker, [&nonce, &theirs], from),
@@ -228,7 +215,7 @@ pub(crate) fn make(
             let (stream, (live, credits)) =
                 establish(&control.own, address, (&name, Deadline::after(share), share), &wanted)?;
             let Blocking { stream, mut decoder, .. } = stream;
-            decoder.longest = Longest::Peer;
+            decoder.longest = Longest::Peer.bytes();
             let ready = stream.set_nonblocking(true);
             ready.map_err(|error| AgentError::system("fcntl", error))?;
             peer.only(&live);

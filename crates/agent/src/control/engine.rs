@@ -3,18 +3,19 @@
 use super::link::{Link, Revoked, ended};
 use super::services::Services;
 use super::session::{Role, Session};
-use super::strangers::{MOST_STRANGERS, to_evict};
 use crate::AgentError;
 use crate::lock;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::ErrorKind;
+use rustix::event::{PollFd, PollFlags};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use warpverbs_meet::{Arrival, Door, gives_way, poll};
 
 /// Connections of an agent. More are not accepted.
 const MOST_SESSIONS: usize = 4096;
+/// Connections that have not authenticated themselves.
+const MOST_STRANGERS: usize = 64;
 /// Connections accepted in a turn.
 const MOST_ACCEPTS: usize = 16;
 /// Memory for bytes of all connections that have arrived or wait to be sent. Beyond it the connection
@@ -29,8 +30,6 @@ const LONG_PAUSE: Duration = Duration::from_micros(200);
 const LINGER: Duration = Duration::from_millis(1);
 /// Between two looks at copies that must end before a connection is closed.
 const SETTLE: Duration = Duration::from_millis(1);
-/// How long nothing is accepted after the system had no descriptor.
-const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 /// How long an agent that ends waits for its peers' last copies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -51,16 +50,12 @@ struct Engine {
     sessions: Vec<Session>,
     /// When there was a transfer in progress.
     busy: Option<Instant>,
-    /// Nothing is accepted before: the system has had no descriptor.
-    accept_after: Option<Instant>,
-    /// And that was logged, once until something is accepted again.
-    logged: bool,
+    door: Door,
 }
 
 impl Engine {
     fn new(services: Arc<dyn Services>, listener: TcpListener) -> Self {
-        let (sessions, busy, accept_after) = (Vec::new(), None, None);
-        Self { services, listener, sessions, busy, accept_after, logged: false }
+        Self { services, listener, sessions: Vec::new(), busy: None, door: Door::default() }
     }
 
     fn run(mut self) {
@@ -110,20 +105,19 @@ impl Engine {
         }
         let silence = control.settings.silence;
         let looks = self.sessions.iter().filter_map(|session| session.look_at(silence));
-        let first = looks.chain(self.accept_after).min()?;
+        let first = looks.chain(self.door.closed_until()).min()?;
         Some(first.saturating_duration_since(Instant::now()))
     }
 
     /// Whether the listener is asked for connections.
     fn accepts(&self) -> bool {
-        self.sessions.len() < MOST_SESSIONS
-            && self.accept_after.is_none_or(|after| after <= Instant::now())
+        self.sessions.len() < MOST_SESSIONS && self.door.closed_until().is_none()
     }
 
     /// Waits for news; which of the sessions have some.
     fn wait(&self, pause: Option<Duration>) -> Vec<bool> {
         let control = self.services.control();
-        let mut fds = vec![PollFd::new(control.wake.fd(), PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&*control.wake, PollFlags::IN)];
         fds.extend(self.sessions.iter().map(|session| {
             let more = if session.link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
             let read = if session.reads() { PollFlags::IN } else { PollFlags::empty() };
@@ -132,12 +126,8 @@ impl Engine {
         if self.accepts() {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
-        let limit = pause.map(|pause| Timespec {
-            tv_sec: pause.as_secs().min(3600) as i64,
-            tv_nsec: pause.subsec_nanos().into(),
-        });
-        if poll(&mut fds, limit.as_ref()).is_err() {
-            // Interrupted, or out of memory for a moment.
+        if poll(&mut fds, pause).is_err() {
+            // Out of memory for a moment.
             return vec![true; self.sessions.len()];
         }
         if !fds[0].revents().is_empty() {
@@ -203,26 +193,21 @@ impl Engine {
     }
 
     fn accept(&mut self) {
-        if self.accept_after.is_some_and(|after| after <= Instant::now()) {
-            self.accept_after = None;
-        }
         for _ in 0..MOST_ACCEPTS {
-            if !self.accepts() {
+            if self.sessions.len() >= MOST_SESSIONS {
                 return;
             }
-            match self.listener.accept() {
-                Ok((stream, from)) => self.begin(stream, from.ip()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // The other end has gone already.
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return self.refused(&error),
+            match self.door.accept(|| self.listener.accept()) {
+                Arrival::Guest((stream, from)) => self.begin(stream, from.ip()),
+                // A stranger's descriptor is given up, or nothing is accepted for a while.
+                Arrival::Short if self.evict(1) => {}
+                Arrival::Short => return self.door.close(),
+                Arrival::Nobody => return,
             }
         }
     }
 
     fn begin(&mut self, stream: TcpStream, from: std::net::IpAddr) {
-        self.logged = false;
         if stream.set_nonblocking(true).is_err() {
             return;
         }
@@ -237,22 +222,12 @@ impl Engine {
 
     /// Closes the connection that gives way, if there are `most` strangers.
     fn evict(&mut self, most: usize) -> bool {
-        let Some(at) = to_evict(&self.sessions, most) else { return false };
+        let guests = self.sessions.iter().enumerate().filter_map(|(at, session)| session.guest(at));
+        let Some(at) = gives_way(guests, most) else { return false };
         let session = self.sessions.remove(at);
         session.link.close();
         self.services.closed(&session.link);
         true
-    }
-
-    /// There are no descriptors, or no memory: those of a stranger are given up, or nothing is accepted
-    /// for a while.
-    fn refused(&mut self, error: &std::io::Error) {
-        if !std::mem::replace(&mut self.logged, true) {
-            tracing::warn!(%error, "cannot accept a connection");
-        }
-        if !self.evict(1) {
-            self.accept_after = Some(Instant::now() + NO_DESCRIPTOR);
-        }
     }
 
     /// Ends all connections, each when nothing is copied by its means any more.
@@ -283,7 +258,7 @@ impl Engine {
             }
             self.sessions.retain(|session| !session.is_closed());
             if !self.sessions.is_empty() {
-                self.accept_after = Some(until);
+                self.door.close();
                 self.wait(Some(SETTLE));
             }
         }

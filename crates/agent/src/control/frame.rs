@@ -1,11 +1,11 @@
-//! Messages between agents: a u32 length, little-endian, and a postcard of [`Frame`]. Bytes to values and
+//! Messages between agents, [framed](warpverbs_meet::frame) as all of the project are. Bytes to values and
 //! back; without sockets and state of connections.
 
 use crate::names::Owner;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use warpverbs_meet::{FrameError, Frames, Hello, decode};
 
-/// Of the protocol.
 pub(crate) const VERSION: u16 = 3;
 pub(crate) const MAGIC: [u8; 4] = *b"WVAC";
 
@@ -123,99 +123,32 @@ impl Service {
 impl Frame<'_> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         // Writing to a vector does not fail.
-        let mut out = postcard::to_extend(self, vec![0; 4]).unwrap_or_default();
-        let len = (out.len() - 4) as u32;
-        out[..4].copy_from_slice(&len.to_le_bytes());
-        out
-    }
-}
-
-/// Cuts a stream of bytes into frames. It holds bytes that have arrived and no others, whatever length
-/// a frame announces.
-#[derive(Default)]
-pub(crate) struct Decoder {
-    bytes: Vec<u8>,
-    /// Where the first frame begins that was not given out.
-    at: usize,
-    /// The longest frame that is taken.
-    pub(crate) longest: Longest,
-}
-
-/// Capacity that an empty decoder keeps.
-const KEPT: usize = 64 << 10;
-
-impl Decoder {
-    pub(crate) fn new(longest: Longest) -> Self {
-        Self { longest, ..Self::default() }
+        warpverbs_meet::frame(self, usize::MAX).unwrap_or_default()
     }
 
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..std::mem::take(&mut self.at));
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// Memory for frames that have not been given out.
-    pub(crate) fn held(&self) -> usize {
-        self.bytes.capacity()
-    }
-
-    /// Whether the next call of [`Decoder::next`] gives a frame or an error.
-    pub(crate) fn is_ready(&self) -> bool {
-        !matches!(self.body(), Ok(None))
-    }
-
-    /// The bytes of the next frame, if all of them are there.
-    fn body(&self) -> Result<Option<&[u8]>, String> {
-        let Some((len, rest)) = self.bytes[self.at..].split_first_chunk::<4>() else {
-            return Ok(None);
-        };
-        let (len, longest) = (u32::from_le_bytes(*len) as usize, self.longest.bytes());
-        if len > longest {
-            return Err(format!("a message of {len} bytes, expected at most {longest}"));
-        }
-        Ok(rest.get(..len))
-    }
-
-    /// The next frame, if all of it is there.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame<'static>>, String> {
-        let Some(body) = self.body()? else { return Ok(None) };
-        let len = body.len();
-        let frame = match postcard::take_from_bytes(body) {
-            Ok((frame, [])) => Ok(Some(frame)),
-            Ok((_, more)) => Err(format!("a message with {} bytes too many", more.len())),
-            Err(error) => Err(undecoded(body, error)),
-        };
-        self.at += 4 + len;
-        if self.at == self.bytes.len() {
-            self.at = 0;
-            self.bytes.clear();
-            self.bytes.shrink_to(KEPT);
-        }
-        frame
+    /// The next one of a stream, if all of it is there.
+    pub(crate) fn next(frames: &mut Frames) -> Result<Option<Frame<'static>>, String> {
+        let read = |body: &[u8]| decode(body).map_err(|error| undecoded(body, &error));
+        frames.take_with(read).map_err(|why| why.to_string())?.transpose()
     }
 }
 
 /// Why these bytes are no frame. The `Hello` of every version begins alike.
-fn undecoded(body: &[u8], error: postcard::Error) -> String {
+fn undecoded(body: &[u8], error: &FrameError) -> String {
     if let [0, magic @ ..] = body
         && let Ok(((magic, version), _)) = postcard::take_from_bytes::<([u8; 4], u16)>(magic)
         && let Err(why) = check_protocol(magic, version)
     {
         return why;
     }
-    format!("cannot decode a message: {error}")
+    error.to_string()
 }
 
 /// Whether a `Hello` is of this protocol and version.
 pub(crate) fn check_protocol(magic: [u8; 4], version: u16) -> Result<(), String> {
-    if magic != MAGIC {
-        let (found, expected) = (magic.escape_ascii(), MAGIC.escape_ascii());
-        return Err(format!("magic \"{found}\", expected \"{expected}\""));
-    }
-    match version == VERSION {
-        true => Ok(()),
-        false => Err(format!("version {version} of the protocol, expected {VERSION}")),
-    }
+    let hello = [&magic[..], &version.to_le_bytes()].concat();
+    let checked = Hello { magic: &MAGIC, version: VERSION }.check(&hello);
+    checked.map(drop).map_err(|why| why.to_string())
 }
 
 #[cfg(test)]
@@ -263,11 +196,11 @@ mod tests {
         let frames = frames();
         let stream: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
         for step in [1, 3, 7, stream.len()] {
-            let mut decoder = Decoder::default();
+            let mut decoder = Frames::new(Longest::Stranger.bytes());
             let mut seen = Vec::new();
             for part in stream.chunks(step) {
                 decoder.feed(part);
-                while let Some(frame) = decoder.next().unwrap() {
+                while let Some(frame) = Frame::next(&mut decoder).unwrap() {
                     seen.push(frame);
                 }
             }
@@ -276,48 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_bound_is_refused_at_once() {
-        let mut decoder = Decoder::default();
-        decoder.feed(&5000u32.to_le_bytes());
-        assert!(decoder.next().unwrap_err().contains("5000 bytes, expected at most 4096"));
-        decoder.longest = Longest::Peer;
-        assert_eq!(decoder.next(), Ok(None));
-    }
-
-    #[test]
-    fn an_announced_frame_takes_memory_as_its_bytes_arrive() {
-        let mut decoder = Decoder::new(Longest::Metadata);
-        decoder.feed(&(250u32 << 20).to_le_bytes());
-        assert_eq!(decoder.next(), Ok(None));
-        assert!(decoder.held() < 4096);
-        let part = [7; 1 << 16];
-        for arrived in 1..=16 {
-            decoder.feed(&part);
-            assert_eq!(decoder.next(), Ok(None));
-            assert!(decoder.held() <= 2 * (arrived * part.len() + 4));
-        }
-    }
-
-    #[test]
-    fn a_long_frame_leaves_no_memory_behind() {
-        let bytes = vec![3; 1 << 19];
-        let frame = Frame::Call { number: 0, service: Service::Load, bytes: bytes.into() };
-        let mut decoder = Decoder::new(Longest::Peer);
-        decoder.feed(&frame.encode());
-        assert!(decoder.is_ready());
-        assert_eq!(decoder.next(), Ok(Some(frame)));
-        assert!(!decoder.is_ready() && decoder.held() <= KEPT);
-    }
-
-    #[test]
     fn another_program_and_another_version_are_told_apart() {
         let first = |magic: [u8; 4], version: u16, rest: &[u8]| {
             let mut bytes = postcard::to_stdvec(&(0u8, magic, version)).unwrap();
             bytes.extend(rest);
-            let mut decoder = Decoder::default();
+            let mut decoder = Frames::new(Longest::Stranger.bytes());
             decoder.feed(&(bytes.len() as u32).to_le_bytes());
             decoder.feed(&bytes);
-            decoder.next().unwrap_err()
+            Frame::next(&mut decoder).unwrap_err()
         };
         assert_eq!(first(*b"HTTP", 2, b"x"), "magic \"HTTP\", expected \"WVAC\"");
         assert_eq!(first(MAGIC, 2, b""), "version 2 of the protocol, expected 3");
@@ -328,12 +227,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_frames_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut decoder = Decoder::default();
+            let mut decoder = Frames::new(Longest::Stranger.bytes());
             decoder.feed(&bytes);
-            while let Ok(Some(frame)) = decoder.next() {
-                let mut again = Decoder::new(Longest::Metadata);
+            while let Ok(Some(frame)) = Frame::next(&mut decoder) {
+                let mut again = Frames::new(Longest::Metadata.bytes());
                 again.feed(&frame.encode());
-                prop_assert_eq!(again.next(), Ok(Some(frame)));
+                prop_assert_eq!(Frame::next(&mut again), Ok(Some(frame)));
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use super::frame::{Frame, Service};
 use super::streams::Streams;
-use super::wake::Wake;
 use crate::deadline::Deadline;
 use crate::lock;
 use crate::names::Owner;
@@ -12,6 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use warpverbs_meet::Wake;
 use warpverbs_mem::Proof;
 
 /// Bytes that wait for a peer to read, beside one answer. A peer that lets more wait is lost.
@@ -313,7 +313,7 @@ impl Link {
                 calls.answers.remove(&number);
                 return Err(self.why());
             }
-            if deadline.is_over() {
+            if deadline.0.passed() {
                 calls.answers.remove(&number);
                 return Err(deadline.late(what()));
             }

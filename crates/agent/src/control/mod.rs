@@ -17,7 +17,6 @@
 //! The loop knows connections and frames. It sees the agent as [`Services`], a peer as [`Remote`], a
 //! transfer as [`Watched`]. `frame`, `handshake` and `session` alone know what travels.
 
-mod alive;
 mod connect;
 mod engine;
 mod frame;
@@ -28,13 +27,11 @@ mod remote;
 mod services;
 mod session;
 mod shared;
-mod strangers;
 mod streams;
-mod wake;
 
 pub(crate) use connect::{connect, fetch, load};
 pub(crate) use engine::start;
-pub(crate) use frame::{Decoder, Event, Frame, Longest, Service};
+pub(crate) use frame::{Event, Frame, Longest, Service};
 pub use inbox::Notification;
 pub(crate) use link::{Link, LinkId, Receipt, Revoked, ended, lost};
 pub(crate) use remote::{Asked, Remote};

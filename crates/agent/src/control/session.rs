@@ -4,8 +4,7 @@
 //! handled; what is left waits for the next turn. Of an end that asks, nothing is read while answers to
 //! it wait to be sent. The end that made a connection always reads, so the two never wait for each other.
 
-use super::alive::{Alive, Due};
-use super::frame::{Decoder, Frame, Longest, Service, check_protocol};
+use super::frame::{Frame, Longest, Service, check_protocol};
 use super::handshake::{self, Key, same};
 use super::inbox::Notification;
 use super::link::{Link, lost};
@@ -15,15 +14,14 @@ use super::shared::Handed;
 use crate::lock;
 use crate::metadata::random;
 use crate::names::Owner;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warpverbs_meet::{Alive, Due, Frames, Guest};
 
 /// A connection whose maker has not authenticated itself by then is closed.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Bytes of one read.
-const READ: usize = 16 << 10;
 /// Nothing is read of a peer that asks while more bytes than this wait to be sent to it.
 const UNSENT: usize = 64 << 10;
 
@@ -77,7 +75,7 @@ pub(super) enum Role {
 
 pub(super) struct Session {
     pub(super) link: Arc<Link>,
-    decoder: Decoder,
+    decoder: Frames,
     pub(super) role: Role,
     /// By when the handshake must be over.
     until: Option<Instant>,
@@ -90,7 +88,7 @@ impl Session {
     /// A connection that another agent, or anybody, has made.
     pub(super) fn accepted(link: Arc<Link>, address: IpAddr) -> Self {
         let until = Some(Instant::now() + HANDSHAKE);
-        Self::new(link, Decoder::default(), Role::Stranger { address }, until)
+        Self::new(link, Frames::new(Longest::Stranger.bytes()), Role::Stranger { address }, until)
     }
 
     /// A connection that another thread of this agent has made.
@@ -98,8 +96,17 @@ impl Session {
         Self::new(link, decoder, Role::Outbound { peer, busy: Vec::new() }, None)
     }
 
-    fn new(link: Arc<Link>, decoder: Decoder, role: Role, until: Option<Instant>) -> Self {
+    fn new(link: Arc<Link>, decoder: Frames, role: Role, until: Option<Instant>) -> Self {
         Self { link, decoder, role, until, ended: false, alive: Alive::new(Instant::now()) }
+    }
+
+    /// As one that may give way to a new connection, unless it has authenticated itself.
+    pub(super) fn guest(&self, at: usize) -> Option<Guest> {
+        match self.role {
+            Role::Stranger { address } => Some(Guest { at, greeted: false, address }),
+            Role::Greeted { address, .. } => Some(Guest { at, greeted: true, address }),
+            _ => None,
+        }
     }
 
     /// By when to look at it though nothing arrives.
@@ -150,19 +157,17 @@ impl Session {
         self.link.flush();
         let mut budget = Budget::of(&self.role);
         self.receive(services, &mut budget);
-        let mut bytes = [0; READ];
         while self.reads() && !budget.is_spent() && budget.reads > 0 {
             budget.reads -= 1;
-            match (&self.link.stream).read(&mut bytes) {
+            match self.decoder.read(&self.link.stream) {
                 Ok(0) => self.end(services, "its connection ended"),
-                Ok(_) if self.link.is_lost() => {}
-                Ok(count) => {
+                // Nobody handles what it sends.
+                Ok(_) if self.link.is_lost() => self.decoder.skip(usize::MAX),
+                Ok(_) => {
                     self.alive.heard(Instant::now());
-                    self.decoder.feed(&bytes[..count]);
                     self.receive(services, &mut budget);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => self.end(services, &format!("its connection broke: {error}")),
             }
         }
@@ -170,7 +175,7 @@ impl Session {
 
     fn receive(&mut self, services: &dyn Services, budget: &mut Budget) {
         while !self.link.is_lost() && !self.is_paused() && !budget.is_spent() {
-            let handled = match self.decoder.next() {
+            let handled = match Frame::next(&mut self.decoder) {
                 Ok(Some(frame)) => {
                     budget.spend(&frame);
                     self.handle(services, frame)
@@ -385,13 +390,13 @@ impl Session {
             }
         }
         if !named {
-            self.decoder.longest = Longest::Metadata;
+            self.decoder.longest = Longest::Metadata.bytes();
             self.link.send(&Frame::Ready { live: Vec::new(), credits: 0 });
             (self.until, self.role) = (None, Role::Asking { from });
             return Ok(());
         }
         let credits = control.inbox.connected(&from, &self.link, control.settings.window)?;
-        self.decoder.longest = Longest::Peer;
+        self.decoder.longest = Longest::Peer.bytes();
         // Under this lock, so that no memory is deregistered after it is told and before its
         // revocation can be.
         let mut inbound = lock(&control.inbound);

@@ -1,26 +1,25 @@
 //! The part of a control loop that other threads share with its thread.
 
-use super::frame::Decoder;
 use super::handshake::Key;
 use super::inbox::Inbox;
 use super::link::{Link, Revoked};
 use super::remote::Remote;
-use super::wake::Wake;
 use crate::lock;
 use crate::metadata::{MAX_ADDRESSES, Secret};
 use crate::names::Owner;
 use crate::{AgentConfig, AgentError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use warpverbs_meet::{Frames, Wake, poll};
 
 /// A connection that another thread has made.
 pub(crate) struct Handed {
     pub(super) link: Arc<Link>,
-    pub(super) decoder: Decoder,
+    pub(super) decoder: Frames,
     pub(super) peer: Arc<dyn Remote>,
 }
 
@@ -88,14 +87,15 @@ pub(crate) struct Control {
 impl Control {
     /// Listens; serves nobody yet.
     pub(crate) fn new(owner: Owner, config: &AgentConfig) -> Result<Self, AgentError> {
-        let listener = TcpListener::bind(config.listen);
+        let listener = warpverbs_meet::listen(config.listen);
         let listener = listener.map_err(|error| AgentError::system("bind", error))?;
-        let ready = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
-        let address = ready.map_err(|error| AgentError::system("listen", error))?;
+        let address = listener.local_addr();
+        let address = address.map_err(|error| AgentError::system("listen", error))?;
+        let wake = Wake::new().map_err(|error| AgentError::system("eventfd", error))?;
         let token = config.token.clone();
         Ok(Self {
             own: Identity { owner, token, secret: Secret::new()? },
-            wake: Arc::new(Wake::new()?),
+            wake: Arc::new(wake),
             listener: Mutex::new(Some(listener)),
             address,
             settings: Settings { silence: config.silence, window: config.window },
@@ -194,7 +194,7 @@ impl Control {
 /// Whether a connection is not lost, and its other end has not closed it.
 pub(crate) fn is_alive(link: &Link) -> bool {
     let mut fds = [PollFd::new(&link.stream, PollFlags::RDHUP)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // A failed call says nothing about the peer.
-    !link.is_lost() && (poll(&mut fds, Some(&now)).is_err() || fds[0].revents().is_empty())
+    !link.is_lost()
+        && (poll(&mut fds, Some(Duration::ZERO)).is_err() || fds[0].revents().is_empty())
 }

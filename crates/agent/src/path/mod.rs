@@ -101,7 +101,7 @@ impl<'a> Limit<'a> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(AgentError::Cancelled);
         }
-        match self.deadline.is_over() {
+        match self.deadline.0.passed() {
             true => Err(self.deadline.late(format!("transfer with {}", self.peer))),
             false => Ok(()),
         }

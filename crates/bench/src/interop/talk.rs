@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
+use warpverbs_meet::Listener;
 
 /// The longest wait for the other program.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -95,7 +96,7 @@ pub(crate) struct Talk(Connection<Item>);
 impl Talk {
     /// Waits for the other program to connect.
     pub(crate) fn accept(at: SocketAddr) -> Result<Self> {
-        Ok(Self(Connection::accept(at, LIMIT, |_| Ok(()))?))
+        Ok(Self(Listener::bind(at)?.accept(LIMIT)?))
     }
 
     /// Connects to the other program, which may still be starting.
@@ -104,7 +105,7 @@ impl Talk {
     }
 
     pub(crate) fn send<T: Part>(&mut self, part: T) -> Result<()> {
-        self.0.send(part.wrap())
+        Ok(self.0.send(part.wrap())?)
     }
 
     pub(crate) fn recv<T: Part>(&mut self) -> Result<T> {

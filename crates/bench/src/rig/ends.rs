@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
+use warpverbs_meet::Listener;
 
 /// A family with two ends, and the flags that are its own.
 pub(crate) trait Family {
@@ -76,7 +77,9 @@ impl<F: Family> Server<F> {
         &self,
         follow: impl FnOnce(&mut Talk<T>) -> Result<()>,
     ) -> Result<()> {
-        Talk::accept(self.address(), self.wait(), announce)?.failing(follow)
+        let listener = Listener::bind(self.address())?;
+        announce(listener.addr())?;
+        listener.accept(self.wait())?.failing(follow)
     }
 }
 
@@ -101,7 +104,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn connect<T: Words>(&self) -> Result<Talk<T>> {
-        Talk::connect(&self.host, self.port, self.wait)
+        Ok(Talk::connect(&self.host, self.port, self.wait)?)
     }
 }
 

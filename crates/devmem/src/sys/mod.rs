@@ -4,6 +4,7 @@
 
 mod rxnfc;
 mod socket;
+pub mod stream;
 mod udmabuf;
 
 pub(crate) use rxnfc::{FlowSpec, Rxnfc, rxnfc};

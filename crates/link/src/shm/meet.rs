@@ -1,19 +1,19 @@
-//! How links of two processes of a host meet. Who has datagrams for an address connects to its
+//! How links of two processes of a host meet. A process that has datagrams for an address connects to its
 //! [socket](named), and sends a greeting with the memfd of a ring that it will write them to. The
 //! connection then shows when the other process ends.
 
 use super::ring::MEMORY;
 use crate::{QpnPart, named};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use warpverbs_meet::{Hello, unix};
 
-const MAGIC: [u8; 8] = *b"wvlink2\0";
-/// Bytes of a greeting: the magic number, the ring's bytes, the sender's address (IPv4 as
-/// `::ffff:a.b.c.d`), its port; the numbers in native byte order.
-const GREETING: usize = 34;
+/// A greeting has the ring's bytes, the sender's address, and the ring.
+const HELLO: Hello = Hello { magic: b"wvlink", version: 3 };
 
 /// What rings are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,46 +54,29 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 pub(super) fn greet(socket: &OwnedFd, local: SocketAddr, ring: OwnedFd) -> io::Result<()> {
-    let ip = match local.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let mut message = [0; GREETING];
-    message[..8].copy_from_slice(&MAGIC);
-    message[8..16].copy_from_slice(&MEMORY.to_ne_bytes());
-    message[16..32].copy_from_slice(&ip.octets());
-    message[32..].copy_from_slice(&local.port().to_ne_bytes());
-    named::send(socket, &message, &[ring])
+    unix::send(socket, &HELLO, &(MEMORY, local), &[ring])
 }
 
 /// A greeting: the sender's address, and its ring. `None`: it has not come yet.
 pub(super) fn greeting(socket: &OwnedFd) -> io::Result<Option<(SocketAddr, OwnedFd)>> {
-    let mut message = [0; GREETING + 1];
     use io::ErrorKind::{Interrupted, WouldBlock};
-    let (len, mut fds) = match named::receive(socket, &mut message) {
+    let mut got = match unix::receive::<(u64, SocketAddr)>(socket, &HELLO) {
         Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => return Ok(None),
         got => got?,
     };
-    let (Some(fd), GREETING) = (fds.pop(), len) else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
-    Ok(Some((parse(&message).ok_or(io::ErrorKind::InvalidData)?, fd)))
-}
-
-fn parse(message: &[u8]) -> Option<SocketAddr> {
-    let (magic, rest) = message.split_first_chunk::<8>()?;
-    let (len, rest) = rest.split_first_chunk::<8>()?;
-    let (ip, rest) = rest.split_first_chunk::<16>()?;
-    let port = u16::from_ne_bytes(*rest.first_chunk::<2>()?);
-    let known = *magic == MAGIC && u64::from_ne_bytes(*len) == MEMORY && port != 0;
-    known.then(|| SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), port))
+    match (got.value, got.fds.pop()) {
+        (Some((MEMORY, from)), Some(fd)) if from.port() != 0 => {
+            Ok(Some((SocketAddr::new(from.ip().to_canonical(), from.port()), fd)))
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 /// Which of `sockets` have something to read, or have ended. Does not wait.
 pub(super) fn ready<'a>(sockets: impl Iterator<Item = &'a OwnedFd>) -> Vec<bool> {
     let watched = |fd: &'a OwnedFd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN);
     let mut fds: Vec<_> = sockets.map(watched).collect();
-    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+    match warpverbs_meet::poll(&mut fds, Some(Duration::ZERO)) {
         Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
         // Next time.
         Err(_) => vec![false; fds.len()],

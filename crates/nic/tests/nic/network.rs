@@ -3,11 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 use warpverbs_dev::{Host, PortConfig, bytes, local, pattern, remote, sge};
-use warpverbs_mem::{NoChecksum, set_no_checksum};
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::wqe::{Position, WqeBuilder};
-use warpverbs_nic::link::{Link, LinkError, Udp};
+use warpverbs_nic::link::{Link, LinkError, NoChecksum, Udp, set_no_checksum};
 use warpverbs_nic::{
     Config, LinkConfig, LinkKind, ModifyError, Mtu, NicError, Path, QpAttrs, QpState, SoftNic,
     UdpConfig,

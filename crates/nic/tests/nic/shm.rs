@@ -125,10 +125,19 @@ impl Stranger {
     /// As a link does, from `from`.
     fn greet(&self, from: SocketAddr, fd: &OwnedFd) {
         let SocketAddr::V4(from) = from else { panic!("IPv4 here") };
-        let mut message = b"wvlink2\0".to_vec();
-        message.extend(MEMORY.to_ne_bytes());
-        message.extend(from.ip().to_ipv6_mapped().octets());
-        message.extend(from.port().to_ne_bytes());
+        let mut message = b"wvlink\x03\x00".to_vec();
+        // Postcard: numbers by 7 bits, the lowest first, and the number of the address's kind.
+        let varint = |out: &mut Vec<u8>, mut number: u64| {
+            while number >= 0x80 {
+                out.push(number as u8 | 0x80);
+                number >>= 7;
+            }
+            out.push(number as u8);
+        };
+        varint(&mut message, MEMORY);
+        message.push(0);
+        message.extend(from.ip().octets());
+        varint(&mut message, from.port().into());
         self.say(&message, Some(fd));
     }
 }

@@ -1,23 +1,19 @@
 //! The asker's side: the ways by which a descriptor may come.
 
-use super::wire::{REPLY, Verdict, parse_reply, request};
-use super::{Address, Secrets, Ticket, Trust, await_ready};
+use super::{Address, Answer, HELLO, Secrets, Ticket, Trust};
 use crate::{Identity, Introduction, Reason};
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::fstat;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
-    SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, send, socket_with,
-};
+use rustix::net::{SocketAddrUnix, SocketFlags};
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Resource, getrlimit, pidfd_getfd, pidfd_open,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
+use warpverbs_meet::{poll, unix};
 
 /// How a descriptor comes from one process to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,35 +147,50 @@ fn ask_once(
     ticket: &Ticket,
     deadline: Instant,
 ) -> Result<Option<OwnedFd>, String> {
-    use rustix::io::Errno;
-    let say =
-        |call: &'static str| move |errno: Errno| format!("{call}: {}", io::Error::from(errno));
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(say("socket"))?;
-    match connect(&socket, to) {
-        Ok(()) => {}
-        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-        Err(errno) => return Err(say("connect")(errno)),
-    }
-    match send(&socket, &request(&secrets.ask, ticket.id), SendFlags::NOSIGNAL) {
-        Ok(_) => {}
-        // It may have answered before it closed the connection.
-        Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::INTR) => {}
-        Err(errno) => return Err(say("send")(errno)),
-    }
-    let ready = await_ready(socket.as_fd(), PollFlags::IN, deadline);
-    if !ready.map_err(|error| format!("poll: {error}"))? {
-        return Err("no answer in time".to_owned());
-    }
-    let (message, fd, flags) = match receive(&socket) {
-        Ok(received) => received,
-        Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET) => return Ok(None),
-        Err(errno) => return Err(say("recvmsg")(errno)),
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, InvalidData, WouldBlock};
+    let say = |call: &'static str| move |error: io::Error| format!("{call}: {error}");
+    let socket = match unix::connect(to, SocketFlags::NONBLOCK) {
+        Ok(socket) => socket,
+        Err(error) if matches!(error.kind(), WouldBlock | Interrupted) => return Ok(None),
+        Err(error) => return Err(say("connect")(error)),
     };
-    match (parse_reply(&message, &secrets.answer), fd) {
-        (Some(Verdict::Granted), Some(fd)) if !flags.contains(ReturnFlags::CTRUNC) => Ok(Some(fd)),
-        (Some(Verdict::Granted), _) => {
+    match unix::send(&socket, &HELLO, &(secrets.ask, ticket.id), &[] as &[OwnedFd]) {
+        // It may have answered before it closed the connection.
+        Err(error)
+            if !matches!(error.kind(), BrokenPipe | ConnectionReset | WouldBlock | Interrupted) =>
+        {
+            return Err(say("send")(error));
+        }
+        _ => {}
+    }
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(left)).map_err(say("poll"))? {
+            0 if left.is_zero() => return Err("no answer in time".to_owned()),
+            0 => {}
+            _ => break,
+        }
+    }
+    let mut got = match unix::receive(&socket, &HELLO) {
+        Ok(received) => received,
+        Err(error) if matches!(error.kind(), WouldBlock | Interrupted | ConnectionReset) => {
+            return Ok(None);
+        }
+        Err(error) if error.kind() == InvalidData => {
+            return Err(format!("the process that answers is no owner: {error}"));
+        }
+        Err(error) => return Err(say("recvmsg")(error)),
+    };
+    // Cut off by a server with too many askers.
+    let Some(answer) = got.value else { return Ok(None) };
+    if let Answer::Granted(shown) | Answer::Unknown(shown) = answer
+        && shown != secrets.answer
+    {
+        return Err("the process that answers does not know the owner's secret".to_owned());
+    }
+    match (answer, got.fds.pop()) {
+        (Answer::Granted(_), Some(fd)) if !got.truncated => Ok(Some(fd)),
+        (Answer::Granted(_), _) => {
             let limit = getrlimit(Resource::Nofile).current;
             let limit = limit.map_or_else(|| "any number".to_owned(), |limit| limit.to_string());
             Err(format!(
@@ -187,31 +198,13 @@ fn ask_once(
                  them (ulimit -n)"
             ))
         }
-        (Some(Verdict::Unknown), _) => Err("the owner offers it no more".to_owned()),
-        (Some(Verdict::OtherUser), _) => Err("the owner is another user's process".to_owned()),
-        (Some(Verdict::Full), _) => Err("the owner has no file descriptor left".to_owned()),
-        (Some(Verdict::Stranger), _) => {
-            Err("whoever answers grants nothing to this process".to_owned())
+        (Answer::Unknown(_), _) => Err("the owner offers it no more".to_owned()),
+        (Answer::OtherUser, _) => Err("the owner is another user's process".to_owned()),
+        (Answer::Full, _) => Err("the owner has no file descriptor left".to_owned()),
+        (Answer::Stranger, _) => {
+            Err("the process that answers grants nothing to this one".to_owned())
         }
-        // Cut off by a server with too many askers.
-        (None, _) if message.is_empty() => Ok(None),
-        (None, _) => Err("whoever answers does not know the owner's secret".to_owned()),
     }
-}
-
-type Received = (Vec<u8>, Option<OwnedFd>, ReturnFlags);
-
-fn receive(socket: &OwnedFd) -> Result<Received, rustix::io::Errno> {
-    let mut message = [0; REPLY + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let parts = &mut [IoSliceMut::new(&mut message)];
-    let got = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let fd = control.drain().find_map(|item| match item {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok((message[..got.bytes].to_vec(), fd, got.flags))
 }
 
 /// Takes it out of the owner.

@@ -10,31 +10,38 @@
 //! | socket in the directory for temporary files | a directory that both see |
 //! | `pidfd_getfd` | the same PID namespace, and the right to trace the owner |
 //!
-//! Both secrets travel with the [`Address`], which the program sends by means of its own: whoever
+//! Both secrets travel with the [`Address`], which the program sends by means of its own: a process that
 //! reads it may have the descriptors. Where owners are not trusted to speak only of themselves, each
 //! asker has secrets of its own ([`Trust::Proven`]): an owner that names the server of another gets no
-//! answer there. Processes of other users are refused. Message formats:
-//!
-//! | message | bytes |
-//! |---|---|
-//! | request | `WVFD`, version u32, owner's secret (16), id u64 |
-//! | reply | `WVFD`, verdict u32, asker's secret (16), with the descriptor if the verdict is 0 |
-//!
-//! Integers are in native byte order: both ends are on one machine.
+//! answer there. Processes of other users are refused.
 
 mod fetch;
 mod server;
-mod wire;
 
 pub use fetch::{Fetched, Way, fetch, fetch_by};
 pub use server::DescriptorServer;
 
 use serde::{Deserialize, Serialize};
-use std::io;
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
+use warpverbs_meet::Hello;
+
+/// A request is an asker's secret and the number of a [`Ticket`]; a reply is an [`Answer`].
+const HELLO: Hello = Hello { magic: b"WVFD", version: 2 };
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Answer {
+    /// The descriptor comes with it. The server shows its secret.
+    Granted([u8; 16]),
+    /// Nothing is offered under this number. The server shows its secret.
+    Unknown([u8; 16]),
+    /// The asker is another user's process.
+    OtherUser,
+    /// The server has no descriptor left for another connection.
+    Full,
+    /// The asker's secret is nobody's.
+    Stranger,
+}
 
 /// Two secrets of a [`DescriptorServer`] and of those who may ask it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,24 +114,4 @@ pub struct Ticket {
     pub device: u64,
     /// Inode of its file, to know it again.
     pub inode: u64,
-}
-
-/// Waits until `fd` is ready for `what`; whether it is by the deadline.
-fn await_ready(fd: BorrowedFd<'_>, what: PollFlags, deadline: Instant) -> io::Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut fds = [PollFd::from_borrowed_fd(fd, what)];
-        match poll(&mut fds, Some(&timespec(left))) {
-            Ok(0) if deadline <= Instant::now() => return Ok(false),
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(true),
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    // A poll of an hour is repeated.
-    let duration = duration.min(Duration::from_secs(3600));
-    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }

@@ -1,37 +1,30 @@
 //! The owner's side: a thread that hands out descriptors.
 
-use super::wire::{REQUEST, Verdict, parse_request, reply};
-use super::{Address, Secrets, Ticket, timespec};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use super::{Address, Answer, HELLO, Secrets, Ticket};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::fstat;
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, connect, listen, recv, sendmsg, socket_with,
-    sockopt,
-};
-use rustix::process::geteuid;
+use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use warpverbs_meet::unix::{self, Received};
+use warpverbs_meet::{Arrival, Door, Wake, poll};
 
 /// Askers that are connected at a time: for one more, the one that came first is cut off.
 const MOST_ASKERS: usize = 64;
 /// An asker that has sent no request by then is cut off.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Askers that the system keeps until they are accepted.
-const BACKLOG: i32 = 128;
 /// Of the files of sockets that somebody listens at, unless it has ended.
 const SUFFIX: &str = ".sock";
 /// Files of others that one start looks at, at most.
 const MOST_SWEPT: usize = 512;
 /// Longest path of a unix socket in bytes.
 const LONGEST_PATH: usize = 107;
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK;
 
 /// Askers whose secrets are kept: for one more, those of the first are forgotten.
 const MOST_GRANTS: usize = 1024;
@@ -52,8 +45,8 @@ pub struct DescriptorServer {
     address: Address,
     offers: Offers,
     next: u64,
-    /// Readable when the thread is to end.
-    stop: Arc<OwnedFd>,
+    /// Ends the thread.
+    stop: Arc<Wake>,
     thread: Option<JoinHandle<()>>,
     path: Option<PathBuf>,
 }
@@ -80,7 +73,7 @@ impl DescriptorServer {
             answer,
         };
         let path = visible.is_ok().then_some(path);
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stop = Arc::new(Wake::new()?);
         let offers = Offers::default();
         let server = Server {
             listeners: [hidden, visible].into_iter().flatten().collect(),
@@ -88,7 +81,7 @@ impl DescriptorServer {
             offers: offers.clone(),
             address: address.clone(),
             askers: Vec::new(),
-            spare: spare(),
+            door: Door::default(),
         };
         let thread = std::thread::Builder::new().name("wv-descriptors".to_owned());
         // From here on, dropping removes the path.
@@ -134,8 +127,7 @@ impl DescriptorServer {
 
 impl Drop for DescriptorServer {
     fn drop(&mut self) {
-        // Fails only if the counter is full, and then it is readable as well.
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        self.stop.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -156,7 +148,7 @@ fn random() -> io::Result<[u8; 16]> {
 }
 
 fn at_name(name: &str) -> io::Result<OwnedFd> {
-    listener(&SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+    unix::listen(&SocketAddrUnix::new_abstract_name(name.as_bytes())?, FLAGS)
 }
 
 fn at_path(path: &Path) -> io::Result<OwnedFd> {
@@ -168,7 +160,7 @@ fn at_path(path: &Path) -> io::Result<OwnedFd> {
     // Under its name it is found only when somebody listens, so that `sweep` takes nothing of a
     // process that is just starting.
     let early = path.with_extension("new");
-    let socket = listener(&SocketAddrUnix::new(&early)?);
+    let socket = unix::listen(&SocketAddrUnix::new(&early)?, FLAGS);
     let named = socket.and_then(|socket| std::fs::rename(&early, path).map(|()| socket));
     named.inspect_err(|_| drop(std::fs::remove_file(&early)))
 }
@@ -198,25 +190,11 @@ fn sweep(folder: &Path, ours: &str) {
 
 /// Whether it is a socket of this machine whose listener is gone.
 fn is_abandoned(path: &Path) -> bool {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-    let (Ok(socket), Ok(address)) = (socket, SocketAddrUnix::new(path)) else { return false };
-    connect(&socket, &address) == Err(Errno::CONNREFUSED)
+    let connected = SocketAddrUnix::new(path).map(|address| unix::connect(&address, FLAGS));
+    connected.is_ok_and(|socket| socket.is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused))
 }
 
-fn listener(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    bind(&socket, address)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
-}
-
-fn accept_one(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
-    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-}
-
-/// Somebody connected who has sent nothing yet.
+/// A connection by which nothing has come yet.
 struct Asker {
     socket: OwnedFd,
     until: Instant,
@@ -224,16 +202,11 @@ struct Asker {
 
 struct Server {
     listeners: Vec<OwnedFd>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<Wake>,
     offers: Offers,
     address: Address,
     askers: Vec<Asker>,
-    /// Given up to turn an asker away when there is no other descriptor.
-    spare: Option<OwnedFd>,
-}
-
-fn spare() -> Option<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC).ok()
+    door: Door,
 }
 
 impl Server {
@@ -261,66 +234,56 @@ impl Server {
     /// Waits until there is something to do; whether it is to end.
     fn wait(&self) -> io::Result<bool> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN)];
-        let sockets = self.listeners.iter().chain(self.askers.iter().map(|asker| &asker.socket));
+        let closed = self.door.closed_until();
+        let listeners = self.listeners.iter().filter(|_| closed.is_none());
+        let sockets = listeners.chain(self.askers.iter().map(|asker| &asker.socket));
         fds.extend(sockets.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
-        let first = self.askers.iter().map(|asker| asker.until).min();
-        let left = first.map(|until| timespec(until.saturating_duration_since(Instant::now())));
-        match poll(&mut fds, left.as_ref()) {
-            Ok(_) => Ok(!fds[0].revents().is_empty()),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        let first = self.askers.iter().map(|asker| asker.until).chain(closed).min();
+        poll(&mut fds, first.map(|until| until.saturating_duration_since(Instant::now())))?;
+        Ok(!fds[0].revents().is_empty())
     }
 
     fn accept(&mut self) {
-        for listener in 0..self.listeners.len() {
+        for listener in &self.listeners {
+            let accept = || unix::accept(listener, FLAGS);
             // No more at once than are kept.
             for _ in 0..MOST_ASKERS {
-                match accept_one(&self.listeners[listener]) {
-                    Ok(socket) => {
+                match self.door.accept(accept) {
+                    Arrival::Guest(socket) => {
                         if self.askers.len() == MOST_ASKERS {
                             self.askers.remove(0);
                         }
                         self.askers.push(Asker { socket, until: Instant::now() + PATIENCE });
                     }
-                    Err(Errno::MFILE | Errno::NFILE) => self.turn_away(listener),
-                    Err(_) => break,
+                    Arrival::Short => {
+                        let full = |socket| send(&socket, Answer::Full, None);
+                        if !self.door.turn_away(accept, full) {
+                            break;
+                        }
+                    }
+                    Arrival::Nobody => break,
                 }
             }
         }
     }
 
-    /// Tells whoever is next why he gets nothing: else he would wait for his deadline.
-    fn turn_away(&mut self, listener: usize) {
-        drop(self.spare.take());
-        match accept_one(&self.listeners[listener]) {
-            Ok(socket) => send(&socket, &reply(Verdict::Full, &[0; 16]), None),
-            // Somebody else took the descriptor.
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-        self.spare = spare();
-    }
-
     /// Answers a request, if there is one; whether the connection is over.
     fn serve(&self, socket: &OwnedFd) -> bool {
-        let peer = sockopt::socket_peercred(socket);
-        if !peer.is_ok_and(|peer| peer.uid == geteuid()) {
-            send(socket, &reply(Verdict::OtherUser, &[0; 16]), None);
+        if unix::same_user(socket).is_err() {
+            send(socket, Answer::OtherUser, None);
             return true;
         }
-        let mut message = [0; REQUEST + 1];
-        let len = match recv(socket, &mut message[..], RecvFlags::empty()) {
-            Ok((len, _)) => len,
-            Err(Errno::AGAIN | Errno::INTR) => return false,
-            Err(_) => return true,
-        };
-        let Some((ask, id)) = parse_request(&message[..len]) else { return true };
-        match self.allowed(&ask, id) {
-            Some((answer, Some(fd))) => {
-                send(socket, &reply(Verdict::Granted, &answer), Some(&*fd));
+        let (ask, id) = match unix::receive::<([u8; 16], u64)>(socket, &HELLO) {
+            Ok(Received { value: Some(request), .. }) => request,
+            Ok(_) => return true,
+            Err(error) => {
+                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
             }
-            Some((answer, None)) => send(socket, &reply(Verdict::Unknown, &answer), None),
-            None => send(socket, &reply(Verdict::Stranger, &[0; 16]), None),
+        };
+        match self.allowed(&ask, id) {
+            Some((answer, Some(fd))) => send(socket, Answer::Granted(answer), Some(&*fd)),
+            Some((answer, None)) => send(socket, Answer::Unknown(answer), None),
+            None => send(socket, Answer::Stranger, None),
         }
         true
     }
@@ -343,16 +306,10 @@ impl Server {
     }
 }
 
-/// Sends a reply. An asker that does not take it is none of the server's business.
-fn send(socket: &OwnedFd, message: &[u8], fd: Option<&OwnedFd>) {
-    let fds: Vec<_> = fd.into_iter().map(AsFd::as_fd).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(&fds));
-    }
-    let sent = sendmsg(socket, &[IoSlice::new(message)], &mut control, SendFlags::NOSIGNAL);
-    if let Err(error) = sent {
+/// Sends a reply. An asker that does not take it goes without.
+fn send(socket: &OwnedFd, answer: Answer, fd: Option<&OwnedFd>) {
+    let fds = fd.map_or(&[][..], std::slice::from_ref);
+    if let Err(error) = unix::send(socket, &HELLO, &answer, fds) {
         tracing::debug!(%error, "a descriptor was not sent");
     }
 }

@@ -6,9 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::protocol::{MAGIC, ReplyError, Request, read, refused};
-use crate::resolve::resolve;
-use crate::socket::{Timed, is_out_of_descriptors, prepare};
-use crate::{Deadline, ResolveError};
+use warpverbs_meet::{Deadline, ResolveError, Timed, is_out_of_descriptors, resolve};
 
 /// Why there is no connection to a store.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +161,7 @@ fn last(
 
 fn attempt(peer: SocketAddr, deadline: Deadline) -> Result<TcpStream, Failed> {
     let left = deadline.remaining().ok_or(Failed::Io(io::ErrorKind::TimedOut.into()))?;
-    let stream = open(peer, left.min(ATTEMPT)).map_err(Failed::Io)?;
+    let stream = warpverbs_meet::connect(peer, left.min(ATTEMPT)).map_err(Failed::Io)?;
     let shaken = Deadline::after(left.min(HANDSHAKE));
     match handshake(&mut Timed { stream: &stream, deadline: shaken }) {
         Ok((got, expected)) if got == expected => Ok(stream),
@@ -176,16 +174,6 @@ fn attempt(peer: SocketAddr, deadline: Deadline) -> Result<TcpStream, Failed> {
         }
         Err(_) => Err(Failed::Closed),
     }
-}
-
-fn open(peer: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&peer, limit)?;
-    // The kernel may connect a socket to itself if its ephemeral port has no listener.
-    if stream.local_addr()? == stream.peer_addr()? {
-        return Err(io::ErrorKind::ConnectionRefused.into());
-    }
-    prepare(&stream)?;
-    Ok(stream)
 }
 
 /// Validates and pings. Gives the reply and what it should be.

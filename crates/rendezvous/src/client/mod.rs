@@ -13,8 +13,8 @@ pub use error::ClientError;
 pub(crate) use error::Listed;
 
 use crate::protocol::{Opcode, ReplyError, Request, read};
-use crate::socket::Timed;
 use crate::{Deadline, Limits};
+use warpverbs_meet::Timed;
 
 /// PyTorch puts this before every key of its users.
 const PREFIX: &str = "/";

@@ -148,10 +148,10 @@ fn job(flags: &Flags, vars: &Vars<'_>, launcher: Launcher) -> Result<String, Env
             (Setting { name, value }, job)
         }
     };
-    if crate::world::is_job_name(&job) {
+    if crate::job::is_job_name(&job) {
         return Ok(job);
     }
-    Err(EnvError::Invalid { setting, expected: crate::world::JOB_NAME.into() })
+    Err(EnvError::Invalid { setting, expected: crate::job::JOB_NAME.into() })
 }
 
 fn generation(flags: &Flags, vars: &Vars<'_>, launcher: Launcher) -> Result<u64, EnvError> {

@@ -3,8 +3,6 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use socket2::{Domain, Protocol, Socket, Type};
-
 use crate::ResolveError;
 
 /// Why a server could not listen.
@@ -12,7 +10,7 @@ use crate::ResolveError;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum BindError {
-    /// Somebody else listens there.
+    /// Another process listens there.
     #[error("{addr} is in use by another process; choose another port or end that process")]
     InUse { addr: SocketAddr },
     /// Another machine's address.
@@ -32,21 +30,8 @@ pub enum BindError {
     Io { addr: SocketAddr, cause: io::Error },
 }
 
-/// As many as the operating system allows: all ranks may connect in the same instant.
-const BACKLOG: i32 = 4096;
-
 pub(super) fn listen(addr: SocketAddr) -> Result<TcpListener, BindError> {
-    let open = || {
-        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-        // A job that restarts takes its port again although old connections linger in TIME_WAIT.
-        #[cfg(unix)]
-        socket.set_reuse_address(true)?;
-        socket.bind(&addr.into())?;
-        socket.listen(BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        Ok(TcpListener::from(socket))
-    };
-    open().map_err(|cause: io::Error| match cause.kind() {
+    warpverbs_meet::listen(addr).map_err(|cause| match cause.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse { addr },
         io::ErrorKind::AddrNotAvailable => BindError::NotLocal { addr },
         io::ErrorKind::PermissionDenied => BindError::Denied { addr },

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use socket2::{Domain, Socket, Type};
+use warpverbs_meet::{Arrival, Door};
 
 use super::connection::{Connection, Input, turn_away};
 use super::stats::{Cause, Shared};
 use crate::Limits;
-use crate::socket::is_out_of_descriptors;
 use crate::store::{ClientId, Replies, Store};
 
 const LISTENER: Token = Token(usize::MAX);
@@ -22,9 +21,6 @@ const WAKER: Token = Token(usize::MAX - 1);
 /// Requests of one connection that are handled before another connection is served.
 const TURN: usize = 64;
 
-/// How long accepting pauses when the operating system has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 pub(super) struct Engine {
     poll: Poll,
     listener: TcpListener,
@@ -32,10 +28,9 @@ pub(super) struct Engine {
     free: Vec<ClientId>,
     /// Connections that may have something to do; readiness is edge-triggered.
     ready: VecDeque<ClientId>,
-    /// Given up for a moment when there is no other descriptor, to say so to who connects.
-    spare: Option<Socket>,
-    /// When to accept next, if anybody may be waiting.
-    accept_at: Option<Instant>,
+    door: Door,
+    /// Whether a connection may be waiting; there is no new event for one that does.
+    accepts: bool,
     store: Store,
     limits: Limits,
     /// Bytes in the buffers of all connections.
@@ -58,8 +53,8 @@ impl Engine {
             connections: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
-            spare: spare(),
-            accept_at: None,
+            door: Door::default(),
+            accepts: false,
             store: Store::new(limits.clone()),
             limits,
             held: 0,
@@ -85,12 +80,12 @@ impl Engine {
             }
             for event in &events {
                 match event.token() {
-                    LISTENER => self.accept_at = Some(Instant::now()),
+                    LISTENER => self.accepts = true,
                     WAKER => {}
                     Token(client) => self.ready.push_back(client),
                 }
             }
-            if self.accept_at.is_some_and(|at| at <= Instant::now()) {
+            if self.accepts {
                 self.accept_all();
             }
             for _ in 0..self.ready.len() {
@@ -110,7 +105,8 @@ impl Engine {
         if !self.ready.is_empty() {
             return Some(Duration::ZERO);
         }
-        let pause = self.accept_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let closed = self.door.closed_until();
+        let pause = closed.map(|until| until.saturating_duration_since(Instant::now()));
         let tick = (self.free.len() < self.connections.len()).then(|| self.tick());
         pause.into_iter().chain(tick).min()
     }
@@ -122,35 +118,22 @@ impl Engine {
 
     fn accept_all(&mut self) {
         loop {
-            let mut accepted = self.listener.accept();
-            // Without a free descriptor the system says so before it looks whether anybody waits.
-            let full = accepted.as_ref().is_err_and(is_out_of_descriptors);
-            if full && self.spare.take().is_some() {
-                accepted = self.listener.accept();
-            }
-            match accepted {
-                Ok((mut stream, peer)) if full => {
-                    turn_away(&mut stream, &Cause::NoDescriptors);
-                    self.shared.fault(peer, Cause::NoDescriptors);
+            match self.door.accept(|| self.listener.accept()) {
+                Arrival::Guest((stream, peer)) => self.admit(stream, peer),
+                Arrival::Short => {
+                    let shared = &self.shared;
+                    let tell = |(mut stream, peer)| {
+                        turn_away(&mut stream, &Cause::NoDescriptors);
+                        shared.fault(peer, Cause::NoDescriptors);
+                    };
+                    if !self.door.turn_away(|| self.listener.accept(), tell) {
+                        break;
+                    }
                 }
-                Ok((stream, peer)) => self.admit(stream, peer),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.accept_at = None,
-                // The peer went before it was accepted.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // The listener gives no new event for those who wait already.
-                    self.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
-                    tracing::warn!(%error, "store cannot accept a connection now");
-                }
-            }
-            if self.spare.is_none() {
-                self.spare = spare();
-            }
-            if self.accept_at.is_none_or(|at| at > Instant::now()) {
-                return;
+                Arrival::Nobody => break,
             }
         }
+        self.accepts = self.door.closed_until().is_some();
     }
 
     fn admit(&mut self, mut stream: TcpStream, peer: SocketAddr) {
@@ -165,7 +148,7 @@ impl Engine {
             self.connections.len() - 1
         });
         let interest = Interest::READABLE | Interest::WRITABLE;
-        let prepared = crate::socket::prepare(&stream)
+        let prepared = warpverbs_meet::prepare(&stream)
             .and_then(|()| self.poll.registry().register(&mut stream, Token(client), interest));
         if let Err(error) = prepared {
             self.free.push(client);
@@ -259,8 +242,4 @@ impl Engine {
             }
         }
     }
-}
-
-fn spare() -> Option<Socket> {
-    Socket::new(Domain::IPV4, Type::DGRAM, None).ok()
 }

@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 pub use bind::BindError;
 pub use stats::{Cause, Fault, Stats};
 
-use crate::resolve::resolve;
 use crate::{Deadline, Limits};
+use warpverbs_meet::resolve;
 
 /// A running store. Dropping it closes every connection and ends its thread.
 #[derive(Debug)]

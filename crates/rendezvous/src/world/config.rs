@@ -4,17 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use super::WorldError;
+use crate::job::{MAX_WORLD_SIZE, is_job_name};
 use crate::{Deadline, Launch, Limits, Server};
-
-/// Most ranks of a world.
-pub const MAX_WORLD_SIZE: u32 = 65536;
-
-/// What a job may be called.
-pub(crate) const JOB_NAME: &str = "1 to 128 bytes without '/'";
-
-pub(crate) fn is_job_name(job: &str) -> bool {
-    (1..=128).contains(&job.len()) && !job.contains('/')
-}
 
 /// Who runs the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

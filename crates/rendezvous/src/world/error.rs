@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Loss;
-use super::config::JOB_NAME;
 use crate::client::Listed;
+use crate::job::JOB_NAME;
 use crate::{BindError, ClientError, ConnectError};
 
 /// Why ranks did not meet.

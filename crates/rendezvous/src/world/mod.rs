@@ -26,8 +26,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use config::reachable;
-pub use config::{Host, MAX_WORLD_SIZE, WorldConfig};
-pub(crate) use config::{JOB_NAME, is_job_name};
+pub use config::{Host, WorldConfig};
 pub use error::WorldError;
 pub use loss::Loss;
 use pulse::{Pulse, Signs};

@@ -5,7 +5,7 @@ use super::placement::{Placement, Then};
 use crate::error::TcpError;
 use crate::protocol::{Due, Target};
 use std::io;
-use warpverbs_mem::socket::{Part, receive};
+use warpverbs_devmem::stream::{Part, receive};
 use warpverbs_mem::{Kind as MemKind, Region};
 
 /// Bytes read at a time while no payload is due.

@@ -7,7 +7,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use warpverbs_devmem::send::{Outgoing, SendError, Zerocopy};
-use warpverbs_mem::socket::{Part, send, send_more};
+use warpverbs_devmem::stream::{Part, send, send_more};
 use warpverbs_mem::{MemError, Pending, Region};
 
 /// Frames are gathered up to so many bytes before they are sent.

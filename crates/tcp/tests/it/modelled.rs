@@ -11,10 +11,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use warpverbs_devmem::receive::abi::DmabufToken;
 use warpverbs_devmem::receive::{DeviceSocket, Got, Limits, ReceiveError, Span};
 use warpverbs_devmem::{DeviceMemory, PayloadSockets};
-use warpverbs_devmem::{DeviceReceiver, UnpackConfig, Way};
+use warpverbs_devmem::{DeviceReceiver, UnpackConfig, Way, stream};
 use warpverbs_gpu::Buffer;
 use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs_mem::{HostBuf, Region, socket};
+use warpverbs_mem::{HostBuf, Region};
 use zerocopy::IntoBytes as _;
 
 /// Of all tests: two connections share a device as they do in a program.
@@ -110,7 +110,7 @@ impl DeviceSocket for Modelled {
         let kernel = &mut *lock(&self.kernel);
         if kernel.wire.len() < 128 << 10 && !kernel.ended {
             let mut bytes = vec![0; 64 << 10];
-            match socket::receive(&self.socket, None, &mut bytes) {
+            match stream::receive(&self.socket, None, &mut bytes) {
                 Ok(0) => kernel.ended = true,
                 Ok(count) => kernel.send(&bytes[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

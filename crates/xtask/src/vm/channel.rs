@@ -3,10 +3,11 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use warpverbs_meet::{Deadline, Timed};
 
-/// How long one wait for bytes lasts before the deadline is looked at again.
-const SLICE: Duration = Duration::from_millis(100);
+/// How long a guest may take to accept a command.
+const TAKEN: Duration = Duration::from_secs(5);
 
 /// The end of a command.
 #[derive(Debug)]
@@ -28,30 +29,28 @@ pub(crate) struct Channel {
 /// A command that was begun and not waited for.
 pub(crate) struct Running {
     token: String,
-    deadline: Instant,
+    deadline: Deadline,
 }
 
 impl Channel {
     /// Connects to the socket that the machine makes when it starts.
-    pub(crate) fn connect(path: &Path, deadline: Instant) -> io::Result<Self> {
+    pub(crate) fn connect(path: &Path, deadline: Deadline) -> io::Result<Self> {
         let stream = loop {
             match UnixStream::connect(path) {
                 Ok(stream) => break stream,
-                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(error) if deadline.passed() => return Err(error),
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         };
-        Self::new(stream)
+        Ok(Self::new(stream))
     }
 
-    fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_read_timeout(Some(SLICE))?;
-        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
-        Ok(Self { stream, pending: Vec::new(), commands: 0 })
+    fn new(stream: UnixStream) -> Self {
+        Self { stream, pending: Vec::new(), commands: 0 }
     }
 
     /// Waits until the guest serves this port.
-    pub(crate) fn greet(&mut self, deadline: Instant) -> io::Result<()> {
+    pub(crate) fn greet(&mut self, deadline: Deadline) -> io::Result<()> {
         self.until(b"@@ready\n", deadline).map(drop)
     }
 
@@ -63,9 +62,10 @@ impl Channel {
         self.commands += 1;
         let token = format!("{:08x}", self.commands.wrapping_mul(0x9e37_79b1));
         let seconds = limit.as_secs().max(1);
-        self.stream.write_all(format!("{token} {seconds} {command}\n").as_bytes())?;
+        let mut taken = Timed { stream: &self.stream, deadline: Deadline::after(TAKEN) };
+        taken.write_all(format!("{token} {seconds} {command}\n").as_bytes())?;
         // The guest is the first to give up, so that it can tell.
-        let deadline = Instant::now() + limit + Duration::from_secs(10);
+        let deadline = Deadline::after(limit + Duration::from_secs(10));
         Ok(Running { token, deadline })
     }
 
@@ -85,7 +85,7 @@ impl Channel {
     }
 
     /// Takes everything up to `mark`, which is taken away as well.
-    fn until(&mut self, mark: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
+    fn until(&mut self, mark: &[u8], deadline: Deadline) -> io::Result<Vec<u8>> {
         let mut chunk = [0; 4096];
         let mut seen = 0;
         loop {
@@ -97,14 +97,9 @@ impl Channel {
                 return Ok(taken);
             }
             seen = self.pending.len();
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(n) => self.pending.extend_from_slice(&chunk[..n]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-            if Instant::now() > deadline {
-                return Err(ErrorKind::TimedOut.into());
+            match (Timed { stream: &self.stream, deadline }).read(&mut chunk)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                n => self.pending.extend_from_slice(&chunk[..n]),
             }
         }
     }
@@ -117,7 +112,7 @@ mod tests {
     #[test]
     fn output_ends_where_the_token_says() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
-        let mut channel = Channel::new(ours).expect("a channel");
+        let mut channel = Channel::new(ours);
         let running = channel.start("echo @@no; false", Duration::from_secs(9)).expect("started");
         theirs
             .write_all(format!("@@no\n\n@@{} 1\nnext", running.token).as_bytes())
@@ -129,11 +124,11 @@ mod tests {
     #[test]
     fn silence_ends_at_the_deadline_and_a_dead_guest_at_once() {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-        let mut channel = Channel::new(ours).expect("a channel");
-        let error = channel.greet(Instant::now()).expect_err("nobody is there");
+        let mut channel = Channel::new(ours);
+        let error = channel.greet(Deadline::after(Duration::ZERO)).expect_err("nobody is there");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         drop(theirs);
-        let error = channel.greet(Instant::now() + SLICE).expect_err("nobody is there");
+        let error = channel.greet(Deadline::after(TAKEN)).expect_err("nobody is there");
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
     }
 }

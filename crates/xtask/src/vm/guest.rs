@@ -7,7 +7,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use warpverbs_meet::Deadline;
 
 /// Commands that may run in a guest at the same time.
 const PORTS: usize = 3;
@@ -65,7 +66,7 @@ impl Guest {
         command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
         let child = command.spawn()?;
         let mut guest = Self { name: name(spec.number), child, console, ports: Vec::new() };
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Deadline::after(Duration::from_secs(10));
         for port in 0..PORTS {
             let connected = Channel::connect(&socket(spec, port), deadline);
             let channel = connected.map_err(|error| guest.explain("does not start", &error))?;
@@ -81,7 +82,7 @@ impl Guest {
 
     /// As [`Self::ready`], with another deadline.
     pub(crate) fn ready_within(&mut self, limit: Duration) -> Result<()> {
-        let deadline = Instant::now() + limit;
+        let deadline = Deadline::after(limit);
         let greeted = self.ports.iter_mut().try_for_each(|(port, _)| port.greet(deadline));
         greeted.map_err(|error| self.explain("does not boot", &error))
     }

@@ -220,17 +220,19 @@ impl Client {
     /// The engine goes on while the server is waited for: it may still need an answer.
     fn wait(&mut self, awaited: &'static str) -> Result<Message> {
         let (engine, mut fruitless) = (&self.side.engine, 0u32);
-        self.control.wait(awaited, ANSWER, || {
+        Ok(self.control.wait(awaited, ANSWER, || {
             engine.turn(fruitless);
             fruitless = fruitless.saturating_add(1);
-        })
+        })?)
     }
 
     /// A queue pair fails because its peer has ended: that is the better reason, if it is the case.
     fn cause<T>(&mut self, timed: Result<T>) -> Result<T> {
         timed.map_err(|error| match self.control.poll() {
             // A server gives up at the same time: this end's reason comes with its link.
-            Err(ended) if !error.is::<TooSlow>() => ended.context(format!("{error:#}")),
+            Err(ended) if !error.is::<TooSlow>() => {
+                anyhow::Error::from(ended).context(format!("{error:#}"))
+            }
             _ => error,
         })
     }

@@ -94,7 +94,7 @@ fn measure(side: &Side, talk: &mut Talk<Message>, pairs: &[PairEnd], part: &Part
         ensure!(mine == counts, "{mine:?} messages arrived, {counts:?} were sent");
     }
     pairs.iter().zip(&counts).try_for_each(|(pair, count)| pair.verify(part, *count))?;
-    talk.send(Message::Verified)
+    Ok(talk.send(Message::Verified)?)
 }
 
 /// Runs the engine until the client sends a message.

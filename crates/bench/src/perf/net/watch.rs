@@ -58,7 +58,7 @@ impl<'a> Watch<'a> {
             return Ok(None);
         }
         self.looked = now;
-        self.control.poll()
+        Ok(self.control.poll()?)
     }
 
     /// Work was posted, or something arrived: the engine goes on with it.

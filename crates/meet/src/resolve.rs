@@ -20,11 +20,10 @@ pub enum ResolveError {
 }
 
 /// The addresses of `host`, at least one. A resolver that outlives `deadline` is left to its thread.
-pub(crate) fn resolve(
-    host: &str,
-    port: u16,
-    deadline: Deadline,
-) -> Result<Vec<SocketAddr>, ResolveError> {
+///
+/// # Errors
+/// The name has none, or the resolver is silent.
+pub fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, ResolveError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if let Ok(ip) = bare.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);

@@ -1,9 +1,9 @@
 //! Stream sockets that send from registered memory and receive into it, without a copy in between.
 
-use crate::{Kind, MemError, Region};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use warpverbs_mem::{Kind, MemError, Region};
 
 /// Part of a region of host memory.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +95,9 @@ fn message(vectors: &mut [libc::iovec; 2]) -> libc::msghdr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HostBuf;
     use std::os::unix::net::UnixStream;
+    use warpverbs_mem::HostBuf;
+    use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 
     #[test]
     fn bytes_go_from_region_to_region_with_others_around() {
@@ -130,8 +131,8 @@ mod tests {
             let refused = receive(&near, part, &mut []).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         }
-        let copier = std::sync::Arc::new(crate::testing::LazyCopier::default());
-        let (device, _) = crate::testing::LazyMemory::regions(64, 0, &copier).unwrap();
+        let copier = std::sync::Arc::new(LazyCopier::default());
+        let (device, _) = LazyMemory::regions(64, 0, &copier).unwrap();
         let part = Some(Part { region: &device, offset: 0, len: 8 });
         assert_eq!(send(&near, b"", part).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 /// The answer to a peer's silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub enum Due {
+    /// It was heard, or has time to answer.
     Nothing,
     /// Ask for a sign of life.
     Ask,
@@ -13,7 +14,8 @@ pub(super) enum Due {
 }
 
 /// When a peer was heard last, and when it was asked since.
-pub(super) struct Alive {
+#[derive(Debug)]
+pub struct Alive {
     heard: Instant,
     asked: Option<Instant>,
 }
@@ -22,23 +24,25 @@ pub(super) struct Alive {
 const QUARTERS: u32 = 4;
 
 impl Alive {
-    pub(super) fn new(now: Instant) -> Self {
+    /// It was heard at `now`.
+    pub fn new(now: Instant) -> Self {
         Self { heard: now, asked: None }
     }
 
-    pub(super) fn heard(&mut self, now: Instant) {
+    /// Bytes of it have come.
+    pub fn heard(&mut self, now: Instant) {
         *self = Self::new(now);
     }
 
     /// By when to look again.
-    pub(super) fn until(&self, silence: Duration) -> Instant {
+    pub fn until(&self, silence: Duration) -> Instant {
         let quarter = silence / QUARTERS;
         self.asked.map_or(self.heard + quarter, |asked| asked + (silence - quarter))
     }
 
     /// To be called when everything that has arrived was read: an agent that had no core for a while
     /// has missed nothing.
-    pub(super) fn look(&mut self, now: Instant, silence: Duration) -> Due {
+    pub fn look(&mut self, now: Instant, silence: Duration) -> Due {
         match self.asked {
             _ if now < self.until(silence) => Due::Nothing,
             Some(_) => Due::Lost,

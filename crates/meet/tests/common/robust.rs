@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
-use warpverbs_control::{Connection, ControlError, LONGEST, Message, PREAMBLE, Role, Stream};
+use warpverbs_meet::{Connection, HelloError, LONGEST, MeetError, Message, PREAMBLE, Role, Stream};
 
 /// What a client of [`Word`]s sends first.
 pub(crate) const GREETING: &[u8; PREAMBLE] = b"wvtest\x07\x00c";
@@ -12,7 +12,6 @@ pub(crate) const GREETING: &[u8; PREAMBLE] = b"wvtest\x07\x00c";
 pub(crate) enum Word {
     Ask(Vec<u64>),
     Answer(String),
-    Failed(String),
 }
 
 impl Message for Word {
@@ -24,16 +23,15 @@ impl Message for Word {
         match self {
             Self::Ask(_) => "question",
             Self::Answer(_) => "answer",
-            Self::Failed(_) => "failure",
         }
     }
+}
 
-    fn failure(&self) -> Option<&str> {
-        match self {
-            Self::Failed(why) => Some(why),
-            _ => None,
-        }
-    }
+/// A message as it travels.
+#[derive(Deserialize)]
+enum Said {
+    Word(Word),
+    Failed(String),
 }
 
 /// A peer that has sent these bytes, in pieces, and then ended.
@@ -74,7 +72,7 @@ impl Stream for Sent {
 }
 
 /// Everything that a server reads out of `bytes`, cut into pieces, and the error that ends it.
-pub(crate) fn read_all(bytes: Vec<u8>, piece: usize) -> (Vec<Word>, ControlError) {
+pub(crate) fn read_all(bytes: Vec<u8>, piece: usize) -> (Vec<Word>, MeetError) {
     let sent = Sent { bytes, at: 0, piece, pause: false };
     let mut words = Vec::new();
     match Connection::<Word, Sent>::open(sent, "pipe".into(), Role::Server) {
@@ -100,14 +98,14 @@ enum End {
 }
 
 impl End {
-    fn of(error: ControlError) -> Self {
+    fn of(error: MeetError) -> Self {
         match error {
-            ControlError::Stranger { .. } => Self::Stranger,
-            ControlError::Version { .. } => Self::Version,
-            ControlError::SameRole { .. } => Self::SameRole,
-            ControlError::Malformed { .. } => Self::Malformed,
-            ControlError::Theirs { why, .. } => Self::Theirs(why),
-            ControlError::Ended { .. } => Self::Ended,
+            MeetError::Hello { why: HelloError::Program { .. }, .. } => Self::Stranger,
+            MeetError::Hello { why: HelloError::Version { .. }, .. } => Self::Version,
+            MeetError::SameRole { .. } => Self::SameRole,
+            MeetError::Malformed { .. } => Self::Malformed,
+            MeetError::Theirs { why, .. } => Self::Theirs(why),
+            MeetError::Ended { .. } => Self::Ended,
             other => panic!("reading bytes gave {other}"),
         }
     }
@@ -141,8 +139,8 @@ fn model(bytes: &[u8]) -> (Vec<Word>, End) {
         let Some((body, after)) = after.split_at_checked(len) else { break };
         rest = after;
         match postcard::take_from_bytes(body) {
-            Ok((Word::Failed(why), [])) => return (words, End::Theirs(why)),
-            Ok((word, [])) => words.push(word),
+            Ok((Said::Failed(why), [])) => return (words, End::Theirs(why)),
+            Ok((Said::Word(word), [])) => words.push(word),
             _ => return (words, End::Malformed),
         }
     }

@@ -15,13 +15,27 @@ impl Deadline {
 
     /// `timeout` from now.
     pub fn after(timeout: Duration) -> Deadline {
-        let start = Instant::now();
+        Self::since(Instant::now(), timeout)
+    }
+
+    /// `timeout` from `start`, when the call began.
+    pub fn since(start: Instant, timeout: Duration) -> Deadline {
         Deadline { start, end: start + timeout.min(Self::LONGEST) }
+    }
+
+    /// The longest wait there was to be.
+    pub fn timeout(&self) -> Duration {
+        self.end - self.start
     }
 
     /// What is left, or `None` once it has passed.
     pub fn remaining(&self) -> Option<Duration> {
         self.end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
+
+    /// The instant at which it passes.
+    pub fn end(&self) -> Instant {
+        self.end
     }
 
     /// Whether it has passed.

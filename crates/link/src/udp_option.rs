@@ -1,11 +1,11 @@
-//! Calls of the system for which no crate has a safe function. They are here because other crates
-//! forbid `unsafe`.
+//! Options of UDP sockets that std and socket2 lack.
 
-use std::ffi::{c_int, c_void};
+use nix::sys::socket::sockopt::{AttachReusePortCbpf, SetBool};
+use nix::sys::socket::{SetSockOpt, setsockopt};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-/// What a UDP socket of IPv6 may do without.
+/// What a UDP socket of IPv6 may do without (RFC 6935 allows both to protocols with a check of their own).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoChecksum {
     /// Datagrams leave without a checksum.
@@ -14,23 +14,22 @@ pub enum NoChecksum {
     Received,
 }
 
-/// Sets `UDP_NO_CHECK6_TX` or `UDP_NO_CHECK6_RX` (RFC 6935 allows both to protocols with a check of
-/// their own).
+#[derive(Clone, Copy, Debug)]
+struct NotSent;
+nix::setsockopt_impl!(NotSent, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_TX, bool, SetBool);
+#[derive(Clone, Copy, Debug)]
+struct NotExpected;
+nix::setsockopt_impl!(NotExpected, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, bool, SetBool);
+
+/// Does without a checksum.
 ///
 /// # Errors
 /// What the system says, for instance of a socket that is not one of IPv6.
 pub fn set_no_checksum(socket: &impl AsFd, which: NoChecksum) -> io::Result<()> {
-    let name = match which {
-        NoChecksum::Sent => libc::UDP_NO_CHECK6_TX,
-        NoChecksum::Received => libc::UDP_NO_CHECK6_RX,
-    };
-    let (fd, on): (_, c_int) = (socket.as_fd().as_raw_fd(), 1);
-    let (value, len) = ((&raw const on).cast::<c_void>(), size_of::<c_int>() as u32);
-    // SAFETY: an open descriptor, and an integer that lives during the call.
-    match unsafe { libc::setsockopt(fd, libc::IPPROTO_UDP, name, value, len) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(match which {
+        NoChecksum::Sent => NotSent.set(socket, &true),
+        NoChecksum::Received => NotExpected.set(socket, &true),
+    }?)
 }
 
 /// Chooses which of the UDP sockets that share a port (`SO_REUSEPORT`) gets a datagram: of the
@@ -38,10 +37,7 @@ pub fn set_no_checksum(socket: &impl AsFd, which: NoChecksum) -> io::Result<()> 
 /// `shift` are the socket's number, counted in the order in which they were bound. A datagram
 /// without that word goes to the first, and one for a socket that does not exist to any of them.
 /// `socket` is one of the sockets; the program is that of all.
-///
-/// # Errors
-/// What the system says, for instance of a socket that does not share its port.
-pub fn steer_by_word(socket: &impl AsFd, at: u32, shift: u32, mask: u32) -> io::Result<()> {
+pub(crate) fn steer_by_word(socket: &impl AsFd, at: u32, shift: u32, mask: u32) -> io::Result<()> {
     // Classic BPF; the payload begins at 0.
     let step = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut steps = [
@@ -51,14 +47,7 @@ pub fn steer_by_word(socket: &impl AsFd, at: u32, shift: u32, mask: u32) -> io::
         step(libc::BPF_RET | libc::BPF_A, 0),
     ];
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    let (fd, name) = (socket.as_fd().as_raw_fd(), libc::SO_ATTACH_REUSEPORT_CBPF);
-    let (value, len) = ((&raw const program).cast::<c_void>(), size_of_val(&program) as u32);
-    // SAFETY: an open descriptor.
-    // SAFETY: a program and its steps, of the lengths given, which live during the call.
-    match unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, value, len) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
 }
 
 #[cfg(test)]

@@ -1,45 +1,35 @@
-//! Why a control connection fails.
+//! Why two programs do not meet.
 
-use crate::Role;
+use crate::{FrameError, HelloError, ResolveError, Role};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a control connection fails. `who` is the other end, `peer` its address, `waited` how long
+/// Why two programs do not meet. `who` is the other end, `peer` its address, `waited` how long
 /// this end waited.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields are named by what they are; the messages show them")]
-pub enum ControlError {
+pub enum MeetError {
     /// Nothing listens there.
     #[error("no server at {host} port {port}: {cause} (tried for {waited:.1?})")]
     Unreachable { host: String, port: u16, waited: Duration, cause: io::Error },
     /// The host's name has no address.
-    #[error("host {host:?} has no address: {cause}")]
-    Unknown { host: String, cause: io::Error },
+    #[error(transparent)]
+    Unknown(#[from] ResolveError),
     /// The address cannot be listened at.
     #[error("cannot listen at {addr}: {cause}")]
     Bind { addr: SocketAddr, cause: io::Error },
     /// No client came in time.
     #[error("no client came to {addr} within {waited:.0?}{}", ignored(*.turned_away, last))]
-    NoClient {
-        addr: SocketAddr,
-        waited: Duration,
-        turned_away: u32,
-        last: Option<Box<ControlError>>,
-    },
-    /// The peer's preamble is another protocol's.
-    #[error("{peer} is no `{program}`: it began with {found:02x?}")]
-    Stranger { peer: String, program: &'static str, found: Vec<u8> },
+    NoClient { addr: SocketAddr, waited: Duration, turned_away: u32, last: Option<Box<MeetError>> },
+    /// The peer's preamble is another protocol's, or another version's.
+    #[error("{peer} is no `{program}` of this version: {why}")]
+    Hello { peer: String, program: &'static str, why: HelloError },
     /// The peer is the same end as this one: a client that reached a client.
     #[error("{peer} is a {role} of `{program}` as well, expected a {}", role.other())]
     SameRole { peer: String, program: &'static str, role: Role },
-    /// The peer speaks another version.
-    #[error(
-        "{peer} speaks version {theirs} of `{program}`'s protocol, this program version {ours}"
-    )]
-    Version { peer: String, program: &'static str, theirs: u16, ours: u16 },
     /// The other program has ended.
     #[error("the {who} at {peer} ended the connection{}", after(during))]
     Ended { who: Role, peer: String, during: &'static str },
@@ -51,7 +41,7 @@ pub enum ControlError {
     Silent { who: Role, peer: String, awaited: &'static str, waited: Duration },
     /// Bytes that are no message.
     #[error("the {who} at {peer} sent what is no message: {why}")]
-    Malformed { who: Role, peer: String, why: String },
+    Malformed { who: Role, peer: String, why: FrameError },
     /// A message of the wrong kind.
     #[error("the {who} at {peer} sent {found:?}, expected {expected:?}")]
     OutOfTurn { who: Role, peer: String, found: &'static str, expected: &'static str },
@@ -60,14 +50,14 @@ pub enum ControlError {
     Theirs { who: Role, peer: String, why: String },
     /// A message of this end's that cannot be sent.
     #[error("a message of kind {kind:?} cannot be sent: {why}")]
-    Unsendable { kind: &'static str, why: String },
+    Unsendable { kind: &'static str, why: FrameError },
 }
 
 fn after(during: &str) -> String {
     if during.is_empty() { String::new() } else { format!(" {during}") }
 }
 
-fn ignored(turned_away: u32, last: &Option<Box<ControlError>>) -> String {
+fn ignored(turned_away: u32, last: &Option<Box<MeetError>>) -> String {
     match last {
         Some(last) => {
             format!("; {turned_away} connections were turned away, the last because {last}")

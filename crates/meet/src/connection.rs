@@ -1,0 +1,326 @@
+//! One connection: preamble, messages, and waits that end.
+
+use crate::{FrameError, Frames, Hello, HelloError, MeetError, frame};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fmt::{self, Display};
+use std::io::{self, ErrorKind, Read, Write};
+use std::marker::PhantomData;
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Bytes of a preamble.
+pub const PREAMBLE: usize = 9;
+/// Bytes of a message at most.
+pub const LONGEST: usize = 4 << 20;
+/// Timeout of a peer's preamble, and of a peer that reads nothing of what is sent.
+const PROMPT: Duration = Duration::from_secs(5);
+/// How long a side that gives up waits for the other to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// Between two looks at a stream that has nothing to read, or takes nothing.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// What two programs send each other.
+pub trait Message: Serialize + DeserializeOwned {
+    /// Name of the protocol.
+    const NAME: [u8; 6];
+    /// Raised with every change of a message.
+    const VERSION: u16;
+    /// The program that speaks it, for errors.
+    const PROGRAM: &'static str;
+
+    /// The kind of message, for errors.
+    fn kind(&self) -> &'static str;
+}
+
+/// As it travels.
+#[derive(Serialize, Deserialize)]
+enum Said<M> {
+    Message(M),
+    /// Why the sender gives up.
+    Failed(String),
+}
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The end that connects.
+    Client,
+    /// The end that listens.
+    Server,
+}
+
+impl Role {
+    /// The other end's.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+
+    fn byte(self) -> u8 {
+        match self {
+            Self::Client => b'c',
+            Self::Server => b's',
+        }
+    }
+}
+
+impl Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        })
+    }
+}
+
+/// Bytes both ways. Calls do not block: they give [`ErrorKind::WouldBlock`] instead.
+pub trait Stream: Read + Write {
+    /// Tells the other end that nothing more will be written.
+    ///
+    /// # Errors
+    /// As the operating system has them.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+impl Stream for TcpStream {
+    fn finish(&mut self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+}
+
+/// A connection whose ends send each other `M`.
+#[derive(Debug)]
+pub struct Connection<M, S = TcpStream> {
+    pub(crate) stream: S,
+    /// The other end's address, for errors.
+    peer: String,
+    /// This end.
+    role: Role,
+    /// Bytes that arrived and were not given out.
+    inbox: Frames,
+    /// When the connection began.
+    since: Instant,
+    /// What is being done, for the error of a peer that ends meanwhile.
+    during: &'static str,
+    messages: PhantomData<fn() -> M>,
+}
+
+impl<M: Message, S: Stream> Connection<M, S> {
+    /// Sends the preamble over `stream`, which does not block, and waits for the peer's.
+    ///
+    /// # Errors
+    /// The stream's, and those of a peer that is another program, version or role, or silent.
+    pub fn open(stream: S, peer: String, role: Role) -> Result<Self, MeetError> {
+        let mut connection = Self::begin(stream, peer, role)?;
+        while !connection.greeted()? {
+            std::thread::sleep(PAUSE);
+        }
+        Ok(connection)
+    }
+
+    /// Sends the preamble.
+    pub(crate) fn begin(stream: S, peer: String, role: Role) -> Result<Self, MeetError> {
+        let (inbox, since) = (Frames::new(LONGEST), Instant::now());
+        let mut begun =
+            Self { stream, peer, role, inbox, since, during: "", messages: PhantomData };
+        let own = [Self::hello().bytes(), vec![role.byte()]].concat();
+        begun.write(&own)?;
+        Ok(begun)
+    }
+
+    fn hello() -> Hello {
+        Hello { magic: &M::NAME, version: M::VERSION }
+    }
+
+    /// Whether the peer has shown its preamble. It may be asked again until then.
+    pub(crate) fn greeted(&mut self) -> Result<bool, MeetError> {
+        // A peer that ends at once has said why behind its preamble.
+        let filled = if self.inbox.rest().len() < PREAMBLE { self.fill() } else { Ok(()) };
+        let (peer, program, role) = (|| self.peer.clone(), M::PROGRAM, self.role);
+        let other = |why: HelloError| MeetError::Hello { peer: peer(), program, why };
+        let start = self.inbox.rest();
+        Self::hello().check(start).map_err(other)?;
+        match start.get(PREAMBLE - 1) {
+            Some(&byte) if byte == role.other().byte() => {
+                self.inbox.skip(PREAMBLE);
+                Ok(true)
+            }
+            Some(&byte) if byte == role.byte() => {
+                Err(MeetError::SameRole { peer: peer(), program, role })
+            }
+            Some(_) => Err(other(Self::hello().other_program(&start[..PREAMBLE]))),
+            None => {
+                filled?;
+                match self.since.elapsed() > PROMPT {
+                    true => Err(self.silent("preamble", PROMPT)),
+                    false => Ok(false),
+                }
+            }
+        }
+    }
+
+    /// Names the current activity, for the error if the peer ends the connection meanwhile.
+    pub fn during(&mut self, what: &'static str) {
+        self.during = what;
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// The stream's, and [`MeetError::Unsendable`] for one that is longer than [`LONGEST`].
+    pub fn send(&mut self, message: M) -> Result<(), MeetError> {
+        self.say(message.kind(), &Said::Message(message))
+    }
+
+    fn say(&mut self, kind: &'static str, said: &Said<M>) -> Result<(), MeetError> {
+        let bytes = frame(said, LONGEST);
+        self.write(&bytes.map_err(|why| MeetError::Unsendable { kind, why })?)
+    }
+
+    /// The result of `work`. The other end is told why it failed.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn failing<R, E: Display>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let outcome = work(self);
+        if let Err(error) = &outcome {
+            self.give_up(format!("{error:#}"));
+        }
+        outcome
+    }
+
+    /// Says why, and waits for the other end to close the connection, a second at most. Closing with unread
+    /// bytes would make TCP discard what was sent.
+    fn give_up(&mut self, why: String) {
+        // The other side may have failed first; then it reads no more.
+        if self.say("failure", &Said::Failed(why)).is_err() || self.stream.finish().is_err() {
+            return;
+        }
+        let start = Instant::now();
+        while start.elapsed() < FAREWELL && self.fill().is_ok() {
+            self.inbox.skip(usize::MAX);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// A message, if one has arrived.
+    ///
+    /// # Errors
+    /// The stream's, bytes that are no message, and why the peer gave up.
+    pub fn poll(&mut self) -> Result<Option<M>, MeetError> {
+        // Of messages before the end, each counts before the end.
+        let filled = if self.inbox.is_ready() { Ok(()) } else { self.fill() };
+        match self.inbox.take().map_err(|why| self.malformed(why))? {
+            Some(Said::Message(message)) => Ok(Some(message)),
+            Some(Said::Failed(why)) => {
+                Err(MeetError::Theirs { who: self.role.other(), peer: self.peer.clone(), why })
+            }
+            None => filled.map(|()| None),
+        }
+    }
+
+    /// Waits for a message, at most `limit`, and calls `idle` while there is none.
+    ///
+    /// # Errors
+    /// Those of [`Self::poll`], and [`MeetError::Silent`], which says what was `awaited`.
+    pub fn wait(
+        &mut self,
+        awaited: &'static str,
+        limit: Duration,
+        mut idle: impl FnMut(),
+    ) -> Result<M, MeetError> {
+        let start = Instant::now();
+        loop {
+            if let Some(message) = self.poll()? {
+                return Ok(message);
+            }
+            let waited = start.elapsed();
+            if waited > limit {
+                return Err(self.silent(awaited, waited));
+            }
+            idle();
+        }
+    }
+
+    /// As [`Self::wait`], sleeping between two looks.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    pub fn recv(&mut self, awaited: &'static str, limit: Duration) -> Result<M, MeetError> {
+        self.wait(awaited, limit, || std::thread::sleep(PAUSE))
+    }
+
+    /// The error for a message of another kind than `expected`.
+    pub fn out_of_turn(&self, found: M, expected: &'static str) -> MeetError {
+        let (who, peer, found) = (self.role.other(), self.peer.clone(), found.kind());
+        MeetError::OutOfTurn { who, peer, found, expected }
+    }
+
+    /// Reads what has arrived, at most as much as the longest message.
+    fn fill(&mut self) -> Result<(), MeetError> {
+        while self.inbox.rest().len() < LONGEST + 4 {
+            match self.inbox.read(&mut self.stream) {
+                Ok(0) => return Err(self.ended()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(self.io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), MeetError> {
+        let mut progress = Instant::now();
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(self.ended()),
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    progress = Instant::now();
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if progress.elapsed() > PROMPT {
+                        return Err(self.io(ErrorKind::TimedOut.into()));
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Err(error) => return Err(self.io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&self) -> MeetError {
+        let (who, peer) = (self.role.other(), self.peer.clone());
+        MeetError::Ended { who, peer, during: self.during }
+    }
+
+    fn io(&self, cause: io::Error) -> MeetError {
+        match cause.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
+                self.ended()
+            }
+            _ => {
+                let (who, peer) = (self.role.other(), self.peer.clone());
+                MeetError::Io { who, peer, cause }
+            }
+        }
+    }
+
+    fn silent(&self, awaited: &'static str, waited: Duration) -> MeetError {
+        let (who, peer) = (self.role.other(), self.peer.clone());
+        MeetError::Silent { who, peer, awaited, waited }
+    }
+
+    fn malformed(&self, why: FrameError) -> MeetError {
+        let (who, peer) = (self.role.other(), self.peer.clone());
+        MeetError::Malformed { who, peer, why }
+    }
+}

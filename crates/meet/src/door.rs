@@ -1,0 +1,156 @@
+//! Listening, also while the process has no descriptor left.
+
+use rustix::event::{EventfdFlags, eventfd};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// As many as the system allows: all ranks of a job may connect in the same instant.
+const BACKLOG: i32 = 4096;
+
+/// Listens at `addr`. Accepting does not block.
+///
+/// # Errors
+/// The system's.
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    // A job that restarts takes its port again although old connections linger in TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Whether the process, or the whole system, may not open another descriptor.
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::NFILE | Errno::MFILE))
+}
+
+/// Accepts connections, also while descriptors are short. Without a free one the system does not even say
+/// whether a connection waits, so a spare one is kept.
+#[derive(Debug)]
+pub struct Door {
+    spare: Option<OwnedFd>,
+    /// Nothing is accepted before.
+    closed_until: Option<Instant>,
+    /// A shortage was logged, once until something is accepted again.
+    logged: bool,
+}
+
+/// The result of accepting.
+#[derive(Debug)]
+pub enum Arrival<S> {
+    /// A connection.
+    Guest(S),
+    /// The system has no descriptor, or no memory, for a connection. The caller closes one of its own,
+    /// [turns away](Door::turn_away) the next one, or [closes](Door::close) for a while.
+    Short,
+    /// No connection waits, or accepting pauses.
+    Nobody,
+}
+
+/// How long nothing is accepted after a shortage.
+const PAUSE: Duration = Duration::from_millis(50);
+
+fn spare() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC).ok()
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self { spare: spare(), closed_until: None, logged: false }
+    }
+}
+
+impl Door {
+    /// By when to look again, if nothing is accepted now.
+    pub fn closed_until(&self) -> Option<Instant> {
+        self.closed_until.filter(|until| *until > Instant::now())
+    }
+
+    /// Accepts nothing for a while.
+    pub fn close(&mut self) {
+        self.closed_until = Some(Instant::now() + PAUSE);
+    }
+
+    /// Accepts by `accept`, which does not block.
+    pub fn accept<S>(&mut self, mut accept: impl FnMut() -> io::Result<S>) -> Arrival<S> {
+        if self.closed_until().is_some() {
+            return Arrival::Nobody;
+        }
+        loop {
+            let error = match accept() {
+                Ok(stream) => {
+                    self.logged = false;
+                    return Arrival::Guest(stream);
+                }
+                Err(error) => error,
+            };
+            match error.kind() {
+                ErrorKind::WouldBlock => return Arrival::Nobody,
+                // The other end has gone already.
+                ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                _ => {
+                    if !std::mem::replace(&mut self.logged, true) {
+                        tracing::warn!(%error, "cannot accept a connection");
+                    }
+                    return Arrival::Short;
+                }
+            }
+        }
+    }
+
+    /// Gives up the spare descriptor to accept one connection, which `tell` tells why it is closed: it
+    /// would wait for its deadline otherwise. Whether there may be more.
+    pub fn turn_away<S>(
+        &mut self,
+        mut accept: impl FnMut() -> io::Result<S>,
+        tell: impl FnOnce(S),
+    ) -> bool {
+        drop(self.spare.take());
+        let accepted = accept();
+        let more = accepted.is_ok();
+        match accepted {
+            Ok(stream) => tell(stream),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            // Another thread has taken the descriptor.
+            Err(_) => self.close(),
+        }
+        self.spare = spare();
+        more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    fn fails(errno: Errno) -> io::Result<u8> {
+        Err(errno.into())
+    }
+
+    #[test]
+    fn a_shortage_is_told_and_a_pause_ends() {
+        let mut door = Door::default();
+        assert!(is_out_of_descriptors(&Errno::MFILE.into()));
+        let mut script = vec![Ok(1), fails(Errno::INTR), fails(Errno::CONNABORTED)];
+        assert!(matches!(door.accept(|| script.pop().unwrap()), Arrival::Guest(1)));
+        assert!(matches!(door.accept(|| fails(Errno::AGAIN)), Arrival::Nobody));
+        assert!(matches!(door.accept(|| fails(Errno::MFILE)), Arrival::Short));
+        let mut told = 0;
+        assert!(door.turn_away(|| Ok(7), |stream| told = stream));
+        assert!(!door.turn_away(|| fails(Errno::AGAIN), |_| panic!()));
+        assert_eq!((told, door.closed_until()), (7, None));
+        assert!(!door.turn_away(|| fails(Errno::MFILE), |_| panic!()));
+        let until = door.closed_until().unwrap();
+        assert!(matches!(door.accept(|| Ok(1)), Arrival::Nobody));
+        // The pause is the subject.
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        assert!(matches!(door.accept(|| Ok(1)), Arrival::Guest(1)));
+    }
+}

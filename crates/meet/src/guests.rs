@@ -1,0 +1,66 @@
+//! Which connection gives way to a new one while none of them has shown who it is.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// A connection that may give way.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest {
+    /// The caller's number of it, which rises with the time of its beginning.
+    pub at: usize,
+    /// It has shown something that another cannot know, and is the last to give way.
+    pub greeted: bool,
+    /// Where it comes from; the unspecified address for a process of this host.
+    pub address: IpAddr,
+}
+
+/// Addresses of one owner: of IPv6, those of a subnet.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => {
+            let subnet = u128::from(v6) & !u128::from(u64::MAX);
+            Ipv6Addr::from(subnet).into()
+        }
+    }
+}
+
+/// The number of the one that gives way if there are `most` already: the oldest that has not greeted, of the
+/// network that has the most of them.
+pub fn gives_way(guests: impl IntoIterator<Item = Guest>, most: usize) -> Option<usize> {
+    let mut all = Vec::from_iter(guests);
+    if all.len() < most {
+        return None;
+    }
+    all.iter_mut().for_each(|guest| guest.address = network(guest.address));
+    let count = |address| all.iter().filter(|other| other.address == address).count();
+    let rank = |one: &&Guest| (!one.greeted, count(one.address), usize::MAX - one.at);
+    all.iter().max_by_key(rank).map(|one| one.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(list: &[(&str, bool)], most: usize) -> Option<usize> {
+        let guest = |(at, (address, greeted)): (usize, &(&str, bool))| {
+            let address = address.parse().unwrap();
+            Guest { at, greeted: *greeted, address }
+        };
+        gives_way(list.iter().enumerate().map(guest), most)
+    }
+
+    #[test]
+    fn the_oldest_of_the_network_with_the_most_gives_way() {
+        let flood = [("10.0.0.1", false), ("10.0.0.2", false), ("10.0.0.2", false)];
+        assert_eq!(choose(&flood, 3), Some(1));
+        assert_eq!(choose(&flood, 4), None);
+        // Addresses of one subnet are one owner's.
+        let flood = [("fd00::1", false), ("fd00:0:0:1::1", false), ("fd00:0:0:1:2::2", false)];
+        assert_eq!(choose(&flood, 1), Some(1));
+        // One that has shown the key is the last to give way.
+        let flood = [("10.0.0.2", true), ("10.0.0.2", true), ("10.0.0.1", false)];
+        assert_eq!(choose(&flood, 1), Some(2));
+        assert_eq!(choose(&flood[..2], 1), Some(0));
+        assert_eq!(choose(&[], 1), None);
+    }
+}
