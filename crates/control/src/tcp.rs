@@ -2,14 +2,14 @@
 
 use crate::{Connection, ControlError, Message, Role};
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks at a listening socket.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Connections that may owe their preamble at a time; one more ends the oldest.
+/// Connections that may owe their preamble at a time; then the oldest of the host that has the most ends.
 const MOST_PENDING: usize = 64;
 
 /// Listens for one client.
@@ -44,23 +44,22 @@ impl Listener {
     /// [`ControlError::NoClient`]
     pub fn accept<M: Message>(self, limit: Duration) -> Result<Connection<M>, ControlError> {
         let start = Instant::now();
-        let mut pending: Vec<Connection<M>> = Vec::new();
+        let mut pending: Vec<(IpAddr, Connection<M>)> = Vec::new();
         let (mut turned_away, mut last) = (0, None);
         loop {
-            while let Ok((stream, peer)) = self.socket.accept() {
-                if pending.len() == MOST_PENDING {
-                    pending.remove(0);
-                    turned_away += 1;
-                }
+            while pending.len() < MOST_PENDING
+                && let Ok((stream, peer)) = self.socket.accept()
+            {
                 // One that fails already has gone.
                 if prepare(&stream, Role::Client, peer).is_ok() {
-                    pending.extend(Connection::begin(stream, peer.to_string(), Role::Server));
+                    let begun = Connection::begin(stream, peer.to_string(), Role::Server);
+                    pending.extend(begun.map(|connection| (peer.ip(), connection)));
                 }
             }
             let mut at = 0;
-            while let Some(connection) = pending.get_mut(at) {
+            while let Some((_, connection)) = pending.get_mut(at) {
                 match connection.greeted() {
-                    Ok(true) => return Ok(pending.swap_remove(at)),
+                    Ok(true) => return Ok(pending.swap_remove(at).1),
                     Ok(false) => at += 1,
                     Err(error) => {
                         tracing::warn!(%error, "a connection is turned away");
@@ -73,9 +72,23 @@ impl Listener {
                 let (addr, waited) = (self.addr, limit);
                 return Err(ControlError::NoClient { addr, waited, turned_away, last });
             }
+            // Each has been looked at: no client goes whose preamble has come.
+            if pending.len() == MOST_PENDING {
+                let hosts: Vec<_> = pending.iter().map(|(host, _)| *host).collect();
+                pending.remove(oldest_of_most(&hosts));
+                turned_away += 1;
+                continue;
+            }
             std::thread::sleep(PAUSE);
         }
     }
+}
+
+/// Which of connections from these hosts, the oldest first, makes room for another one.
+fn oldest_of_most(hosts: &[IpAddr]) -> usize {
+    let count = |host| hosts.iter().filter(|other| *other == host).count();
+    let most = hosts.iter().map(count).max().unwrap_or(0);
+    hosts.iter().position(|host| count(host) == most).unwrap_or(0)
 }
 
 fn prepare(stream: &TcpStream, who: Role, peer: SocketAddr) -> Result<(), ControlError> {
@@ -130,5 +143,20 @@ impl<M: Message> Connection<M> {
     /// As the operating system has them.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_many_connections_loses_its_own() {
+        let hosts = |last: &[u8]| -> Vec<IpAddr> {
+            last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect()
+        };
+        assert_eq!(oldest_of_most(&hosts(&[1, 2, 3, 2])), 1);
+        assert_eq!(oldest_of_most(&hosts(&[1, 2, 3])), 0);
+        assert_eq!(oldest_of_most(&hosts(&[1, 1, 2, 2, 2])), 2);
     }
 }
