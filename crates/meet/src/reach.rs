@@ -45,16 +45,9 @@ impl Listener {
         let mut pending: Vec<(Connection<M>, SocketAddr)> = Vec::new();
         let (mut door, mut turned_away, mut last) = (Door::default(), 0, None);
         loop {
-            while let Arrival::Guest((stream, peer)) = door.accept(|| self.socket.accept()) {
-                let guest = |(at, one): (usize, &(_, SocketAddr))| Guest {
-                    at,
-                    greeted: false,
-                    address: one.1.ip(),
-                };
-                if let Some(at) = gives_way(pending.iter().enumerate().map(guest), MOST_PENDING) {
-                    pending.remove(at);
-                    turned_away += 1;
-                }
+            while pending.len() < MOST_PENDING
+                && let Arrival::Guest((stream, peer)) = door.accept(|| self.socket.accept())
+            {
                 // One that fails already has gone.
                 if crate::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_ok() {
                     let begun = Connection::begin(stream, peer.to_string(), Role::Server);
@@ -76,6 +69,17 @@ impl Listener {
             if start.elapsed() >= limit {
                 let (addr, waited) = (self.addr, limit);
                 return Err(MeetError::NoClient { addr, waited, turned_away, last });
+            }
+            // Each has been looked at: no client goes whose preamble has come.
+            let guest = |(at, one): (usize, &(_, SocketAddr))| Guest {
+                at,
+                greeted: false,
+                address: one.1.ip(),
+            };
+            if let Some(at) = gives_way(pending.iter().enumerate().map(guest), MOST_PENDING) {
+                pending.remove(at);
+                turned_away += 1;
+                continue;
             }
             std::thread::sleep(PAUSE);
         }

@@ -88,6 +88,18 @@ fn strangers_keep_no_client_from_the_server() {
     drop((silent, others));
 }
 
+/// A client that was there first is not the one that goes, however many come after it.
+#[test]
+fn a_flood_pushes_out_no_client_whose_preamble_has_come() {
+    let (listener, addr) = listen();
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.write_all(b"wvtest\x07\x00c").unwrap();
+    // The system keeps as many as wait to be accepted.
+    let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    listener.accept::<Word>(SOON).unwrap();
+    drop(silent);
+}
+
 #[test]
 fn a_server_without_a_client_says_whom_it_turned_away() {
     for (bytes, words) in [

@@ -410,6 +410,32 @@ mod tests {
         assert_eq!(gone, Err(ProcessError::Ended { pid }));
     }
 
+    #[cfg(feature = "test-utils")]
+    #[test]
+    fn a_process_that_may_be_read_and_not_written_is_refused_with_that_reason() {
+        let (mut child, base, place) = start();
+        let pid = child.id();
+        let process = Process::open(pid).unwrap();
+        process.prove(&place, &PROOF, 7).unwrap();
+        let limited = || {
+            if !crate::testing::forbid_process_writes() {
+                return eprintln!("SKIPPED: this system takes no filter of calls");
+            }
+            let errno = Errno::EPERM;
+            let refused = process.prove(&place, &PROOF, 8);
+            assert_eq!(refused, Err(ProcessError::WriteRefused { pid, errno }));
+            let memory = HostBuf::region(64).unwrap();
+            let piece = ProcessPiece { offset: 0, remote: base, len: 64 };
+            process.copy(Direction::Read, &memory, &[piece]).unwrap();
+            let refused = process.copy(Direction::Write, &memory, &[piece]);
+            assert_eq!(refused, Err(ProcessError::Refused { pid, errno }));
+        };
+        std::thread::scope(|scope| scope.spawn(limited).join().unwrap());
+        process.prove(&place, &PROOF, 9).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// Makes the next process get the number `pid`, where that is allowed.
     fn next_is(pid: u32) -> bool {
         std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).is_ok()

@@ -1,5 +1,5 @@
-//! For tests: memory that only a copy engine reaches, an engine whose pace a test sets, and a process of
-//! their own.
+//! For tests: memory that only a copy engine reaches, an engine whose pace a test sets, a thread that
+//! the system allows less, and a process of their own.
 
 use crate::{Backing, Copier, CopyTicket, Dmabuf, HostBuf, Kind, MemError, NotExported, Region};
 use std::collections::VecDeque;
@@ -23,11 +23,35 @@ pub fn await_stopped(pid: u32) {
             })
         })
     };
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(600);
     while !is_stopped() {
+        // Ends a hang alone.
         assert!(Instant::now() < end, "process {pid} does not stop");
+        // Leaves the processor to those that are to stop.
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// From now on the kernel writes to no other process for this thread, though it reads there, as a
+/// system's policy may have it (seccomp(2)). Whether the filter is in place: a system may allow none.
+pub fn forbid_process_writes() -> bool {
+    let one = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
+    let write = u32::try_from(libc::SYS_process_vm_writev).expect("a number of a system call");
+    let mut filter = [
+        // The number of the call is the first word of `seccomp_data`.
+        one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, write),
+        one(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
+        one(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let len = filter.len() as u16;
+    let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers, and changes only what this thread may do.
+    let kept = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: a program of `len` instructions that lives during the call, which copies it.
+    kept && unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } == 0
 }
 
 /// A copy engine that performs copies when a test allows it, in the order in which they were

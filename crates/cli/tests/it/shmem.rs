@@ -1,9 +1,8 @@
 //! `perf shmem` with ranks as threads, and as processes of launchers.
 
-use super::common::{fails, json, program, succeeds, text};
+use super::common::{fails, free_port, json, program, succeeds, text};
 use serde_json::Value;
 use std::io::{ErrorKind, Write};
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 /// Few calls, on host SIMT.
@@ -46,11 +45,6 @@ fn ranks_measure_by_rdma_where_the_route_is_forced() {
     is_complete(&document);
     let by_rdma = |row: &Value| row["route"].as_str().is_some_and(|route| route.contains("rdma"));
     assert!(rows(&document).iter().all(by_rdma), "{document}");
-}
-
-/// A port of TCP that nobody listens on.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address").port()
 }
 
 const LAUNCHED: &str = "perf shmem --gpus simt --tables exchange,calls,barrier,life";

@@ -202,6 +202,7 @@ mod tests {
         }
         assert!(!room.admit(&first_line, 3));
         first.0.store(2, Ordering::Release);
+        // One that overtakes a copy is likely to have ended then; none that is right ends at any time.
         std::thread::sleep(Duration::from_millis(20));
         assert!(launches.iter().all(|launch| !launch.is_finished()), "a copy was overtaken");
         second.0.store(1, Ordering::Release);

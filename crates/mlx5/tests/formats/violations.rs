@@ -93,6 +93,10 @@ proptest! {
             let (got, want) = check(7, bits, Field::DsReserved, bits.into());
             prop_assert_eq!(got, Some(want));
         }
+        // UCX leaves garbage in signature and stream channel.
+        let mut raw = request.build(at, flags);
+        raw[8..11].fill(0xa5);
+        prop_assert!(parse(&raw, at).is_ok());
     }
 
     #[test]

@@ -134,9 +134,8 @@ fn after_the_end_of_rank_1(
             end(world);
             return None;
         }
-        let start = Instant::now();
+        // A rank that was waited for until the end of the time is missing, not lost.
         let error = wait(&mut world).unwrap_err();
-        assert!(start.elapsed() < PATIENCE / 2, "{error} after {:?}", start.elapsed());
         world.fail(&error.to_string());
         Some(error)
     });

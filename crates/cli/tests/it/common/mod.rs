@@ -4,7 +4,9 @@ pub(crate) mod hosts;
 pub(crate) mod server;
 
 use serde_json::Value;
+use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The program, with the flags of `line`, in an environment that asks for nothing.
 pub(crate) fn program(line: &str) -> Command {
@@ -14,6 +16,20 @@ pub(crate) fn program(line: &str) -> Command {
         command.env_remove(variable);
     }
     command
+}
+
+/// A port of TCP that nobody listens on, never the same twice, and below those that the system hands out.
+/// `is_listening` of [`run`](crate::run) knows a server by its port, and looks into this network until the
+/// server is in its own.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 20_000 + (number % 12_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 pub(crate) fn run(line: &str) -> Output {

@@ -142,6 +142,7 @@ fn a_process_that_is_killed_leaves_nothing() {
         let end = Instant::now() + PATIENCE;
         while recorded(&record) < calls && child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < end, "no {calls} calls");
+            // Leaves the processor to the program.
             std::thread::sleep(Duration::from_millis(1));
         }
         kill(&mut child);

@@ -42,9 +42,8 @@ fn start(act: &str, port: u16) -> Child {
     processes::start("heap::killed::part", (1, 2, port), &[(ACT, act)])
 }
 
-fn first_rank(port: u16) -> Option<Rank> {
-    // A killed process may not have joined.
-    let config = world_config(0, 2, port).timeout(Duration::from_secs(10));
+fn first_rank(port: u16, timeout: Duration) -> Option<Rank> {
+    let config = world_config(0, 2, port).timeout(timeout);
     let world = World::join(&config).ok()?;
     Some(Rank { world, gpu: simt(), nic: None })
 }
@@ -62,10 +61,13 @@ fn a_process_killed_while_the_heap_is_made_or_grows_is_named() {
         });
         send.send(start("grow", proxy.port())).unwrap();
         let begun = Instant::now();
-        let Some(rank) = first_rank(server.local_addr().port()) else { continue };
+        // A killed process may not have joined.
+        let port = server.local_addr().port();
+        let Some(rank) = first_rank(port, Duration::from_secs(10)) else { continue };
         println!("killed after {pieces}: joined after {:?}", begun.elapsed());
         let ended = make_and_grow(rank);
-        assert!(begun.elapsed() < 2 * PATIENCE, "killed after {pieces}");
+        // The other rank's death ends it, and not its own deadline, which is minutes away.
+        assert!(begun.elapsed() < PATIENCE, "killed after {pieces}");
         match ended {
             // It had nothing more to say.
             Ok(()) => break,
@@ -156,7 +158,7 @@ fn kernels_that_wait_for_a_killed_process_end_and_name_it() {
     for what in [WaitFor::Signal, WaitFor::Barrier, WaitFor::Mail, WaitFor::Credit] {
         let server = serve();
         let mut child = start("wait", server.local_addr().port());
-        let mut rank = first_rank(server.local_addr().port()).unwrap();
+        let mut rank = first_rank(server.local_addr().port(), PATIENCE).unwrap();
         let (mut heap, never, team, mailbox) = equipped(&mut rank);
         rank.meet();
         child.kill().unwrap();
@@ -174,6 +176,7 @@ fn kernels_that_wait_for_a_killed_process_end_and_name_it() {
         let begun = Instant::now();
         let ended = run(&rank, (&heap, &never, &team, &mailbox), what, 4 * PATIENCE);
         assert_eq!(ended, Err(Outcome::PeerLost), "{what:?}");
+        // That ends it, and not its own limit, which is half an hour away.
         assert!(begun.elapsed() < PATIENCE);
         // The store tells it as well.
         let error = heap.grow(&mut rank.world).unwrap_err().to_string();
@@ -208,6 +211,7 @@ fn put_until_killed(mut rank: Rank) {
     }
     let end = Duration::from_micros(std::env::var(END_US).unwrap().parse().unwrap());
     std::thread::spawn(move || {
+        // Any moment will do: it is drawn.
         std::thread::sleep(end);
         kill_process(getpid(), Kill::KILL).unwrap();
     });

@@ -56,6 +56,7 @@ fn descriptors_that_run_out_make_another_route_or_one_error_for_all() {
         let child = |rank| start("heap::limits::part", (rank, 2, port), &[(MORE, &*more)]);
         let [first, second] = [child(0), child(1)].map(said);
         println!("{more} more: {first} | {second}");
+        // Ends a hang: no call waits for what cannot come.
         assert!(begun.elapsed() < PATIENCE);
         if first.starts_with("refused") || second.starts_with("refused") {
             assert_eq!(first, second);
