@@ -137,6 +137,11 @@ impl Endpoint {
         Registration::new(&self.keys, region, access)
     }
 
+    /// How much memory is registered now.
+    pub fn registered(&self) -> usize {
+        self.keys.count()
+    }
+
     /// Waits for connections at `address`; port 0 takes any free one.
     ///
     /// # Errors

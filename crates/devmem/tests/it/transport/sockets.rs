@@ -15,8 +15,8 @@ use warpverbs_devmem::transport::{
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
 
-/// Longer than anything takes on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const LONG: Duration = Duration::from_secs(600);
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) struct Pair {
@@ -268,6 +268,25 @@ fn one_sided_accesses_need_the_right_key() {
     }
 }
 
+/// A key of memory that was deregistered is refused for ever, though others are made and given up: none
+/// of them is kept.
+#[test]
+fn keys_are_given_up_with_their_registrations() {
+    let ends = [(); 2].map(|()| Endpoint::new(Config::default()).unwrap());
+    let Pair { ends, near, far, .. } = connect(ends, [None, None]);
+    let (memory, here) = (HostBuf::region(1000).unwrap(), HostBuf::region(1000).unwrap());
+    let register = || ends[1].register(&memory, Access::REMOTE_READ).unwrap();
+    let stale = register().remote();
+    let held = register();
+    for _ in 0..10_000 {
+        assert_ne!(register().remote().key, held.remote().key);
+        assert_eq!(ends[1].registered(), 1);
+    }
+    let read = |remote| drive(&near, &far, near.read(&here, remote)?);
+    assert_eq!(read(stale), Err(TransportError::Refused(Refusal::UnknownKey)));
+    assert_eq!(read(held.remote()), Ok(1000));
+}
+
 #[test]
 fn a_notification_comes_after_the_writes_before_it() {
     for pair in pairs(&Config::default().sockets(4)) {
@@ -378,14 +397,12 @@ fn a_lost_peer_is_an_error_of_everything() {
         let received = near.irecv(&to).unwrap();
         let sent = near.isend(&much).unwrap();
         drop(far);
-        let began = Instant::now();
         for operation in [received, sent] {
             let error = near.wait(operation, LONG).unwrap_err();
             assert!(error.ends_connection(), "{error}");
         }
         assert!(near.isend(&to).unwrap_err().ends_connection());
         assert!(near.close(LONG).unwrap_err().ends_connection());
-        assert!(began.elapsed() < LONG / 2);
     }
 }
 
@@ -476,12 +493,10 @@ fn a_listener_is_closed_by_another_thread_while_it_waits() {
     let endpoint = Endpoint::new(Config::default()).unwrap();
     let mut listener = endpoint.listen(LOCAL).unwrap();
     let closer = listener.closer().unwrap();
-    let began = Instant::now();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| listener.accept(&endpoint, LONG).map(drop));
         closer.close();
         let closed = waiting.join().unwrap().unwrap_err();
         assert!(matches!(closed, TransportError::Socket { what: "accepting", .. }), "{closed}");
     });
-    assert!(began.elapsed() < LONG);
 }
