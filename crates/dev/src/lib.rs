@@ -1,12 +1,13 @@
 //! Helpers for the tests of several crates: queues in host memory or where only a copy engine reaches
-//! them, two connected QPs on one NIC or two, a fake device that executes proxied QPs, and posting by
-//! hand.
+//! them, two connected QPs on one NIC or two, a fake device that executes proxied QPs, posting by
+//! hand, and processes of their own.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod child;
 mod fake;
 mod net;
 mod pair;
@@ -14,6 +15,7 @@ mod port;
 mod proxied;
 
 pub use bytes::pattern;
+pub use child::{Child, say};
 pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
 pub use net::{Host, Net, addresses};
 pub use pair::{

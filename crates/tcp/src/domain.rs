@@ -133,6 +133,11 @@ impl Domain {
         Registration::new(&self.keys, region, access)
     }
 
+    /// How much memory is registered now.
+    pub fn registered(&self) -> usize {
+        self.keys.count()
+    }
+
     /// Waits for links at `address`; port 0 takes any free one.
     ///
     /// # Errors

@@ -21,6 +21,11 @@ impl Keys {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.table().len()
+    }
+
     /// The bytes `[addr, addr + len)`, if the peer may access them in this way.
     pub(super) fn find(
         &self,

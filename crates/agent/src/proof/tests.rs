@@ -3,9 +3,8 @@
 use super::*;
 use crate::metadata::Metadata;
 use crate::{Agent, AgentConfig, Op, PathKind, PostOptions, State};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use warpverbs_dev::{Child, say};
 
 const TOKEN: &[u8] = b"of the test";
 const LEN: usize = 4096;
@@ -31,13 +30,13 @@ fn third() {
     let bytes: Vec<u8> = (0..LEN).map(secret).collect();
     shared.write(0, &bytes).unwrap();
     let said: String = agent.metadata().unwrap().iter().map(|b| format!("{b:02x}")).collect();
-    println!("\n> {said}");
+    say(said);
     for line in std::io::stdin().lines() {
         line.unwrap();
         let mut found = [vec![0; LEN], vec![0; LEN]];
         private.read(0, &mut found[0]).unwrap();
         shared.read(0, &mut found[1]).unwrap();
-        println!("\n> {}", found.iter().all(|found| *found == bytes));
+        say(found.iter().all(|found| *found == bytes));
     }
 }
 
@@ -45,36 +44,16 @@ struct Third(Child, Metadata);
 
 impl Third {
     fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "proof::tests::third", "--nocapture"])
-            .env("AGENT_THIRD", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = line(&mut child);
+        let mut child = Child::of_test("proof::tests::third", "AGENT_THIRD", 1);
+        let said = child.said();
         let byte = |at: usize| u8::from_str_radix(&said[at..at + 2], 16).unwrap();
         let bytes: Vec<u8> = (0..said.len()).step_by(2).map(byte).collect();
         Self(child, Metadata::from_bytes(&bytes, TOKEN).unwrap())
     }
 
     fn is_untouched(&mut self) -> bool {
-        writeln!(self.0.stdin.as_mut().unwrap()).unwrap();
-        line(&mut self.0) == "true"
+        self.0.ask("") == "true"
     }
-}
-
-impl Drop for Third {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn line(child: &mut Child) -> String {
-    // Nothing is read ahead: one line is asked for at a time.
-    let mut lines = BufReader::with_capacity(1, child.stdout.as_mut().unwrap()).lines();
-    lines.find_map(|line| line.unwrap().strip_prefix("> ").map(str::to_owned)).unwrap()
 }
 
 /// The answer of `asker` to `said`: the reasons against any path, or an agent that was deceived.

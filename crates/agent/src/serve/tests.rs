@@ -42,6 +42,29 @@ fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
     }
 }
 
+/// A cache that registers per request, whose peers ask for each key.
+#[test]
+fn tcp_keys_of_deregistered_memory_are_given_up() {
+    let (a, b) = agents(PathKind::Tcp);
+    let ours = a.register(vec![7; 8], "ours").unwrap();
+    let into = ours.blocks(0, 8, 1).unwrap();
+    for _ in 0..100 {
+        let theirs = b.register(vec![0; 8], "theirs").unwrap();
+        a.load_metadata(&b.metadata().unwrap()).unwrap();
+        let write = a.transfer(Op::Write, &into, &theirs.blocks(0, 8, 1).unwrap()).unwrap();
+        write.post(PostOptions::new()).unwrap();
+        assert_eq!(write.wait(SOON).unwrap(), State::Done);
+        assert_eq!(b.desk().serving.registered(), 1);
+        drop(theirs);
+        // The key lives until the peer has said that it uses it no more.
+        while b.desk().serving.registered() > 0 {
+            std::thread::yield_now();
+        }
+        let refused = write.post(PostOptions::new()).and_then(|_| write.wait(SOON)).unwrap_err();
+        assert!(matches!(refused, AgentError::Deregistered { .. }), "{refused}");
+    }
+}
+
 #[test]
 fn a_connection_to_whoever_is_there_is_for_metadata_alone() {
     let (a, b) = agents(PathKind::Network);

@@ -10,7 +10,8 @@ use warpverbs_agent::{Agent, AgentConfig, Op, PathKind, PostOptions, State};
 use warpverbs_mem::HostBuf;
 use warpverbs_transport::{Context, Device};
 
-const SOON: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const SOON: Duration = Duration::from_secs(600);
 const BLOCKS: usize = 512;
 const LEN: u64 = 4096;
 

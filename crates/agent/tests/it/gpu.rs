@@ -1,13 +1,12 @@
 //! Memory of GPUs, between two processes: lists by one launch and by the copy engine; host memory and
 //! that of a GPU. `warpverbs perf agent` measures them.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_agent::{
     Agent, AgentConfig, CopyBy, Op, PathKind, PostOptions, Registration, RemoteMemory, Transfer,
 };
+use warpverbs_dev::{Child, say};
 use warpverbs_gpu::{Gpu, GpuChoice, Place};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -39,36 +38,18 @@ fn owner() {
     let private = agent.register(vec![0; LEN], "private").unwrap();
     arena.write(0, &pattern(LEN)).unwrap();
     plain.write(0, &pattern(LEN)).unwrap();
-    println!("\n> {}", agent.address());
+    say(agent.address());
     let _ = std::io::stdin().read_line(&mut String::new());
     drop((arena, plain, shared, private));
 }
 
-struct Owner(Child, std::net::SocketAddr);
+struct Owner(#[expect(dead_code, reason = "lives as long")] Child, std::net::SocketAddr);
 
 impl Owner {
     fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "gpu::owner", "--nocapture"])
-            .env("AGENT_GPU_OWNER", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let lines = output.by_ref().lines().map(Result::unwrap);
-        let mut said = lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned));
-        let address = said.next().unwrap().parse().unwrap();
-        // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
-        child.stdout = Some(output.into_inner());
+        let mut child = Child::of_test("gpu::owner", "AGENT_GPU_OWNER", 1);
+        let address = child.said().parse().unwrap();
         Self(child, address)
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -10,7 +10,8 @@ use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::{Access, Context, MemoryRegion};
 
-const SOON: Duration = Duration::from_secs(30);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const SOON: Duration = Duration::from_secs(600);
 
 fn agents() -> (Agent, Agent) {
     let nic = Context::new().unwrap().open("soft").unwrap();
@@ -472,7 +473,7 @@ fn a_transfer_ends_without_a_look_whatever_the_control_thread_does() {
         write.post(PostOptions::new().notify(tag)).unwrap();
         target.wait_remote_done("initiator", &tag, SOON).unwrap();
         assert_eq!(write.wait(SOON).unwrap(), State::Done);
-        // Of all lengths around the time after which the thread rests.
+        // Of all lengths around the time after which the thread rests; nothing fails whether it does or not.
         std::thread::sleep(Duration::from_micros(100 * (turn % 20)));
     }
 }

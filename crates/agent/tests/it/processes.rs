@@ -1,13 +1,12 @@
 //! Two processes: paths between them, and what remains of one that was killed.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, CopyBy, Op, PathKind, PostOptions, Registration, State,
 };
+use warpverbs_dev::{Child, say};
 use warpverbs_mem::Region;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 
@@ -24,7 +23,7 @@ fn target() {
     let private = agent.register(vec![3; LEN], "private").unwrap();
     let shared = agent.alloc(LEN as u64, "shared").unwrap();
     shared.write(0, &vec![4; LEN]).unwrap();
-    println!("\n> {}", agent.address());
+    say(agent.address());
     let mut private = Some(private);
     for line in std::io::stdin().lines() {
         let answer = match line.unwrap().as_str() {
@@ -43,7 +42,7 @@ fn target() {
             }
             other => panic!("{other}"),
         };
-        println!("\n> {answer}");
+        say(answer);
     }
 }
 
@@ -53,41 +52,14 @@ fn sum(bytes: &[u8]) -> u64 {
 
 struct Target {
     child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
 impl Target {
     fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::target", "--nocapture"])
-            .env("AGENT_TARGET", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = child.stdin.take().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let address = Self::line(&mut output).parse().unwrap();
-        Self { child, input, output, address }
-    }
-
-    fn line(output: &mut BufReader<ChildStdout>) -> String {
-        let lines = output.lines().map(Result::unwrap);
-        lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned)).next().unwrap()
-    }
-
-    fn ask(&mut self, what: &str) -> String {
-        writeln!(self.input, "{what}").unwrap();
-        Self::line(&mut self.output)
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut child = Child::of_test("processes::target", "AGENT_TARGET", 1);
+        let address = child.said().parse().unwrap();
+        Self { child, address }
     }
 }
 
@@ -126,7 +98,7 @@ fn bounced(agent: &Agent, ours: &Registration, seen: &Region) -> Option<String> 
         for (block, &at) in bytes.chunks_exact(len as usize).zip(&at) {
             expected[at as usize..][..len as usize].copy_from_slice(block);
         }
-        let found = target.ask("sum");
+        let found = target.child.ask("sum");
         assert_eq!(found.split(' ').next(), Some(sum(&expected).to_string().as_str()));
 
         let read = agent.transfer(Op::Read, &into, &from).unwrap();
@@ -205,7 +177,33 @@ fn private_memory_is_copied_and_shared_memory_is_mapped() {
         let byte = |i: usize| if i < 1_000_000 && i % 2000 < 1000 { value + 7 } else { value };
         sum(&(0..LEN).map(byte).collect::<Vec<_>>())
     };
-    assert_eq!(target.ask("sum"), format!("{} {}", expected(3), expected(4)));
+    assert_eq!(target.child.ask("sum"), format!("{} {}", expected(3), expected(4)));
+}
+
+/// A system that lets this process read the other one, and not write to it.
+#[test]
+fn private_memory_that_may_only_be_read_has_no_path_and_the_reason_is_said() {
+    let target = Target::start();
+    let agent = initiator();
+    agent.fetch_metadata(target.address, SOON).unwrap();
+    let ours = agent.register(vec![0; LEN], "ours").unwrap();
+    let remote = agent.remote("target", "private").unwrap();
+    let limited = || {
+        if !warpverbs_mem::testing::forbid_process_writes() {
+            return eprintln!("SKIPPED: this system takes no filter of calls");
+        }
+        for op in [Op::Read, Op::Write] {
+            let lists = (ours.blocks(0, 64, 1).unwrap(), remote.blocks(0, 64, 1).unwrap());
+            let refused = agent.transfer(op, &lists.0, &lists.1).map(drop).unwrap_err();
+            let AgentError::NoPath { tried, .. } = &refused else { panic!("{refused}") };
+            let copy = PathKind::ProcessCopy.to_string();
+            let why = &tried.iter().find(|reason| reason.what == copy).unwrap().why;
+            // Where nothing may be read either, that is said instead.
+            let said = ["though it reads there: EPERM", "copies nothing from or to process"];
+            assert!(said.iter().any(|said| why.contains(said)), "{why}");
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(limited).join().unwrap());
 }
 
 #[test]
@@ -222,7 +220,7 @@ fn memory_that_the_peer_deregisters_is_not_written_again() {
         Err(error) => panic!("{error}"),
     };
     write.post(PostOptions::new()).unwrap();
-    target.ask("deregister");
+    target.child.ask("deregister");
     let refused = loop {
         match write.post(PostOptions::new()) {
             Ok(_) => std::thread::yield_now(),
@@ -254,7 +252,7 @@ fn missed_and_replaced(path: PathKind) {
     let read = make();
     read.post(PostOptions::new().notify(b"1")).unwrap();
     read.wait(SOON).unwrap();
-    first.child.kill().unwrap();
+    first.child.kill();
     let lost = loop {
         match read.post(PostOptions::new().notify(b"2")).and_then(|_| read.wait(SOON)) {
             Ok(_) => std::thread::yield_now(),

@@ -12,7 +12,8 @@ use warpverbs_agent::{
 use warpverbs_mem::HostBuf;
 use warpverbs_transport::Context;
 
-const SOON: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const SOON: Duration = Duration::from_secs(600);
 const AT_ONCE: Duration = Duration::from_millis(30);
 
 /// Every path that leads from an agent to another one of its process.
@@ -148,9 +149,11 @@ fn a_receiver_that_takes_nothing_stalls_its_sender_without_loss() {
         let (took, used) = (start.elapsed(), cpu() - before);
         assert!(matches!(late, AgentError::Timeout { .. }), "{path}: {late}");
         assert!(late.to_string().contains("\"s\" to sink ("), "{late}");
+        // At least: the deadline is what is tried.
         assert!(took >= Duration::from_secs(1));
-        // Time of this thread alone, which other load does not add to.
-        assert!(used < Duration::from_millis(100), "{path}: {used:?} of CPU time in {took:?}");
+        // Time of this thread alone, which other load does not add to: a few looks, however slow each is,
+        // where one that spins uses all that it gets.
+        assert!(used < took / 2, "{path}: {used:?} of CPU time in {took:?}");
         // Nothing of it was sent.
         let first = receiver.recv(SOON).unwrap().unwrap();
         assert_eq!(first.to_vec().unwrap(), 0u64.to_le_bytes());

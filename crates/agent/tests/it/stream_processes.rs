@@ -5,13 +5,14 @@ use rand::{Rng, RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, PathKind, PostOptions, StreamConfig, StreamReceiver,
     StreamSender,
 };
 
-const SOON: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const SOON: Duration = Duration::from_secs(600);
 const PARENT: &str = "STREAM_PARENT";
 const ROLE: &str = "STREAM_ROLE";
 const PATH: &str = "STREAM_PATH";
@@ -141,6 +142,7 @@ fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
                 Err((number, error)) => panic!("{path}: after {number} messages: {error}"),
             }
             let killer = std::thread::spawn(move || {
+                // Any moment will do: it is drawn.
                 std::thread::sleep(life);
                 drop(other);
             });
@@ -159,6 +161,7 @@ fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
             let other = Other::start(&agent, "sink", path);
             let Some(mut sender) = sender(&agent).unwrap() else { break };
             let killer = std::thread::spawn(move || {
+                // Any moment will do: it is drawn.
                 std::thread::sleep(life);
                 drop(other);
             });
@@ -188,25 +191,24 @@ fn a_stopped_process_is_missed_by_name_within_the_silence_that_is_allowed() {
     let write = agent.transfer(warpverbs_agent::Op::Write, &lists.0, &lists.1).unwrap();
     write.post(PostOptions::new().deadline(SOON)).unwrap();
     write.wait(SOON).unwrap();
-    // Long before it would be lost, and long after it was asked: a peer that has nothing to say lives.
+    // A peer that has nothing to say is asked, and lives. That this time passes is what is tried.
     std::thread::sleep(silence + silence / 2);
     write.post(PostOptions::new().deadline(SOON)).unwrap();
     write.wait(SOON).unwrap();
     other.signal(Signal::STOP);
-    let stopped = Instant::now();
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             let lost = (20..).find_map(|number| sender.send(&message(number), SOON).err());
-            (stopped.elapsed(), lost.unwrap())
+            lost.unwrap()
         });
         let writing = scope.spawn(|| {
             let posted = write.post(PostOptions::new().deadline(SOON).notify(b"n"));
-            (stopped.elapsed(), posted.and_then(|_| write.wait(SOON)).unwrap_err())
+            posted.and_then(|_| write.wait(SOON)).unwrap_err()
         });
-        for (after, lost) in [sending.join().unwrap(), writing.join().unwrap()] {
+        // By its silence, and not by a deadline.
+        for lost in [sending.join().unwrap(), writing.join().unwrap()] {
             assert!(lost.to_string().contains("child ("), "{lost}");
             assert!(lost.to_string().contains("no sign of life for 5s"), "{lost}");
-            assert!(after < SOON, "{after:?}");
         }
     });
     assert!(!agent.knows("child"));

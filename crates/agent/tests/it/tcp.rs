@@ -3,16 +3,15 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, State, Transfer,
 };
+use warpverbs_dev::{Child, say};
 
-/// Longer than anything takes on a loaded machine.
-const SOON: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const SOON: Duration = Duration::from_secs(600);
 /// Longer than blocks under way are waited for after a deadline.
 const AFTER_GRACE: Duration = Duration::from_secs(7);
 /// More than the sockets of a connection take while nobody reads.
@@ -44,7 +43,7 @@ fn target() {
     }
     let agent = Agent::new("target", config()).unwrap();
     let memory = agent.register(vec![0; LEN], "memory").unwrap();
-    println!("\n> {}", agent.address());
+    say(agent.address());
     let mut bytes = vec![0; LEN];
     for line in std::io::stdin().lines() {
         let expected = random(line.unwrap().parse().unwrap());
@@ -55,36 +54,29 @@ fn target() {
             memory.read(0, &mut bytes).unwrap();
             same = bytes == expected;
         }
-        println!("\n> {same}");
+        say(same);
     }
 }
 
 struct Target {
     child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
 impl Target {
     fn start() -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "tcp::target", "--nocapture"]).env("AGENT_TCP_TARGET", "1");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let input = child.stdin.take().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let address = line(&mut output).parse().unwrap();
-        Self { child, input, output, address }
+        let mut child = Child::of_test("tcp::target", "AGENT_TCP_TARGET", 1);
+        let address = child.said().parse().unwrap();
+        Self { child, address }
     }
 
     /// Whether it has the bytes of a seed, and goes on having them.
     fn has(&mut self, seed: u64) -> bool {
-        writeln!(self.input, "{seed}").unwrap();
-        line(&mut self.output) == "true"
+        self.child.ask(seed) == "true"
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        let process = rustix::process::Pid::from_child(&self.child);
+        let process = rustix::process::Pid::from_child(&self.child.process);
         rustix::process::kill_process(process, signal).unwrap();
     }
 
@@ -95,24 +87,6 @@ impl Target {
 
     fn go_on(&self) {
         self.signal(rustix::process::Signal::CONT);
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn line(output: &mut impl BufRead) -> String {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        assert_ne!(output.read_line(&mut line).unwrap(), 0, "the other process has ended");
-        if let Some(said) = line.strip_prefix("> ") {
-            return said.trim().to_owned();
-        }
     }
 }
 
@@ -173,6 +147,7 @@ fn transfers_with_a_stopped_target_end_when_it_goes_on() {
         for transfer in [&write, &read] {
             assert_eq!(transfer.state(), State::InProgress, "after {:?}", began.elapsed());
         }
+        // Leaves the processor to the agent. What is waited for must not come, however long this takes.
         std::thread::sleep(Duration::from_millis(10));
     }
     // The connection has been given up. Another one is not made within the deadline of a transfer that

@@ -4,17 +4,18 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, RemoteMemory, State,
     Transfer,
 };
+use warpverbs_dev::{Child, say};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::Context;
 
-const SOON: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const SOON: Duration = Duration::from_secs(600);
 const LEN: usize = 6 << 20;
 const ROUNDS: usize = 16;
 /// Looks at memory after a transfer was over.
@@ -34,25 +35,15 @@ fn config(path: PathKind) -> AgentConfig {
 /// The agent whose memory is used; in a process of its own where the path needs that.
 enum Target {
     Here { agent: Agent, memory: Registration },
-    Child(Child, std::net::SocketAddr),
+    Child { _child: Child, address: SocketAddr },
 }
 
 impl Target {
     fn new(path: PathKind) -> Self {
         if path == PathKind::ProcessCopy {
-            let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "terminal::target", "--nocapture"])
-                .env("AGENT_TERMINAL", "1")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let mut output = BufReader::new(child.stdout.take().unwrap());
-            let lines = output.by_ref().lines().map(Result::unwrap);
-            let said = lines.filter_map(|line| line.strip_prefix("> ").map(str::to_owned)).next();
-            // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
-            child.stdout = Some(output.into_inner());
-            return Self::Child(child, said.unwrap().parse().unwrap());
+            let mut child = Child::of_test("terminal::target", "AGENT_TERMINAL", 1);
+            let address = child.said().parse().unwrap();
+            return Self::Child { _child: child, address };
         }
         let agent = Agent::new("target", config(path)).unwrap();
         let memory = match path {
@@ -70,19 +61,10 @@ impl Target {
         Some(found)
     }
 
-    fn address(&self) -> std::net::SocketAddr {
+    fn address(&self) -> SocketAddr {
         match self {
             Self::Here { agent, .. } => agent.address(),
-            Self::Child(_, address) => *address,
-        }
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Self::Child(child, _) = self {
-            let _ = child.kill();
-            let _ = child.wait();
+            Self::Child { address, .. } => *address,
         }
     }
 }
@@ -93,7 +75,7 @@ fn target() {
     if std::env::var_os("AGENT_TERMINAL").is_some() {
         let agent = Agent::new("target", config(PathKind::ProcessCopy)).unwrap();
         let _memory = agent.register(vec![0; LEN], "memory").unwrap();
-        println!("\n> {}", agent.address());
+        say(agent.address());
         let _ = std::io::stdin().read_line(&mut String::new());
     }
 }
@@ -150,6 +132,7 @@ impl Rig {
         std::thread::scope(|scope| {
             if !by_deadline {
                 scope.spawn(|| {
+                    // Any moment will do: it is drawn.
                     let start = Instant::now();
                     while start.elapsed() < Duration::from_micros(micros) {
                         std::thread::yield_now();

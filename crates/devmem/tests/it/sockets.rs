@@ -11,7 +11,8 @@ use warpverbs_devmem::{Fragment, Received, Source};
 use warpverbs_gpu::Buffer;
 use warpverbs_mem::HostBuf;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

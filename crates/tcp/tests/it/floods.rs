@@ -9,7 +9,8 @@ use warpverbs_mem::{Access, HostBuf};
 use warpverbs_tcp::protocol::{HELLO, Hello, Offer, Stage};
 use warpverbs_tcp::{Config, Domain, Invitations};
 
-const LONG: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const LONG: Duration = Duration::from_secs(600);
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Sockets that the strangers hold at a time, more than a listener keeps.
 const HELD: usize = 300;

@@ -3,17 +3,16 @@
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use warpverbs_dev::{Child, say};
 use warpverbs_mem::testing::is_alone;
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_tcp::{Config, Domain, Link, RemoteKey, Request, TcpError};
 
-/// Longer than anything takes on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const LONG: Duration = Duration::from_secs(600);
 const PEER: &str = "WARPVERBS_TEST_PEER";
 const SEEDS: u64 = 50;
 const MEMORY: usize = 2 << 20;
@@ -93,8 +92,7 @@ fn peer() {
         Ok(address) => domain.connect(address, LONG).unwrap(),
         Err(_) => {
             let mut listener = domain.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-            // The harness writes beside it, on the same line perhaps.
-            println!("\nlistening {}", listener.address());
+            say(listener.address());
             listener.accept(&domain, LONG).unwrap()
         }
     };
@@ -106,37 +104,8 @@ fn config(rng: &mut StdRng) -> Config {
     Config::default().sockets(rng.random_range(1..=4)).chunk(64 << 10)
 }
 
-/// Ends with this value.
-struct Victim(Child);
-
-impl Victim {
-    fn start(seed: u64, address: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "killed::peer", "--ignored", "--nocapture"]);
-        command.env(PEER, format!("{seed} {address}"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-
-    fn address(&mut self) -> SocketAddr {
-        let mut output = BufReader::new(self.0.stdout.take().unwrap());
-        let mut lines = output.by_ref().lines().map(Result::unwrap);
-        let line = lines.find_map(|line| Some(line.strip_prefix("listening ")?.to_owned()));
-        // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
-        self.0.stdout = Some(output.into_inner());
-        line.expect("the peer listens").parse().unwrap()
-    }
-
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        self.kill();
-    }
+fn start(seed: u64, address: &str) -> Child {
+    Child::of_test("killed::peer", PEER, format!("{seed} {address}"))
 }
 
 fn descriptors() -> usize {
@@ -152,14 +121,15 @@ fn survive(seed: u64) -> bool {
     let pause = Duration::from_micros(rng.random_range(0..40_000));
     let (connected, mut victim) = if seed.is_multiple_of(2) {
         let mut listener = domain.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let victim = Victim::start(seed, &listener.address().to_string());
+        let victim = start(seed, &listener.address().to_string());
         (listener.accept(&domain, LONG), victim)
     } else {
-        let mut victim = Victim::start(seed, "listen");
-        let address = victim.address();
+        let mut victim = start(seed, "listen");
+        let address = victim.said().parse().unwrap();
         if seed % 4 == 1 {
             // In the middle of the handshake, perhaps.
             let killer = std::thread::spawn(move || {
+                // Any moment will do: it is drawn.
                 std::thread::sleep(pause / 100);
                 victim.kill();
                 victim
@@ -170,18 +140,17 @@ fn survive(seed: u64) -> bool {
             (domain.connect(address, LONG), victim)
         }
     };
-    let mut killed = None;
     let is_connected = connected.is_ok();
     let error = match connected {
         Err(error) => error,
         Ok(connection) => std::thread::scope(|scope| {
             let killer = scope.spawn(|| {
+                // Any moment will do: it is drawn.
                 std::thread::sleep(pause);
                 victim.kill();
-                Instant::now()
             });
             let error = traffic(&domain, &connection, &memory.region, rng);
-            killed = Some(killer.join().unwrap());
+            killer.join().unwrap();
             // And everything after it.
             let after = connection.isend(&memory.region).unwrap_err();
             assert!(after.ends_link(), "seed {seed}: {after}");
@@ -189,7 +158,6 @@ fn survive(seed: u64) -> bool {
         }),
     };
     assert!(error.ends_link(), "seed {seed}: {error}");
-    assert!(killed.is_none_or(|killed| killed.elapsed() < LONG / 2), "seed {seed}: too late");
     drop((victim, domain));
     assert_eq!(Arc::strong_count(&memory.backing), 2, "seed {seed}: somebody keeps memory");
     assert_eq!(descriptors(), before, "seed {seed}: descriptors are left");
@@ -210,5 +178,6 @@ fn a_killed_peer_is_a_typed_error_and_leaves_nothing() {
         println!("WARPVERBS_SEED={seed}");
         connected += u64::from(survive(seed));
     }
+    // Three of four are killed only after they have connected, however fast anybody is.
     assert!(count == 1 || connected > count / 2, "{connected} of {count} were connected");
 }

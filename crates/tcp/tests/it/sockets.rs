@@ -13,8 +13,8 @@ use warpverbs_tcp::protocol::{
 };
 use warpverbs_tcp::{Config, Domain, Link, Listener, Receive, RemoteKey, Request, TcpError};
 
-/// Longer than anything takes on a loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const LONG: Duration = Duration::from_secs(600);
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) struct Pair {
@@ -262,6 +262,25 @@ fn one_sided_accesses_need_the_right_key() {
     }
 }
 
+/// A key of memory that was deregistered is refused for ever, though others are made and given up: none
+/// of them is kept.
+#[test]
+fn keys_are_given_up_with_their_registrations() {
+    let ends = [(); 2].map(|()| Domain::new(Config::default()).unwrap());
+    let Pair { ends, near, far, .. } = connect(ends, [None, None]);
+    let (memory, here) = (HostBuf::region(1000).unwrap(), HostBuf::region(1000).unwrap());
+    let register = || ends[1].register(&memory, Access::REMOTE_READ).unwrap();
+    let stale = register().remote();
+    let held = register();
+    for _ in 0..10_000 {
+        assert_ne!(register().remote().key, held.remote().key);
+        assert_eq!(ends[1].registered(), 1);
+    }
+    let read = |remote| drive(&near, &far, near.read(&here, remote)?);
+    assert_eq!(read(stale), Err(TcpError::Refused(Refusal::UnknownKey)));
+    assert_eq!(read(held.remote()), Ok(1000));
+}
+
 #[test]
 fn a_notification_comes_after_the_writes_before_it() {
     for pair in pairs(&Config::default().sockets(4)) {
@@ -372,14 +391,12 @@ fn a_lost_peer_is_an_error_of_everything() {
         let received = near.irecv(&to).unwrap();
         let sent = near.isend(&much).unwrap();
         drop(far);
-        let began = Instant::now();
         for operation in [received, sent] {
             let error = near.wait(operation, LONG).unwrap_err();
             assert!(error.ends_link(), "{error}");
         }
         assert!(near.isend(&to).unwrap_err().ends_link());
         assert!(near.close(LONG).unwrap_err().ends_link());
-        assert!(began.elapsed() < LONG / 2);
     }
 }
 
@@ -470,12 +487,10 @@ fn a_listener_is_closed_by_another_thread_while_it_waits() {
     let domain = Domain::new(Config::default()).unwrap();
     let mut listener = domain.listen(LOCAL).unwrap();
     let closer = listener.closer().unwrap();
-    let began = Instant::now();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| listener.accept(&domain, LONG).map(drop));
         closer.close();
         let closed = waiting.join().unwrap().unwrap_err();
         assert!(matches!(closed, TcpError::Socket { what: "accepting", .. }), "{closed}");
     });
-    assert!(began.elapsed() < LONG);
 }

@@ -133,6 +133,13 @@ impl Serving {
         server.shared.domain.register(region, access).map_err(|error| error.to_string())
     }
 
+    /// How much memory peers have the keys of.
+    #[cfg(test)]
+    pub(crate) fn registered(&self) -> usize {
+        let Stage::Open(server) = &*lock(&self.0) else { return 0 };
+        server.shared.endpoint.registered()
+    }
+
     /// The control connection has ended.
     pub(crate) fn forget(&self, link: &Link) {
         self.end(|guest| guest.by == link.id);
