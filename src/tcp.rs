@@ -28,5 +28,6 @@
 
 #[doc(inline)]
 pub use warpverbs_tcp::{
-    Closer, Config, Domain, Link, Listener, PayloadCounts, Receive, Registration, RemoteKey, Request, TcpError,
+    Closer, Config, Domain, Link, Listener, PayloadCounts, Receive, Registration, RemoteKey,
+    Request, TcpError,
 };

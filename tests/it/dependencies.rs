@@ -24,7 +24,8 @@ fn every_dependency_has_its_reason() {
     let all: String = manifests.map(|path| read(&path)).chain([manifest.clone()]).collect();
     for name in names {
         assert!(page.contains(&format!("`{name}`")), "{name} has no reason in the page");
-        let used = [format!("\n{name}.workspace = true"), format!("\n{name} = {{ workspace = true")];
+        let used =
+            [format!("\n{name}.workspace = true"), format!("\n{name} = {{ workspace = true")];
         assert!(used.iter().any(|line| all.contains(line)), "no package depends on {name}");
     }
 }

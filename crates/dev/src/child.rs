@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-/// What begins the lines that a child says something by. The harness writes to the same output.
+/// The beginning of the lines by which a child says something. The harness writes to the same output.
 const MARK: &str = "> ";
 
 /// Says something to the process that has started this one as its [`Child`].
@@ -47,7 +47,7 @@ impl Child {
         Self { process, input, output }
     }
 
-    /// What it [says](say) next.
+    /// The next thing that it [says](say).
     ///
     /// # Panics
     /// It has ended.

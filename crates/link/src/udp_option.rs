@@ -5,7 +5,7 @@ use nix::sys::socket::{SetSockOpt, setsockopt};
 use std::io;
 use std::os::fd::AsFd;
 
-/// What a UDP socket of IPv6 may do without (RFC 6935 allows both to protocols with a check of their own).
+/// Checksums that a UDP socket of IPv6 may do without (RFC 6935 allows both to protocols with a check of their own).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoChecksum {
     /// Datagrams leave without a checksum.

@@ -20,7 +20,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Between two looks at a stream that has nothing to read, or takes nothing.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// What two programs send each other.
+/// A message of two programs to each other.
 pub trait Message: Serialize + DeserializeOwned {
     /// Name of the protocol.
     const NAME: [u8; 6];
@@ -103,7 +103,7 @@ pub struct Connection<M, S = TcpStream> {
     inbox: Frames,
     /// When the connection began.
     since: Instant,
-    /// What is being done, for the error of a peer that ends meanwhile.
+    /// The work under way, for the error of a peer that ends meanwhile.
     during: &'static str,
     messages: PhantomData<fn() -> M>,
 }

@@ -28,7 +28,7 @@ impl Deadline {
         self.end - self.start
     }
 
-    /// What is left, or `None` once it has passed.
+    /// The time that is left, or `None` once it has passed.
     pub fn remaining(&self) -> Option<Duration> {
         self.end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }

@@ -1,4 +1,4 @@
-//! What a connection begins with.
+//! The beginning of a connection: magic number and version.
 
 use serde::de::DeserializeOwned;
 use std::error::Error;

@@ -137,7 +137,7 @@ impl Serving {
     #[cfg(test)]
     pub(crate) fn registered(&self) -> usize {
         let Stage::Open(server) = &*lock(&self.0) else { return 0 };
-        server.shared.endpoint.registered()
+        server.shared.domain.registered()
     }
 
     /// The control connection has ended.
