@@ -265,7 +265,8 @@ fn a_stream_needs_a_name_a_ring_and_a_receiver() {
     assert_eq!(wrong(short), "memory is 99 bytes, expected the bytes of all slots");
 
     // With a short deadline the peer's answer may be what is missing: then longer, until it has come.
-    let nobody = |doubled| source.stream_to("sink", "s", AT_ONCE * (1 << doubled)).unwrap_err();
+    let nobody =
+        |doubled: u32| source.stream_to("sink", "s", AT_ONCE * (1 << doubled)).unwrap_err();
     let mut errors = (0..14).map(|doubled| nobody(doubled).to_string());
     let names = |error: String| error.contains("stream \"s\" of sink (");
     assert!(errors.any(names), "no error names the stream");
