@@ -51,6 +51,13 @@ struct Running {
     _claim: Claim,
 }
 
+impl Running {
+    /// Whether the kernel has ended, well or badly.
+    fn is_over(&self) -> bool {
+        !matches!(self.stream.is_idle(), Ok(false))
+    }
+}
+
 /// A started kernel.
 pub(crate) struct Started {
     streams: Arc<Streams>,
@@ -153,8 +160,9 @@ impl LaunchState for Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            // Over when its work has ended, well or badly.
-            abandon(Box::new(move || !matches!(running.stream.is_idle(), Ok(false))));
+            // By a method, so that the closure takes all of it: its stream alone would leave the kernel
+            // without its memory.
+            abandon(Box::new(move || running.is_over()));
         }
     }
 }
