@@ -30,7 +30,7 @@ pub enum NicError {
     Memory {
         /// Which memory.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         cause: MemError,
     },
     /// A region was not registered.
@@ -70,7 +70,7 @@ pub enum NicError {
     Foreign {
         /// The object.
         what: &'static str,
-        /// What it belongs to.
+        /// Its owner.
         owner: &'static str,
     },
     /// No QP has this number.
@@ -132,14 +132,14 @@ pub enum NicError {
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         cause: PlanError,
     },
     /// `WARPVERBS_LINK` names no link.
     #[cfg(feature = "udp")]
     #[error("WARPVERBS_LINK: {cause}")]
     LinkVariable {
-        /// What is wrong with it.
+        /// The reason.
         cause: warpverbs_link::UnknownLink,
     },
     /// The engine's thread could not be started.

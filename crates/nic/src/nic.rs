@@ -103,7 +103,7 @@ impl SoftNic {
         self.0.lock().next_timer().map(Duration::from_nanos)
     }
 
-    /// What the NIC was made with.
+    /// The NIC's configuration.
     pub fn config(&self) -> &Config {
         self.0.config()
     }
@@ -118,7 +118,7 @@ impl SoftNic {
         monitor::qpn_part(&self.0.lock())
     }
 
-    /// What the link is and what it has used so far, in words for users; `None` without one.
+    /// A description of the link and of its use so far, for users; `None` without one.
     pub fn describe_link(&self) -> Option<String> {
         monitor::network(&self.0.lock()).describe()
     }

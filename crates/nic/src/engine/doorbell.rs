@@ -351,7 +351,7 @@ impl DoorbellScanner {
         true
     }
 
-    /// What announces work, or the work, cannot be copied: the next WQE fails.
+    /// The record or the WQEs cannot be copied: the next WQE fails.
     #[cold]
     fn fail_next(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };

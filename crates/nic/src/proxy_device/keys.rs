@@ -13,7 +13,7 @@ use warpverbs_rdma::Sge;
 /// Regions that are remembered.
 const KEPT: usize = 16;
 
-/// What a key was found to stand for.
+/// A key that was looked up, and its region.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     key: u32,

@@ -19,7 +19,7 @@ use thiserror::Error;
 use warpverbs_mem::Region;
 use warpverbs_rdma::{Completion, Lkey};
 
-/// What a proxy device's queues take.
+/// The limits of a proxy device's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyLimits {
     /// Send work requests outstanding at most.
@@ -56,7 +56,7 @@ pub trait ProxyDevice: Send + fmt::Debug {
     /// Number of the device's QP, which becomes that of the NIC's: 24 bits.
     fn qpn(&self) -> u32;
 
-    /// What its queues take. Does not change.
+    /// The limits of its queues. They do not change.
     fn limits(&self) -> ProxyLimits;
 
     /// Memory for inline data beyond that. Does not change.

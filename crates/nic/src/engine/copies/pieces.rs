@@ -75,7 +75,7 @@ pub(super) fn pairs<'a>(
     })
 }
 
-/// What is left of the piece at `at`, or of the next one that has bytes.
+/// The rest of the piece at `at`, or of the next one that has bytes.
 fn rest<'a>(spans: &[Span<'a>], at: &mut (usize, u32)) -> Option<Span<'a>> {
     while spans.get(at.0)?.len == at.1 {
         *at = (at.0 + 1, 0);

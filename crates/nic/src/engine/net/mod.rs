@@ -54,9 +54,9 @@ const RESTS: u32 = 64;
 /// All connections, and the link that they share.
 pub(crate) struct Network {
     link: Option<Box<dyn Link>>,
-    /// What is being built.
+    /// The train being built.
     train: Train,
-    /// What the link did not take yet.
+    /// Trains that the link did not take yet.
     blocked: VecDeque<Train>,
     /// Emptied trains, for their memory.
     spare: Vec<Vec<u8>>,
@@ -76,7 +76,7 @@ pub(crate) struct Connections {
     /// Memory of bounce buffers.
     pool: Pool,
     pub(crate) stats: NetStats,
-    /// What has happened since the engine looked last.
+    /// Events since the engine looked last.
     pub(super) reports: Vec<Report>,
 }
 
@@ -116,7 +116,7 @@ impl Network {
         self.link.as_ref().map(|link| link.max_mtu())
     }
 
-    /// What the link is, if there is one.
+    /// A description of the link, if there is one.
     pub(crate) fn describe(&self) -> Option<String> {
         self.link.as_ref().map(|link| link.describe())
     }

@@ -126,7 +126,7 @@ impl Proxy {
     }
 }
 
-/// What became of announced WQEs.
+/// The outcome of announced WQEs.
 pub(crate) enum Submitted {
     /// So many are at the device, or will be.
     Posted(u32),
