@@ -141,12 +141,12 @@ impl SoftNic {
         Ok(UarPage(Arc::new(UarInner { nic: self.0.clone(), slot })))
     }
 
-    /// From now on, or until `on` is false, the NIC only consumes: what is announced to a connected
+    /// From now on, or until `on` is false, the NIC only consumes: work announced to a connected
     /// QP counts as executed, with one CQE for the newest WQEBB; no WQE is read, nothing is moved
-    /// and nothing is sent. What was announced before is executed, and so is what is announced
-    /// until the QP has nothing under way. With `false`, what was announced before is complete,
-    /// and WQEs from there on are executed. Receives, datagrams and QPs that another device
-    /// executes are not affected. For measuring posters.
+    /// and nothing is sent. WQEs announced before are executed, and so are those announced until
+    /// the QP has nothing under way. With `false`, WQEs announced before are complete, and later
+    /// ones are executed. Receives, datagrams and QPs that another device executes are not
+    /// affected. For measuring posters.
     pub fn consume_only(&self, on: bool) -> Result<(), NicError> {
         control::consume_only(&mut *self.0.lock_running()?, on);
         Ok(())

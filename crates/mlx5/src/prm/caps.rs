@@ -1,5 +1,5 @@
-//! Capabilities, and those that the software device claims. What is claimed gets used, so the least
-//! is.
+//! Capabilities, and those that the software device claims: as few as possible, since drivers use
+//! all that are claimed.
 
 use super::field::mailbox;
 

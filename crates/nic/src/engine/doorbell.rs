@@ -334,7 +334,7 @@ impl DoorbellScanner {
         (keep, flushed || q.progress.posted != before)
     }
 
-    /// Brings the record of the QP in `slot`, unless doorbells alone count. What it says before RTS
+    /// Brings the record of the QP in `slot`, unless doorbells alone count. Its value before RTS
     /// may be from before RESET. `false`: it cannot be read.
     #[inline]
     pub(super) fn fetch_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {

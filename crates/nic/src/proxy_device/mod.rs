@@ -1,9 +1,9 @@
 //! QPs whose work another device carries out: the software NIC reads, checks and completes their
 //! queues, and a [`ProxyDevice`] takes the work requests to, say, a QP of libibverbs.
 //!
-//! The NIC keeps the order. What it hands over in one list is posted in that order; what a proxy
-//! device reports as done may come late and in any portions, but the work of one queue in order, as
-//! on every verbs device. Nothing here knows which library drives the device.
+//! The NIC keeps the order. Requests of one list are posted in that order; completions of a proxy
+//! device may come late and in any portions, but those of one queue in order, as on every verbs
+//! device. Nothing here knows which library drives the device.
 
 mod keys;
 mod list;
@@ -79,8 +79,8 @@ pub trait ProxyDevice: Send + fmt::Debug {
     fn fail(&mut self);
 }
 
-/// A shared receive queue of another device. What it takes is reported by the proxy devices of its
-/// QPs.
+/// A shared receive queue of another device. The proxy devices of its QPs report the receives that
+/// it completes.
 pub trait ProxyReceiver: Send + fmt::Debug {
     /// Receives outstanding at most, and entries of a receive's list at most.
     fn limits(&self) -> (u32, u32);

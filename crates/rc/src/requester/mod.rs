@@ -1,4 +1,4 @@
-//! Requester: turns requests into packets (vol. 1, 9.7.3). What answers do to it is in
+//! Requester: turns requests into packets (vol. 1, 9.7.3). The effect of answers on it is in
 //! [`completer`](crate::completer).
 
 pub(crate) mod queue;

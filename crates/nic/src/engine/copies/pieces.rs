@@ -33,8 +33,8 @@ fn common(spans: &[Span<'_>]) -> Option<Kind> {
     kinds.all(|kind| kind == first).then_some(first)
 }
 
-/// Moves bytes from pieces to pieces of host memory. What the pieces do not hold is left out:
-/// callers have compared the lengths.
+/// Moves bytes from pieces to pieces of host memory, as far as the shorter list goes: callers have
+/// compared the lengths.
 #[inline]
 pub(crate) fn move_now(from: Source<'_>, to: &[Span<'_>]) -> Result<(), MemError> {
     match (from, to) {

@@ -198,9 +198,9 @@ impl Network {
         }
     }
 
-    /// Tells connections that their timers have run out. What is known of their peers is asked
-    /// first, then what has arrived is received: an engine that did not run for a while has missed
-    /// no answer. Whether anything had arrived.
+    /// Tells connections that their timers have run out. The link is first asked for the state of
+    /// their peers, then arrived packets are received: an engine that did not run for a while has
+    /// missed no answer. Returns whether anything had arrived.
     fn ring_timers(&mut self, tables: &mut Tables, now: u64) -> bool {
         if self.conns.ends.timers.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return false;
