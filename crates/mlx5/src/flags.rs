@@ -119,7 +119,7 @@ impl Flags {
         }
     }
 
-    /// What the flags of a work request become.
+    /// The flags of a WQE for those of a work request.
     #[inline]
     pub const fn of(flags: SendFlags) -> Self {
         let (fence, signaled) =

@@ -1,6 +1,6 @@
 //! Opcodes of send WQEs and of CQEs.
 
-/// What the parser does with a send opcode.
+/// The parser's support for a send opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// [`crate::wqe::parse`] gives an [`crate::wqe::Op`].
@@ -32,7 +32,7 @@ macro_rules! send_opcodes {
                 }
             }
 
-            /// What the parser does with it; `None` for an unknown value.
+            /// The parser's support for it; `None` for an unknown value.
             pub const fn support(self) -> Option<Support> {
                 match self {
                     $(Self::$name => Some(Support::$support),)*

@@ -1,4 +1,4 @@
-//! What WRITEs over 127.0.0.1 cost, from one NIC to another in this process.
+//! The cost of WRITEs over 127.0.0.1, from one NIC to another in this process.
 //!
 //! ```text
 //! cargo run --release -p warpverbs-nic --example net_cost
@@ -236,7 +236,7 @@ fn latency(rounds: u64) -> Outcome<Duration> {
     Ok(times[times.len() / 2] / 2)
 }
 
-/// What makes this program do nothing but [`cost`].
+/// Arguments that make this program run [`cost`] alone.
 fn part(bytes: usize, count: usize) -> [String; 4] {
     ["cost".into(), "1".into(), bytes.to_string(), count.to_string()]
 }

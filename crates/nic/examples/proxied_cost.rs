@@ -1,4 +1,4 @@
-//! What one WQE of a proxied QP costs the engine: read, parsed, checked, translated, handed to a
+//! The engine's cost for one WQE of a proxied QP: read, parsed, checked, translated, handed to a
 //! proxy device that does nothing, completed and retired. Instructions, by the difference of two
 //! runs under `valgrind --tool=callgrind`. One WQE in 32 is signalled.
 //!

@@ -1,6 +1,6 @@
-//! What pages of doorbell registers cost the engine, in instructions, by the difference of two runs
-//! under `valgrind --tool=callgrind`: an idle page beside an idle doorbell, and a WRITE of 8 bytes
-//! where 4 and where 600 QPs share the registers of a page.
+//! The engine's cost for pages of doorbell registers, in instructions, by the difference of two
+//! runs under `valgrind --tool=callgrind`: an idle page beside an idle doorbell, and a WRITE of 8
+//! bytes where 4 and where 600 QPs share the registers of a page.
 //!
 //! ```text
 //! cargo run --release -p warpverbs-nic --example uar_cost

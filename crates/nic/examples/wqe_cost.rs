@@ -1,4 +1,4 @@
-//! What one 8-byte WRITE costs the engine: instructions, by the difference of two runs under
+//! The engine's cost for one 8-byte WRITE: instructions, by the difference of two runs under
 //! `valgrind --tool=callgrind`, and WQEs per second. One WQE in 32 is signalled.
 //!
 //! ```text

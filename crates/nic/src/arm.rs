@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use warpverbs_mem::CompletionRecord;
 
-/// What is done when an armed CQ has a completion. It is called by the engine, with the NIC's lock
-/// held: it must not wait and must not call the NIC. It says whether the event was delivered; one
-/// that was not is tried again with the next slice.
+/// The callback for a completion of an armed CQ. The engine calls it with the NIC's lock held: it
+/// must not wait and must not call the NIC. It returns whether the event was delivered; otherwise
+/// it is called again with the next slice.
 #[derive(Clone)]
 pub struct CompletionNotice(Arc<dyn Fn() -> bool + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! What a software NIC is made with.
+//! The configuration of a software NIC.
 
 use crate::{Clock, LinkConfig, NicError};
 use std::path::PathBuf;
@@ -23,8 +23,8 @@ pub enum DoorbellPolicy {
     },
 }
 
-/// What the engine thread does while there is nothing to do. On a NIC with a link, where each poll
-/// asks the system, a sixteenth of the polls count.
+/// The engine thread's behaviour while idle. On a NIC with a link, where each poll asks the system,
+/// a sixteenth of the polls count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
     /// Idle polls before the thread begins to yield its core after each; it yields after each 256th
@@ -76,7 +76,7 @@ pub struct Config {
     pub watch_rewrites: bool,
     /// Bytes moved at most for one WQE before other QPs run.
     pub slice_bytes: u64,
-    /// What the NIC is connected to.
+    /// The link that connects the NIC to peers.
     pub link: LinkConfig,
     /// Faults of packets that the link sends.
     pub faults: FaultPlan,
@@ -84,7 +84,7 @@ pub struct Config {
     pub capture: Option<PathBuf>,
     /// Time for the NIC's timers.
     pub clock: Clock,
-    /// What the engine thread does while idle.
+    /// The engine thread's behaviour while idle.
     pub idle: Idle,
     /// Violations kept for [`take_violations`](crate::SoftNic::take_violations); all are counted.
     pub violations_kept: usize,

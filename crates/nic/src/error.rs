@@ -30,7 +30,7 @@ pub enum NicError {
     Memory {
         /// Which memory.
         what: &'static str,
-        /// What is wrong with it.
+        /// The reason.
         cause: MemError,
     },
     /// A region was not registered.
@@ -70,7 +70,7 @@ pub enum NicError {
     Foreign {
         /// The object.
         what: &'static str,
-        /// What it belongs to.
+        /// Its owner.
         owner: &'static str,
     },
     /// No QP has this number.
@@ -88,7 +88,7 @@ pub enum NicError {
     /// No other device can execute this.
     #[error("{what} cannot be proxied by another device")]
     NotProxied {
-        /// Asking for copies.
+        /// The feature asked for.
         what: &'static str,
     },
     /// A CQE of a datagram has no place for payload.
@@ -100,7 +100,7 @@ pub enum NicError {
         "memory with a bounce buffer cannot grant {rights:?}: the NIC does not see accesses of peers"
     )]
     BouncedRights {
-        /// Asking for copies.
+        /// The rights asked for.
         rights: Access,
     },
     /// A bounce buffer is host memory of the length of the GPU memory that it stands in for.
@@ -122,7 +122,7 @@ pub enum NicError {
     /// Faults or a capture for a NIC without a link.
     #[error("{what} was asked for, but the NIC has no link: everything stays in this process")]
     NoWire {
-        /// Asking for copies.
+        /// The setting asked for.
         what: &'static str,
     },
     /// An environment variable has an invalid value.
@@ -132,14 +132,14 @@ pub enum NicError {
         variable: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         cause: PlanError,
     },
     /// `WARPVERBS_LINK` names no link.
     #[cfg(feature = "udp")]
     #[error("WARPVERBS_LINK: {cause}")]
     LinkVariable {
-        /// What is wrong with it.
+        /// The reason.
         cause: warpverbs_link::UnknownLink,
     },
     /// The engine's thread could not be started.

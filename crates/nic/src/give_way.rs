@@ -14,9 +14,9 @@ const REST: u32 = 8;
 /// Yields a core to threads that give it back soon, such as the peer that this one waits for.
 ///
 /// A thread that only computes keeps the core for its slice, some milliseconds, and the system counts
-/// a yield as if this thread had used up its own. Whoever yields every 10 µs beside such a thread gets
-/// next to nothing. So a yield that took long is followed by a time without: the thread then gets its
-/// share like every other.
+/// a yield as if this thread had used up its own. A thread that yields every 10 µs beside it gets
+/// next to nothing. So a yield that took long is followed by a time without: the thread then gets
+/// its share like every other.
 #[derive(Debug)]
 pub struct GiveWay {
     origin: Instant,

@@ -3,8 +3,9 @@
 //! Queues are plain memory: a poster (a thread, a GPU kernel) writes WQEs, doorbell records and
 //! doorbells there in the format of the hardware, and the NIC, a function called
 //! [`SoftNic::step`], reads them, moves the bytes and writes CQEs. QPs are connected to others of
-//! the same NIC, or over a [`Link`] to those of other NICs, in packets of RoCEv2. What hardware
-//! would punish with a hang or a vague syndrome is also reported as a typed [`Violation`].
+//! the same NIC, or over a [`Link`] to those of other NICs, in packets of RoCEv2. Errors
+//! that hardware would punish with a hang or a vague syndrome are also reported as typed
+//! [`Violation`]s.
 //!
 //! Nothing that is read from a queue is trusted: a WQE is copied once, then parsed, then checked,
 //! then executed. See `docs/nic.md` for its way through the files.

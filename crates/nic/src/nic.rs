@@ -103,7 +103,7 @@ impl SoftNic {
         self.0.lock().next_timer().map(Duration::from_nanos)
     }
 
-    /// What the NIC was made with.
+    /// The NIC's configuration.
     pub fn config(&self) -> &Config {
         self.0.config()
     }
@@ -118,7 +118,7 @@ impl SoftNic {
         monitor::qpn_part(&self.0.lock())
     }
 
-    /// What the link is and what it has used so far, in words for users; `None` without one.
+    /// A description of the link and of its use so far, for users; `None` without one.
     pub fn describe_link(&self) -> Option<String> {
         monitor::network(&self.0.lock()).describe()
     }
@@ -141,12 +141,12 @@ impl SoftNic {
         Ok(UarPage(Arc::new(UarInner { nic: self.0.clone(), slot })))
     }
 
-    /// From now on, or until `on` is false, the NIC only consumes: what is announced to a connected
+    /// From now on, or until `on` is false, the NIC only consumes: work announced to a connected
     /// QP counts as executed, with one CQE for the newest WQEBB; no WQE is read, nothing is moved
-    /// and nothing is sent. What was announced before is executed, and so is what is announced
-    /// until the QP has nothing under way. With `false`, what was announced before is complete,
-    /// and WQEs from there on are executed. Receives, datagrams and QPs that another device
-    /// executes are not affected. For measuring posters.
+    /// and nothing is sent. WQEs announced before are executed, and so are those announced until
+    /// the QP has nothing under way. With `false`, WQEs announced before are complete, and later
+    /// ones are executed. Receives, datagrams and QPs that another device executes are not
+    /// affected. For measuring posters.
     pub fn consume_only(&self, on: bool) -> Result<(), NicError> {
         control::consume_only(&mut *self.0.lock_running()?, on);
         Ok(())

@@ -13,11 +13,11 @@ use std::{fs::File, io::BufWriter};
 use warpverbs_link::{Auto, Faulty, LinkKind, Pcap, Shm, Udp, descriptors::own};
 use warpverbs_link::{Link, LinkConfig};
 
-/// What gives [`Config::faults`].
+/// The variable for [`Config::faults`].
 const FAULTS: &str = "WARPVERBS_FAULT";
-/// What gives [`Config::capture`].
+/// The variable for [`Config::capture`].
 const CAPTURE: &str = "WARPVERBS_PCAP";
-/// What gives the kind of [`Config::link`].
+/// The variable for the kind of [`Config::link`].
 #[cfg(feature = "udp")]
 const LINK: &str = "WARPVERBS_LINK";
 

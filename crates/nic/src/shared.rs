@@ -1,4 +1,4 @@
-//! What all handles of a NIC share: its state behind a lock, and why it stopped.
+//! State that all handles of a NIC share: the engine behind a lock, and why it stopped.
 
 use crate::engine::{Core, monitor};
 use crate::stop::Stop;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, Weak};
 use warpverbs_mem::Region;
 
-/// What handles keep alive.
+/// A NIC's state, which its handles keep alive.
 pub(crate) struct Shared {
     config: Config,
     doorbells: Region,

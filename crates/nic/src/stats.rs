@@ -94,13 +94,13 @@ impl AddAssign for QpStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NetStats {
-    /// Handed to the link.
+    /// Datagrams handed to the link.
     pub sent: u64,
     /// Their bytes, BTH to ICRC.
     pub sent_bytes: u64,
-    /// That the link could not send.
+    /// Datagrams that the link could not send.
     pub send_errors: u64,
-    /// That arrived, whatever they were.
+    /// Datagrams that arrived, valid or not.
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,

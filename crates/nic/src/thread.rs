@@ -62,7 +62,7 @@ const BURST: u32 = 16 * SYSTEM_CALL;
 /// How late the system may end a sleep, in nanoseconds; otherwise that is 50 µs, as long as the sleep.
 const SLACK_NS: u64 = 1000;
 
-/// What the engine does while idle, and the idle polls between two yields while it spins.
+/// The engine's behaviour while idle, and the idle polls between two yields while it spins.
 fn idle_of(nic: &Shared) -> (Idle, u32) {
     let Idle { spin, yields, sleep } = nic.config().idle;
     let cost = if monitor::network(&nic.lock()).polls_system() { SYSTEM_CALL } else { 1 };

@@ -78,9 +78,9 @@ pub enum Rule {
     Rewritten {
         /// Which 8 bytes of the WQEBB.
         word: u8,
-        /// What it holds now.
+        /// Its present value.
         found: u64,
-        /// What it held at the doorbell.
+        /// Its value at the doorbell.
         was: u64,
     },
     /// More WQEBBs are outstanding than the ring has.

@@ -1,4 +1,4 @@
-//! What the protocol alone costs: messages per second through both ends of a connection in one
+//! The cost of the protocol alone: messages per second through both ends of a connection in one
 //! thread, without bytes, memory or a link.
 //!
 //! `cargo run --release -p warpverbs-rc --example rate [-- NAME]`

@@ -82,7 +82,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What a packet costs its receiver in addition to payload, about: headers, and the socket
+    /// A packet's cost for its receiver in addition to payload, about: headers, and the socket
     /// buffer's overhead.
     pub const PACKET_OVERHEAD: u64 = 512;
 

@@ -258,9 +258,9 @@ impl Connection {
         self.requester.is_outstanding()
     }
 
-    /// Time has passed; harmless at any moment. What is known of the peer is asked first, then
-    /// everything that has arrived is handled, then this is called: what the peer answered before it
-    /// was asked has been seen.
+    /// Time has passed; harmless at any moment. The caller first asks for the peer's state, then
+    /// handles everything that has arrived, then calls this: answers from before the peer was asked
+    /// have been seen.
     pub fn handle_timeout(&mut self, now: Instant, peer: Peer) {
         if self.state.responds() {
             self.requester.handle_timeout(now, peer, &mut self.stats);

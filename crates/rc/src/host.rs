@@ -2,7 +2,7 @@
 
 use warpverbs_wire::Rkey;
 
-/// What a request of the peer does to memory.
+/// The memory operation of a peer's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Need {
     /// RDMA WRITE.
@@ -29,18 +29,18 @@ pub struct Atomic {
     pub va: u64,
     /// Key of the region, checked.
     pub rkey: Rkey,
-    /// What to do.
+    /// The operation.
     pub op: AtomicOp,
 }
 
-/// What an atomic does.
+/// The operation of an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOp {
     /// Writes `swap` if the memory holds `compare`.
     CompareSwap {
-        /// What the memory must hold.
+        /// The value that the memory must hold.
         compare: u64,
-        /// What to write.
+        /// The value to write.
         swap: u64,
     },
     /// Adds, wrapping.

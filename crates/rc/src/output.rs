@@ -1,4 +1,4 @@
-//! What a connection wants done: packets to send, payload to place, completions to report.
+//! Work that a connection asks for: packets to send, payload to place, completions to report.
 
 use warpverbs_wire::{Bth, Extension, Rkey};
 
@@ -56,7 +56,7 @@ impl Payload {
     }
 }
 
-/// What to do with the payload of the packet just handled, at once and before the next call.
+/// The place for the payload of the packet just handled, to be filled before the next call.
 #[must_use = "payload that is not placed is lost, but acknowledged"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -114,7 +114,7 @@ pub enum Completion {
 /// A message that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// What it was.
+    /// Its kind.
     pub kind: ReceivedKind,
     /// Bytes of the message; those of a write are in the region, not in the receive.
     pub len: u32,

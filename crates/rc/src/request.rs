@@ -13,7 +13,7 @@ pub struct WrId(pub u64);
 pub struct Request {
     /// The user's identifier.
     pub id: WrId,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// Bytes of payload, up to [`MAX_MESSAGE`]; atomics have 8, extended ones their operands.
     pub len: u32,

@@ -42,7 +42,7 @@ names! {
 }
 
 names! {
-    /// What changes the state.
+    /// Events that change the state.
     Event {
         /// The user lets requests be sent.
         Start,
@@ -60,11 +60,11 @@ names! {
 /// One row: in any state of `from`, `event` leads to `to`.
 #[derive(Clone, Copy, Debug)]
 pub struct Transition {
-    /// What happens.
+    /// The event.
     pub event: Event,
-    /// Where it may happen.
+    /// States in which it may happen.
     pub from: &'static [State],
-    /// What follows.
+    /// The state that follows.
     pub to: State,
 }
 

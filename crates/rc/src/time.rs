@@ -33,10 +33,10 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// What is known of the peer when a timer is due: time without a processor is not loss.
+/// The peer's state as known when a timer is due: time without a processor is not loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
-    /// Nothing: it may be on another host.
+    /// Not known: it may be on another host.
     #[default]
     Unknown,
     /// It lives, and has looked so often for what was sent to it, each time until nothing was left.

@@ -24,7 +24,7 @@ layout!(Header, Aeth, 4);
 /// The value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// What is acknowledged, or why not.
+    /// An acknowledgement, or the reason for none.
     pub syndrome: Syndrome,
     /// Messages that the responder has completed.
     pub msn: Msn,
@@ -45,7 +45,7 @@ impl Repr {
     }
 }
 
-/// What an acknowledgement says.
+/// The syndrome of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
     /// Everything up to the PSN arrived.

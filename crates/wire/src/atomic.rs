@@ -15,9 +15,9 @@ pub struct Header {
     pub va: U64,
     /// Remote key.
     pub rkey: U32,
-    /// What to swap in, or to add.
+    /// The value to swap in, or to add.
     pub swap_add: U64,
-    /// What to compare with.
+    /// The value to compare with.
     pub compare: U64,
 }
 
@@ -30,9 +30,9 @@ pub struct Repr {
     pub va: u64,
     /// Remote key of the region.
     pub rkey: Rkey,
-    /// What to swap in (compare and swap), or to add (fetch and add).
+    /// The value to swap in (compare and swap), or to add (fetch and add).
     pub swap_add: u64,
-    /// What to compare with; fetch and add ignores it and sends 0.
+    /// The value to compare with; fetch and add ignores it and sends 0.
     pub compare: u64,
 }
 
@@ -62,7 +62,7 @@ impl Repr {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct AckHeader {
-    /// What the memory held before.
+    /// The memory's old value.
     pub original: U64,
 }
 
@@ -71,7 +71,7 @@ layout!(AckHeader, AtomicAckEth, 8);
 /// The value of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckRepr {
-    /// What the memory held before.
+    /// The memory's old value.
     pub original: u64,
 }
 

@@ -61,7 +61,7 @@ impl Header {
 /// The value. Pad count and version are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// What the packet is.
+    /// The packet's opcode.
     pub opcode: Opcode,
     /// The receiver should be woken when this message completes.
     pub solicited: bool,

@@ -1,4 +1,4 @@
-//! What lies around the InfiniBand part: IP and UDP headers.
+//! Headers around the InfiniBand part: IP and UDP.
 
 use core::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What can be wrong with bytes that arrived, and with values that were to be sent.
+//! Errors in bytes that arrived, and in values that were to be sent.
 
 use core::fmt;
 
@@ -84,7 +84,7 @@ pub enum ParseError {
         header: HeaderName,
         /// Its length.
         need: usize,
-        /// What the buffer has at that place.
+        /// Bytes that the buffer has at that place.
         have: usize,
     },
     /// The first four bits of the packet are neither 4 nor 6, or not what the view was made for.
@@ -110,7 +110,7 @@ pub enum ParseError {
     Ipv4Checksum {
         /// The field.
         found: u16,
-        /// What the other fields require.
+        /// The value that the other fields require.
         expected: u16,
     },
     /// The IP payload is not UDP.
@@ -135,7 +135,7 @@ pub enum ParseError {
         /// The destination port.
         found: u16,
     },
-    /// What is covered by the ICRC was changed on the way.
+    /// Bytes covered by the ICRC were changed on the way.
     #[error("ICRC {found:#010x}, expected {expected:#010x}")]
     Icrc {
         /// The last four bytes, as the CRC-32 value they encode.
@@ -204,9 +204,9 @@ pub enum EmitError {
     Headers {
         /// The opcode.
         opcode: Opcode,
-        /// What the value has.
+        /// The headers that the value has.
         found: HeaderSet,
-        /// What the opcode requires.
+        /// The headers that the opcode requires.
         expected: HeaderSet,
     },
     /// No path MTU permits a payload of this length with this opcode.
@@ -214,7 +214,7 @@ pub enum EmitError {
     Payload {
         /// The opcode.
         opcode: Opcode,
-        /// What is wrong with the length.
+        /// The reason.
         cause: PayloadError,
     },
 }

@@ -52,7 +52,7 @@ impl Header {
         payload.ok_or(ParseError::Length { header: HeaderName::Ipv4, found, expected })
     }
 
-    /// What the checksum field must be, given the others.
+    /// The value that the checksum field must have, given the others.
     pub fn expected_checksum(&self) -> u16 {
         let blank = Header { checksum: U16::ZERO, ..*self };
         let (words, _) = blank.as_bytes().as_chunks::<2>();

@@ -6,7 +6,7 @@ use crate::{HeaderName, ParseError};
 
 /// A header as it lies in a packet: fixed length, alignment 1, every bit pattern allowed.
 pub trait Layout: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Sized {
-    /// What errors call it.
+    /// Its name in errors.
     const NAME: HeaderName;
     /// Its length in bytes.
     const LEN: usize = size_of::<Self>();

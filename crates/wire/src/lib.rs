@@ -20,8 +20,8 @@
 //! carries between its header and the ICRC, [`Envelope`] the addresses around it, which the ICRC
 //! covers and a UDP socket hides.
 //!
-//! What a receiver must discard in silence (InfiniBand specification, vol. 1, 9.6) is a
-//! [`ParseError`]; what it must answer with a NAK (9.7.4.1) parses, and is then found by
+//! A packet that a receiver must discard in silence (InfiniBand specification, vol. 1, 9.6) is a
+//! [`ParseError`]; one that it must answer with a NAK (9.7.4.1) parses, and is then found by
 //! [`Transport::check_payload`] or by the caller. Fields that the specification calls reserved are
 //! sent as zero and ignored on arrival, unless [`Checks::STRICT`] is asked for.
 //!

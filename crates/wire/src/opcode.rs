@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::{HeaderName, PayloadRule};
 
-/// What a packet is part of.
+/// The operation that a packet is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// SEND, with or without immediate data or an rkey to invalidate.
@@ -232,7 +232,7 @@ impl Opcode {
         self.row().name
     }
 
-    /// What it is part of.
+    /// The operation that it is part of.
     #[inline]
     pub const fn operation(self) -> Operation {
         self.row().operation

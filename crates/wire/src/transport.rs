@@ -22,9 +22,9 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// What the specification has a receiver check.
+    /// The checks that the specification has a receiver make.
     pub const CONFORMING: Checks = Checks { icrc: true, reserved: false, pkey: Pkey::DEFAULT };
-    /// Also what it has a receiver ignore: for looking at one's own packets.
+    /// Also checks of fields that it has a receiver ignore: for looking at one's own packets.
     pub const STRICT: Checks = Checks { reserved: true, ..Checks::CONFORMING };
 }
 

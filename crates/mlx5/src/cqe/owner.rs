@@ -1,4 +1,4 @@
-//! Who owns a CQE, and what a collapsed CQ's one entry says.
+//! Ownership of CQEs, and the position in a collapsed CQ's one entry.
 
 use super::CqeTail;
 use crate::num::WqeIndex;

@@ -1,4 +1,4 @@
-//! What a CQE means.
+//! The meaning of a CQE.
 
 use super::{CQE, Cqe64, CqeTail, ErrCqe};
 use crate::num::{Qpn, Rkey};
@@ -27,7 +27,7 @@ pub enum Cqe {
         qpn: Qpn,
         /// Index of the receive WQE, in the QP's queue or in the SRQ.
         wqe_counter: u16,
-        /// What arrived.
+        /// The kind of message.
         kind: ReceivedKind,
         /// Bytes that arrived.
         byte_cnt: u32,
@@ -35,7 +35,7 @@ pub enum Cqe {
         srqn: u32,
         /// The sender asked for an event.
         solicited: bool,
-        /// Who sent it, of a datagram. Its first 40 bytes then are a global route header.
+        /// The sender, for a datagram: its first 40 bytes are a global route header.
         from: Option<DatagramSource>,
     },
     /// A WQE failed. The QP is in ERR, and the rest of its WQEs follow with
@@ -49,7 +49,7 @@ pub enum Cqe {
         wqe_counter: u16,
         /// Opcode of the send WQE; means nothing for a receive.
         opcode: SendOpcode,
-        /// What went wrong.
+        /// The syndrome.
         syndrome: Syndrome,
         /// Vendor syndrome; advisory.
         vendor: u8,

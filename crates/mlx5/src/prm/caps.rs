@@ -1,5 +1,5 @@
-//! Capabilities, and those that the software device claims. What is claimed gets used, so the least
-//! is.
+//! Capabilities, and those that the software device claims: as few as possible, since drivers use
+//! all that are claimed.
 
 use super::field::mailbox;
 
@@ -19,7 +19,7 @@ pub enum CapabilityKind {
     Roce = 4,
     /// Rates.
     Qos = 0xc,
-    /// What did not fit into [`Self::General`].
+    /// Capabilities that did not fit into [`Self::General`].
     General2 = 0x20,
 }
 
@@ -89,7 +89,7 @@ mailbox! {
     }
 }
 
-/// What the software device claims of [`CapabilityKind::General`].
+/// The software device's [`CapabilityKind::General`].
 pub const GENERAL: GeneralCaps = GeneralCaps {
     hca_cap_2: 1,
     log_max_srq_sz: 15,
@@ -115,7 +115,7 @@ pub const GENERAL: GeneralCaps = GeneralCaps {
     log_max_rmp: 16,
 };
 
-/// What the software device claims of [`CapabilityKind::Atomic`].
+/// The software device's [`CapabilityKind::Atomic`].
 pub const ATOMIC: AtomicCaps = AtomicCaps {
     req_8b_endianness_mode: 1,
     supported_8b_endianness_mode_1: 1,
@@ -126,8 +126,8 @@ pub const ATOMIC: AtomicCaps = AtomicCaps {
     size_dc: 0xc,
 };
 
-/// What the software device claims of [`CapabilityKind::Roce`]: addresses as many as GIDs are in
-/// [`GENERAL`], which 0 stands for there.
+/// The software device's [`CapabilityKind::Roce`]: addresses as many as GIDs are in [`GENERAL`],
+/// which 0 stands for there.
 pub const ROCE: RoceCaps =
     RoceCaps { max_src_udp_port: 0xffff, min_src_udp_port: 0xc000, address_table_size: 8 };
 

@@ -48,7 +48,7 @@ pub enum CommandError {
     /// There is no such command here.
     #[error("command {opcode:#x} is not known")]
     Opcode {
-        /// What was found.
+        /// The opcode found.
         opcode: u16,
     },
     /// The mailbox is too short.
@@ -67,7 +67,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// What the answer says of it.
+    /// Its status in the answer.
     pub fn status(self) -> Status {
         match self {
             Self::Opcode { .. } => Status::BadOpcode,

@@ -1,6 +1,6 @@
 //! Segments: the 16-byte pieces of a WQE, one declared layout each.
 //!
-//! These are bytes with names. What a combination of them means is in [`crate::wqe`] and
+//! These are bytes with names. The meaning of their combinations is in [`crate::wqe`] and
 //! [`crate::recv`]. All multi-byte fields are big-endian; no layout needs alignment.
 
 mod atomic;

@@ -40,12 +40,12 @@ pub enum BuildError {
     PayloadKind {
         /// The opcode.
         opcode: SendOpcode,
-        /// What was added.
+        /// The payload that was added.
         what: PayloadKind,
     },
 }
 
-/// What was added to a WQE that cannot take it.
+/// The kind of payload added to a WQE that cannot take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadKind {
     /// A scatter/gather entry.
@@ -91,7 +91,7 @@ pub struct WqeBuilder<'b> {
     error: Option<BuildError>,
 }
 
-/// What payload may still be added.
+/// The payload that may still be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Nothing,

@@ -33,7 +33,7 @@ pub struct Wqe<'a> {
     pub ds: u8,
     /// Fence, completion and solicited-event modes.
     pub flags: Flags,
-    /// What to do.
+    /// The operation.
     pub op: Op<'a>,
 }
 
@@ -45,14 +45,14 @@ impl Wqe<'_> {
     }
 }
 
-/// What a send WQE asks for.
+/// The operation of a send WQE.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op<'a> {
     /// Nothing.
     Nop,
     /// Deliver the payload to a receive of the peer.
     Send {
-        /// What goes beside the payload.
+        /// Data beside the payload.
         with: SendWith,
         /// The bytes.
         payload: Payload<'a>,
@@ -61,7 +61,7 @@ pub enum Op<'a> {
     SendTo {
         /// Where to.
         to: Destination,
-        /// What goes beside the payload; never a key.
+        /// Data beside the payload; never a key.
         with: SendWith,
         /// The bytes.
         payload: Payload<'a>,
@@ -246,7 +246,7 @@ impl From<Destination> for DatagramSeg {
     }
 }
 
-/// What a SEND carries beside its payload.
+/// Data that a SEND carries beside its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendWith {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What can be wrong with the bytes of a send WQE.
+//! Errors in the bytes of a send WQE.
 
 use crate::num::{Qpn, WqeIndex};
 use crate::opcode::SendOpcode;
@@ -55,7 +55,7 @@ pub enum WqeViolation {
     Reserved {
         /// The bits.
         field: Field,
-        /// What they hold.
+        /// Their value.
         value: u64,
     },
     /// The fence mode does not exist.
@@ -83,7 +83,7 @@ pub enum WqeViolation {
         opcode: SendOpcode,
         /// In the WQE.
         value: u8,
-        /// What may be there.
+        /// The values allowed.
         expected: &'static [u8],
     },
     /// The number of segments does not fit the opcode.

@@ -105,5 +105,5 @@ fn rebuild<'b>(buf: &'b mut [u8], at: Position, wqe: &Wqe<'_>) -> &'b [u8] {
     };
     let builder = builder.fence(wqe.flags.fence).completion(wqe.flags.completion);
     let builder = if wqe.flags.solicited { builder.solicited() } else { builder };
-    builder.finish().expect("what was parsed can be built")
+    builder.finish().expect("a parsed WQE can be built")
 }

@@ -243,7 +243,7 @@ fn fields_are_disjoint() {
     assert!(QpContext::FIELDS.iter().all(|field| !holes.contains(&usize::from(field.at))));
 }
 
-/// What libmlx5 and DevX users read of the capabilities, at the places of their own headers.
+/// The capabilities that libmlx5 and DevX users read, at the places of their own headers.
 #[test]
 fn capabilities_are_where_their_readers_look() {
     let word = |bytes: &[u8], at: usize| {

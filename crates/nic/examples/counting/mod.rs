@@ -1,9 +1,9 @@
-//! What the examples that count have in common: this program again, under another that counts.
+//! Runs of this program under another that counts, for the examples.
 
 use std::error::Error;
 use std::process::Command;
 
-/// What `tool` says, on its standard error, of a run of this program with `args`.
+/// The standard error of `tool` for a run of this program with `args`.
 pub(crate) fn under(
     tool: &str,
     options: &[&str],

@@ -1,5 +1,5 @@
-//! What may be accessed: the requester's own segments, and what a request of the peer names, in the
-//! order of IBTA 9.7.4: operation, resource, length, key. Every backend uses these checks.
+//! Access checks, for every backend: of the requester's own segments, and of a peer's request, in
+//! the order of IBTA 9.7.4: operation, resource, length, key.
 //!
 //! A check that fails leaves no trace: receives are only looked at until [`take`].
 
@@ -241,7 +241,7 @@ pub(crate) fn take(
 }
 
 impl Receive<'_> {
-    /// What [`take`] needs.
+    /// The arguments of [`take`]: index and link.
     pub(crate) fn place(&self) -> (u64, u16) {
         (self.index, self.link)
     }

@@ -34,7 +34,7 @@ impl AtomicGate {
     }
 }
 
-/// What an atomic does to its word.
+/// The operation of an atomic on its word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amo {
     Cs4(MaskedCs<u32>),
@@ -151,7 +151,7 @@ impl Returned {
         Self { bytes: Result8::default().bytes(old), len: 8, old }
     }
 
-    /// What the word held.
+    /// The word's old value.
     pub(crate) fn value(&self) -> u64 {
         self.old
     }
@@ -176,7 +176,7 @@ pub(crate) struct RemoteAtomic {
     result: Option<Region>,
     /// A copy of the word in host memory.
     word: Region,
-    /// What the word held, once it is known.
+    /// The word's old value, once it is known.
     found: Option<u64>,
 }
 
@@ -195,7 +195,7 @@ impl RemoteAtomic {
         Ok(Self { amo, target, result, word, found: None })
     }
 
-    /// What the word held, at the end.
+    /// The word's old value, at the end.
     pub(crate) fn found(&self) -> u64 {
         self.found.unwrap_or(0)
     }

@@ -57,7 +57,7 @@ pub(crate) fn remove_qp(core: &mut Core, slot: QpSlot) -> Released {
     Released { _queues, _end, _connection, _loopback, ..Released::default() }
 }
 
-/// What was announced before is completed as before.
+/// Work announced before is completed as before.
 pub(crate) fn consume_only(core: &mut Core, on: bool) {
     core.doorbells.scan_all(&mut core.queues);
     if !on {

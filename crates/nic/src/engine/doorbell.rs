@@ -334,7 +334,7 @@ impl DoorbellScanner {
         (keep, flushed || q.progress.posted != before)
     }
 
-    /// Brings the record of the QP in `slot`, unless doorbells alone count. What it says before RTS
+    /// Brings the record of the QP in `slot`, unless doorbells alone count. Its value before RTS
     /// may be from before RESET. `false`: it cannot be read.
     #[inline]
     pub(super) fn fetch_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
@@ -351,7 +351,7 @@ impl DoorbellScanner {
         true
     }
 
-    /// What announces work, or the work, cannot be copied: the next WQE fails.
+    /// The record or the WQEs cannot be copied: the next WQE fails.
     #[cold]
     fn fail_next(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };

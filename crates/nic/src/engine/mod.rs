@@ -89,8 +89,8 @@ struct Ran {
     moving: bool,
 }
 
-/// What a control call took out of the engine. It may own memory and copies under way, so it is
-/// dropped after the lock.
+/// Parts that a control call took out of the engine. They may own memory and copies under way, so
+/// they are dropped after the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
     _end: Option<Box<proxy::End>>,

@@ -1,5 +1,5 @@
-//! What the NIC's owner learns of it: events, violations, counters, its link; and faults that a
-//! test switches on.
+//! Monitoring by the NIC's owner: events, violations, counters, the link; and faults that a test
+//! switches on.
 
 use super::diagnostics::Diagnostics;
 use super::net::Network;

@@ -1,4 +1,4 @@
-//! What becomes of a WQE that is to start: it was started, it has to wait, or it is refused.
+//! The outcome of starting a WQE: it was started, it has to wait, or it is refused.
 
 use crate::format::{DatagramSource, ReceivedKind, Syndrome};
 use crate::slots::QpSlot;

@@ -1,4 +1,4 @@
-//! What is common to all QPs, whichever backend executes their work: the only code that writes
+//! The part common to all QPs, whichever backend executes their work: the only code that writes
 //! CQEs, raises events and changes a QP's state.
 
 use super::complete::{Completer, srqn_of};
@@ -41,7 +41,7 @@ pub(crate) struct Queues {
     pub(super) time: Time,
     /// QPs that went to ERR and whose backends do not know it yet.
     pub(super) ended: VecDeque<QpSlot>,
-    /// What is announced to a QP that has nothing under way is not read.
+    /// WQEs announced to a QP that has nothing under way are not read.
     pub(super) consume_only: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Control calls for what QPs use: memory keys, CQs, SRQs and pages of doorbell registers. What is
-//! taken out may own memory, so callers drop it after the lock.
+//! Control calls for objects that QPs use: memory keys, CQs, SRQs and pages of doorbell registers.
+//! Objects taken out may own memory, so callers drop them after the lock.
 
 use super::Core;
 use crate::NicError;

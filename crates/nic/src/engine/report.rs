@@ -1,4 +1,4 @@
-//! What backends report. The engine acts on it: see `queues.rs`.
+//! Reports of the backends. The engine acts on it: see `queues.rs`.
 
 use super::copies::Fault;
 use super::outcome::Delivery;

@@ -6,7 +6,7 @@ use crate::violation::Rule;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// What a slice achieved.
+/// The result of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// So many WQEs were completed or flushed; 0 if copies are under way. There may be more.

@@ -1,4 +1,4 @@
-//! What a NIC has by number: queues, keys, and QPs by their QP number.
+//! The NIC's objects by number: queues, keys, and QPs by their QP number.
 
 use super::atomic::AtomicGate;
 use crate::NicError;

@@ -119,7 +119,7 @@ pub(crate) struct Uars {
 }
 
 impl Uars {
-    /// What the registers hold by now announces nothing.
+    /// Values that the registers hold already announce nothing.
     pub(super) fn add(&mut self, page: &Region) -> Result<UarSlot, NicError> {
         let cause = |cause| NicError::Memory { what: "page of doorbell registers", cause };
         let page = RegisterPage::new(page).map_err(cause)?;

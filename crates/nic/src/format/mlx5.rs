@@ -12,7 +12,7 @@ use warpverbs_mlx5::recv;
 use warpverbs_mlx5::wqe::{self, Position, Sges, Wqe, WqeViolation};
 use zerocopy::{IntoBytes, transmute_ref};
 
-/// What a doorbell says.
+/// A parsed doorbell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced {
     pub(crate) qpn: Qpn,
@@ -27,13 +27,13 @@ pub(crate) fn announced(bytes: [u8; 8]) -> Announced {
     Announced { qpn: bell.qpn(), next: bell.next().0 }
 }
 
-/// What the arm word of a CQ asks for.
+/// The request in the arm word of a CQ.
 #[inline]
 pub(crate) fn requested(word: u32) -> CqArm {
     CqArm::from_word(word)
 }
 
-/// What is read of a WQE that is not executed: it may be none.
+/// The header of a WQE that is not executed; the bytes may hold no WQE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) wqebbs: u64,

@@ -56,8 +56,8 @@ pub struct CqConfig {
     pub dbr: Region,
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
-    /// What happens when the CQ was armed and has a completion. The NIC writes the arm word once,
-    /// when the CQ is made, and polls it: the record must be in host memory.
+    /// The callback for a completion when the CQ is armed. The NIC writes the arm word once, when
+    /// the CQ is made, and polls it: the record must be in host memory.
     pub notice: Option<CompletionNotice>,
 }
 

@@ -9,8 +9,8 @@ use warpverbs_mem::Region;
 /// itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScatterToCqe {
-    /// What READs bring, if they ask for a CQE. Results of atomics go to memory in any case: UCX takes
-    /// those in CQEs for big-endian, libmlx5 for what is to be in memory.
+    /// Results of READs, if they ask for a CQE. Those of atomics always go to memory: in a CQE,
+    /// UCX takes them for big-endian, libmlx5 for the bytes to be stored.
     pub requests: bool,
     /// Messages of one packet.
     pub receives: bool,

@@ -79,7 +79,7 @@ pub(crate) enum Receives {
     Shared(SrqSlot),
 }
 
-/// What the peer, or whoever sends datagrams, may do.
+/// Rights of the peer, or of senders of datagrams.
 #[derive(Debug)]
 pub(crate) struct Grants {
     pub(crate) access: Access,
@@ -95,7 +95,7 @@ impl Default for Grants {
     }
 }
 
-/// What a queue has received so far.
+/// Counters of a queue's receives so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) receives: u64,

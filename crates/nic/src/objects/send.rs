@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use warpverbs_mem::{Block, KeyHint, QueueRecord, SendRing};
 use warpverbs_rdma::{QpState, Service};
 
-/// What a failed send does to the QP.
+/// The effect of a failed send on the QP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnSendError {
     /// The QP goes to ERR, as a reliable connection does.
@@ -39,7 +39,7 @@ pub enum DoorbellOnly {
 pub struct FirstError {
     /// Index of the WQE's first WQEBB, not masked.
     pub index: u64,
-    /// What the error CQE said.
+    /// The syndrome of the error CQE.
     pub syndrome: Syndrome,
     /// The rule that was broken, unless the error came from a timer or from the peer's state.
     pub rule: Option<Rule>,
@@ -60,7 +60,7 @@ pub(crate) enum PendingDoorbell {
     },
 }
 
-/// What makes new work known.
+/// The doorbell that announces new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The QP's own doorbell.
@@ -118,7 +118,7 @@ pub(crate) struct Ring {
     pub(crate) wqes: Option<SendRing>,
     /// WQEBBs of it.
     pub(crate) depth: u64,
-    /// What is announced counts as executed, and is not read.
+    /// Announced WQEs count as executed, and are not read.
     pub(crate) consume_only: bool,
     /// Copies of announced WQEBBs by slot, if rewrites are watched for.
     pub(crate) snapshot: Vec<Block>,
@@ -159,7 +159,7 @@ impl Progress {
     }
 }
 
-/// What announces the work of a send queue, and what is known of it.
+/// The announcements of a send queue's work: their place, and their state.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     pub(crate) record: QueueRecord,

@@ -13,7 +13,7 @@ use warpverbs_rdma::Sge;
 /// Regions that are remembered.
 const KEPT: usize = 16;
 
-/// What a key was found to stand for.
+/// A key that was looked up, and its region.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     key: u32,
@@ -23,8 +23,8 @@ struct Known {
     device_key: Lkey,
 }
 
-/// The keys of a protection domain and what the device calls them. What was found is remembered,
-/// until any key of the NIC is taken back, so that the NIC is seldom asked.
+/// The keys of a protection domain, and the device's keys for them. Keys found are remembered until
+/// any key of the NIC is taken back, so that the NIC is seldom asked.
 #[derive(Clone, Debug)]
 pub struct ProxyKeys {
     pd: Pd,

@@ -1,9 +1,9 @@
 //! QPs whose work another device carries out: the software NIC reads, checks and completes their
 //! queues, and a [`ProxyDevice`] takes the work requests to, say, a QP of libibverbs.
 //!
-//! The NIC keeps the order. What it hands over in one list is posted in that order; what a proxy
-//! device reports as done may come late and in any portions, but the work of one queue in order, as
-//! on every verbs device. Nothing here knows which library drives the device.
+//! The NIC keeps the order. Requests of one list are posted in that order; completions of a proxy
+//! device may come late and in any portions, but those of one queue in order, as on every verbs
+//! device. Nothing here knows which library drives the device.
 
 mod keys;
 mod list;
@@ -19,7 +19,7 @@ use thiserror::Error;
 use warpverbs_mem::Region;
 use warpverbs_rdma::{Completion, Lkey};
 
-/// What a proxy device's queues take.
+/// The limits of a proxy device's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyLimits {
     /// Send work requests outstanding at most.
@@ -56,7 +56,7 @@ pub trait ProxyDevice: Send + fmt::Debug {
     /// Number of the device's QP, which becomes that of the NIC's: 24 bits.
     fn qpn(&self) -> u32;
 
-    /// What its queues take. Does not change.
+    /// The limits of its queues. They do not change.
     fn limits(&self) -> ProxyLimits;
 
     /// Memory for inline data beyond that. Does not change.
@@ -79,8 +79,8 @@ pub trait ProxyDevice: Send + fmt::Debug {
     fn fail(&mut self);
 }
 
-/// A shared receive queue of another device. What it takes is reported by the proxy devices of its
-/// QPs.
+/// A shared receive queue of another device. The proxy devices of its QPs report the receives that
+/// it completes.
 pub trait ProxyReceiver: Send + fmt::Debug {
     /// Receives outstanding at most, and entries of a receive's list at most.
     fn limits(&self) -> (u32, u32);

@@ -1,4 +1,4 @@
-//! What a device can do and its queues take, and under which key it knows the own side's memory:
+//! Limits of a device and its queues, and the keys under which it knows the own side's memory:
 //! one set of checks, for the WQEs that the engine reads in rings and for the requests that a
 //! poster gives to the device itself.
 
@@ -68,7 +68,7 @@ impl InTable<'_> {
     }
 }
 
-/// What a QP of the device takes.
+/// The limits of a QP of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
     /// Of its queues.

@@ -11,7 +11,7 @@ use warpverbs_rdma::{Mtu, QpState};
 /// Attributes given with a transition; `None` is "not given".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttrs {
-    /// What peers may do through this QP: the remote rights of [`Access`].
+    /// Rights of peers through this QP: the remote rights of [`Access`].
     pub access: Option<Access>,
     /// The peer's QP number, 24 bits.
     pub dest_qpn: Option<u32>,
@@ -40,7 +40,7 @@ pub struct QpAttrs {
     pub max_rd_atomic: Option<u8>,
 }
 
-/// What [`Qp::query`](crate::Qp::query) answers.
+/// The answer of [`Qp::query`](crate::Qp::query).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpInfo {

@@ -41,7 +41,7 @@ pub enum RqConfig {
     Srq(Srq),
 }
 
-/// What makes new work of a QP known.
+/// The way in which new work of a QP is announced.
 #[derive(Clone, Debug, Default)]
 pub enum Announcement {
     /// Its doorbell in [`SoftNic::doorbells`](crate::SoftNic::doorbells), under the
@@ -62,8 +62,8 @@ pub enum Announcement {
 /// How a QP is made.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
-    /// What it exchanges. Datagrams need a link and use host memory. Ends of dynamic connections
-    /// have numbers and states, but there are no packets for them: what is posted is refused.
+    /// The transport service. Datagrams need a link and use host memory. Ends of dynamic
+    /// connections have numbers and states, but no packets: posted work is refused.
     pub service: Service,
     /// Completions of sends.
     pub send_cq: Cq,
@@ -79,9 +79,9 @@ pub struct QpConfig {
     /// be32 RCV counter, be32 SND counter: 8 bytes, 8-byte aligned, host memory or memory with a copy
     /// engine. One that must be copied is read when a doorbell is rung, not polled.
     pub dbr: Region,
-    /// What makes new work known.
+    /// The way in which new work is announced.
     pub announcement: Announcement,
-    /// What a failed send does to the QP.
+    /// The effect of a failed send on the QP.
     pub on_send_error: OnSendError,
     /// In the place of the SRQ's number in every CQE of the QP: CQEs of version 1. At most 24 bits;
     /// `None`: version 0.

@@ -30,7 +30,7 @@ struct QpInner {
     nic: Arc<Shared>,
     slot: QpSlot,
     qpn: u32,
-    /// What the QP works with outlives it.
+    /// The PD and the queues outlive the QP.
     _keep: (Pd, QpConfig),
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Buffer {
     pub(crate) view: Region,
     /// The engine that reaches it, if the CPU does not.
     pub(crate) copier: Option<Arc<LazyCopier>>,
-    /// What its first bytes are.
+    /// Its first bytes at the start.
     pub(crate) source: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ struct Posted {
     awaits: usize,
 }
 
-/// What one end posts, and has seen of it.
+/// The requests that one end posted, and the completions that it has seen.
 pub(crate) struct Side {
     pub(crate) buffer: Buffer,
     posted: Vec<Posted>,
@@ -93,7 +93,7 @@ pub(crate) struct Side {
     pub(crate) adds: u64,
     /// Results of atomics so far.
     pub(crate) results: u64,
-    /// What the peer's word for it holds.
+    /// The value of the word that it swaps at the peer.
     pub(crate) swapped: u64,
     /// The last bytes written to each of the peer's places.
     pub(crate) written: Vec<Vec<u8>>,
@@ -101,7 +101,7 @@ pub(crate) struct Side {
     pub(crate) read: Vec<u64>,
     keys: Vec<Mr>,
     ring: u64,
-    /// What its own requests have brought, when the first of them failed.
+    /// Bytes that its own requests had brought when the first of them failed.
     failed: Option<Vec<u8>>,
 }
 
@@ -308,7 +308,7 @@ impl Conversation {
         }
     }
 
-    /// What memory holds in the end.
+    /// Checks memory at the end.
     pub(crate) fn check(&self) {
         let Self { net, sides: [at_a, at_b], seed, .. } = self;
         for (host, side, peer) in [(&net.a, at_a, at_b), (&net.b, at_b, at_a)] {
@@ -447,8 +447,8 @@ fn receive(host: &mut Host, buffer: &Buffer, nth: u64) {
     host.port.post_recv(&[place]);
 }
 
-/// What `WARPVERBS_SEED` and `WARPVERBS_RUNS` ask for: `simulate` says of a seed whether everything
-/// arrived; not to arrive is eight losses in a row.
+/// Runs the seeds of `WARPVERBS_SEED` and `WARPVERBS_RUNS`: `simulate` returns whether everything
+/// arrived with a seed; a failure to arrive is eight losses in a row.
 pub(crate) fn simulate_all(runs: u64, simulate: impl Fn(u64) -> bool + Sync) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let Some(seed) = number("WARPVERBS_SEED") {

@@ -64,7 +64,7 @@ fn help(raw: &mut [u8], position: [u8; 8], mr: &Mr) {
     }
 }
 
-/// What came of a script.
+/// The outcome of a script.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     /// Send completions without error.

@@ -1,4 +1,4 @@
-//! What a random request does, and what must come of it.
+//! Random requests, and the results that they must have.
 
 use crate::conversation::{
     COUNTER, MESSAGE, PLACES, Promise, READS, RESULTS, SOURCE, SWAPPED, Side, WRITES, fresh_key,

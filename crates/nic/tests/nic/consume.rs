@@ -60,7 +60,7 @@ impl World for Net {
     }
 }
 
-/// What becomes of a WQE.
+/// The fate of a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It was announced before the NIC only consumed.

@@ -40,7 +40,7 @@ fn the_corpus_of_operations_passes() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// What must hold afterwards is checked by the body.
+    /// The body checks the results.
     #[test]
     fn any_script_keeps_to_registered_memory(script in prop::collection::vec(any::<u8>(), 0..2000)) {
         exercise::exercise(&script);

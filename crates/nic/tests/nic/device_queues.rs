@@ -1,5 +1,5 @@
 //! Queues, CQs and doorbell records in memory that only a copy engine reaches: when the engine is
-//! used, and what happens when it fails. What the queues do is compared in `against_model`.
+//! used, and what happens when it fails. The queues' behaviour is compared in `against_model`.
 
 use std::sync::{Arc, Mutex};
 use warpverbs_dev::{

@@ -71,7 +71,7 @@ fn a_flush_completes_behind_the_read_before_it() {
         let copier = Arc::new(LazyCopier::default());
         let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
         let mr = pair.nic.reg_mr(&pair.pd, &region, Access::all()).unwrap();
-        pair.mr_b.region().write(0, b"what is there").unwrap();
+        pair.mr_b.region().write(0, b"bytes to read").unwrap();
         let (from, to) = (remote(&pair.mr_b, 0), sge(&mr, 0, 13));
         pair.a.post_wqe(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());
         let memory = sge(&mr, 0, 1);
@@ -83,7 +83,7 @@ fn a_flush_completes_behind_the_read_before_it() {
         copier.allow(u64::MAX);
         pair.run();
         assert_eq!(pair.a.sent(), [(0, None), (1, None)]);
-        assert_eq!(bytes(&view, 0, 13), b"what is there");
+        assert_eq!(bytes(&view, 0, 13), b"bytes to read");
     }
 }
 
@@ -91,7 +91,7 @@ fn a_flush_completes_behind_the_read_before_it() {
 fn a_flush_completes_behind_a_read_from_the_network() {
     for fence in [Fence::Fence, Fence::None] {
         let mut rig = rig();
-        rig.far.view.write(0, b"what is there").unwrap();
+        rig.far.view.write(0, b"bytes to read").unwrap();
         let (from, to) = (remote(&rig.far.mr, 0), sge(&rig.near.mr, 0, 13));
         rig.post(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());
         rig.post(|b, at| WqeBuilder::dump(b, at, Sge { len: 1, ..to }).fence(fence).signaled());
@@ -100,7 +100,7 @@ fn a_flush_completes_behind_a_read_from_the_network() {
         rig.go();
         rig.net.run();
         assert_eq!([rig.sent(), rig.sent(), rig.sent()], [DONE, DONE, None]);
-        assert_eq!(bytes(&rig.near.view, 0, 13), b"what is there");
+        assert_eq!(bytes(&rig.near.view, 0, 13), b"bytes to read");
         // What is wrong is found in its place, too.
         let wrong = Sge { lkey: Lkey(0x77), ..to };
         rig.post(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());

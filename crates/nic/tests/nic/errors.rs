@@ -14,7 +14,7 @@ fn pair() -> Pair {
     Pair::new(PairConfig::default()).unwrap()
 }
 
-/// What an error CQE says: side, index, syndrome and vendor syndrome.
+/// The fields of an error CQE: side, index, syndrome and vendor syndrome.
 fn error(cqe: Option<Cqe>) -> Option<(ErrorSide, u16, Syndrome, u8)> {
     match cqe? {
         Cqe::Error { side, wqe_counter, syndrome, vendor, .. } => {

@@ -79,7 +79,7 @@ fn a_flag_does_not_overtake_data() {
     rig.post(|b, at| WqeBuilder::write(b, at, behind).inline(b"more").signaled());
     rig.steps();
     assert_eq!(bytes(rig.net.b.mr.region(), 0, 4), [0; 4]);
-    assert_eq!(rig.far.copier.waiting(), 1, "what follows a flag waits for it");
+    assert_eq!(rig.far.copier.waiting(), 1, "data behind a flag waits for it");
     rig.far.copier.allow(1);
     rig.steps();
     assert_eq!(bytes(rig.net.b.mr.region(), 0, 4), b"flag");

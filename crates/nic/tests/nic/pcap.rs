@@ -1,4 +1,4 @@
-//! What a capture of a conversation holds: read back packet by packet, strictly.
+//! The capture of a conversation, read back packet by packet, strictly.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

@@ -106,7 +106,7 @@ impl World {
         self.ops.push(op);
     }
 
-    /// What has completed is in place, in the order in which it was posted.
+    /// Completed work is in place, in the order in which it was posted.
     fn check(&mut self) {
         let sends: Vec<usize> = self.of(|op| !matches!(op, Op::Receive { .. }));
         for (_, error) in self.pair.a.port.sent() {

@@ -1,5 +1,5 @@
-//! What fails on a proxied QP completes as it does in loopback: the same work is done both ways,
-//! and the two streams of completions are compared.
+//! Failures on a proxied QP complete as they do in loopback: the same work is done both ways, and
+//! the two streams of completions are compared.
 
 use proptest::prelude::*;
 use warpverbs_dev::{

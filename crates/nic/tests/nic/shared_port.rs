@@ -14,7 +14,7 @@ use warpverbs_nic::link::{Link, QpnPart, Shm, Udp};
 use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What makes [`process`] one: the kind of its link, and its address.
+/// The variable that makes the test a [`process`]: the kind of its link, and its address.
 const PROCESS: &str = "WARPVERBS_TEST_SHARED_PORT";
 const LEN: usize = 20_000;
 

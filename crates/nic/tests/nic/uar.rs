@@ -48,7 +48,7 @@ impl Rig {
         (slices().count() + slices().count()) as u32
     }
 
-    /// What another QP, or anything else, leaves in a register.
+    /// Puts a value into a register, as another QP or anything else may.
     fn overwrite(&self, register: u64, value: u64) {
         self.page.atomic_u64(0x800 + register * 0x100).unwrap().store(value, Ordering::Release);
     }

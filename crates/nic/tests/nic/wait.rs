@@ -44,7 +44,7 @@ impl Rig {
         self.pair.a.post_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
     }
 
-    /// What GIN posts: one more is counted when the CQ has the CQE of `index`.
+    /// The WQEs of GIN: one more is counted when the CQ has the CQE of `index`.
     fn count_at(&mut self, cqn: u32, index: u32) {
         let (to, back) = (remote(&self.pair.mr_b, 0), local(&self.pair.mr_b, 64));
         self.counts.post_wqe(|b, at| WqeBuilder::wait(b, at, cqn, index).signaled());

@@ -1,4 +1,4 @@
-//! Requester: turns requests into packets (vol. 1, 9.7.3). What answers do to it is in
+//! Requester: turns requests into packets (vol. 1, 9.7.3). The effect of answers on it is in
 //! [`completer`](crate::completer).
 
 pub(crate) mod queue;
@@ -30,7 +30,7 @@ pub(crate) struct Requester {
     cursor: u64,
     /// One past the highest position ever sent.
     pub(crate) high: u64,
-    /// What the packets in `una..cursor` and their responses cost their receivers, in bytes.
+    /// The cost of the packets in `una..cursor` and their responses for their receivers, in bytes.
     in_flight: u64,
     window: Window,
     /// A timer has run out and nothing was answered since: only the packet before this position may
@@ -341,7 +341,7 @@ impl Requester {
         (fits || must_go) && next - self.una <= u64::from(self.config.window)
     }
 
-    /// What the packets of `entry` in `from..to` cost the receiver of their payload.
+    /// The cost of the packets of `entry` in `from..to` for the receiver of their payload.
     #[inline]
     fn cost(&self, entry: &Entry, from: u64, to: u64) -> u64 {
         (to - from) * (u64::from(entry.request.len.min(self.mtu)) + Config::PACKET_OVERHEAD)

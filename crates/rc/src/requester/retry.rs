@@ -57,7 +57,7 @@ const LOOKS: u64 = 4;
 /// While the peer has no processor, the timeout is looked at again after this part of it.
 const PAUSES: u32 = 16;
 
-/// What to do because time has passed.
+/// Actions that are due because time has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,

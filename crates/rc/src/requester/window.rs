@@ -10,9 +10,9 @@ const LEAST_PACKETS: u64 = 64;
 pub(crate) struct Window {
     /// [`Config::window_bytes`], as it is now.
     pub(crate) limit: u64,
-    /// What a full packet costs.
+    /// The cost of a full packet.
     packet: u64,
-    /// What losses leave of it.
+    /// The limit that losses have set.
     bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a responder checks before it executes a request, in the order of the specification
+//! Checks of a request before the responder executes it, in the order of the specification
 //! (vol. 1, 9.7.4.1): PSN, operation sequence, operation, resource, length, key. No check has an
 //! effect.
 

@@ -39,7 +39,7 @@ impl Replays {
         self.kept.push_back(replay);
     }
 
-    /// What an atomic at `psn` found.
+    /// The original value that the atomic at `at` found.
     //= [resp.atomic-replay]
     pub(crate) fn original(&self, at: Psn) -> Option<u64> {
         self.kept.iter().find_map(|replay| match *replay {

@@ -30,7 +30,7 @@ impl Response {
     }
 }
 
-/// What is left of the response to a READ.
+/// The rest of the response to a READ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadResponse {
     /// First PSN of the original request.

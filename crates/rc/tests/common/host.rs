@@ -55,7 +55,7 @@ impl Memory {
     }
 }
 
-/// What an atomic writes.
+/// The value that an atomic writes.
 pub(crate) fn apply(op: AtomicOp, original: u64) -> u64 {
     match op {
         AtomicOp::CompareSwap { compare, swap } if compare == original => swap,

@@ -108,7 +108,7 @@ pub(crate) struct Pair {
 /// Nanoseconds between two looks.
 const LOOK: u64 = 2000;
 
-/// What an end is given of its host's processors.
+/// An end's share of its host's processors.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Processor {
     /// It has none until then.

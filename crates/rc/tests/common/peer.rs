@@ -9,7 +9,7 @@ use warpverbs_wire::{Bth, Extension, Mtu, Opcode, Psn, Qpn};
 use super::host::{BASE, RKEY};
 use super::pair::Node;
 
-/// What happens to the connection next.
+/// The next event of the connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Packet { bth: Bth, ext: Extension, len: u32 },
@@ -20,7 +20,7 @@ pub(crate) enum Event {
     Owner(Owner),
 }
 
-/// What the owner does besides posting.
+/// Actions of the owner besides posting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner {
     Drain,
@@ -45,7 +45,7 @@ pub(crate) fn config() -> Config {
     }
 }
 
-/// Whatever the peer sent is placed where it may be; `Node` panics on anything outside.
+/// Places the peer's payload where it may be; `Node` panics on anything outside.
 fn place(node: &mut Node, place: Place, len: u32) {
     let payload = vec![0x66; len as usize];
     match place {
@@ -63,7 +63,7 @@ fn place(node: &mut Node, place: Place, len: u32) {
     }
 }
 
-/// What is said of the peer when time passes.
+/// The peer's state as reported when time passes.
 fn peer(nanos: u64) -> Peer {
     match nanos % 8 {
         2 => Peer::Looked(nanos >> 3),

@@ -1,4 +1,4 @@
-//! What loss costs: the time of many large messages over a link of a certain rate, in virtual
+//! The cost of loss: the time of many large messages over a link of a certain rate, in virtual
 //! time, with and without loss. Deterministic: no clock is read.
 
 use crate::common::host::{BASE, RKEY};

@@ -131,8 +131,8 @@ fn longest_message() {
     assert_eq!(node.connection.poll_completion(), Some(done));
 }
 
-/// Whatever becomes of the limit of bytes, what is sent last asks for the answer that lets the rest
-/// go: no timer is needed, and nothing is sent twice.
+/// The last packet sent asks for the answer that lets the rest go, however the limit of bytes
+/// changes: no timer is needed, and nothing is sent twice.
 //= [req.window] [req.ack-request]
 #[test]
 fn limits_of_bytes_that_change() {

@@ -155,7 +155,7 @@ fn a_peer_that_never_runs_again_fails_in_time() {
     }
 }
 
-/// What is lost on one host is lost: it is sent again, and counted.
+/// Packets lost on one host are lost: they are sent again, and counted.
 #[test]
 fn a_peer_that_runs_and_hears_nothing_fails_in_time() {
     for (code, early) in [(10, EARLY[0]), (10, EARLY[1]), (14, EARLY[1])] {

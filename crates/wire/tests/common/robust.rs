@@ -1,4 +1,4 @@
-//! What must hold for any bytes at all. Also the body of the fuzz target.
+//! Checks that must hold for any bytes at all. Also the body of the fuzz target.
 
 use warpverbs_wire::{
     Checks, Envelope, Extension, Layout, Mtu, Opcode, Packet, ParseError, Transport, ipv4, udp,

@@ -1,4 +1,4 @@
-//! What waits for copies: packets, completions, requests, receives.
+//! Work that waits for copies: packets, completions, requests, receives.
 
 use super::{CopyQueue, Fault};
 use std::collections::VecDeque;

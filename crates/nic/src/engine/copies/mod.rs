@@ -114,7 +114,7 @@ pub(crate) struct CopyQueue<T> {
     next: u64,
     /// Copies that hang, and what they may still touch.
     stuck: Vec<Pending>,
-    /// What [`Self::poll`] found to have failed.
+    /// Copies that [`Self::poll`] found to have failed.
     failed: Vec<(u64, Fault)>,
     /// Copies started, and their bytes.
     pub(crate) count: u64,

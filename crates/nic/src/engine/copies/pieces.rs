@@ -33,8 +33,8 @@ fn common(spans: &[Span<'_>]) -> Option<Kind> {
     kinds.all(|kind| kind == first).then_some(first)
 }
 
-/// Moves bytes from pieces to pieces of host memory. What the pieces do not hold is left out:
-/// callers have compared the lengths.
+/// Moves bytes from pieces to pieces of host memory, as far as the shorter list goes: callers have
+/// compared the lengths.
 #[inline]
 pub(crate) fn move_now(from: Source<'_>, to: &[Span<'_>]) -> Result<(), MemError> {
     match (from, to) {
@@ -75,7 +75,7 @@ pub(super) fn pairs<'a>(
     })
 }
 
-/// What is left of the piece at `at`, or of the next one that has bytes.
+/// The rest of the piece at `at`, or of the next one that has bytes.
 fn rest<'a>(spans: &[Span<'a>], at: &mut (usize, u32)) -> Option<Span<'a>> {
     while spans.get(at.0)?.len == at.1 {
         *at = (at.0 + 1, 0);

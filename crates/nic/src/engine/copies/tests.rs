@@ -43,8 +43,8 @@ impl Places {
     }
 }
 
-/// Whatever copies are asked for and whichever engine is slow: what is seen at any moment is what
-/// copying one after the other would have left at some moment, and nothing of it is undone.
+/// For any copies and any slow engine: memory at any moment is as copying one after the other would
+/// have left it at some moment, and nothing of it is undone.
 #[test]
 fn what_is_seen_is_what_copying_in_order_shows() {
     for seed in 0..300 {
@@ -103,7 +103,7 @@ fn a_long_copy_moves_slice_by_slice_as_long_as_its_key_holds() {
     let unknown = AccessError::UnknownKey { key };
     let fault = Fault::Key { side: KeySide::Receive, segment: 0, error: unknown };
     assert_eq!(queue.outcome(upto), Err(fault));
-    assert_eq!(places.bytes()[0][28..30], [28, 29], "what the key no longer allows is not touched");
+    assert_eq!(places.bytes()[0][28..30], [28, 29], "bytes of a removed key are touched");
 }
 
 #[test]

@@ -20,7 +20,7 @@ struct Done {
 }
 
 /// Executes WQEs of the QP in `slot` as far as they are plain, up to `budget` of them, and no
-/// further than the first that asks for a CQE. What was executed, if anything was.
+/// further than the first that asks for a CQE. Returns a report of those executed, if any were.
 pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) -> Option<Report> {
     let Tables { sends, receives, keys, .. } = tables;
     let q = sends.live_mut(slot)?;

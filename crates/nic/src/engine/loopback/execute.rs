@@ -44,7 +44,7 @@ pub(super) struct Executed {
     pub(super) brought: u32,
     /// The receive to complete at the end.
     pub(super) delivery: Option<Delivery>,
-    /// What goes on after the copies.
+    /// An atomic that goes on after the copies.
     pub(super) atomic: Option<Box<RemoteAtomic>>,
 }
 

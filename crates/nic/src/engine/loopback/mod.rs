@@ -52,7 +52,7 @@ impl Loopback {
     }
 
     /// Executes plain WRITEs of the QP in `slot`, up to `budget`, and no further than the first
-    /// that asks for a CQE. What was executed, if anything was.
+    /// that asks for a CQE. Returns a report of those executed, if any were.
     #[inline]
     pub(super) fn burst(&self, tables: &mut Tables, slot: QpSlot, budget: u32) -> Option<Report> {
         burst::burst(tables, slot, budget, self.slice)
@@ -83,8 +83,8 @@ impl Loopback {
         Ok(Started { away: true, brought, delivery: None })
     }
 
-    /// Lets payload of the QP in `slot` go on. What became of that of its oldest WQE, if it does
-    /// not move any more.
+    /// Lets payload of the QP in `slot` go on. Returns a report of its oldest WQE, once the payload
+    /// of that does not move any more.
     pub(super) fn poll(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) -> Option<Report> {
         let End { copies, moving } = self.ends.get_mut(slot.at())?.as_deref_mut()?;
         copies.poll(now, Some(&tables.keys), self.slice);

@@ -202,7 +202,7 @@ impl Connections {
         }
     }
 
-    /// What the peer asked for with the packet at `psn` failed here, by copy `number`.
+    /// The peer's request with the packet at `psn` failed here, by copy `number`.
     #[cold]
     pub(crate) fn fail_response(&mut self, slot: QpSlot, number: u64, psn: Psn, rule: Rule) {
         let held = self.bounce(slot).map(|(bounce, _)| bounce.take_unfounded(number));

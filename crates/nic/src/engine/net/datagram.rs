@@ -25,7 +25,7 @@ const OWN: usize = 256;
 /// A queue key with this bit in a WQE stands for the sender's own (IBTA 10.2.5).
 const OWN_QKEY: u32 = 1 << 31;
 
-/// What one WQE sends.
+/// The datagram that one WQE sends.
 struct Datagram<'a> {
     bth: Bth,
     ext: Extension,

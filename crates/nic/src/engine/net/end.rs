@@ -47,7 +47,7 @@ pub(super) struct Posted {
     /// Index of its WQE.
     pub(super) index: u64,
     pub(super) outgoing: Outgoing,
-    /// What it brings goes into its CQE.
+    /// Its result goes into its CQE.
     pub(super) inline: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What lies around a packet in its datagram: IP and UDP headers, which the link does not show but the
-//! ICRC covers, and the route header that a datagram has in its receive.
+//! Envelopes of packets: IP and UDP headers, which the link does not show but the ICRC covers, and
+//! the route header that a datagram has in its receive.
 
 use std::net::SocketAddr;
 use warpverbs_link::{Arrival, Seal};
@@ -23,7 +23,7 @@ impl Envelopes {
 }
 
 impl Envelopes {
-    /// What is inside of the ICRC, which is checked.
+    /// The packet without its ICRC, which is checked.
     pub(super) fn open<'a>(&mut self, arrival: Arrival<'a>) -> Result<&'a [u8], ParseError> {
         match arrival.seal {
             Seal::Absent => Ok(icrc::split(arrival.bytes)?.0),
@@ -39,7 +39,7 @@ impl Envelopes {
         }
     }
 
-    /// What lay around a datagram from `from`; `id` is its IPv4 identification.
+    /// The headers around a datagram from `from`; `id` is its IPv4 identification.
     fn envelope(&self, from: SocketAddr, id: u16) -> Result<Envelope, ParseError> {
         let unknown = ParseError::IpVersion { found: 0 };
         let local = self.local.ok_or(unknown)?;

@@ -54,9 +54,9 @@ const RESTS: u32 = 64;
 /// All connections, and the link that they share.
 pub(crate) struct Network {
     link: Option<Box<dyn Link>>,
-    /// What is being built.
+    /// The train being built.
     train: Train,
-    /// What the link did not take yet.
+    /// Trains that the link did not take yet.
     blocked: VecDeque<Train>,
     /// Emptied trains, for their memory.
     spare: Vec<Vec<u8>>,
@@ -76,7 +76,7 @@ pub(crate) struct Connections {
     /// Memory of bounce buffers.
     pool: Pool,
     pub(crate) stats: NetStats,
-    /// What has happened since the engine looked last.
+    /// Events since the engine looked last.
     pub(super) reports: Vec<Report>,
 }
 
@@ -116,7 +116,7 @@ impl Network {
         self.link.as_ref().map(|link| link.max_mtu())
     }
 
-    /// What the link is, if there is one.
+    /// A description of the link, if there is one.
     pub(crate) fn describe(&self) -> Option<String> {
         self.link.as_ref().map(|link| link.describe())
     }
@@ -198,9 +198,9 @@ impl Network {
         }
     }
 
-    /// Tells connections that their timers have run out. What is known of their peers is asked
-    /// first, then what has arrived is received: an engine that did not run for a while has missed
-    /// no answer. Whether anything had arrived.
+    /// Tells connections that their timers have run out. The link is first asked for the state of
+    /// their peers, then arrived packets are received: an engine that did not run for a while has
+    /// missed no answer. Returns whether anything had arrived.
     fn ring_timers(&mut self, tables: &mut Tables, now: u64) -> bool {
         if self.conns.ends.timers.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return false;

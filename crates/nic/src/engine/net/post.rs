@@ -19,7 +19,7 @@ use warpverbs_rc::{Op as NetOp, PostError, Request};
 /// Bytes of a single segment that need no more checks than its key's.
 const MAX_PIECE: u32 = MAX_MESSAGE as u32;
 
-/// What of a WQE the connection needs.
+/// The parts of a WQE that the connection needs.
 struct Posting {
     op: NetOp,
     len: u32,
@@ -30,7 +30,7 @@ struct Posting {
     extended: Option<u8>,
 }
 
-/// What a request's own memory is checked with.
+/// The state that checks of a request's own memory need.
 struct Own<'a> {
     keys: &'a KeyTable,
     end: &'a mut End,

@@ -69,7 +69,7 @@ impl Connections {
         }
     }
 
-    /// The connection of a QP goes along from `from` to `to`. What is left of it in the end.
+    /// The connection of a QP goes along from `from` to `to`. At RESET it is removed and returned.
     pub(crate) fn follow(
         &mut self,
         (slot, qpn, depth): (QpSlot, u32, u64),
@@ -119,7 +119,7 @@ impl Connections {
         Some(end)
     }
 
-    /// The QP in `slot` is in ERR: so is its connection. What it held is flushed.
+    /// The QP in `slot` is in ERR: so is its connection. Its work is flushed.
     pub(crate) fn fail(&mut self, slot: QpSlot) {
         if let Some(end) = self.ends.get_mut(slot) {
             end.failed = true;

@@ -70,7 +70,7 @@ pub(crate) struct Proxy {
     receives: RecvList,
     completions: Vec<Completion>,
     pub(crate) bounce_buffers: BounceBuffers,
-    /// What has happened since the engine looked last.
+    /// Events since the engine looked last.
     pub(super) reports: Vec<Report>,
     /// Busy ends that were served in this slice.
     turn: usize,

@@ -84,8 +84,8 @@ impl Proxy {
         }
     }
 
-    /// Posts the list, of the last `listed` WQEs in flight. What the device does not take goes back
-    /// into the ring.
+    /// Posts the list, of the last `listed` WQEs in flight. WQEs that the device does not take go
+    /// back into the ring.
     fn post_list(&mut self, q: &mut SendQueue, mut listed: u32) -> Submitted {
         let Self { ends, list, reports, .. } = self;
         let slot = q.slot;
@@ -126,7 +126,7 @@ impl Proxy {
     }
 }
 
-/// What became of announced WQEs.
+/// The outcome of announced WQEs.
 pub(crate) enum Submitted {
     /// So many are at the device, or will be.
     Posted(u32),

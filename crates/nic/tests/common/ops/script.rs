@@ -1,4 +1,4 @@
-//! What a script can say. Numbers that name an object are taken modulo the objects there are.
+//! The operations of a script. Numbers that name an object are taken modulo the objects there are.
 
 use arbitrary::Arbitrary;
 
@@ -80,7 +80,7 @@ pub(crate) struct Entries {
     pub(crate) list: [Entry; 3],
 }
 
-/// What a request moves.
+/// The payload of a request.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub(crate) enum Payload {
     One(Entry),

@@ -1,5 +1,5 @@
-//! What scripts act on: a NIC, three ports, an SRQ, eight keys, and memory around them that nobody
-//! may touch.
+//! The objects that scripts act on: a NIC, three ports, an SRQ, eight keys, and memory around them
+//! that nobody may touch.
 
 use super::script::{Announce, Attrs, Fault, Op, Place, PortSetup, Receives, Setup};
 use super::wqe;
@@ -26,7 +26,7 @@ const EDGE: usize = 64;
 const SIZES: [usize; 8] = [256, 256, 256, 16_384, 256, 16_384, 256, 256];
 const SRQ_LOG: u8 = 3;
 
-/// What came of a script.
+/// The outcome of a script.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     /// Completions without error.

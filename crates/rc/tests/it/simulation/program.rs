@@ -15,17 +15,17 @@ pub(crate) const INVALIDATABLE: Rkey = Rkey(0x0bad_0001);
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) received: Received,
-    /// What the receive must hold; a write with immediate leaves it alone.
+    /// Bytes that the receive must hold; a write with immediate leaves it alone.
     pub(crate) payload: Vec<u8>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) requests: Vec<(Request, Vec<u8>)>,
-    /// What the buffers of READs and atomics must hold in the end.
+    /// Bytes that the buffers of READs and atomics must hold in the end.
     pub(crate) answers: HashMap<WrId, Vec<u8>>,
     pub(crate) messages: Vec<Message>,
-    /// What the peer's memory must hold in the end.
+    /// Bytes that the peer's memory must hold in the end.
     pub(crate) memory: Vec<u8>,
     pub(crate) atomics: u32,
     /// Ranges of READs that a later change must wait for, with a fence.

@@ -1,4 +1,4 @@
-//! What must hold after a run.
+//! Checks after a run.
 
 use super::program::Program;
 use crate::common::pair::Node;

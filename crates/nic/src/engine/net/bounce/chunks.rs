@@ -124,7 +124,7 @@ impl Chunks {
         Some(Span { region: &chunk.memory, offset, len, proxy_lkey: None })
     }
 
-    /// The connection goes: what nothing touches any more serves another.
+    /// The connection goes: its idle chunks go back to the pool.
     pub(super) fn release_all(&mut self, pool: &mut Pool) {
         pool.lent -= self.list.len().saturating_sub(1);
         let idle = self.list.drain(..).filter(|chunk| chunk.live == 0);

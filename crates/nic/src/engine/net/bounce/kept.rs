@@ -1,4 +1,4 @@
-//! What a connection keeps until copies have ended, and what copies are for.
+//! Work that a connection keeps until copies have ended, and the purposes of copies.
 
 use super::chunks::Slice;
 use crate::engine::atomic::RemoteAtomic;
@@ -7,14 +7,14 @@ use warpverbs_mem::MemError;
 use warpverbs_rc::{Payload, Transmit, WrId};
 use warpverbs_wire::{Bth, Extension, Psn, Transport};
 
-/// What a copy is for.
+/// The purpose of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Payload of packets that are kept back.
     Packets,
-    /// What the peer sent for a READ or an atomic of ours.
+    /// The peer's response to a READ or an atomic of ours.
     Request(WrId),
-    /// What the peer sent, from the packet with this PSN on.
+    /// The peer's requests, from the packet with this PSN on.
     Peer(Psn),
     /// An atomic of the peer.
     Atomic,

@@ -108,7 +108,7 @@ impl Bounce {
         (std::mem::take(&mut self.copies.count), std::mem::take(&mut self.copies.bytes))
     }
 
-    /// The connection goes. What nothing touches any more serves others.
+    /// The connection goes: its idle chunks go back to the pool.
     pub(super) fn release_all(&mut self, pool: &mut Pool) {
         self.chunks.release_all(pool);
     }
