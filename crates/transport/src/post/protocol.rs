@@ -227,7 +227,7 @@ pub(crate) fn try_lock<R: Ring>(ring: &R) -> Option<Poller<'_, R>> {
     Some(Poller { ring, completed: free.completed() })
 }
 
-/// What a completion's 16-bit counter names.
+/// Work that a completion's 16-bit counter names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Published work that is not yet counted as done.
