@@ -20,7 +20,7 @@ pub enum GpuKind {
     Hip,
 }
 
-/// What is known of a device.
+/// Description of a device.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct GpuInfo {
@@ -75,7 +75,7 @@ impl GpuInfo {
 
 /// A device that runs kernels.
 pub trait Gpu: Send + Sync {
-    /// What it is.
+    /// Description of the device.
     fn info(&self) -> &GpuInfo;
 
     /// Zero-filled memory, aligned to at least 256 bytes.
