@@ -28,9 +28,9 @@ use warpverbs_meet::{Hello, unix};
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// After a caller that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Of a socket whose part nobody has: datagrams for it are soon lost.
+/// Buffer of a socket whose part nobody has: datagrams for it are soon lost.
 const UNUSED_BUFFER: usize = 4096;
-/// What comes with the sockets.
+/// Greeting that comes with the sockets.
 const HELLO: Hello = Hello { magic: b"wvport", version: 2 };
 
 /// A place at a shared port; given up when it is dropped.
@@ -141,7 +141,7 @@ fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>
     Ok(None)
 }
 
-/// What a process has answered. `None`: it has ended before.
+/// Sockets that a process has answered with. `None`: it ended before it answered.
 fn receive(peer: &OwnedFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let got = match unix::receive(peer, &HELLO) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
