@@ -46,7 +46,7 @@ pub enum ProcessError {
     Refused {
         /// The number.
         pid: u32,
-        /// What it said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// The process may be read and not written.
@@ -54,7 +54,7 @@ pub enum ProcessError {
     WriteRefused {
         /// The number.
         pid: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// The process of that number has something else where its proof should be: it is another
@@ -287,7 +287,7 @@ impl Process {
     }
 }
 
-/// What reading allows and writing does not.
+/// Error of a write to a process that may be read.
 fn may_not_write(error: ProcessError) -> ProcessError {
     match error {
         ProcessError::Refused { pid, errno } => ProcessError::WriteRefused { pid, errno },

@@ -306,7 +306,7 @@ pub(crate) unsafe fn host_copy(dst: u64, src: u64, len: usize) -> Option<()> {
     }
 }
 
-/// What is left of [`host_copy`]: out of line, so that its callers stay short.
+/// Remaining cases of [`host_copy`]: out of line, so that its callers stay short.
 ///
 /// # Safety
 /// As for [`host_copy`].
