@@ -97,8 +97,8 @@ pub trait Gpu: Send + Sync {
     /// a running kernel. Idempotent.
     fn load(&self, image: &'static crate::Image) -> Result<(), GpuError>;
 
-    /// Starts a kernel and returns at once; `deadline` bounds every wait for it. What its arguments
-    /// keep alive is held until it has ended.
+    /// Starts a kernel and returns at once; `deadline` bounds every wait for it. Objects that its
+    /// arguments keep alive are held until it has ended.
     ///
     /// # Safety
     /// A launch of this shape with these arguments must touch no memory but what lies behind its

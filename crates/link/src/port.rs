@@ -4,8 +4,8 @@
 //! with a program by which the system gives each datagram to the socket of its destination's part.
 //! Every other process gets all of these sockets from one that has them, and uses that of its own
 //! part. As everybody holds all of them, none leaves the port while one process lives: the system
-//! would give its place to another. Who has a part has the abstract name of it, which is free again
-//! when its process ends, however it does.
+//! would give its place to another. The process that has a part has the abstract name of it, which
+//! is free again when its process ends, however it does.
 
 use super::descriptors::own;
 use super::udp_option::{NoChecksum, set_no_checksum, steer_by_word};
@@ -66,7 +66,7 @@ impl Place {
         self.part
     }
 
-    /// The socket that gets the datagrams for QPs of this part. What came before is gone.
+    /// The socket that gets the datagrams for QPs of this part. Earlier datagrams are lost.
     pub(super) fn socket(&self) -> io::Result<Socket> {
         let socket = Socket::from(self.sockets[self.part.index()].try_clone()?);
         socket.set_nonblocking(true)?;

@@ -89,7 +89,7 @@ const FRESH_NS: u64 = 1_000_000;
 /// Another process, by its number and by a descriptor of it: a number is given to another process when
 /// the first has ended, a descriptor stays that of the first.
 ///
-/// Whose process it is, [`Process::prove`] finds out. What is written to it, and when, is between the
+/// [`Process::prove`] finds out whose process it is. Writes to it, and their times, are between the
 /// two: the other process must keep memory in place as long as it has told this one that it may be
 /// written.
 #[derive(Debug)]

@@ -251,7 +251,8 @@ impl Region {
     }
 }
 
-/// Writes bytes to pieces of host memory, in order. What the pieces do not hold is handed back.
+/// Writes bytes to pieces of host memory, in order. Bytes that the pieces do not hold are handed
+/// back.
 #[inline]
 pub fn scatter<'b>(to: &[Span<'_>], bytes: &'b [u8]) -> Result<&'b [u8], MemError> {
     let mut rest = bytes;

@@ -89,7 +89,7 @@ impl Exporter {
         lock(&self.server).offer(fd, len)
     }
 
-    /// Takes that back. Who has it keeps it.
+    /// Takes that back. Peers that have it keep it.
     pub fn withdraw(&self, ticket: &Ticket) {
         lock(&self.server).withdraw(ticket);
     }

@@ -53,7 +53,7 @@ pub(crate) enum Status {
 pub(crate) struct LaneClock {
     /// Zero of the real clock; `None` under the virtual clock.
     pub(crate) real: Option<Instant>,
-    /// Virtual time at the start of this turn, plus the turn's whole budget. What is left of the
+    /// Virtual time at the start of this turn, plus the turn's whole budget. The rest of the
     /// countdown is subtracted, so that every operation takes a nanosecond.
     pub(crate) turn_end: Cell<u64>,
 }

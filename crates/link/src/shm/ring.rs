@@ -180,7 +180,8 @@ impl Consumer {
         Ok(Some(record))
     }
 
-    /// Tells the producer that nothing was left. Whoever does not come to look has no processor.
+    /// Tells the producer that nothing was left. A consumer that does not come to look has no
+    /// processor.
     #[inline]
     pub(super) fn count_look(&mut self) {
         self.looks += 1;

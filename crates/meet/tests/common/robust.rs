@@ -148,7 +148,7 @@ fn model(bytes: &[u8]) -> (Vec<Word>, End) {
 }
 
 /// Reads `data` as a server does, behind the right preamble if its second byte is odd; the first
-/// byte says how the rest is cut. What comes out is what the format says.
+/// byte says how the rest is cut. The result is as the format says.
 pub(crate) fn messages(data: &[u8]) {
     let [cut, greeted, rest @ ..] = data else { return };
     let preamble = if greeted & 1 == 1 { &GREETING[..] } else { &[] };

@@ -119,7 +119,7 @@ impl DescriptorServer {
         offers.grants.push_back((secrets, ids));
     }
 
-    /// Hands it to nobody any more. Who has it keeps it.
+    /// Hands it to nobody any more. Processes that have it keep it.
     pub fn withdraw(&mut self, ticket: &Ticket) {
         lock(&self.offers).descriptors.remove(&ticket.id);
     }
