@@ -4,7 +4,7 @@ use thiserror::Error;
 use warpverbs_gpu::{GpuError, LaunchError};
 use warpverbs_rendezvous::{EnvError, WorldError};
 
-/// What a program meets: an endpoint's, a device's, a kernel's or a world's error.
+/// Error of a program: an endpoint's, a device's, a kernel's or a world's.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -55,12 +55,12 @@ pub enum EncodingError {
     Checksum {
         /// The expected kind.
         what: &'static str,
-        /// The stored one.
+        /// The stored checksum.
         found: u32,
-        /// That of its bytes.
+        /// The checksum of its bytes.
         expected: u32,
     },
-    /// Whole, but not what the version says.
+    /// Whole, but not as the version has it.
     #[error("{what}: {why}")]
     Content {
         /// The expected kind.

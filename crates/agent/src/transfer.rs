@@ -103,7 +103,7 @@ impl Transfer {
         }
     }
 
-    /// Its end as a future, for any runtime: the control thread of the agent wakes it. What it gives
+    /// Its end as a future, for any runtime: the control thread of the agent wakes it. Its result
     /// is that of [`Transfer::wait`]; it is over at once if the transfer is not in progress.
     pub fn completion(&self) -> Completion<'_> {
         Completion(self)

@@ -1,5 +1,5 @@
-//! What a fragment of 4 KiB in device memory costs: the parser and the ledger, from control data to the
-//! tokens that return; and the submission of a batch that a kernel unpacks, without the kernel.
+//! Cost of a fragment of 4 KiB in device memory: the parser and the ledger, from control data to
+//! the tokens that return; and the submission of a batch that a kernel unpacks, without the kernel.
 //! Instructions, by the difference of two runs under `valgrind --tool=callgrind`.
 //!
 //! ```text

@@ -30,7 +30,7 @@ pub enum ArenaError {
     Reserve {
         /// Bytes asked for.
         len: u64,
-        /// What bounds the address space of this process (`ulimit -v`), bytes, if anything does.
+        /// Limit of the address space of this process (`ulimit -v`), bytes, if it has one.
         limit: Option<u64>,
         /// The system's or the driver's reason.
         cause: String,
@@ -81,15 +81,15 @@ pub enum ArenaError {
     Descriptors {
         /// `RLIMIT_NOFILE`.
         limit: u64,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The descriptor is not one of a segment of this length.
     #[error("the file descriptor is {found}; expected {expected}")]
     WrongDescriptor {
-        /// What would do.
+        /// The kind of descriptor expected.
         expected: String,
-        /// What it is.
+        /// The kind of descriptor given.
         found: String,
     },
     /// Segments do not follow each other in one arena.
@@ -103,7 +103,7 @@ pub enum ArenaError {
     System {
         /// The call.
         call: &'static str,
-        /// What it said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The device refused.
@@ -254,7 +254,8 @@ impl Arena {
         Ok(Buffer::of_region(Region::new(joined)))
     }
 
-    /// What another process shares, at the start of this arena, whose length is that of all pieces.
+    /// Maps another process's memory at the start of this arena, which is as long as all its
+    /// pieces.
     pub(crate) fn import(&self, share: Share, len: u64) -> Result<Buffer, ArenaError> {
         let (mut segments, mut at) = (Vec::new(), 0);
         for piece in share.pieces {

@@ -20,7 +20,7 @@ pub enum GpuKind {
     Hip,
 }
 
-/// What is known of a device.
+/// Description of a device.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct GpuInfo {
@@ -75,7 +75,7 @@ impl GpuInfo {
 
 /// A device that runs kernels.
 pub trait Gpu: Send + Sync {
-    /// What it is.
+    /// Description of the device.
     fn info(&self) -> &GpuInfo;
 
     /// Zero-filled memory, aligned to at least 256 bytes.
@@ -97,8 +97,8 @@ pub trait Gpu: Send + Sync {
     /// a running kernel. Idempotent.
     fn load(&self, image: &'static crate::Image) -> Result<(), GpuError>;
 
-    /// Starts a kernel and returns at once; `deadline` bounds every wait for it. What its arguments
-    /// keep alive is held until it has ended.
+    /// Starts a kernel and returns at once; `deadline` bounds every wait for it. Objects that its
+    /// arguments keep alive are held until it has ended.
     ///
     /// # Safety
     /// A launch of this shape with these arguments must touch no memory but what lies behind its

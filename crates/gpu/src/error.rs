@@ -1,4 +1,4 @@
-//! What can go wrong with a device or a kernel.
+//! Errors of a device or a kernel.
 
 use std::time::Duration;
 use thiserror::Error;
@@ -11,7 +11,7 @@ pub enum GpuError {
     /// A library that is loaded at run time is not there.
     #[error("no {library} here ({file} not found)")]
     NotFound {
-        /// What the library is.
+        /// Name of the library.
         library: &'static str,
         /// The first file name that was tried.
         file: String,
@@ -19,17 +19,17 @@ pub enum GpuError {
     /// A library that is loaded at run time is there, but of no use.
     #[error("{library} cannot be used: {reason}")]
     Library {
-        /// What the library is.
+        /// Name of the library.
         library: &'static str,
-        /// What the loader said, or what it lacks.
+        /// The loader's message, or the part that is missing.
         reason: String,
     },
     /// No such device.
     #[error("no device {asked}; this machine has {found}")]
     NoDevice {
-        /// What was asked for.
+        /// The device asked for.
         asked: String,
-        /// What there is.
+        /// The devices here.
         found: String,
     },
     /// A driver call failed.
@@ -75,7 +75,7 @@ pub enum GpuError {
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What would do.
+        /// The values allowed.
         expected: &'static str,
     },
     /// Blocks that wait for each other do not all run at once.
@@ -112,7 +112,7 @@ pub enum GpuError {
         kernel: &'static str,
         /// The parameter.
         parameter: &'static str,
-        /// What would do.
+        /// The values allowed.
         expected: &'static str,
     },
     /// A structure for kernels has a member that is of no use.
@@ -120,7 +120,7 @@ pub enum GpuError {
     BadElement {
         /// Index of the structure.
         index: usize,
-        /// What would do.
+        /// The values allowed.
         expected: &'static str,
     },
     /// A setting of a device is out of range or not understood.
@@ -128,9 +128,9 @@ pub enum GpuError {
     BadSetting {
         /// Field or environment variable.
         setting: &'static str,
-        /// What was given.
+        /// The value given.
         value: String,
-        /// What would do.
+        /// The values allowed.
         expected: &'static str,
     },
     /// The operating system would not start a thread.
@@ -138,7 +138,7 @@ pub enum GpuError {
     Thread {
         /// Kernel name.
         kernel: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The device cannot do this.
@@ -146,15 +146,15 @@ pub enum GpuError {
     Unsupported {
         /// The device.
         device: String,
-        /// What was asked.
+        /// The operation asked for.
         what: &'static str,
     },
-    /// What a launcher declares of a kernel is not what the compiler made of it.
+    /// A launcher's declaration of a kernel differs from the compiled code.
     #[error("kernel {kernel}: {what}: {declared} declared, {compiled} compiled")]
     BadEntry {
         /// Kernel name.
         kernel: &'static str,
-        /// What differs.
+        /// The property that differs.
         what: &'static str,
         /// As the launcher has it.
         declared: u64,
@@ -180,7 +180,7 @@ pub enum GpuError {
     Stuck {
         /// The device.
         device: String,
-        /// What was waited for.
+        /// The operation waited for.
         what: &'static str,
         /// For how long.
         after: Duration,
@@ -208,7 +208,7 @@ pub enum GpuError {
     Cache {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
 }
@@ -222,10 +222,10 @@ pub enum LaunchError {
     Deadline {
         /// The deadline.
         after: Duration,
-        /// What each warp was doing, as far as the device can tell.
+        /// State of each warp, as far as the device can tell.
         report: String,
     },
-    /// The SIMT device ended the kernel for what one of its lanes did.
+    /// The SIMT device ended the kernel for a fault of one of its lanes.
     #[error(transparent)]
     Simt(#[from] crate::simt::SimtFault),
     /// The kernel stopped with an error.

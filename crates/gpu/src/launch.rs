@@ -129,7 +129,7 @@ impl Dim {
     }
 }
 
-/// What a device keeps of a running launch.
+/// State that a device keeps of a running launch.
 pub trait LaunchState: Send {
     /// Whether the kernel has ended; an error if it ended badly. Never blocks.
     fn poll(&mut self) -> Result<bool, LaunchError>;

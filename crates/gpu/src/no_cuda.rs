@@ -1,4 +1,4 @@
-//! What stands in for `cuda` where it was not built.
+//! Substitute for `cuda` where it was not built.
 
 use crate::{Found, Gpu, GpuChoice, GpuError, GpuKind};
 use std::sync::Arc;

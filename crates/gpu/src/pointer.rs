@@ -36,8 +36,8 @@ impl<T: Element> KernelPtr<T> {
 }
 
 impl<T: KernelArg> KernelPtr<T> {
-    /// Copies structures into memory of `gpu` that kernels alone read. What the pointers among their
-    /// members point to is kept alive as well; each must point to one element or more.
+    /// Copies structures into memory of `gpu` that kernels alone read. Memory that the pointers
+    /// among their members point to is kept alive as well; each must point to one element or more.
     pub fn upload(gpu: &dyn Gpu, items: &[T]) -> Result<Self, GpuError> {
         let mut bytes = vec![0; T::SIZE * items.len()];
         let mut holds = Holds::NONE;
@@ -59,8 +59,8 @@ impl<T> KernelPtr<T> {
     ///
     /// # Safety
     /// The buffer must hold a `T` as device code expects it, unchanged for as long as this pointer,
-    /// a clone or a launch lives. What its addresses refer to must live as long as `keep`, and must
-    /// be named by [`KernelPtr::reaching`] unless it is host memory of this process.
+    /// a clone or a launch lives. Memory that its addresses refer to must live as long as `keep`,
+    /// and must be named by [`KernelPtr::reaching`] unless it is host memory of this process.
     pub unsafe fn from_buffer(buffer: &Buffer, keep: Keep) -> Self {
         let keep = vec![buffer.keep(), keep];
         let holds = Holds { keep, on_host: buffer.is_host_address() };

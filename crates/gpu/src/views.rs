@@ -87,13 +87,13 @@ pub struct WaitRecord {
     pub address: u64,
     /// The value that was waited for.
     pub expected: u64,
-    /// What was there when the wait gave up.
+    /// The value found when the wait gave up.
     pub actual: u64,
     /// Flat number of the thread in its launch.
     pub thread: u64,
 }
 
-/// What the waits of kernels on an agent's counters need of the host: how it ends them, and where it
+/// The host's side of the waits of kernels on an agent's counters: how it ends them, and where it
 /// reads why one failed.
 #[derive(Clone, Debug)]
 pub struct ViewWaits {

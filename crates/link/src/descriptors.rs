@@ -1,9 +1,9 @@
 //! The descriptors that links hold for long.
 //!
-//! Programs close descriptors that they do not know, and the next file gets the number: packets would
-//! be taken from it and sent to it. Who stands between a program and the system, as `warpverbs-preload`
-//! does, asks here which descriptors are not the program's. A number alone does not say: the file
-//! counts as well, so nothing has to be said when a link closes its descriptor.
+//! Programs close descriptors that they do not know, and the next file gets the number: packets
+//! would be taken from it and sent to it. A library between a program and the system, such as
+//! `warpverbs-preload`, asks here which descriptors are not the program's. A number alone does not
+//! say: the file counts as well, so nothing has to be said when a link closes its descriptor.
 
 use rustix::fs::fstat;
 use rustix::io::fcntl_dupfd_cloexec;

@@ -85,7 +85,8 @@ impl<L: Link> Faulty<L> {
         self.waiting.push(Reverse((now + self.plan.delay + late, self.count, to, bytes)));
     }
 
-    /// Hands on what has arrived by now. What the link below does not take is lost.
+    /// Hands on the datagrams that have arrived by now. Those that the link below does not take are
+    /// lost.
     fn flush(&mut self, now: Duration) {
         while let Some(Reverse((due, ..))) = self.waiting.peek()
             && *due <= now

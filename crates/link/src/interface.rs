@@ -1,4 +1,4 @@
-//! What the system says of the interface that has an address.
+//! Properties of the interface that has an address, as the system tells them.
 
 use crate::Mtu;
 use nix::ifaddrs::getifaddrs;

@@ -50,7 +50,7 @@ use std::time::Duration;
 pub use warpverbs_rc::Peer;
 pub use warpverbs_rdma::{Mtu, ROCE_PORT};
 
-/// What became of datagrams handed to a link.
+/// Outcome for datagrams handed to a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// They are on their way, as far as is known.
@@ -88,7 +88,7 @@ pub struct Arrival<'a> {
     pub from: SocketAddr,
     /// BTH to ICRC.
     pub bytes: &'a [u8],
-    /// What its ICRC covers.
+    /// The way to check its ICRC.
     pub seal: Seal,
 }
 
@@ -105,12 +105,12 @@ pub trait Link: Send + fmt::Debug {
         1 << 20
     }
 
-    /// What [`send`](Self::send) takes at a time.
+    /// The most that [`send`](Self::send) takes at a time.
     fn train_limits(&self) -> TrainLimits {
         TrainLimits { segments: 1, bytes: warpverbs_wire::Envelope::MAX_DATAGRAM }
     }
 
-    /// What it is, and what it has used, for users to read.
+    /// The link and the means it has used, in words for users.
     fn describe(&self) -> String {
         format!("a link at {}", self.local())
     }
@@ -147,8 +147,8 @@ pub trait Link: Send + fmt::Debug {
     /// that has ended there.
     fn meet(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) {}
 
-    /// What is known of the peer that has QPs of a part at `to`. Everything that was given to
-    /// [`send`](Self::send) has left by now.
+    /// State of the peer that has QPs of a part at `to`, as far as it is known. Everything that was
+    /// given to [`send`](Self::send) has left by now.
     fn peer(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> Peer {
         Peer::Unknown
     }
@@ -217,7 +217,7 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
 }
 
-/// What a NIC is connected to. QPs of the same NIC are reached without it.
+/// Link of a NIC to its peers. QPs of the same NIC are reached without it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkConfig {
     /// Nothing.

@@ -35,7 +35,7 @@ impl<L: Link, W: Write + Send> Pcap<L, W> {
     /// Wraps a link, and writes the file's header.
     ///
     /// # Errors
-    /// What `out` says. Later errors end the capture, not the link.
+    /// The errors of `out`. Later errors end the capture, not the link.
     pub fn new(mut inner: L, mut out: W) -> io::Result<Self> {
         inner.keep_icrc();
         for word in [MAGIC, 2 | 4 << 16, 0, 0, SNAP, LINK_TYPE_RAW] {
@@ -66,7 +66,7 @@ impl<W: Write> File<W> {
         }
     }
 
-    /// What came without an ICRC is shown with the right one.
+    /// A datagram that came without an ICRC is shown with the right one.
     fn put_arrival(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8], seal: Seal) {
         if seal == Seal::Absent {
             let mut sealed = datagram.to_vec();

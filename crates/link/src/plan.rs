@@ -99,7 +99,7 @@ pub enum PlanError {
          separated by commas"
     )]
     Part {
-        /// What stands there.
+        /// The text.
         part: String,
     },
     /// A fault given twice.
@@ -113,7 +113,7 @@ pub enum PlanError {
         "{text:?} is no probability, expected 0% to 100% with at most 4 decimals, such as 0.1%"
     )]
     Chance {
-        /// What stands there.
+        /// The text.
         text: String,
     },
     /// Not a time.
@@ -121,13 +121,13 @@ pub enum PlanError {
         "{text:?} is no delay, expected digits and ns, us, ms or s, at most 10 s, such as 200us"
     )]
     Time {
-        /// What stands there.
+        /// The text.
         text: String,
     },
     /// Not a seed.
     #[error("{text:?} is no seed, expected a number from 0 to 18446744073709551615")]
     Seed {
-        /// What stands there.
+        /// The text.
         text: String,
     },
 }

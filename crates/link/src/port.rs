@@ -4,8 +4,8 @@
 //! with a program by which the system gives each datagram to the socket of its destination's part.
 //! Every other process gets all of these sockets from one that has them, and uses that of its own
 //! part. As everybody holds all of them, none leaves the port while one process lives: the system
-//! would give its place to another. Who has a part has the abstract name of it, which is free again
-//! when its process ends, however it does.
+//! would give its place to another. The process that has a part has the abstract name of it, which
+//! is free again when its process ends, however it does.
 
 use super::descriptors::own;
 use super::udp_option::{NoChecksum, set_no_checksum, steer_by_word};
@@ -28,9 +28,9 @@ use warpverbs_meet::{Hello, unix};
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// After a caller that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Of a socket whose part nobody has: datagrams for it are soon lost.
+/// Buffer of a socket whose part nobody has: datagrams for it are soon lost.
 const UNUSED_BUFFER: usize = 4096;
-/// What comes with the sockets.
+/// Greeting that comes with the sockets.
 const HELLO: Hello = Hello { magic: b"wvport", version: 2 };
 
 /// A place at a shared port; given up when it is dropped.
@@ -66,7 +66,7 @@ impl Place {
         self.part
     }
 
-    /// The socket that gets the datagrams for QPs of this part. What came before is gone.
+    /// The socket that gets the datagrams for QPs of this part. Earlier datagrams are lost.
     pub(super) fn socket(&self) -> io::Result<Socket> {
         let socket = Socket::from(self.sockets[self.part.index()].try_clone()?);
         socket.set_nonblocking(true)?;
@@ -141,7 +141,7 @@ fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>
     Ok(None)
 }
 
-/// What a process has answered. `None`: it has ended before.
+/// Sockets that a process has answered with. `None`: it ended before it answered.
 fn receive(peer: &OwnedFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let got = match unix::receive(peer, &HELLO) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),

@@ -24,7 +24,7 @@ nix::setsockopt_impl!(NotExpected, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, bo
 /// Does without a checksum.
 ///
 /// # Errors
-/// What the system says, for instance of a socket that is not one of IPv6.
+/// The system's error, for instance of a socket that is not one of IPv6.
 pub fn set_no_checksum(socket: &impl AsFd, which: NoChecksum) -> io::Result<()> {
     Ok(match which {
         NoChecksum::Sent => NotSent.set(socket, &true),

@@ -169,7 +169,7 @@ fn what_is_no_message_is_refused() {
 }
 
 proptest! {
-    /// Whatever a peer sends, and however it is cut, is read as the format says.
+    /// Any bytes of a peer, however they are cut, are read as the format says.
     #[test]
     fn any_bytes_are_read_as_the_format_says(
         cut: u8,

@@ -1,10 +1,10 @@
-//! What a key allows, and why a registration or an access is refused.
+//! Rights of a key, and why a registration or an access is refused.
 
 use bitflags::bitflags;
 use thiserror::Error;
 
 bitflags! {
-    /// What a key allows. Reading by the owner is always allowed.
+    /// Rights of a key. Reading by the owner is always allowed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
         /// The owner's NIC may write: receive buffers, READ destinations, atomic results.

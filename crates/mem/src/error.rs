@@ -1,4 +1,4 @@
-//! What can go wrong when memory is touched.
+//! Errors of access to memory.
 
 use thiserror::Error;
 

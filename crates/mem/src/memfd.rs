@@ -23,7 +23,7 @@ pub enum SharedError {
     /// Not a memfd.
     #[error("no memfd: {kind}")]
     NoMemfd {
-        /// What the system says.
+        /// The system's error.
         kind: io::ErrorKind,
     },
     /// Its owner could make it shorter.
@@ -68,7 +68,7 @@ pub fn named_memfd(name: &CStr, len: u64) -> io::Result<OwnedFd> {
 /// Checks that `fd` is a memfd of `len` bytes that cannot get shorter.
 ///
 /// # Errors
-/// What it is instead.
+/// The descriptor is something else.
 pub fn check_sealed(fd: &OwnedFd, len: u64) -> Result<(), SharedError> {
     let no_memfd = |errno: nix::Error| SharedError::NoMemfd { kind: io::Error::from(errno).kind() };
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(no_memfd)?;

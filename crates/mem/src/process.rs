@@ -46,7 +46,7 @@ pub enum ProcessError {
     Refused {
         /// The number.
         pid: u32,
-        /// What it said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// The process may be read and not written.
@@ -54,7 +54,7 @@ pub enum ProcessError {
     WriteRefused {
         /// The number.
         pid: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         errno: Errno,
     },
     /// The process of that number has something else where its proof should be: it is another
@@ -89,7 +89,7 @@ const FRESH_NS: u64 = 1_000_000;
 /// Another process, by its number and by a descriptor of it: a number is given to another process when
 /// the first has ended, a descriptor stays that of the first.
 ///
-/// Whose process it is, [`Process::prove`] finds out. What is written to it, and when, is between the
+/// [`Process::prove`] finds out whose process it is. Writes to it, and their times, are between the
 /// two: the other process must keep memory in place as long as it has told this one that it may be
 /// written.
 #[derive(Debug)]
@@ -287,7 +287,7 @@ impl Process {
     }
 }
 
-/// What reading allows and writing does not.
+/// Error of a write to a process that may be read.
 fn may_not_write(error: ProcessError) -> ProcessError {
     match error {
         ProcessError::Refused { pid, errno } => ProcessError::WriteRefused { pid, errno },

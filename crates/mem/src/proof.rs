@@ -1,4 +1,5 @@
-//! What one process leaves for another to find in its memory, so that the other knows whose it is.
+//! Bytes that one process leaves for another to find in its memory, so that the other knows whose
+//! it is.
 
 use crate::MemError;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -12,9 +13,9 @@ const PAGE: usize = 64 << 10;
 /// Where a [`Proof`] lies in its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofPlace {
-    /// Of the bytes that must be found, in memory that cannot be written.
+    /// Address of the bytes that must be found, in memory that cannot be written.
     pub proof: u64,
-    /// Of a word of 8 bytes that others may write.
+    /// Address of a word of 8 bytes that others may write.
     pub word: u64,
 }
 

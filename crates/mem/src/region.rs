@@ -251,7 +251,8 @@ impl Region {
     }
 }
 
-/// Writes bytes to pieces of host memory, in order. What the pieces do not hold is handed back.
+/// Writes bytes to pieces of host memory, in order. Bytes that the pieces do not hold are handed
+/// back.
 #[inline]
 pub fn scatter<'b>(to: &[Span<'_>], bytes: &'b [u8]) -> Result<&'b [u8], MemError> {
     let mut rest = bytes;
@@ -306,7 +307,7 @@ pub(crate) unsafe fn host_copy(dst: u64, src: u64, len: usize) -> Option<()> {
     }
 }
 
-/// What is left of [`host_copy`]: out of line, so that its callers stay short.
+/// Remaining cases of [`host_copy`]: out of line, so that its callers stay short.
 ///
 /// # Safety
 /// As for [`host_copy`].

@@ -133,7 +133,7 @@ impl SendRing {
     }
 
     /// Starts to bring the WQEBBs from `from` to before `to`, for the next [`Self::fetch`] if that
-    /// begins at the same place. What is loaded until then is anything.
+    /// begins at the same place. WQEBBs loaded until then may hold anything.
     #[cold]
     pub fn begin(&mut self, from: u64, to: u64) {
         let Some(staged) = &self.words.staged else { return };

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-/// What a process needs to map one piece of another's memory.
+/// Handle by which a process maps one piece of another's memory.
 #[derive(Debug)]
 pub enum ShareHandle {
     /// A file descriptor: a sealed memfd, or memory of a GPU.
@@ -15,7 +15,7 @@ pub enum ShareHandle {
 /// A whole allocation.
 #[derive(Debug)]
 pub struct SharePiece {
-    /// What maps it.
+    /// Handle that maps it.
     pub handle: ShareHandle,
     /// Its length in bytes.
     pub len: u64,

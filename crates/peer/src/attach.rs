@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use warpverbs_gpu::{Arena, Segment};
 
-/// What a peer needs to know of a process before it attaches its memory.
+/// Facts of a process that a peer needs before it attaches its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
-    /// Who it is.
+    /// The process.
     pub identity: Identity,
-    /// Where its descriptors are to be had.
+    /// Address of the server of its descriptors.
     pub server: Address,
 }
 

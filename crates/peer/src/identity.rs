@@ -1,4 +1,4 @@
-//! Who a process is: whether two can share memory, and by which means.
+//! Identity of a process: whether two can share memory, and by which means.
 
 use crate::Reason;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// That of this process, whose kernels run on `gpu`.
+    /// Identity of this process, whose kernels run on `gpu`.
     pub fn of_this_process(gpu: &dyn Gpu) -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let link = |path: &str| {

@@ -15,14 +15,14 @@ pub enum ProbeError {
     /// The kernel ended badly or not at all.
     #[error(transparent)]
     Run(#[from] LaunchError),
-    /// What was written is not there.
+    /// The word written is not there.
     #[error("the word at offset {offset:#x} is {found:#x}, the peer wrote {expected:#x}")]
     NotThere {
         /// Where in the owner's memory.
         offset: u64,
-        /// What the peer wrote.
+        /// Value that the peer wrote.
         expected: u64,
-        /// What the owner sees.
+        /// Value that the owner sees.
         found: u64,
     },
 }
@@ -30,7 +30,7 @@ pub enum ProbeError {
 /// Compiles and loads the probe, so that no later [`write_word`] waits for running kernels.
 ///
 /// # Errors
-/// What the compiler or the driver says.
+/// The compiler's or the driver's error.
 pub fn load_probe(gpu: &dyn Gpu) -> Result<(), GpuError> {
     gpu.load(&probe::IMAGE)
 }

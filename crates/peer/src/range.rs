@@ -29,7 +29,7 @@ enum Piece {
     CudaIpc { handle: Vec<u8>, len: u64 },
 }
 
-/// What a peer needs to reach a range. Whoever reads it may use the memory.
+/// Offer of a range, with everything that a peer needs to reach it. Its readers may use the memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeOffer {
     len: u64,
@@ -76,7 +76,7 @@ impl Exporter {
         Ok(Self { introduction, server: Arc::new(Mutex::new(server)) })
     }
 
-    /// What peers need to know of this process.
+    /// Facts of this process that peers need.
     pub fn introduction(&self) -> &Introduction {
         &self.introduction
     }
@@ -89,7 +89,7 @@ impl Exporter {
         lock(&self.server).offer(fd, len)
     }
 
-    /// Takes that back. Who has it keeps it.
+    /// Takes that back. Peers that have it keep it.
     pub fn withdraw(&self, ticket: &Ticket) {
         lock(&self.server).withdraw(ticket);
     }

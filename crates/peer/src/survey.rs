@@ -1,4 +1,4 @@
-//! What this process could do with another of this machine, tried with itself.
+//! Ways of this process to share memory with another of this machine, tried with itself.
 
 use crate::descriptor::{Trust, Way, fetch_by};
 use crate::{DescriptorServer, Identity, Introduction, Ticket, attach, read_back, write_word};

@@ -1,7 +1,6 @@
-//! What an 8-byte WRITE costs a host that posts it through a ring of the software NIC, and what it
-//! costs to see a batch complete, in instructions, by the difference of two runs under
-//! `valgrind --tool=callgrind`; one WRITE in 32 is signalled. The NIC's own work is not counted: it is
-//! stepped between the two.
+//! Instructions of a host that posts an 8-byte WRITE through a ring of the software NIC, and that
+//! sees a batch complete, by the difference of two runs under `valgrind --tool=callgrind`; one
+//! WRITE in 32 is signalled. The NIC's own work is not counted: it is stepped between the two.
 //!
 //! ```text
 //! cargo run --release -p warpverbs-transport --example ring_cost    # needs valgrind

@@ -1,6 +1,6 @@
-//! What an 8-byte WRITE costs on its way into libibverbs, in instructions, by the difference of two
-//! runs under `valgrind --tool=callgrind`; one in 32 is signalled. The library is the one without
-//! devices, whose `ibv_post_send` then does nothing.
+//! Instructions of an 8-byte WRITE on its way into libibverbs, by the difference of two runs under
+//! `valgrind --tool=callgrind`; one in 32 is signalled. The library is the one without devices,
+//! whose `ibv_post_send` then does nothing.
 //!
 //! ```text
 //! cargo run --release -p warpverbs-transport --example verbs_cost    # needs valgrind, gcc, libibverbs-dev

@@ -54,7 +54,7 @@ impl fmt::Display for NicChoice {
     }
 }
 
-/// Who reads the queues that kernels post to, where a NIC allows both.
+/// Reader of the queues that kernels post to, where a NIC allows a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Way {
     /// The best there is. Today the proxy: the direct way was not tried with hardware yet.

@@ -125,7 +125,7 @@ impl EndpointConfig {
         Self { srq: Some(srq.clone()), ..self }
     }
 
-    /// What the peer may do through this endpoint, beside what its keys allow.
+    /// Rights of the peer through this endpoint, besides those of its keys.
     pub fn access(self, access: Access) -> Self {
         Self { access, ..self }
     }

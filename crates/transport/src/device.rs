@@ -29,7 +29,7 @@ impl Device {
         Self { shared: Arc::new(DeviceShared::new(nic)), why: why.into() }
     }
 
-    /// What it is.
+    /// Description of the NIC.
     pub fn info(&self) -> &NicInfo {
         self.shared.nic.info()
     }
@@ -39,8 +39,8 @@ impl Device {
         &self.why
     }
 
-    /// What leads to peers of a software NIC and what it has used so far, such as
-    /// `shared memory at 127.0.0.1:50000`; `None` without a link, and of other NICs.
+    /// Link of a software NIC to its peers, and the means it has used so far, such as `shared
+    /// memory at 127.0.0.1:50000`; `None` without a link, and of other NICs.
     pub fn link(&self) -> Option<String> {
         self.shared.nic.link()
     }

@@ -160,7 +160,7 @@ impl Endpoint {
         self.core.handle.qpn
     }
 
-    /// What the peer needs to connect to this endpoint.
+    /// Handle that the peer needs to connect to this endpoint.
     pub fn handle(&self) -> EndpointHandle {
         self.core.handle
     }
@@ -249,7 +249,7 @@ impl Endpoint {
         self.core.memory.buffers().into_iter().fold(pointer, KernelPtr::reaching)
     }
 
-    /// What became of it: its QP's state, its queues, and the first thing that went wrong.
+    /// Its QP's state, its queues, and its first failure.
     pub fn health(&self) -> Result<Health, Error> {
         let core = &*self.core;
         let mut state = PostState::new_zeroed();

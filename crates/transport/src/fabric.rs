@@ -57,7 +57,7 @@ impl FabricAddress {
         }
     }
 
-    /// What [`Self::fields`] gave, every field checked.
+    /// Reads the fields of [`Self::fields`], every one checked.
     pub(crate) fn from_fields(
         frame: &Frame,
         (kind, gid, port, lid): (u8, [u8; 16], u16, u16),

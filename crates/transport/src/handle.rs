@@ -1,4 +1,4 @@
-//! What peers exchange to connect.
+//! Handles that peers exchange to connect.
 
 use crate::fabric::gid_of;
 use crate::wire::{Frame, Reader};

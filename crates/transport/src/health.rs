@@ -1,4 +1,4 @@
-//! What became of an endpoint: which queue, which index, and what for.
+//! Health of an endpoint: which queue failed, at which index, and why.
 
 use crate::{AsyncEvent, Error, ErrorKind, FirstError, QpState};
 use std::fmt;
@@ -31,8 +31,8 @@ pub struct Health {
     /// The first event that ended the endpoint since it was made or reset: an overrun of a CQ, a
     /// broken shared receive queue, a device that is gone, or what is behind a QP in ERR.
     pub failure: Option<AsyncEvent>,
-    /// What the NIC reported since the last examination of the QP, its CQs, its shared receive
-    /// queue, the port and the device.
+    /// Events that the NIC reported since the last examination of the QP, its CQs, its shared
+    /// receive queue, the port and the device.
     pub events: Vec<AsyncEvent>,
     /// [`Endpoint::abort`](crate::Endpoint::abort) was called.
     pub aborted: bool,
@@ -63,11 +63,11 @@ impl Progress {
 pub struct FaultReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// What it waited for.
+    /// The kind of wait.
     pub what: WaitFor,
     /// The index or value waited for.
     pub expected: u64,
-    /// What was there when it gave up.
+    /// The index or value found when it gave up.
     pub actual: u64,
     /// Flat number of the thread: block × threads per block + thread.
     pub thread: u64,
@@ -106,12 +106,13 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What a kernel's status says; `Ok` for success.
+    /// Outcome of a kernel's status; `Ok` for success.
     pub fn of(status: Status) -> Result<(), Self> {
         if status.0 == 0 { Ok(()) } else { Err(Self::from_code(status.0)) }
     }
 
-    /// Of a status word that a kernel left, a `wv::Status`, unless that is 0, which is success.
+    /// Outcome of a status word that a kernel left, a `wv::Status`, unless that is 0, which is
+    /// success.
     pub fn from_code(code: u32) -> Self {
         let [outcome, syndrome, ..] = code.to_le_bytes();
         match outcome {
@@ -154,7 +155,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What a kernel waited for: `wv::wait_for`.
+/// Kind of wait of a kernel: `wv::wait_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitFor {
@@ -216,7 +217,7 @@ impl Health {
         self.error.as_ref().map(Error::kind)
     }
 
-    /// What went wrong first, as far as anybody knows.
+    /// Syndrome of the first failure, as far as it is known.
     pub fn syndrome(&self) -> Option<Syndrome> {
         let of_poster = match &self.error {
             Some(Error::Work(work)) => Some(work.syndrome),
@@ -264,7 +265,7 @@ impl fmt::Display for Health {
 }
 
 impl FaultReport {
-    /// What a kernel wrote of its wait, if it is whole.
+    /// Report that a kernel wrote of its wait, if it is whole.
     pub(crate) fn of(fault: &Fault) -> Option<Self> {
         // 2: all other fields are written.
         (fault.claim == 2).then(|| Self {

@@ -15,7 +15,7 @@ pub struct Slot {
     pub numa_node: Option<u32>,
     /// Speed and width of its link, `16.0 GT/s PCIe x16`.
     pub link: Option<String>,
-    /// What the device could have, if that is more.
+    /// The same as the device could have it, if that is more.
     pub link_could: Option<String>,
     /// From the root complex down, the device last.
     #[serde(skip)]

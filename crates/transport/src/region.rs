@@ -52,7 +52,7 @@ impl MemoryRegion {
         self.key.rkey()
     }
 
-    /// What the keys allow.
+    /// Rights of the keys.
     pub fn access(&self) -> Access {
         self.access
     }

@@ -1,4 +1,4 @@
-//! What a registration asks for besides the memory.
+//! Options of a registration.
 
 use warpverbs_mem::Access;
 

@@ -5,7 +5,7 @@ use crate::provider::Nic;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_gpu::{Buffer, Gpu, GpuKind};
 
-/// What everything made from a device keeps alive.
+/// Parts of a device that its objects keep alive.
 pub(crate) struct DeviceShared {
     pub(crate) nic: Arc<dyn Nic>,
     /// The doorbell page as each GPU sees it: mapped once, for ever.

@@ -45,7 +45,7 @@ impl Frame {
         }
         let length = usize::from(u16::from_le_bytes(*length));
         let right = length == HEADER + self.body;
-        self.field("length", length as u64, right, "that of its version")?;
+        self.field("length", length as u64, right, "the length of its version")?;
         if body.len() < self.body {
             return Err(short(length));
         }

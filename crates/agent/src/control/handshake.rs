@@ -23,22 +23,22 @@ pub(crate) fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
 }
 
 impl Key {
-    /// Of connections to the agent with this secret.
+    /// Key of connections to the agent with this secret.
     pub(crate) fn of_agent(token: &[u8], secret: &Secret) -> Self {
         Self(keyed(token, &[b"agent", secret.bytes()]))
     }
 
-    /// Of connections to whichever agent of the job listens at an address.
+    /// Key of connections to any agent of the job that listens at an address.
     pub(crate) fn of_job(token: &[u8]) -> Option<Self> {
         (!token.is_empty()).then(|| Self(keyed(token, &[b"job"])))
     }
 
-    /// That the maker of a connection has the key.
+    /// Proof that the maker of a connection has the key.
     pub(crate) fn knock(&self, nonce: &[u8; 16], from: &Owner) -> [u8; 32] {
         self.digest(b"hello", [nonce, &[0; 16]], from)
     }
 
-    /// That the end in this role, of this agent, has it now.
+    /// Proof that the end in this role, of this agent, has the key now.
     pub(crate) fn proof(&self, role: Role, nonces: [&[u8; 16]; 2], owner: &Owner) -> [u8; 32] {
         self.digest(role.name(), nonces, owner)
     }

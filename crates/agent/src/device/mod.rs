@@ -12,8 +12,9 @@ use warpverbs_gpu::views::{
 use warpverbs_gpu::{Gpu, KernelPtr, LocalView, Qp, RemoteView};
 use warpverbs_transport::Endpoint;
 
-/// Tables of this agent's memory and of its peers', for kernels of its device: entries in the order in
-/// which they were given. What they refer to lives as long as these, or a launch that was given them.
+/// Tables of this agent's memory and of its peers', for kernels of its device: entries in the order
+/// in which they were given. The memory that they refer to lives as long as these, or a launch that
+/// was given them.
 pub struct Views {
     local: KernelPtr<LocalView>,
     remote: KernelPtr<RemoteView>,

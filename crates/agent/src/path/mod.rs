@@ -151,7 +151,7 @@ pub(crate) trait Flight: Send {
     /// no byte lands any more and none is read, at either end. Never waits. After an error nothing is
     /// under way, either.
     fn poll(&mut self) -> Result<bool, AgentError>;
-    /// Begins no more. What is under way may end by itself until then, and is ended by force later.
-    /// The first call counts.
+    /// Begins no more. Operations under way may end by themselves until then, and are ended by
+    /// force later. The first call counts.
     fn cancel(&mut self, until: Instant);
 }

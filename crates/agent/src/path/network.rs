@@ -331,8 +331,8 @@ impl Wire for Work {
         looked.map_err(|error| Fault { error: self.job.failed(&error), ends_all: true })
     }
 
-    /// Ends the queue pairs, so that the NIC here touches nothing any more. What is on its way lands until
-    /// the peer's ends are gone, too.
+    /// Ends the queue pairs, so that the NIC here touches nothing any more. Bytes on their way land
+    /// until the peer's ends are gone, too.
     fn break_off(&mut self) {
         self.pairs.made.discard(|set| Arc::ptr_eq(set, &self.set));
         for endpoint in &**self.set {

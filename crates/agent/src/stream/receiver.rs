@@ -221,8 +221,8 @@ impl StreamReceiver {
         lock(&self.incoming.state).sender.as_ref().map(|sender| sender.owner.clone())
     }
 
-    /// Waits for the next message; nothing after the end of the stream. What arrived before a sender
-    /// was lost is given before the error is.
+    /// Waits for the next message; nothing after the end of the stream. Messages that arrived
+    /// before a sender was lost are given before the error is.
     ///
     /// # Errors
     /// None came in time; the sender was lost or has given up, each with its name; it was stopped.

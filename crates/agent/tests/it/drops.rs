@@ -1,5 +1,5 @@
-//! Whatever is dropped first, with a transfer under way: nothing panics, what is left says why it does
-//! not work, and agents of the same names work after it.
+//! Drops in any order, with a transfer under way: nothing panics, the remaining objects say why
+//! they do not work, and agents of the same names work after it.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;

@@ -69,9 +69,10 @@ fn initiator() -> Agent {
         .unwrap()
 }
 
-/// Scattered blocks there and back between `ours`, whose bytes are those of `seen`, and private memory
-/// of another process: more of them than go through a bounce buffer at a time, none beside its
-/// neighbour. What `explain` says; `None` where the system forbids copies between processes.
+/// Scattered blocks there and back between `ours`, whose bytes are those of `seen`, and private
+/// memory of another process: more of them than go through a bounce buffer at a time, none beside
+/// its neighbour. Returns the text of `explain`; `None` where the system forbids copies between
+/// processes.
 fn bounced(agent: &Agent, ours: &Registration, seen: &Region) -> Option<String> {
     let mut target = Target::start();
     agent.fetch_metadata(target.address, SOON).unwrap();

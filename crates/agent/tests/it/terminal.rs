@@ -82,7 +82,7 @@ fn target() {
 
 struct Rig {
     agent: Agent,
-    /// What transfers are about, and what looks at the peer's memory.
+    /// Memory of the transfers, and memory by which the peer's is examined.
     ours: Registration,
     seen: Registration,
     remote: RemoteMemory,

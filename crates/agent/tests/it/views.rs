@@ -1,5 +1,5 @@
-//! Views of an agent's and its peers' memory: what they are made of, and what is refused. What kernels
-//! do with views is tested with the kernels.
+//! Views of an agent's and its peers' memory: what they are made of, and what is refused. Their use
+//! by kernels is tested with the kernels.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What to do about each refusal of a binding.
+//! Advice for each refusal of a binding.
 
 use super::{NetlinkError, Operation};
 use thiserror::Error;
@@ -7,11 +7,11 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[error("{interface} does not bind a dmabuf for {}: {}", verb(*operation), self.advice())]
 pub struct Refusal {
-    /// What it was to be bound for.
+    /// The use that the dmabuf was to be bound for.
     pub operation: Operation,
     /// Name of the interface.
     pub interface: String,
-    /// What the kernel said.
+    /// The kernel's answer.
     #[source]
     pub cause: NetlinkError,
 }
@@ -23,9 +23,9 @@ fn verb(operation: Operation) -> &'static str {
     }
 }
 
-/// What the kernel says, in part, and what helps; `IF` stands for the interface. The texts are those
-/// of `net/core/netdev-genl.c`, `net/core/devmem.c` and `net/core/netdev_rx_queue.c`, 6.12 to 6.18.
-/// The first that fits counts.
+/// Parts of the kernel's messages, and the advice for each; `IF` stands for the interface. The
+/// texts are those of `net/core/netdev-genl.c`, `net/core/devmem.c` and
+/// `net/core/netdev_rx_queue.c`, 6.12 to 6.18. The first that fits counts.
 const BY_TEXT: [(&str, &str); 9] = [
     ("AF_XDP", "the queue belongs to an AF_XDP socket: stop its program, or take another queue"),
     ("XDP", "remove the XDP program: `ip link set dev IF xdp off`"),

@@ -5,7 +5,7 @@ use super::{Interface, Refusal};
 use netlink_packet_core::DefaultNla;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// What a dmabuf is bound for.
+/// Use that a dmabuf is bound for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Receiving.
@@ -43,7 +43,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// What the kernel calls the dmabuf.
+    /// The kernel's number of the dmabuf.
     pub fn id(&self) -> u32 {
         self.id
     }

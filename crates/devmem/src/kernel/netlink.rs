@@ -19,7 +19,7 @@ pub enum NetlinkError {
     Socket {
         /// The call.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: io::Error,
     },
@@ -32,7 +32,7 @@ pub enum NetlinkError {
     /// The kernel's answer is malformed, or lacks something.
     #[error("the kernel's answer cannot be understood: {what}")]
     Malformed {
-        /// What is wrong.
+        /// The fault in it.
         what: String,
     },
     /// The kernel refused.

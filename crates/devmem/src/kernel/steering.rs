@@ -27,13 +27,13 @@ pub struct SteeringRefusal {
     pub interface: String,
     /// The queue.
     pub queue: u32,
-    /// What the kernel said.
+    /// The kernel's error.
     #[source]
     pub cause: io::Error,
 }
 
 impl SteeringRefusal {
-    /// What helps, in one line.
+    /// Advice, in one line.
     pub fn advice(&self) -> String {
         let (name, queue) = (&self.interface, self.queue);
         match self.cause.raw_os_error() {

@@ -4,7 +4,7 @@ use super::abi::{Announcement, CmsgHeader, DmabufCmsg};
 use super::error::ControlError;
 use zerocopy::FromBytes;
 
-/// What one control message says of the stream's next bytes.
+/// Place of the stream's next bytes, as one control message announces it.
 #[derive(Clone, Copy, Debug)]
 pub enum Announced {
     /// They are in a dmabuf.
@@ -21,12 +21,12 @@ pub struct Announcements<'a> {
 }
 
 impl<'a> Announcements<'a> {
-    /// Of what `recvmsg` wrote: `msg_control`, `msg_controllen` bytes.
+    /// Announcements in the control data of `recvmsg`: `msg_control`, `msg_controllen` bytes.
     pub fn new(control: &'a [u8]) -> Self {
         Self { rest: control, total: control.len() }
     }
 
-    /// What follows, cut into messages of the kernel's usual size.
+    /// The messages that follow, cut to the kernel's usual size.
     pub(crate) fn of_usual_size(&self) -> &'a [[u8; Announcement::BYTES]] {
         self.rest.as_chunks().0
     }

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes as _;
 /// Fragments that one `recvmsg` announces at most.
 const FRAGMENTS: usize = 1024;
 
-/// What a `recvmsg` returned.
+/// Result of a `recvmsg`.
 #[derive(Clone, Copy, Debug)]
 pub struct Got {
     /// Bytes of the stream; 0 at its end.

@@ -1,4 +1,4 @@
-//! What can go wrong when receiving.
+//! Errors of receiving.
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ pub enum ControlError {
     Length {
         /// Where it begins.
         at: usize,
-        /// What it says.
+        /// Its length by its header.
         len: u64,
         /// Bytes from there to the end.
         left: usize,
@@ -65,7 +65,7 @@ pub enum TokenError {
     Refused {
         /// Returned to it.
         asked: u32,
-        /// What it says.
+        /// Freed, by the kernel.
         freed: u32,
     },
 }
@@ -79,7 +79,7 @@ pub enum ReceiveError {
     Socket {
         /// The system call.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
@@ -119,18 +119,18 @@ pub enum ReceiveError {
     /// More bytes on the host than there was memory for.
     #[error("{bytes} bytes were copied to the host, into {room} bytes of landing memory")]
     LandingOverrun {
-        /// What control messages or `recvmsg` say.
+        /// Bytes on the host, by control messages or `recvmsg`.
         bytes: u64,
         /// The room that `recvmsg` was given.
         room: u64,
     },
-    /// Fragments do not add up to what was received.
+    /// Fragments do not add up to the bytes received.
     #[error(
         "recvmsg returned {returned} bytes, of which control messages describe {described}{}",
         if *truncated { " (control data was truncated)" } else { "" }
     )]
     ByteCount {
-        /// What `recvmsg` returned.
+        /// Result of `recvmsg`.
         returned: u64,
         /// Sum of the fragments.
         described: u64,

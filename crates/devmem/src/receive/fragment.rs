@@ -29,7 +29,7 @@ pub struct Fragment {
     pub source: Source,
     /// Byte offset of the first byte in that memory.
     pub offset: u64,
-    /// What the kernel wants back for its memory. Every fragment in a dmabuf has one; numbers count
-    /// for one socket only.
+    /// Token that the kernel wants back for its memory. Every fragment in a dmabuf has one; numbers
+    /// count for one socket only.
     pub token: Option<u32>,
 }

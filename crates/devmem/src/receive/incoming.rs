@@ -21,7 +21,7 @@ impl Default for Limits {
     }
 }
 
-/// What one `recvmsg` returned.
+/// Result of one `recvmsg`.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     /// Its result, at least 1.
@@ -89,8 +89,8 @@ impl Incoming {
     /// stream order.
     ///
     /// # Errors
-    /// What the kernel says cannot be. Nothing is appended, the memory of the message's fragments is
-    /// given back, and nothing can be received any more.
+    /// The kernel's message is impossible. Nothing is appended, the memory of the message's
+    /// fragments is given back, and nothing can be received any more.
     pub fn received(
         &mut self,
         message: Message<'_>,

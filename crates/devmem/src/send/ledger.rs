@@ -12,7 +12,7 @@ pub enum SendError {
     Socket {
         /// The system call.
         call: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
@@ -50,7 +50,7 @@ pub enum SendError {
     },
 }
 
-/// What the kernel reports: `ee_info` to `ee_data` of a `sock_extended_err`.
+/// Completion that the kernel reports: `ee_info` to `ee_data` of a `sock_extended_err`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// First number, which wraps at 2³².

@@ -1,4 +1,4 @@
-//! What can go wrong when unpacking.
+//! Errors of unpacking.
 
 use super::AreaId;
 use std::time::Duration;

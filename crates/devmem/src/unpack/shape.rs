@@ -18,7 +18,7 @@ impl Default for Shape {
     }
 }
 
-/// What the lanes of a warp load at once.
+/// Descriptors that the lanes of a warp load at once, at most.
 const MOST_EACH: u32 = 32;
 /// Warps of a multiprocessor that have enough loads in flight to fill the memory, 4 KiB each.
 const WARPS: u64 = 12;

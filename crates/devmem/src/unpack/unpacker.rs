@@ -10,7 +10,7 @@ use warpverbs_mem::{Kind, Pending, Progress, copy};
 /// Settings of an [`Unpacker`].
 #[derive(Clone, Copy, Debug)]
 pub struct UnpackConfig {
-    /// Who moves the bytes.
+    /// The way that moves the bytes.
     pub way: Way,
     /// Descriptors of the ring, 16 bytes each; a move needs one for each 16 KiB, and one more.
     pub entries: u32,
@@ -31,7 +31,7 @@ impl Default for UnpackConfig {
 /// device's processors to others. A copy costs the driver some 10 µs.
 const LARGE: u64 = 1 << 20;
 
-/// What is in flight of a batch.
+/// Work of a batch that is in flight.
 enum Work {
     Done,
     Copies(Vec<Pending>),

@@ -1,10 +1,10 @@
-//! Who moves the bytes.
+//! Ways to move the bytes.
 
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Who moves received bytes to their places.
+/// Way to move received bytes to their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Way {
     /// The best for each batch: few large moves by copy engine, many small ones by kernel, and what
@@ -35,7 +35,7 @@ const NAMES: [(&str, Way); 5] = [
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no way to unpack is called {given:?}; expected auto, copy-engine (d2d), host or kernel")]
 pub struct UnknownWay {
-    /// What was given.
+    /// The name given.
     pub given: String,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Way {
 }
 
 impl Way {
-    /// What [`UNPACK_ENV`] names; [`Way::Auto`] if it is not set.
+    /// The way that [`UNPACK_ENV`] names; [`Way::Auto`] if it is not set.
     ///
     /// # Errors
     /// It is set to something else.

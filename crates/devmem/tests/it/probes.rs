@@ -1,5 +1,5 @@
-//! The running kernel's netlink interface. What a kernel lacks is said; what it has must answer as
-//! documented.
+//! The running kernel's netlink interface. Operations that a kernel lacks are named; those that it
+//! has must answer as documented.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -175,7 +175,7 @@ fn after_a_reset_all_tokens_return() {
     }
 }
 
-/// One word of the control data of a genuine message is replaced. Whatever it says: no fragment
+/// One word of the control data of a genuine message is replaced. With any word, no fragment is
 /// outside of memory, and no token is lost.
 #[test]
 fn a_spoilt_message_touches_nothing_outside_and_loses_no_token() {

@@ -1,4 +1,4 @@
-//! What the driver says of the device.
+//! Attributes of the device, as the driver tells them.
 
 use crate::raw::device;
 use warpverbs_gpu::cuda::{CopyPath, DriverGpu, driver_version, nvrtc};

@@ -1,4 +1,4 @@
-//! What copies cost, and which go on while kernels hold the device.
+//! Cost of copies, and which of them go on while kernels hold the device.
 
 use crate::common::{self, Spin, within};
 use crate::{BLOCKED, SPIN, micros, percentiles};
@@ -167,7 +167,7 @@ pub(crate) fn print_progress(gpu: &DriverGpu) -> Result<(), GpuError> {
     print_beside(routes(gpu)?, || Spin::fill(gpu, SPIN))
 }
 
-/// What the driver's copy kernel needs of a multiprocessor.
+/// Room that the driver's copy kernel needs in a multiprocessor.
 pub(crate) fn print_room(gpu: &DriverGpu) -> Result<(), GpuError> {
     println!("## Copies while each multiprocessor holds two spinning blocks\n");
     println!("| threads of a block | 8 | 65536 | 16777216 |\n|---|---|---|---|");

@@ -57,7 +57,7 @@ macro_rules! driver_api {
         /// Every function fails with [`GpuError::Driver`], naming itself.
         ///
         /// # Safety
-        /// That of the driver function of the same name.
+        /// As for the driver function of the same name.
         #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
         impl Api {
             $(pub(crate) unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), GpuError> {

@@ -56,12 +56,12 @@ pub struct Nvrtc {
     _libraries: (Library, Option<Library>),
 }
 
-/// What a compilation gave.
+/// Result of a compilation.
 #[derive(Debug)]
 pub struct Compiled {
     /// An ELF file for one architecture.
     pub cubin: Vec<u8>,
-    /// The compiler's messages: warnings, and what options asked for; mostly empty.
+    /// The compiler's messages: warnings, and output that options asked for; mostly empty.
     pub log: String,
 }
 

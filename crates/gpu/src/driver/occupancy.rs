@@ -8,9 +8,9 @@
 //! Each launch counts with its footprint: blocks per multiprocessor, by how many fit there. A block
 //! takes at most that part of every resource of a multiprocessor (threads, registers, shared
 //! memory, block slots). However the blocks are spread, some multiprocessor is used by no more than
-//! the sum of all footprints. What the copy kernel wants is not documented: 1024 threads and half of
-//! the registers are the most to be reckoned with, so the sum may be 1/2, and less where 1024
-//! threads are more than half of a multiprocessor's.
+//! the sum of all footprints. The needs of the copy kernel are not documented: 1024 threads and
+//! half of the registers are the most to be reckoned with, so the sum may be 1/2, and less where
+//! 1024 threads are more than half of a multiprocessor's.
 //!
 //! Launches that this crate does not make are not seen here.
 

@@ -1,4 +1,4 @@
-//! What C++ and the scheduler share. Layouts as in `kernels/include/warpverbs/arch/simt.h`.
+//! Types that C++ and the scheduler share. Layouts as in `kernels/include/warpverbs/arch/simt.h`.
 
 use core::ffi::{CStr, c_char};
 use std::cell::Cell;

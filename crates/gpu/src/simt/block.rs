@@ -3,7 +3,7 @@
 use super::fault::{LaneName, SimtFault};
 use warpverbs_mem::{HostBuf, MemError, Region};
 
-/// What fresh shared memory holds, so that reading it before writing it shows.
+/// Byte that fills fresh shared memory, so that reading it before writing it shows.
 const UNINITIALISED: u8 = 0xcd;
 
 pub(crate) struct Block {

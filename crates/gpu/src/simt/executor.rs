@@ -44,7 +44,7 @@ impl From<SimtFault> for Stop {
     }
 }
 
-/// What a finished launch did, in numbers.
+/// Counts of a finished launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Turns that lanes had.

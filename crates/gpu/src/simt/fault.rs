@@ -1,4 +1,4 @@
-//! What a kernel did that no GPU would forgive, named.
+//! Faults of a kernel that no GPU would forgive, named.
 
 use super::abi::Site;
 use std::fmt;
@@ -166,7 +166,7 @@ pub enum SimtFault {
     /// Every lane waits for another one.
     #[error("every lane waits in a barrier or collective that cannot complete\n{report}")]
     Deadlock {
-        /// What each warp waits for.
+        /// State of each warp.
         report: String,
     },
     /// Stacks or shared memory could not be mapped.

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// What a lane wants when it comes back to the scheduler.
+/// Request of a lane that comes back to the scheduler.
 #[derive(Clone, Copy)]
 pub(crate) enum Request {
     /// Its countdown ran out.
@@ -37,7 +37,7 @@ pub(crate) struct Call {
     pub(crate) site: RawSite,
 }
 
-/// What a lane does between its turns.
+/// State of a lane between its turns.
 #[derive(Clone, Copy)]
 pub(crate) enum Status {
     Ready,
@@ -53,12 +53,12 @@ pub(crate) enum Status {
 pub(crate) struct LaneClock {
     /// Zero of the real clock; `None` under the virtual clock.
     pub(crate) real: Option<Instant>,
-    /// Virtual time at the start of this turn, plus the turn's whole budget. What is left of the
+    /// Virtual time at the start of this turn, plus the turn's whole budget. The rest of the
     /// countdown is subtracted, so that every operation takes a nanosecond.
     pub(crate) turn_end: Cell<u64>,
 }
 
-/// What hooks find through the thread's current lane. `abi` first: C++ sees only that.
+/// State that hooks find through the thread's current lane. `abi` first: C++ sees only that.
 #[repr(C)]
 pub(crate) struct LaneShared {
     pub(crate) abi: LaneAbi,

@@ -1,4 +1,5 @@
-//! What is left to chance: how long a turn is, who is next, how long a lane waits for company.
+//! Choices that are left to chance: how long a turn is, who is next, how long a lane waits for
+//! company.
 
 use super::config::Mode;
 use rand::rngs::SmallRng;

@@ -1,4 +1,4 @@
-//! What each warp of a stopped launch was doing, lanes in the same situation on one line.
+//! State of each warp of a stopped launch, lanes in the same situation on one line.
 
 use super::abi::{RawSite, op_name};
 use super::fault::Collective;
@@ -7,7 +7,7 @@ use super::warp::Warp;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Lines of a report; what is beyond is only counted.
+/// Lines of a report; further ones are only counted.
 const LINES: usize = 24;
 
 /// Lanes of a warp at the same place, whatever addresses they were at.

@@ -24,7 +24,7 @@ pub struct Finished {
     pub kernel: &'static str,
     /// Number of the launch on its device, from 0.
     pub launch: u64,
-    /// What it did.
+    /// Its counts.
     pub counts: Counts,
     /// CPU time of its thread.
     pub cpu: Duration,
@@ -67,7 +67,7 @@ pub(crate) struct SimtLaunch {
     stop: Arc<AtomicBool>,
 }
 
-/// What a launch's thread starts with.
+/// Arguments of a launch's thread.
 pub(crate) struct Job {
     pub(crate) kernel: &'static str,
     pub(crate) host: unsafe extern "C" fn(*const *const core::ffi::c_void),

@@ -1,5 +1,5 @@
-//! The device without a C++ compiler: kernels in Rust that call the hooks. What C++ kernels do is
-//! tested by `simt.rs` and `selftest.rs` of `crates/test-kernels/tests/it`.
+//! The device without a C++ compiler: kernels in Rust that call the hooks. C++ kernels are tested
+//! by `simt.rs` and `selftest.rs` of `crates/test-kernels/tests/it`.
 
 use super::abi::tls;
 use super::hooks::{wv_simt_active, wv_simt_block_sync, wv_simt_now_ns, wv_simt_pause};

@@ -162,7 +162,7 @@ impl Warp {
     }
 }
 
-/// What `lane` gets from a collective that all of `calls` joined.
+/// Result for `lane` of a collective that all of `calls` joined.
 fn answer(calls: &[Option<Call>; WARP as usize], lane: usize) -> u64 {
     let Some(own) = calls[lane] else { return 0 };
     let lanes_where = |test: &dyn Fn(&Call) -> bool| {

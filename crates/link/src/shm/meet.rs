@@ -15,7 +15,7 @@ use warpverbs_meet::{Hello, unix};
 /// A greeting has the ring's bytes, the sender's address, and the ring.
 const HELLO: Hello = Hello { magic: b"wvlink", version: 3 };
 
-/// What rings are for.
+/// Use of rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Datagrams go through them.

@@ -111,8 +111,8 @@ impl Shm {
         Self::bind_for(Purpose::Datagrams, config, part)
     }
 
-    /// What shows the peers on this host that the UDP link of `part` at an address looks at its
-    /// socket, and it the same of them.
+    /// Rings beside the UDP link of `part` at an address: they show the peers on this host that the
+    /// link looks at its socket, and the link the same of them.
     pub(super) fn beside_udp(at: SocketAddr, part: Option<QpnPart>) -> Result<Self, LinkError> {
         Self::bind_for(Purpose::Looks, &UdpConfig::at(at), part)
     }
@@ -271,7 +271,8 @@ impl Shm {
         self.reaches(now, to, part, pause)
     }
 
-    /// What is known of who has QPs of `part` at `to`. A successor is found at most once a `pause`.
+    /// State of the peer that has QPs of `part` at `to`, as far as it is known. A successor is
+    /// found at most once a `pause`.
     pub(super) fn peer_at(
         &mut self,
         now: Duration,
@@ -391,7 +392,8 @@ impl Link for Shm {
         self.part
     }
 
-    /// What connections do not count, such as acknowledgements, has a quarter of the ring.
+    /// Datagrams that connections do not count, such as acknowledgements, have a quarter of the
+    /// ring.
     fn window_bytes(&self) -> usize {
         RING as usize / 4 * 3
     }

@@ -33,7 +33,7 @@ const LOOKS: usize = 9;
 /// In the third word of a header: the datagrams carry an ICRC.
 const SEALED: u32 = 1;
 
-/// What the other side may not write.
+/// Contents of a ring that the other side may not write.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Broken {
     #[error("{written} bytes written and {read} read of a ring of {RING:#x}")]
@@ -180,7 +180,8 @@ impl Consumer {
         Ok(Some(record))
     }
 
-    /// Tells the producer that nothing was left. Whoever does not come to look has no processor.
+    /// Tells the producer that nothing was left. A consumer that does not come to look has no
+    /// processor.
     #[inline]
     pub(super) fn count_look(&mut self) {
         self.looks += 1;

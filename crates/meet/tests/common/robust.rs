@@ -1,11 +1,11 @@
-//! What must hold for any bytes that a peer sends. Also the body of the fuzz target.
+//! Properties that hold for any bytes that a peer sends. Also the body of the fuzz target.
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 use warpverbs_meet::{Connection, HelloError, LONGEST, MeetError, Message, PREAMBLE, Role, Stream};
 
-/// What a client of [`Word`]s sends first.
+/// Greeting of a client of [`Word`]s.
 pub(crate) const GREETING: &[u8; PREAMBLE] = b"wvtest\x07\x00c";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,7 +124,7 @@ fn greeting(bytes: &[u8]) -> Option<End> {
     }
 }
 
-/// What the format says that `bytes` are: all at once, and without a connection.
+/// Messages and end of `bytes` by the format: all at once, and without a connection.
 fn model(bytes: &[u8]) -> (Vec<Word>, End) {
     let mut words = Vec::new();
     if let Some(end) = greeting(bytes) {
@@ -148,7 +148,7 @@ fn model(bytes: &[u8]) -> (Vec<Word>, End) {
 }
 
 /// Reads `data` as a server does, behind the right preamble if its second byte is odd; the first
-/// byte says how the rest is cut. What comes out is what the format says.
+/// byte says how the rest is cut. The result is as the format says.
 pub(crate) fn messages(data: &[u8]) {
     let [cut, greeted, rest @ ..] = data else { return };
     let preamble = if greeted & 1 == 1 { &GREETING[..] } else { &[] };

@@ -46,9 +46,9 @@ enum Answer {
 /// Two secrets of a [`DescriptorServer`] and of those who may ask it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secrets {
-    /// What the asker has to show.
+    /// Secret that the asker shows.
     pub ask: [u8; 16],
-    /// What the server shows.
+    /// Secret that the server shows.
     pub answer: [u8; 16],
 }
 
@@ -64,8 +64,8 @@ impl From<[u8; 32]> for Secrets {
 /// Why an owner is believed.
 #[derive(Clone, Copy, Debug)]
 pub enum Trust<'a> {
-    /// What it says of itself is believed: whoever started this process started it too. The secrets
-    /// are those of its [`Address`], and its process is that of the number it told.
+    /// Its own word is believed: the same launcher started it and this process. The secrets are
+    /// those of its [`Address`], and its process is that of the number it told.
     Launch,
     /// Only what it has proven to this process is believed.
     Proven {
@@ -83,9 +83,9 @@ pub struct Address {
     pub abstract_name: Result<String, String>,
     /// Path of the other socket, or why there is none.
     pub path: Result<String, String>,
-    /// What the asker has to show.
+    /// Secret that the asker shows.
     pub ask: [u8; 16],
-    /// What the server shows.
+    /// Secret that the server shows.
     pub answer: [u8; 16],
 }
 

@@ -31,7 +31,7 @@ const MOST_GRANTS: usize = 1024;
 
 type Offers = Arc<Mutex<Offered>>;
 
-/// What is handed out, and to whom.
+/// Descriptors that are handed out, and the askers that may have them.
 #[derive(Debug, Default)]
 struct Offered {
     descriptors: HashMap<u64, Arc<OwnedFd>>,
@@ -95,10 +95,10 @@ impl DescriptorServer {
         &self.address
     }
 
-    /// Hands `fd` to whoever asks with the ticket; `len` bytes of memory are behind it.
+    /// Hands `fd` to askers with the ticket; `len` bytes of memory are behind it.
     ///
     /// # Errors
-    /// What the system says of the descriptor.
+    /// The system's error for the descriptor.
     pub fn offer(&mut self, fd: OwnedFd, len: u64) -> io::Result<Ticket> {
         let stat = fstat(&fd)?;
         let id = self.next;
@@ -119,7 +119,7 @@ impl DescriptorServer {
         offers.grants.push_back((secrets, ids));
     }
 
-    /// Hands it to nobody any more. Who has it keeps it.
+    /// Hands it to nobody any more. Processes that have it keep it.
     pub fn withdraw(&mut self, ticket: &Ticket) {
         lock(&self.offers).descriptors.remove(&ticket.id);
     }
@@ -288,7 +288,7 @@ impl Server {
         true
     }
 
-    /// What is shown to whoever shows `ask`, and what it gets.
+    /// Secret that is shown to an asker with `ask`, and the descriptor that it gets.
     fn allowed(&self, ask: &[u8; 16], id: u64) -> Option<([u8; 16], Option<Arc<OwnedFd>>)> {
         let offers = lock(&self.offers);
         let answer = match *ask == self.address.ask {

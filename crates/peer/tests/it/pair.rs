@@ -35,7 +35,7 @@ fn soon() -> Instant {
     Instant::now() + SOON
 }
 
-/// What the owner says of its memory.
+/// The owner's message about its memory.
 #[derive(Serialize, Deserialize)]
 struct Said {
     introduction: Introduction,

@@ -10,7 +10,7 @@ pub enum HandleError {
     /// Fewer bytes than the message has.
     #[error("{what} of {found} bytes, expected {expected}")]
     Truncated {
-        /// What was parsed.
+        /// Name of the parsed message.
         what: &'static str,
         /// Bytes needed.
         expected: usize,
@@ -20,7 +20,7 @@ pub enum HandleError {
     /// Bytes after the end of the message.
     #[error("{extra} bytes after the end of a {what}")]
     Trailing {
-        /// What was parsed.
+        /// Name of the parsed message.
         what: &'static str,
         /// Bytes too many.
         extra: usize,
@@ -28,7 +28,7 @@ pub enum HandleError {
     /// Something else altogether.
     #[error("not a {what}: begins with {found:02x?}, expected {expected:02x?}")]
     Magic {
-        /// What was parsed.
+        /// Name of the parsed message.
         what: &'static str,
         /// First bytes of a right one.
         expected: [u8; 4],
@@ -38,7 +38,7 @@ pub enum HandleError {
     /// Made by a later program.
     #[error("{what} of version {found}, this program reads up to {newest}")]
     Version {
-        /// What was parsed.
+        /// Name of the parsed message.
         what: &'static str,
         /// Its version.
         found: u16,
@@ -48,7 +48,7 @@ pub enum HandleError {
     /// Made by an earlier program.
     #[error("{what} of version {found}, this program reads from {oldest} on")]
     Outdated {
-        /// What was parsed.
+        /// Name of the parsed message.
         what: &'static str,
         /// Its version.
         found: u16,
@@ -58,13 +58,13 @@ pub enum HandleError {
     /// A field is out of range.
     #[error("{what}: {field} is {value:#x}, expected {expected}")]
     Field {
-        /// What was parsed.
+        /// Name of the parsed message.
         what: &'static str,
         /// The field.
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What would do.
+        /// The values allowed.
         expected: &'static str,
     },
 }

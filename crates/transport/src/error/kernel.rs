@@ -9,7 +9,7 @@ use std::fmt;
 pub struct KernelError {
     /// The first bad status of its threads.
     pub outcome: Outcome,
-    /// What the endpoints that are not well say of the cause.
+    /// Health of the endpoints that failed.
     pub health: Vec<Health>,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose doing it is.
+//! Errors, and whose doing they are.
 
 mod handle;
 mod kernel;
@@ -120,15 +120,15 @@ pub enum UsageError {
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What would do.
+        /// The values allowed.
         expected: &'static str,
     },
     /// No NIC of that name.
     #[error("no NIC is called {asked:?}; expected auto, soft or one of: {found}")]
     NoSuchNic {
-        /// What was asked for.
+        /// Name asked for.
         asked: String,
-        /// What there is, by name.
+        /// Names of the NICs here.
         found: String,
     },
     /// A range does not lie inside its region.
@@ -194,7 +194,7 @@ pub enum UsageError {
     NoReceiveQueue {
         /// The endpoint.
         qpn: u32,
-        /// What it has instead.
+        /// The cause, or the remedy.
         why: &'static str,
     },
     /// The work request cannot be written as a WQE.
@@ -238,7 +238,7 @@ pub enum UsageError {
         own: FabricAddress,
         /// Where the peer's NIC is.
         peer: FabricAddress,
-        /// What is in the way.
+        /// The obstacle.
         why: &'static str,
     },
 }
@@ -329,7 +329,7 @@ mod tests {
     use std::error::Error as _;
     use std::io;
 
-    /// What `anyhow` and others print: every link of the chain, separated by colons.
+    /// Message as `anyhow` and others print it: every link of the chain, separated by colons.
     fn chain(error: &Error) -> String {
         let (mut text, mut next) = (error.to_string(), error.source());
         while let Some(link) = next {

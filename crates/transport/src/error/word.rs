@@ -6,7 +6,7 @@ use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::QueueKind;
 
-/// What an error word says.
+/// The error of an error word.
 pub(crate) fn decode_error(qpn: u32, word: ErrorWord) -> Error {
     let (queue, opcode) = match word.cause() {
         Some(Cause::PosterGaveUp) => return WaitError::PosterGaveUp { qpn }.into(),

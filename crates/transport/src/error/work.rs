@@ -22,7 +22,7 @@ pub struct WorkError {
     pub index: u16,
     /// Its opcode; `None` for a receive.
     pub opcode: Option<SendOpcode>,
-    /// What went wrong.
+    /// The cause.
     pub syndrome: Syndrome,
     /// The vendor's own detail, without a public meaning.
     pub vendor: u8,

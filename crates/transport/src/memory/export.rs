@@ -7,7 +7,7 @@ use warpverbs_gpu::Buffer;
 use warpverbs_mlx5::export::{Cq, CqMode, Qp};
 use zerocopy::IntoBytes;
 
-/// What the exported QP says that is not in its memory's layout.
+/// Fields of the exported QP that are not in its memory's layout.
 pub(crate) struct ExportedQp {
     pub(crate) qpn: u32,
     pub(crate) cqns: [u32; 2],

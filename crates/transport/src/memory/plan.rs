@@ -65,7 +65,7 @@ impl Plan {
     }
 }
 
-/// What poster and NIC share: rings, CQs, records, scratch, and the word that aborts.
+/// Memory that poster and NIC share: rings, CQs, records, scratch, and the word that aborts.
 #[derive(Debug)]
 pub(super) struct Rings {
     /// Directly before the send queue: an mlx5 device takes both as one piece.
@@ -81,7 +81,7 @@ pub(super) struct Rings {
     pub(super) abort: Part,
 }
 
-/// What only posters touch.
+/// Memory that only posters touch.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) state: Part,

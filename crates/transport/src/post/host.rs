@@ -117,8 +117,8 @@ impl HostQueues {
         }
     }
 
-    /// What an error word says. A collapsed CQ may show only the flush that followed an error; the
-    /// NIC remembers the error.
+    /// The error of an error word. A collapsed CQ may show only the flush that followed an error;
+    /// the NIC remembers the error.
     #[cold]
     fn explain(&self, word: ErrorWord) -> Error {
         let Words { qpn, qp, send, .. } = &self.words;

@@ -2,8 +2,8 @@
 //!
 //! The same steps, orders and order of stores as in the device library
 //! (`kernels/include/warpverbs/impl`), over an abstract memory, so that a model checker can run it.
-//! Host and kernels may post to one queue. What the device library does besides serves latency over
-//! an L2, and is left out here:
+//! Host and kernels may post to one queue. Further steps of the device library serve latency over
+//! an L2, and are left out here:
 //!
 //! - it reserves with a fetch-add and waits for room afterwards; here, a poster that finds no room
 //!   has reserved nothing (`try_reserve` there), and so cannot leave a hole when it gives up;
@@ -131,7 +131,7 @@ fn combine<R: Ring>(ring: &R, mut seen: u32) {
     }
 }
 
-/// For a combiner that others never let go. Whoever asks while the token is offered finds
+/// For a combiner that others never let go. A poster that asks while the token is offered finds
 /// [`OFFERED`] and takes over; false then. True: nobody came, and the caller holds the token still.
 ///
 /// Exactly one of the two changes the word, so there is one holder; and its acquire shows it all the
@@ -227,7 +227,7 @@ pub(crate) fn try_lock<R: Ring>(ring: &R) -> Option<Poller<'_, R>> {
     Some(Poller { ring, completed: free.completed() })
 }
 
-/// What a completion's 16-bit counter names.
+/// Work that a completion's 16-bit counter names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Published work that is not yet counted as done.

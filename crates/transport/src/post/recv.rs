@@ -39,8 +39,8 @@ impl Poster<'_> {
         }
     }
 
-    /// Takes one arrived message, if there is one. Never waits. What had arrived before an error
-    /// is still delivered.
+    /// Takes one arrived message, if there is one. Never waits. Messages that had arrived before an
+    /// error are still delivered.
     pub fn poll_recv(&self) -> Result<Option<Received>, Error> {
         let taken = self.q.take_recv();
         if let (Some(taken), Some(srq)) = (&taken, self.srq) {

@@ -9,10 +9,10 @@ use warpverbs_rdma::{Data, Op, Remote, Rkey, SendFlags, Sge};
 /// Bytes of the largest send work request of the host's: four WQEBBs.
 pub(super) type Wqe = [u8; 4 * WQEBB];
 
-/// What a work request does.
+/// Operation of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
-    /// What every RDMA device does.
+    /// One that every RDMA device has.
     Rdma(Op),
     /// Masked compare and swap, which mlx5 has besides.
     MaskedCompareSwap(Remote, MaskedCompareSwap),

@@ -49,6 +49,6 @@ pub struct Received {
 pub(crate) struct Taken {
     /// Low 16 bits of its index; with an SRQ, the queue's number for it.
     pub(crate) number: u16,
-    /// What came, unless it failed.
+    /// The message, unless the receive failed.
     pub(crate) received: Option<Received>,
 }

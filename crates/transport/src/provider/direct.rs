@@ -1,4 +1,4 @@
-//! What a NIC provides that takes the host's work by calls instead of by rings in memory. Kernels
+//! Interface of a NIC that takes the host's work by calls instead of by rings in memory. Kernels
 //! cannot post this way.
 
 use std::fmt;

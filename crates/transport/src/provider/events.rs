@@ -31,7 +31,7 @@ impl EventLog {
         Subscription { objects, read: Mutex::new(read) }
     }
 
-    /// What concerns an endpoint and was not read by it yet.
+    /// Events of an endpoint that it has not read yet.
     pub(super) fn read(&self, subscription: &Subscription) -> Events {
         let mut read = subscription.lock();
         let first = self.end - self.kept.len() as u64;
@@ -55,7 +55,7 @@ impl EventLog {
     }
 }
 
-/// What the events of a NIC say to an endpoint.
+/// Events of a NIC that concern an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     /// Those that were not read before.
@@ -173,7 +173,7 @@ mod tests {
         log.push(AsyncEvent::DeviceFatal);
         let objects = |qpn, cqn| Objects { qpn, cqns: vec![cqn], srqns: vec![9] };
         let (a, b) = (log.subscribe(objects(1, 5)), log.subscribe(objects(2, 6)));
-        assert!(log.read(&a).new.is_empty(), "what was before it");
+        assert!(log.read(&a).new.is_empty(), "events before the subscription");
         let port = AsyncEvent::Port { port: 1, active: false };
         let overrun = AsyncEvent::CqError { cqn: 5 };
         let fatal = AsyncEvent::QpFatal { qpn: 1, status: Status::LocalQpOperation };

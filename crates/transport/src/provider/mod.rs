@@ -1,4 +1,4 @@
-//! What a kind of NIC provides: the queues of this crate use these traits and nothing else.
+//! Interface of a kind of NIC: the queues of this crate use these traits and nothing else.
 
 mod direct;
 mod events;
@@ -22,7 +22,7 @@ use warpverbs_mlx5::export::CqMode;
 use warpverbs_nic::{FirstError, NicError, StopWatcher};
 use warpverbs_rdma::{Mtu, QpState};
 
-/// What is known of a NIC before it is opened.
+/// Description of a NIC, known before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NicInfo {
@@ -41,7 +41,7 @@ pub(crate) enum Offer {
     Take {
         /// Its name.
         name: String,
-        /// What speaks for it, in a few words.
+        /// The reason, in a few words.
         why: String,
     },
     /// None, for this reason.
@@ -71,9 +71,9 @@ pub(crate) trait Provider: Send + Sync {
     fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error>;
 }
 
-/// An open NIC with one protection domain. What it makes may outlive it.
+/// An open NIC with one protection domain. Its objects may outlive it.
 pub(crate) trait Nic: Send + Sync + fmt::Debug {
-    /// What it is.
+    /// Description of the NIC.
     fn info(&self) -> &NicInfo;
 
     /// Two endpoints reach each other without a network iff their NICs have the same identity.
@@ -89,7 +89,7 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
         None
     }
 
-    /// What leads to peers and what it has used so far, in words for users.
+    /// The link to peers and the means it has used so far, in words for users.
     fn link(&self) -> Option<String> {
         None
     }
@@ -99,8 +99,8 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
         [16, 16]
     }
 
-    /// Who reads the queues that kernels post to, and why, in words for users; `None` if there is no
-    /// choice.
+    /// Reader of the queues that kernels post to, and why, in words for users; `None` if there is
+    /// no choice.
     fn way(&self) -> Option<&str> {
         None
     }
@@ -190,7 +190,7 @@ pub(crate) struct QpSpec<'a> {
     pub(crate) send_cq: CqSpec<'a>,
     /// Completions of receives.
     pub(crate) recv_cq: CqSpec<'a>,
-    /// What peers may do through the QP.
+    /// Rights of peers through the QP.
     pub(crate) access: Access,
     /// Bytes of inline data of one work request at most.
     pub(crate) inline_bytes: usize,
@@ -225,7 +225,7 @@ pub(crate) trait SharedQueue: Any + Send + Sync {
     fn set_limit(&self, limit: u16);
 }
 
-/// What connects a QP to its peer.
+/// Attributes that connect a QP to its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathSpec {
     /// The peer's QP number.

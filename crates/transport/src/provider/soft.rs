@@ -304,7 +304,7 @@ struct SoftQp {
     running: Arc<Running>,
 }
 
-/// What brings a QP to RTR and to RTS, in range.
+/// Attributes that bring a QP to RTR and to RTS, in range.
 pub(super) fn attributes(path: &PathSpec, to: Path) -> Result<[QpAttrs; 2], Error> {
     let rtr = QpAttrs {
         path: Some(to),

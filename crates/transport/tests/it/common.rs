@@ -1,4 +1,4 @@
-//! What every test needs: a NIC, and a connected pair of endpoints on it.
+//! Helpers of all tests: a NIC, and a connected pair of endpoints on it.
 
 use warpverbs_nic::{Config, DoorbellPolicy, SoftNic};
 use warpverbs_transport::{Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion};

@@ -1,4 +1,4 @@
-//! What the host posts to a device of libibverbs by calls, beyond what every NIC must do.
+//! Work that the host posts to a device of libibverbs by calls, beyond the cases of every NIC.
 
 use crate::common::{Pair, bytes, word};
 use crate::stress::add_up;

@@ -15,7 +15,7 @@ use warpverbs_transport::{
 const LEN: usize = 1 << 20;
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// What one process has.
+/// Parts of one process.
 struct Rank {
     device: Device,
     endpoint: Endpoint,

@@ -1,5 +1,5 @@
-//! Requests at the edges of the ring, and such as cannot be. What operations do is in
-//! `crates/conformance`.
+//! Requests at the edges of the ring, and such as cannot be. Tests of the operations themselves are
+//! in `crates/conformance`.
 
 use crate::common::{Pair, bytes, word};
 use warpverbs_transport::{

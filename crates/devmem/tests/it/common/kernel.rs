@@ -48,7 +48,7 @@ impl Skb {
     }
 }
 
-/// What a `recvmsg` returns.
+/// Result of a `recvmsg`.
 pub(crate) struct Got {
     pub(crate) bytes: usize,
     pub(crate) control: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What tests share with fuzz targets.
+//! Helpers that tests share with fuzz targets.
 
 pub(crate) mod kernel;
 pub(crate) mod script;

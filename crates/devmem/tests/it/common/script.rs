@@ -46,7 +46,7 @@ enum Step {
         index: u8,
         bytes: u16,
     },
-    /// Not what was received.
+    /// Not a fragment that was received.
     GiveBackWrong {
         token: Option<u32>,
         offset: u64,
@@ -57,7 +57,7 @@ enum Step {
     },
 }
 
-/// What came of a script.
+/// Outcome of a script.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) fragments: usize,

@@ -1,4 +1,4 @@
-//! What only a real NVIDIA GPU can show. `docs/gpu-testing.md` says how to run it.
+//! Tests that need a real NVIDIA GPU. `docs/gpu-testing.md` says how to run it.
 
 mod arena;
 #[path = "../../common/mod.rs"]
@@ -244,7 +244,7 @@ fn a_deadline_names_the_kernel_and_its_memory_stays() {
     stop(&stop_word);
     let asked = Instant::now();
     while kept.strong_count() > 0 {
-        assert!(asked.elapsed() < HANG, "what an ended kernel kept is never let go");
+        assert!(asked.elapsed() < HANG, "memory of an ended kernel is never let go");
         // The end of a launch is when those given up are looked at.
         add_one(&*gpu, &words, 1);
     }

@@ -161,7 +161,7 @@ impl RecvPort for DirectReceiver {
     }
 }
 
-/// What became of a list of one request.
+/// Outcome of posting a list of one request.
 #[inline]
 fn outcome(posted: Posted) -> Result<(), NotPosted> {
     match posted {

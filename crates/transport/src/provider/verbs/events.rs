@@ -18,7 +18,7 @@ pub(super) struct Listener {
     handle: Option<JoinHandle<()>>,
 }
 
-/// What events are read from.
+/// Source of events.
 pub(super) trait EventSource: Send + 'static {
     /// Readable while there is one.
     fn fd(&self) -> BorrowedFd<'_>;

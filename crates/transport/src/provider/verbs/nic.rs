@@ -25,7 +25,7 @@ pub(super) struct VerbsNic {
     info: NicInfo,
     pd: Pd,
     device_pd: verbs::Pd,
-    /// What makes queues that the device reads itself; `None` if the software NIC reads them.
+    /// Maker of queues that the device reads itself; `None` if the software NIC reads them.
     mlx5: Option<Mlx5>,
     way: &'static str,
     opened: Arc<Opened>,
@@ -59,7 +59,7 @@ impl VerbsNic {
         Ok(Self { info, pd: opened.running.nic.alloc_pd(), device_pd, mlx5, way, opened })
     }
 
-    /// What a QP of the device is asked to take.
+    /// Capacity asked for a QP of the device.
     fn caps(&self, spec: &QpSpec<'_>) -> verbs::QpCaps {
         let attr = &self.opened.attr;
         let (recv, recv_sges) = match spec.recv {

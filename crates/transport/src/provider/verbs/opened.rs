@@ -31,7 +31,7 @@ pub(super) struct Opened {
     pub(super) root: PathBuf,
 }
 
-/// What is known of a device that is not open.
+/// Description of a device that is not open.
 pub(super) fn info(device: &verbs::Device, emulated: bool) -> NicInfo {
     let kind = if emulated { "emulated RDMA device" } else { "RDMA device" };
     NicInfo {

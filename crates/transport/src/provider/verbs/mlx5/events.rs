@@ -29,7 +29,7 @@ pub(super) struct ObjectEvents {
     channel: Arc<EventChannel>,
 }
 
-/// What a listener reads.
+/// Source that a listener reads.
 struct Source(Arc<EventChannel>);
 
 impl EventSource for Source {

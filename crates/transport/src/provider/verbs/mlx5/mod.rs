@@ -37,7 +37,7 @@ const SMALLEST_RQ: usize = 64;
 /// Bytes of the longest WQE that posters write: control, address, and inline data.
 const LONGEST_WQE: u32 = 256;
 
-/// What the QPs of a protection domain are made with.
+/// Device objects that the QPs of a protection domain are made from.
 pub(super) struct Mlx5 {
     devx: Devx,
     pd: verbs::Pd,
@@ -48,7 +48,7 @@ pub(super) struct Mlx5 {
     events: Option<Arc<ObjectEvents>>,
 }
 
-/// What is said of a device whose queues it reads itself.
+/// Description of a device that reads its queues itself.
 pub(super) fn info(of: &NicInfo) -> NicInfo {
     let description = of.description.replace("queues by the CPU", "queues by the device itself");
     NicInfo { provider: "mlx5", description, ..of.clone() }
