@@ -11,7 +11,7 @@ const PROGRAM: &str = "ucx_perftest";
 const START: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(120);
 
-/// What one test gave.
+/// The result of one test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Half a round trip in nanoseconds, the median; of no meaning in a bandwidth test.

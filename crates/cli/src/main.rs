@@ -20,7 +20,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// What this machine has, what `auto` would choose, and why
+    /// Describe this machine, what `auto` would choose, and why
     Doctor(doctor::DoctorArgs),
     /// Run every case of the conformance suite on a NIC, connected to itself or to another
     Conform(Box<conform::ConformArgs>),

@@ -1,10 +1,10 @@
-//! What a case is.
+//! A case: one thing that every NIC must do.
 
 use crate::Setup;
 use crate::rig::End;
 use std::fmt;
 
-/// Who posts in a case.
+/// The poster of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Poster {
     /// The CPU.
@@ -26,9 +26,9 @@ impl fmt::Display for Poster {
 pub struct Case {
     /// Its name, unique.
     pub name: &'static str,
-    /// Who posts.
+    /// The poster of its work.
     pub poster: Poster,
-    /// What must hold.
+    /// The requirement.
     pub about: &'static str,
     /// Whether it makes work fail. On a link that loses packets, the answer that says why may be
     /// lost for good: a QP that has failed does not repeat it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use warpverbs::gpu::{GpuError, LaunchError};
 use warpverbs::transport::{Error, UsageError};
 
-/// What a case found.
+/// The verdict of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All was as expected.
@@ -23,7 +23,7 @@ pub enum Verdict {
 pub struct Outcome {
     /// The case.
     pub case: &'static Case,
-    /// What it found.
+    /// Its verdict.
     pub verdict: Verdict,
     /// A known difference of the NIC in this case.
     pub known: Option<&'static Difference>,
@@ -92,7 +92,7 @@ impl From<Trouble> for Stop {
     }
 }
 
-/// Whatever is trouble at the peer's is at this side.
+/// Trouble at the peer's is trouble at this side.
 macro_rules! as_trouble {
     ($($error:ty)*) => {$(
         impl From<$error> for Stop {

@@ -1,5 +1,4 @@
-//! What cases are written with: connected endpoints with memory on either side, and what is
-//! expected of them.
+//! The tools of cases: connected endpoints with memory on either side, and checks of them.
 
 use crate::Setup;
 use crate::outcome::{Stop, check};

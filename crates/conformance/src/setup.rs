@@ -10,7 +10,7 @@ use warpverbs::transport::{
     SharedReceiveQueue,
 };
 
-/// What the cases run on.
+/// The two sides that the cases run on.
 pub struct Setup {
     /// The side that posts, in this process.
     pub a: Side,
@@ -41,7 +41,7 @@ pub enum Which {
     B,
 }
 
-/// What there are differences between.
+/// Kinds of sides, which differ in behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// One software NIC.
@@ -123,12 +123,12 @@ impl Setup {
         self
     }
 
-    /// What it is made of: the side that posts, and its peer.
+    /// Descriptions of the side that posts, and of its peer.
     pub fn abouts(&self) -> [About; 2] {
         [self.a.about(), self.b.about()]
     }
 
-    /// What a side is.
+    /// The kind of a side.
     pub fn kind(&self, which: Which) -> Kind {
         let [a, b] = self.abouts();
         let loopback = a.id == b.id;
@@ -162,7 +162,7 @@ impl Side {
         Self { place, ..self }
     }
 
-    /// What it is.
+    /// Its NIC, and where kernels run beside it.
     pub fn about(&self) -> About {
         let info = self.device.info();
         About {

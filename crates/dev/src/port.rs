@@ -41,13 +41,13 @@ pub struct PortConfig {
     pub cq_mode: CqMode,
     /// Receives.
     pub receives: Receives,
-    /// What a failed send does.
+    /// The QP's state after a failed send.
     pub on_send_error: OnSendError,
-    /// What makes new work known.
+    /// The means to announce new work to the NIC.
     pub announcement: Announcement,
     /// The NIC only consumes.
     pub consume_only: bool,
-    /// What the QP exchanges.
+    /// The transport service of the QP.
     pub service: Service,
     /// Bytes of the entries of either CQ.
     pub cqe_size: CqeSize,
@@ -110,7 +110,7 @@ struct Consumer {
     entry: usize,
     log_size: u8,
     ci: u64,
-    /// What the last CQE carried in place of memory, and what lies behind it.
+    /// Payload that the last CQE carried in place of memory, and the bytes behind it.
     payload: Vec<u8>,
 }
 
@@ -166,7 +166,7 @@ impl Consumer {
         Some(cqe)
     }
 
-    /// What libmlx5 does: the CQEs of the old ring move by one index.
+    /// Switches rings as libmlx5 does: the CQEs of the old ring move by one index.
     fn resize(&mut self, log_size: u8) -> Result<(), NicError> {
         let (its_buf, buf) = self.memory.alloc(self.entry << log_size)?;
         self.cq.resize(log_size, &its_buf)?;
@@ -407,7 +407,7 @@ impl Port {
         [&self.send.payload, &self.recv.payload]
     }
 
-    /// What the send queue has reported since the last call: index, and syndrome of an error.
+    /// Reports of the send queue since the last call: index, and syndrome of an error.
     pub fn sent(&mut self) -> Vec<(u16, Option<Syndrome>)> {
         std::iter::from_fn(|| self.poll_send())
             .map(|cqe| match cqe {

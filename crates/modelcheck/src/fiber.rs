@@ -33,7 +33,7 @@ pub struct Lane {
 /// A kernel of `scenarios/`: the queue pair and one number that it makes of what it likes.
 pub type Kernel = unsafe extern "C" fn(*const Qp, u64);
 
-/// What a thread runs.
+/// The program of a thread.
 #[derive(Clone)]
 pub enum Body {
     /// A device kernel, as one lane.
@@ -189,7 +189,7 @@ impl Operation {
         }
     }
 
-    /// What `wv::host::kind`, and behind it `wv::host::rmw`, number.
+    /// The operation for `kind`, a number of `wv::host::kind` or, behind it, of `wv::host::rmw`.
     fn op(&self) -> Op {
         let (addr, value, site) = (self.addr, self.value, site(self.file, self.line));
         let (order, scope) = (self.order(), self.scope());

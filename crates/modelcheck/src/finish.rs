@@ -1,4 +1,4 @@
-//! What must hold of a queue pair when a run has ended.
+//! Checks of a queue pair at the end of a run.
 
 use crate::scenario::End;
 use crate::world::{DONE, Shape, World};

@@ -56,7 +56,7 @@ struct Thread {
     deferred: Option<u64>,
     /// Under [`Change::Swapped`](crate::Change): waits for its successor.
     swapped: Option<Atomic>,
-    /// That was none: what the thread asked for next.
+    /// The thread's next operation where it was no such successor.
     held_up: Option<Op>,
     /// Under [`Change::Torn`](crate::Change): an update of which only the load is done.
     torn: Option<Atomic>,
@@ -118,7 +118,7 @@ pub(crate) struct Machine<'a> {
     limits: Limits,
     pub(crate) state: State,
     fibers: Vec<Fiber>,
-    /// Who was resumed with what, since the start.
+    /// Threads that were resumed and the answers they got, since the start.
     pub(crate) log: Vec<(usize, u64)>,
     /// Lines about each step, when wanted.
     pub(crate) trace: Option<Vec<String>>,

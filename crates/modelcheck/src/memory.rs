@@ -24,7 +24,7 @@ pub struct Initial {
     pub addr: u64,
     /// Bytes: 1, 4 or 8.
     pub size: u8,
-    /// What it holds.
+    /// Its first value.
     pub value: u64,
     /// Whether it is ever accessed atomically.
     pub atomic: bool,
@@ -65,7 +65,8 @@ struct Location {
 struct Thread {
     place: Place,
     now: View,
-    /// What relaxed loads have read and an acquire fence of that scope or a wider one would join.
+    /// Views that relaxed loads have read and an acquire fence of that scope or a wider one would
+    /// join.
     pending: [View; 3],
     /// `now` at the last release fence, and its scope.
     released: Option<(View, Scope)>,
@@ -292,7 +293,7 @@ impl Memory {
         Ok(value)
     }
 
-    /// What reading the store at `position` does to the reader's view.
+    /// Updates the reader's view after it has read the store at `position`.
     fn observe(
         &mut self,
         thread: usize,

@@ -6,7 +6,7 @@ use crate::op::Access;
 use crate::op::Order::{Acquire, Relaxed, Release};
 use crate::world::{DONE, QPN, World};
 
-/// What a doorbell that names `next` holds.
+/// The value of a doorbell that names `next`.
 pub(crate) fn doorbell(next: u64) -> u64 {
     let low = ((next as u32 & 0xffff) << 8).swap_bytes();
     u64::from((QPN << 8).swap_bytes()) << 32 | u64::from(low)
@@ -92,7 +92,7 @@ impl Nic {
         ahead.into()
     }
 
-    /// What the record announces to a device that reads it.
+    /// WQEBBs that the record announces to a device that reads it.
     fn by_record(&self) -> u64 {
         if !self.world.shape.reads_record {
             return 0;

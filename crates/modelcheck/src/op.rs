@@ -1,4 +1,4 @@
-//! What a thread asks of the checker: memory operations with order, scope and place, and the rest.
+//! Requests of a thread to the checker: memory operations with order, scope and place, and others.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ impl Order {
     }
 }
 
-/// Who must see an operation, as `wv::scope`.
+/// Threads that must see an operation, as `wv::scope`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// Threads of the same block.
@@ -62,7 +62,7 @@ impl fmt::Display for Site {
     }
 }
 
-/// What an atomic access does.
+/// The operation of an atomic access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
     /// Reads.
@@ -88,7 +88,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// What an update stores over `old`; `None` for a failed compare-and-swap and for loads.
+    /// The value that an update stores over `old`; `None` for a failed compare-and-swap and a load.
     pub(crate) fn result(self, old: u64, size: u8) -> Option<u64> {
         let new = match self {
             Self::Load => return None,
@@ -132,13 +132,13 @@ pub(crate) struct Atomic {
     pub(crate) addr: u64,
     /// Bytes: 1, 4 or 8.
     pub(crate) size: u8,
-    /// What it does.
+    /// Its operation.
     pub(crate) access: Access,
     /// Its order; of an update that stores.
     pub(crate) order: Order,
     /// Order of a compare-and-swap that fails.
     pub(crate) failure: Order,
-    /// Who must see it.
+    /// Its scope.
     pub(crate) scope: Scope,
     /// Where it stands.
     pub(crate) site: Site,

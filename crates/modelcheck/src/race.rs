@@ -1,4 +1,4 @@
-//! What the memory model forbids.
+//! Breaches of the memory model.
 
 use crate::op::Site;
 use std::fmt;

@@ -5,7 +5,7 @@ use crate::host::{knows, load, note, pause, read, require, store, write};
 use crate::op::Order::{Acquire, Relaxed, Release};
 use crate::world::{ARRIVED, World};
 
-/// What the message holds that takes the receive at `index`.
+/// The content of the message that takes the receive at `index`.
 pub(crate) fn message(index: u64) -> u64 {
     0x200 + index
 }

@@ -1,4 +1,4 @@
-//! What an exploration found.
+//! Results of an exploration.
 
 use crate::machine::Choice;
 use crate::scenario::{NOTES, SiteUse};
@@ -29,7 +29,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What an exploration did.
+/// The result of an exploration.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The first run that broke a rule; nothing was explored after it.

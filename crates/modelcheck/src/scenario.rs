@@ -1,4 +1,4 @@
-//! What is checked: threads, the memory they share, and rules that hold at every step.
+//! Programs to be checked: threads, the memory they share, and rules that hold at every step.
 
 use crate::fiber::Body;
 use crate::memory::{Initial, Memory, Place};
@@ -13,7 +13,7 @@ pub const NOTES: usize = 24;
 pub struct ThreadSpec {
     /// For reports.
     pub name: String,
-    /// What it runs.
+    /// Its program.
     pub body: Body,
     /// Where it runs.
     pub place: Place,
@@ -21,7 +21,7 @@ pub struct ThreadSpec {
     pub daemon: bool,
 }
 
-/// What must hold whenever a location is written.
+/// An invariant of a location, checked whenever it is written.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
     /// Its bits from `shift` on never become smaller.
@@ -45,7 +45,7 @@ pub enum Rule {
 /// The end of a run.
 pub struct End<'a> {
     pub(crate) memory: &'a Memory,
-    /// What threads noted.
+    /// Notes of the threads.
     pub notes: &'a [u64; NOTES],
 }
 
@@ -68,11 +68,11 @@ pub struct Scenario {
     pub threads: Vec<ThreadSpec>,
     /// All locations.
     pub memory: Vec<Initial>,
-    /// What each write must respect, by address.
+    /// Rules for each write, by address.
     pub rules: Vec<(u64, Rule)>,
     /// Names of addresses.
     pub describe: Rc<dyn Fn(u64) -> String>,
-    /// What must hold at the end.
+    /// The check at the end.
     pub finish: Finish,
     /// When timers run out.
     pub time: Time,
@@ -98,11 +98,11 @@ pub struct Mutant {
     pub site: Site,
     /// Which operation there.
     pub access: &'static str,
-    /// What becomes of it.
+    /// The change of the operation.
     pub change: Change,
 }
 
-/// What a [`Mutant`] does to an operation.
+/// The change that a [`Mutant`] makes to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Change {
     /// It has another order.

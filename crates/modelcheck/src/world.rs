@@ -122,7 +122,7 @@ pub fn signal() -> u64 {
 /// Addresses of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct World {
-    /// What it was made from.
+    /// The shape it was made from.
     pub shape: Shape,
 }
 
@@ -372,7 +372,7 @@ impl World {
         }
     }
 
-    /// What must hold at every write.
+    /// Rules for every write.
     pub fn rules(&self) -> Vec<(u64, Rule)> {
         let recv = |offset| self.recv_counter(offset);
         vec![

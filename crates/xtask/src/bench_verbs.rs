@@ -57,7 +57,7 @@ const FIGURES: [Figure; 4] = [
 const CORES_FOR_LATENCY: usize = 4;
 
 impl Figure {
-    /// What `perf` measures, posted by the host, over the link that `warpverbs run` takes between
+    /// The result of `perf`, posted by the host, over the link that `warpverbs run` takes between
     /// programs of a host. perftest's NICs are threads of their own.
     fn perf(&self, program: &PathBuf, seconds: f64) -> Result<f64> {
         let (flags, pointer) = match self.is_latency {

@@ -1,4 +1,4 @@
-//! What all comparisons of contenders have: medians of rounds, bounds, tables.
+//! Parts of all comparisons of contenders: medians of rounds, bounds, tables.
 
 use std::fmt;
 use tabled::builder::Builder;
@@ -61,7 +61,7 @@ impl Load {
         Self(text.and_then(|text| text.split_whitespace().next()?.parse().ok()))
     }
 
-    /// What to think of figures.
+    /// A warning about figures from a busy machine.
     pub(crate) fn warning(self) -> Option<String> {
         let load = self.0.filter(|load| *load > 0.5)?;
         Some(format!(

@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `pip` installs without `--wheel`.
+/// Packages that `pip` installs without `--wheel`.
 const PACKAGES: [&str; 2] = ["nixl-cu13==1.5.1", "numpy"];
 
 /// Options of `bench-nixl`.

@@ -28,7 +28,7 @@ pub(crate) enum Op {
     },
 }
 
-/// What is wrong with a case, on purpose.
+/// The deliberate fault of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Twist {
     /// Nothing.
@@ -99,8 +99,8 @@ impl Case {
         Self { twist, ..Self::new(op, bytes) }
     }
 
-    /// What a responder that is Linux's `rdma_rxe` is known to do instead of what it must: how the
-    /// requester's work and the receive end. Newer ones may do right.
+    /// The statuses of the requester's work and of the receive at a responder that is Linux's
+    /// `rdma_rxe`, where it is known to deviate. Newer ones may do right.
     pub(crate) fn known_of_rxe(&self) -> Option<[Status; 2]> {
         let short = self.twist == Twist::ShortReceive;
         short.then_some([Status::RemoteOperation, Status::LocalOperation])
@@ -219,7 +219,7 @@ fn sizes(mtu: u32) -> Vec<u32> {
     all
 }
 
-/// What decides which cases there are.
+/// Properties that decide which cases there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
     /// Path MTU, bytes.

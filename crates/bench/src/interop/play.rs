@@ -14,12 +14,12 @@ const LIMIT: Duration = Duration::from_secs(30);
 const LATE: Duration = Duration::from_millis(60);
 /// The byte that fills memory before a case.
 const BLANK: u8 = 0xa5;
-/// What words hold, what is added to them, and what they are swapped for.
+/// The initial value of words, the addend, and the value they are swapped for.
 const WORD: u64 = 0x0123_4567_89ab_cdef;
 const ADD: u64 = 0xfedc_ba98_0000_0005;
 const SWAP: u64 = 0x5555_aaaa_3333_cccc;
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// The side that asked.
@@ -134,7 +134,7 @@ impl Player<'_> {
         }))
     }
 
-    /// What this responder is known to do otherwise.
+    /// Known deviations of this responder.
     fn known(&self, case: &Case) -> Option<[Status; 2]> {
         case.known_of_rxe().filter(|_| self.group.asks_rxe)
     }
@@ -205,7 +205,7 @@ impl Player<'_> {
         (0..case.count).map(|_| self.side.sent(LIMIT)).collect()
     }
 
-    /// What the requester finds in the end.
+    /// Problems that the requester finds in the end.
     fn asked(&self, case: &Case, seed: u32, statuses: &[Status]) -> Result<Vec<String>> {
         let mut problems = Vec::new();
         let expected = case.expected();
@@ -228,7 +228,7 @@ impl Player<'_> {
         Ok(problems)
     }
 
-    /// What the responder finds in the end.
+    /// Problems that the responder finds in the end.
     fn answered(&mut self, case: &Case, seed: u32) -> Result<Vec<String>> {
         let mut problems = Vec::new();
         if let Some(expected) = case.expected_arrival() {
@@ -273,7 +273,7 @@ impl Player<'_> {
         Ok(problems)
     }
 
-    /// What is wrong with receive `i`.
+    /// The problem with receive `i`, if any.
     fn arrival(&mut self, case: &Case, i: u32, expected: &Status) -> Result<Option<String>> {
         let Some(arrival) = self.side.arrived(LIMIT)? else {
             return Ok(Some(format!("receive {i} did not complete")));
@@ -323,7 +323,7 @@ fn differs(found: &[u8], expected: &[u8], from: u64) -> Option<String> {
     Some(format!("{count} bytes differ, the first at {offset}: {is:#04x}, expected {must:#04x}"))
 }
 
-/// What the word of an atomic holds before.
+/// Initial words of an atomic.
 fn words(case: &Case) -> Vec<u8> {
     let word = if case.op == (Op::CompareSwap { hit: false }) { !WORD } else { WORD };
     word.to_ne_bytes().into()

@@ -26,7 +26,7 @@ const TIMEOUT: u8 = 14;
 /// Lanes of a kernel that posts.
 const LANES: u32 = 32;
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Args, Clone)]
 pub(crate) struct Plan {
     /// Bytes of a message, and how many: one measurement each.

@@ -14,7 +14,7 @@ pub(crate) struct Report<'a> {
     pub(crate) rows: &'a [Row],
 }
 
-/// Who asks whom, and with which path MTU.
+/// The side that asks, and the path MTU.
 type Column<'a> = (&'a str, u32);
 
 impl Report<'_> {

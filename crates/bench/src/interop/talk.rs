@@ -1,5 +1,5 @@
-//! What the two programs send each other over their control connection, one message each way a
-//! step, so that neither runs ahead.
+//! Messages of the two programs over their control connection, one each way a step, so that
+//! neither runs ahead.
 
 use crate::interop::case::{Group, Status};
 use crate::interop::side::Address;
@@ -13,17 +13,17 @@ use warpverbs_meet::Listener;
 /// The longest wait for the other program.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What each program says of its NIC.
+/// A program's description of its NIC.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) nic: String,
-    /// What it does as a responder, see [`Traits`](crate::interop::case::Traits).
+    /// Its ability as a responder, see [`Traits`](crate::interop::case::Traits).
     pub(crate) invalidates: bool,
     pub(crate) rxe: bool,
     pub(crate) kernels: bool,
 }
 
-/// What is tried next, and whether the program that gets this posts the work; `None` is the end.
+/// The next group, and whether the program that gets this posts the work; `None` is the end.
 pub(crate) type Next = Option<(bool, Group)>;
 
 /// Bytes and count of each measurement.
@@ -32,7 +32,7 @@ pub(crate) type Sizes = Vec<(u32, u32)>;
 /// The bytes of an endpoint's handle, and of its memory's.
 pub(crate) type Handles = (Vec<u8>, Vec<u8>);
 
-/// What can be sent.
+/// The content of a message.
 pub(crate) trait Part: Clone {
     const KIND: &'static str;
     fn wrap(self) -> Item;

@@ -22,7 +22,7 @@ pub struct PerfArgs {
     command: PerfCommand,
 }
 
-/// What to measure.
+/// Measurements.
 #[derive(Subcommand)]
 enum PerfCommand {
     /// RDMA WRITE between two processes or hosts
@@ -43,7 +43,7 @@ enum PerfCommand {
     Memcpy(memcpy::MemcpyArgs),
     /// One 8-byte WRITE from post to completion beside the raw round trip of a flag
     Latency(latency::LatencyArgs),
-    /// What idle queue pairs cost a busy one
+    /// The cost of idle queue pairs to a busy one
     IdleQps(idle::IdleArgs),
     /// Calls on a symmetric heap: messages there and back, single calls, bandwidth, barriers
     Shmem(shmem::ShmemArgs),

@@ -15,7 +15,7 @@ use warpverbs_test_kernels::perf;
 pub(crate) struct KernelFailure {
     /// `wv::Status`, as in `kernels/include/warpverbs/status.h`.
     status: u64,
-    /// What the first endpoint that is not well says of itself.
+    /// The health of the first endpoint that is not well.
     health: String,
 }
 

@@ -1,5 +1,5 @@
-//! What is measured with: an open device and NIC, and connected pairs of endpoints with a buffer
-//! on either side.
+//! The setup of a measurement: an open device and NIC, and connected pairs of endpoints with a
+//! buffer on either side.
 
 use super::output::{Chosen, Setting};
 use super::pattern::{compare, pattern, poison};
@@ -42,7 +42,7 @@ impl Rig {
         Ok(Self { gpu: opened.gpu, nic, gpu_why: opened.why })
     }
 
-    /// What was opened, and why; `kernels` is false where no kernel was run.
+    /// The device and NIC, and why they were taken; `kernels` is false where no kernel was run.
     pub(crate) fn chosen(&self, kernels: bool) -> Setting {
         Setting {
             gpu: kernels.then(|| Chosen::gpu(&*self.gpu, &self.gpu_why)),

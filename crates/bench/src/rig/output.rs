@@ -1,4 +1,4 @@
-//! What a measurement prints: a table or JSON on stdout, progress on a terminal's stderr.
+//! Output of a measurement: a table or JSON on stdout, progress on a terminal's stderr.
 
 use super::busy::Watch;
 use super::plot::{self, Panel};
@@ -21,7 +21,7 @@ pub(crate) trait Row: Serialize {
     /// Head and cell of each column, the same heads in every row.
     fn columns(&self) -> Columns;
 
-    /// What a plot of rows shows; nothing, where they are not drawn.
+    /// Panels of a plot of rows; none, where they are not drawn.
     fn panels(_rows: &[Self]) -> Vec<Panel>
     where
         Self: Sized,
@@ -41,11 +41,11 @@ pub(crate) struct Measured<R> {
     command: &'static str,
     setting: Setting,
     rows: Vec<R>,
-    /// What the rows say together; one line each.
+    /// Findings from all rows; one line each.
     findings: Vec<Finding>,
-    /// What a reader should know of them; one line each.
+    /// Remarks on the rows for the reader; one line each.
     notes: Vec<String>,
-    /// What keeps them from saying anything, if other programs wanted the cores.
+    /// The load of other programs, if they wanted the cores.
     busy: Option<String>,
 }
 
@@ -70,19 +70,19 @@ impl Chosen {
     }
 }
 
-/// What was measured on.
+/// The device and NIC of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
     /// Where kernels ran; absent if none did.
     pub(crate) gpu: Option<Chosen>,
-    /// What consumed the queues.
+    /// The consumer of the queues.
     pub(crate) nic: Chosen,
 }
 
 /// A figure derived from several rows or samples, beside the bound it should keep.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
-    /// What it is.
+    /// Its name.
     pub(crate) what: String,
     /// Its value, a ratio unless `what` says otherwise.
     pub(crate) value: f64,

@@ -8,7 +8,7 @@ pub(crate) fn pattern(tag: u64, len: usize) -> Vec<u8> {
     words.take(len).collect()
 }
 
-/// What a destination holds before: each byte differs from the one that is to come.
+/// Initial bytes of a destination: each differs from the one that is to come.
 pub(crate) fn poison(expected: &[u8]) -> Vec<u8> {
     expected.iter().map(|b| !b).collect()
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpverbs::gpu::Place;
 
-/// Who posts the work.
+/// The poster of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Poster {
@@ -16,7 +16,7 @@ pub(crate) enum Poster {
     Kernel,
 }
 
-/// What is posted.
+/// The operation that is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Op {
@@ -78,7 +78,7 @@ pub(crate) enum PlanError {
         flag: &'static str,
         /// Its value.
         value: u64,
-        /// What would do.
+        /// The accepted values.
         expected: String,
     },
     /// Two flags contradict each other.

@@ -28,7 +28,7 @@ pub(crate) enum BadSlot {
     Count { qpn: u32, published: u64, posted: u64, nops: u64 },
 }
 
-/// What was found.
+/// WQEs found in a send queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// WRITEs.

@@ -1,4 +1,4 @@
-//! What the two ends of a family say to each other.
+//! The conversation of the two ends of a family.
 
 pub(crate) use warpverbs_meet::{Connection as Talk, Message as Words};
 

@@ -14,17 +14,17 @@ use warpverbs_bench::units;
 /// One condition.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
-    /// What is looked at.
+    /// Its name.
     pub(crate) what: &'static str,
-    /// What was found.
+    /// The finding.
     pub(crate) found: String,
-    /// What to do; absent if all is well.
+    /// Advice; absent if all is well.
     pub(crate) remedy: Option<String>,
     /// As it is, the direct way is not possible.
     pub(crate) stops: bool,
 }
 
-/// Who reads the queues of kernels, at best.
+/// The best possible reader of kernels' queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
@@ -51,7 +51,7 @@ impl Check {
     }
 }
 
-/// What the checks come to.
+/// The verdict of the checks.
 pub(crate) fn verdict(checks: &[Check], reach: Option<&FabricAddress>) -> Verdict {
     if reach.is_some_and(|reach| reach.how.is_none() && reach.bounce == Some(true)) {
         return Verdict::Bounce;
@@ -211,7 +211,7 @@ fn order(ordered: bool) -> Check {
     }
 }
 
-/// What of a GPU's memory other devices reach at a time.
+/// The window for other devices into a GPU's memory.
 fn bar1(root: &Root, slot: &str, memory: u64) -> Check {
     let what = "BAR1 of the GPU";
     let regions = root.read(format!("sys/bus/pci/devices/{slot}/resource")).unwrap_or_default();
@@ -432,7 +432,7 @@ mod tests {
     fn bridges_that_redirect_are_found_between_the_two() {
         assert_eq!(redirects(&config(0x1d)), Some(true));
         assert_eq!(redirects(&config(0x01)), Some(false), "source validation alone");
-        assert_eq!(redirects(&[0; 64]), None, "what all users may read");
+        assert_eq!(redirects(&[0; 64]), None, "the bytes that all users may read");
         assert_eq!(redirects(&vec![0; 4096]), Some(false), "no capability");
         let mut loops = config(0);
         loops[0x148..0x14c].copy_from_slice(&(0x100u32 << 20 | 1 << 16 | 2).to_le_bytes());

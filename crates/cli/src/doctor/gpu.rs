@@ -37,7 +37,7 @@ pub(super) struct CompileCache {
     pub(super) bytes: u64,
 }
 
-/// What `auto` chooses.
+/// The choices of `auto`.
 #[derive(Debug, Serialize)]
 pub(super) struct Auto {
     pub(super) gpu: Choice,

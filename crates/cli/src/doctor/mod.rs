@@ -38,7 +38,7 @@ enum Topic {
         /// Another one
         to: String,
     },
-    /// What kernel and NICs lack for device-memory TCP, and the commands that set them up
+    /// Features that kernel and NICs lack for device-memory TCP, and the commands that set them up
     Tcp,
 }
 

@@ -20,13 +20,13 @@ pub(crate) struct Way {
     pub(crate) verdict: Option<Verdict>,
     /// The conditions of the direct way.
     pub(crate) checks: Vec<Check>,
-    /// What happens, in order.
+    /// Steps of a transfer, in order.
     pub(crate) steps: Vec<String>,
-    /// What keeps a faster way from being taken, or this one from working.
+    /// Obstacles to a faster way, or to this one.
     pub(crate) held_back_by: Vec<String>,
 }
 
-/// What a name means.
+/// A device, by its name.
 enum End<'a> {
     Gpu(&'a Found),
     Nic(&'a Device),
@@ -190,7 +190,7 @@ impl Way {
         }
     }
 
-    /// What is wrong with a device by itself.
+    /// Notes the faults of a device by itself.
     fn nic_is_less(&mut self, nic: &Device) {
         if let Some(why) = &nic.not_usable {
             self.held_back(format!("{} cannot be opened: {why}", nic.name));

@@ -28,9 +28,9 @@ pub(crate) struct Rdma {
 /// libibverbs.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Library {
-    /// What was loaded.
+    /// The loaded file.
     pub(crate) file: Option<String>,
-    /// Why nothing was.
+    /// Why none was loaded.
     pub(crate) why_not: Option<String>,
     /// The devices that it finds and `WARPVERBS_NICS` selects.
     pub(crate) devices: Vec<String>,
@@ -100,7 +100,7 @@ pub(crate) struct Chosen {
     pub(crate) why: String,
 }
 
-/// What this build can do with them.
+/// Ways of this build to drive RDMA devices.
 pub(crate) const PROVIDER: &str =
     "libibverbs, for the host and for kernels, whose queues the software NIC reads";
 

@@ -8,7 +8,7 @@ use warpverbs::raw::peer::{Survey, survey};
 /// Memory that processes share.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shared {
-    /// What was tried on the SIMT device, whose memory travels as that of a GPU does.
+    /// Attempts to share memory of the SIMT device, which travels as that of a GPU does.
     pub(crate) survey: Option<Survey>,
     /// Why nothing was tried.
     pub(crate) why_not: Option<String>,

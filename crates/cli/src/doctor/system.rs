@@ -20,7 +20,7 @@ pub(crate) struct Cpu {
 #[serde(transparent)]
 pub(crate) struct Limit(pub(crate) Option<u64>);
 
-/// What bounds memory and mappings.
+/// Limits of memory and mappings.
 #[derive(Debug, Serialize)]
 pub(crate) struct Limits {
     /// RLIMIT_MEMLOCK, soft.

@@ -5,14 +5,14 @@ use super::root::Root;
 use serde::Serialize;
 use warpverbs_devmem::kernel::{Ethtool, Interface, Netdev, Operation, Rings};
 
-/// What a user of device-memory TCP has to know.
+/// Facts for a user of device-memory TCP.
 #[derive(Debug, Serialize)]
 pub(super) struct Tcp {
     /// As in the whole report.
     schema: u32,
     pub(super) kernel: Kernel,
     pub(super) interfaces: Vec<Nic>,
-    /// What payload goes through now.
+    /// The way that payload takes now.
     pub(super) verdict: String,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Kernel {
     pub(super) send: bool,
     /// Whether io_uring receives without copies, by the kernel's release. Not used yet.
     pub(super) zero_copy: bool,
-    /// What it lacks; one line each, with what to do.
+    /// Missing features; one line each, with advice.
     pub(super) lacks: Vec<String>,
 }
 

@@ -45,7 +45,7 @@ pub(super) fn render(report: &Report) -> String {
 }
 
 fn auto(report: &Report) -> Section {
-    let mut section = Section::new("What auto chooses");
+    let mut section = Section::new("Choices of auto");
     for (flag, choice) in [("--gpu auto", &report.auto.gpu), ("--nic auto", &report.auto.nic)] {
         section.row(
             flag,

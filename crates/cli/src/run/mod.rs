@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 use warpverbs::raw::mlx5::prm::Status;
 use warpverbs::raw::nic::LinkKind;
 
-/// What is loaded into the program.
+/// The library that is loaded into the program.
 const LIBRARY: &str = "libwarpverbs_preload.so";
 /// The variable that says what the library is to do.
 const SETTINGS: &str = "WARPVERBS_RUN";
@@ -24,7 +24,7 @@ const UCX_RELAXED: &str = "UCX_IB_PCI_RELAXED_ORDERING";
 /// Devices at most: each has an address of its own in the loopback network.
 const MAX_NICS: i64 = 3;
 
-/// What is run, and on what.
+/// The program to run, and its devices.
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// Devices that the program finds: mlx5_0 and so on
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// What the library is told.
+/// Settings for the library.
 fn settings(args: &RunArgs) -> Result<OsString> {
     let mut out = format!("nics={}", args.nics);
     if let Some(mtu) = args.mtu {

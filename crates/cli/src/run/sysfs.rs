@@ -8,7 +8,7 @@ use std::path::Path;
 /// Major and first minor number of the devices, as the preloaded library has them.
 const MAJOR: u32 = 231;
 const MINOR: u32 = 192;
-/// What the devices' PCI function is: libmlx5 takes ConnectX-7 for its own.
+/// The devices' PCI function: libmlx5 takes ConnectX-7 for its own.
 const MODALIAS: &str = "pci:v000015B3d00001021sv000015B3sd00000000bc02sc00i00";
 
 /// Writes the tree of `nics` devices into the empty folder `root`.

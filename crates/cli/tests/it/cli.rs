@@ -7,7 +7,7 @@ use std::process::Command;
 #[test]
 fn doctor_describes_this_machine_in_both_forms() {
     let words = succeeds("doctor");
-    for part in ["What auto chooses", "Where kernels can run", "simt", "locked memory", "NVRTC"] {
+    for part in ["Choices of auto", "Where kernels can run", "simt", "locked memory", "NVRTC"] {
         assert!(words.contains(part), "{part} is not in {words}");
     }
     let report = json("doctor --json");

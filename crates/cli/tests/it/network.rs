@@ -108,7 +108,7 @@ fn a_plot_is_written() {
     assert_eq!(parsed.root_element().tag_name().name(), "svg");
     assert!(svg.contains("warpverbs perf write") && svg.contains("4 KiB"), "{svg}");
     let out = run(&format!("perf write local -b 8 -e 8 -n 5 --plot {}/no/a.svg", file.display()));
-    assert!(text(&out.stdout).contains("equal"), "what was measured is printed");
+    assert!(text(&out.stdout).contains("equal"), "the rows are printed");
     failed(&out, &["cannot write", "no/a.svg"]);
 }
 

@@ -45,7 +45,7 @@ fn carried(setup: &Setup, what: Carried, (len, count): (u32, u32)) -> End {
     let expected: Vec<_> = (0..count).map(|n| (len, imm(n), opcode)).collect();
     takes(&pair.b, &expected)?;
     let all = len as usize * count as usize;
-    same(&bytes(&pair.dst, 0, all)?, &pattern(all, 1), "what a kernel sent")
+    same(&bytes(&pair.dst, 0, all)?, &pattern(all, 1), "the kernel's messages")
 }
 
 pub(super) fn kernel_write_imm(setup: &Setup) -> End {
@@ -77,7 +77,7 @@ pub(super) fn kernel_receives(setup: &Setup) -> End {
     takes(&pair.b, &[(100, None, SEND), (7, imm(IMM), SEND_IMM), (100, imm(IMM + 1), WRITE_IMM)])?;
     let source = pattern(300, 1);
     let expected = [&source[..100], &source[..7], &[0; 93], &source[200..]].concat();
-    same(&bytes(&pair.dst, 0, 300)?, &expected, "what arrived")?;
+    same(&bytes(&pair.dst, 0, 300)?, &expected, "the messages")?;
     pair.is_well()
 }
 

@@ -43,7 +43,7 @@ pub(super) fn write(pair: &Pair, bytes: u32, status: &MemoryRegion) -> k::Write 
     }
 }
 
-/// What a kernel carries.
+/// The operation by which a kernel carries bytes.
 #[derive(Clone, Copy)]
 pub(super) enum Carried {
     Message = 0,
@@ -144,7 +144,7 @@ pub(super) fn kernel_fenced(setup: &Setup) -> End {
         };
         setup.launch(&kernel, DIM)?;
         went_well(&pair, &status)?;
-        same(&bytes(&pair.dst, HALF, all)?, &pattern(all, len as u64), "what came back")?;
+        same(&bytes(&pair.dst, HALF, all)?, &pattern(all, len as u64), "the bytes that came back")?;
     }
     Ok(())
 }

@@ -194,7 +194,7 @@ pub(super) fn both_ways(setup: &Setup) -> End {
     a.quiet()?;
     b.quiet()?;
     let (half, all) = (half as usize, 50 * len as usize);
-    same(&bytes(&pair.dst, half, all)?, &pattern(all, 1), "what a wrote")?;
-    same(&bytes(&pair.src, half, all)?, &pattern(all, 3), "what b wrote")?;
+    same(&bytes(&pair.dst, half, all)?, &pattern(all, 1), "bytes that a wrote")?;
+    same(&bytes(&pair.src, half, all)?, &pattern(all, 3), "bytes that b wrote")?;
     pair.is_well()
 }

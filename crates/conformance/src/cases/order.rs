@@ -1,4 +1,4 @@
-//! What must be seen in which order.
+//! The order in which effects of work must be seen.
 
 use crate::Setup;
 use crate::outcome::check;

@@ -48,7 +48,7 @@ pub(super) fn nothing_behind_an_error(setup: &Setup) -> End {
         }
     }
     refused(a.quiet(), Syndrome::RemoteAccess, "the queue")?;
-    same(&bytes(&pair.dst, 0, 8)?, &[1; 8], "what was written before the error")
+    same(&bytes(&pair.dst, 0, 8)?, &[1; 8], "the WRITE before the error")
 }
 
 pub(super) fn receives_are_flushed(setup: &Setup) -> End {

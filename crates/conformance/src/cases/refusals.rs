@@ -13,7 +13,8 @@ fn other_key(key: u32) -> u32 {
     key ^ 0x5a00_0055
 }
 
-/// What `post` posts on a fresh pair fails with `syndrome`; the peer's memory is as it was.
+/// Checks that the work of `post` on a fresh pair fails with `syndrome`, and that the peer's memory
+/// is as it was.
 fn fails_on_a_pair(
     setup: &Setup,
     syndrome: Syndrome,

@@ -13,7 +13,8 @@ fn impatient() -> Shape {
     Shape::host().timers(14, 14).retries(5, 2)
 }
 
-/// That takes less than half a second; timers of NICs are coarse, and machines busy.
+/// The limit of failures that take less than half a second; timers of NICs are coarse, and machines
+/// busy.
 const SOON: Duration = Duration::from_secs(3);
 
 pub(super) fn no_receive(setup: &Setup) -> End {

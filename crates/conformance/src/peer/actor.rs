@@ -52,7 +52,7 @@ impl Actor {
         self.answer(request).unwrap_or_else(Reply::Trouble)
     }
 
-    /// What there is.
+    /// The NIC, and where kernels run beside it.
     pub(crate) fn about(&self) -> About {
         self.side.about()
     }

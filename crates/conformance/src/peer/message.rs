@@ -1,5 +1,5 @@
-//! What the side that posts asks of its peer, and what that answers: plain data, which a connection
-//! between two processes carries.
+//! Requests of the side that posts, and its peer's replies: plain data, which a connection between
+//! two processes carries.
 
 use super::{Shape, Trouble};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub const LONGEST_REGION: u64 = 2 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "fields are named as the parameters of the calls they stand for")]
 pub enum Request {
-    /// What is there.
+    /// The NIC, and where kernels run beside it.
     About,
     /// Zeroed, registered memory; `foreign` in another protection domain than endpoints.
     Region { len: u64, access: u32, foreign: bool },
@@ -35,7 +35,7 @@ pub enum Request {
     Reset { endpoint: u32 },
     /// Moves one to the error state.
     Fail { endpoint: u32 },
-    /// What became of one.
+    /// The health of one.
     Health { endpoint: u32 },
     /// Posts a receive.
     Receive { endpoint: u32, to: Vec<Piece> },
@@ -55,13 +55,13 @@ pub enum Request {
     Drop { object: u32 },
 }
 
-/// What came of a [`Request`].
+/// The reply to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "fields are named as the requests' are")]
 pub enum Reply {
     /// It is done, and there is nothing more to say.
     Done,
-    /// What is there.
+    /// The NIC, and where kernels run beside it.
     About(About),
     /// A region.
     Region { object: u32, addr: u64, lkey: u32, rkey: u32 },
@@ -73,11 +73,11 @@ pub enum Reply {
     Endpoint { object: u32, handle: Vec<u8> },
     /// The index of the posted work.
     Posted { index: u64 },
-    /// What has arrived.
+    /// The next message, if one has arrived.
     Arrived(Option<Arrival>),
-    /// What is wrong with an endpoint, if anything.
+    /// The error of an endpoint, if any.
     Health(Option<String>),
-    /// What the kernel took.
+    /// Messages that the kernel took.
     Taken(Taken),
     /// It is not done.
     Trouble(Trouble),
@@ -186,7 +186,7 @@ pub struct Take {
     pub(crate) window: u32,
 }
 
-/// What a kernel took.
+/// Messages that a kernel took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// The first bad `wv::Status`, 0 if there was none.

@@ -62,7 +62,7 @@ impl Peer {
         Self(Arc::new(Inner { way, lost: OnceLock::new() }))
     }
 
-    /// What it is.
+    /// Its NIC, and where kernels run beside it.
     pub fn about(&self) -> About {
         match &self.0.way {
             Way::Here(actor) => lock(actor).about(),

@@ -1,4 +1,4 @@
-//! What a case holds of its peer. The calls are those of the transport's own types.
+//! Objects of the peer that a case holds. The calls are those of the transport's own types.
 
 use super::message::{Piece, Reply, Request, Take, Taken};
 use super::{Peer, Shape, Trouble, out_of_turn};
@@ -161,7 +161,7 @@ impl PeerEndpoint {
         self.object.done(Request::Fail { endpoint: self.number() })
     }
 
-    /// What is wrong with it, if anything.
+    /// Its error, if any.
     pub(crate) fn health(&self) -> Result<Option<String>> {
         let reply = self.object.peer.call(Request::Health { endpoint: self.number() });
         expect!(reply, Reply::Health(found) => found)

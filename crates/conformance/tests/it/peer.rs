@@ -138,7 +138,7 @@ fn bad_requests_are_refused_with_what_is_wrong() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever bytes become requests, there is a reply to each.
+    /// Any bytes that become requests get a reply each.
     #[test]
     fn no_request_breaks_a_peer(
         seeds in prop::collection::vec((0u8..21, prop::collection::vec(any::<u8>(), 0..40)), 1..30)

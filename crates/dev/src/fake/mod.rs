@@ -19,7 +19,7 @@ use warpverbs_rdma::{Completion, Lkey, Op, ReceivedKind, Remote, Sge, Status};
 pub struct FakePlan {
     /// Makes its choices repeatable.
     pub seed: u64,
-    /// What its queues take.
+    /// Limits of its queues.
     pub limits: ProxyLimits,
     /// So many slots of so many bytes for inline data beyond that, for each QP.
     pub staging: Option<(u32, u32)>,
@@ -42,7 +42,7 @@ impl Default for FakePlan {
     }
 }
 
-/// What happened at the device.
+/// Counts of posted work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FakeStats {
     /// Lists of send work requests.
@@ -406,7 +406,7 @@ impl FakeDevice {
         self.lock().silent = silent;
     }
 
-    /// What the QP was given.
+    /// Counts of work posted to the QP.
     pub fn stats(&self, qpn: u32) -> FakeStats {
         self.lock().qps.get(&qpn).map_or(FakeStats::default(), |qp| qp.stats)
     }

@@ -1,4 +1,4 @@
-//! What threads ask for between their steps, and how lanes meet.
+//! Requests of threads between their steps, and the meeting of lanes.
 
 use super::{Machine, Status, Step, mix};
 use crate::op::{Access, Atomic, Collective, Op, Order, Scope, Site};
@@ -107,7 +107,7 @@ impl Machine<'_> {
         Ok(None)
     }
 
-    /// What becomes of an access; `None` if it is put off.
+    /// The access as the mutant changes it; `None` if it is put off.
     fn changed(&mut self, thread: usize, mut op: Atomic) -> Option<Atomic> {
         let (access, site) = (op.access.name(), op.site);
         self.sites.insert(SiteUse { site, access, order: op.order, scope: op.scope });

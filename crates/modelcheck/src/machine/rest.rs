@@ -1,4 +1,4 @@
-//! What happens when nobody can go on: threads look again, and time passes.
+//! States in which nobody can go on: threads look again, and time passes.
 
 use super::{Choice, Machine, Status, Step};
 use crate::scenario::Time;

@@ -1,4 +1,4 @@
-//! What threads know of each other's accesses, and what a release publishes of that.
+//! Threads' knowledge of each other's accesses, and the part of it that a release publishes.
 
 use crate::op::Scope;
 use rustc_hash::FxHasher;
@@ -10,7 +10,7 @@ pub const THREADS: usize = 8;
 /// Most locations that are accessed atomically.
 pub(crate) const WORDS: usize = 96;
 
-/// What happens before a thread's next access.
+/// Accesses that happen before a thread's next one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct View {
     /// Epochs of each thread. A thread begins a new one whenever it has published its view, so that
@@ -53,7 +53,8 @@ impl Place {
     }
 }
 
-/// What acquires of a store join: only by threads that `scope`, seen from `place`, includes.
+/// The view that acquires of a store join: only by threads that `scope`, seen from the writer,
+/// includes.
 #[derive(Clone, Copy, Hash, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) view: View,

@@ -1,4 +1,4 @@
-//! What one post costs: the memory operations of the device library, counted in a run.
+//! The cost of one post: the memory operations of the device library, counted in a run.
 
 use warpverbs_modelcheck::kernels::PUT;
 use warpverbs_modelcheck::threads::lane;

@@ -97,7 +97,7 @@ fn run(threads: &[&'static [Step]]) -> Report {
     report
 }
 
-/// What the `N` reads gave, in every run.
+/// Values of the `N` reads, in every run.
 fn outcomes<const N: usize>(threads: &[&'static [Step]]) -> BTreeSet<[u64; N]> {
     let report = run(threads);
     if let Some(failure) = report.failure {
@@ -106,7 +106,7 @@ fn outcomes<const N: usize>(threads: &[&'static [Step]]) -> BTreeSet<[u64; N]> {
     report.outcomes.iter().map(|notes| std::array::from_fn(|i| notes[i])).collect()
 }
 
-/// What is in X and Y at the end of every run.
+/// Values of X and Y at the end of every run.
 fn ends(threads: &[&'static [Step]]) -> BTreeSet<[u64; 2]> {
     let mut scenario = scenario(threads);
     let ends = Rc::new(RefCell::new(BTreeSet::new()));
@@ -172,7 +172,7 @@ fn coherence_of_one_location() {
     assert_eq!(seen, all_but(3, &[[1, 0], [2, 0], [2, 1]]));
 }
 
-/// What a second thread reads is not newer than what a third reads after it.
+/// The value that a second thread reads is not newer than that which a third reads after it.
 #[test]
 fn coherence_across_threads() {
     let seen = outcomes(&[

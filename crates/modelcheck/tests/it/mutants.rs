@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use warpverbs_modelcheck::Order::{Acquire, Relaxed, Release};
 use warpverbs_modelcheck::{Change, Mutant, Scope, Settings, Site, SiteUse, explore};
 
-/// What nothing can notice: part of the source line, the change, and why.
+/// Mutants that nothing can notice: part of the source line, the change, and why.
 const NOT_NOTICED: &[(&str, Change, &str)] = &[
     (
         "load<order::relaxed, scope::system>(at<u64>(address))",

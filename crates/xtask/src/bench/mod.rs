@@ -37,7 +37,7 @@ pub(crate) struct Bench {
     json: bool,
 }
 
-/// What is compared.
+/// The quantity that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     /// Median of half a round trip.

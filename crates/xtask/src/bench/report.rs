@@ -1,4 +1,4 @@
-//! What was measured, as tables and as JSON.
+//! Results, as tables and as JSON.
 
 use super::{Figure, What};
 use crate::figures::{Load, Within, median, spread, table};
@@ -12,7 +12,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     what: What,
     wanted: Option<Within>,
-    /// What it is compared with.
+    /// The baseline of the comparison.
     beside: &'static str,
     pub(crate) ours: Vec<f64>,
     pub(crate) theirs: Vec<f64>,
@@ -36,7 +36,7 @@ pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     pub(crate) loss: Option<Row>,
     pub(crate) curve: Vec<Curve>,
-    /// What could not be measured, and why.
+    /// Failed measurements, and why they failed.
     pub(crate) failures: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Report {
         }
     }
 
-    /// What was measured; a failure is kept.
+    /// The result of a measurement; a failure is kept.
     pub(crate) fn note<T>(&mut self, outcome: Result<T>) -> Option<T> {
         outcome.map_err(|error| self.failures.push(format!("{error:#}"))).ok()
     }

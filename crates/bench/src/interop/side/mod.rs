@@ -29,7 +29,7 @@ pub(crate) struct Remote {
     pub(crate) rkey: u32,
 }
 
-/// What a peer has to know of a queue pair and the memory beside it.
+/// Everything a peer has to know of a queue pair and the memory beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
@@ -53,7 +53,7 @@ pub(crate) struct Work {
     pub(crate) remote: Remote,
     /// Immediate, or the key to invalidate.
     pub(crate) extra: u32,
-    /// What is added, or compared and swapped.
+    /// Addend, or compare and swap values.
     pub(crate) operands: [u64; 2],
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Arrival {
 
 /// A NIC with one queue pair at a time.
 pub(crate) trait Side {
-    /// What it is.
+    /// Its name.
     fn name(&self) -> String;
 
     /// Whether it is Linux's `rdma_rxe`.
@@ -83,7 +83,7 @@ pub(crate) trait Side {
     /// Fills memory.
     fn write(&mut self, area: Area, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// What is in memory.
+    /// Bytes in memory.
     fn read(&self, area: Area, offset: u64, len: usize) -> Result<Vec<u8>>;
 
     /// Posts a receive into [`Area::Local`].

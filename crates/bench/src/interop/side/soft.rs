@@ -197,7 +197,7 @@ fn post(endpoint: &Endpoint, local: LocalRegion, work: &Work) -> Result<Posted> 
     })
 }
 
-/// What an error completion says; other errors are the caller's.
+/// The status of an error completion; other errors are the caller's.
 fn status(error: Error) -> Result<Status> {
     let work = match error {
         Error::Work(work) => work,

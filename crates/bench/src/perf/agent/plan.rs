@@ -1,4 +1,4 @@
-//! What the user asked to be measured, checked before anything is set up.
+//! Measurements that the user asked for, checked before anything is set up.
 
 use super::memory::Mem;
 use crate::units::{self, parse_size};
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use warpverbs::agent::{CopyBy, Op, PathKind};
 
-/// What to measure.
+/// Options of a measurement.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MeasureArgs {
     /// Directions of transfers; exchange: kernels of both ends put a block and raise a counter,
@@ -69,7 +69,7 @@ pub(crate) struct MeasureArgs {
     pub(super) plot: Option<PathBuf>,
 }
 
-/// What a row does.
+/// The work of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Way {

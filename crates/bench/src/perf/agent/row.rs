@@ -1,4 +1,4 @@
-//! What is printed.
+//! Rows of the output.
 
 use super::memory::Mem;
 use super::plan::{Case, Layout, Pair, Way};

@@ -1,10 +1,10 @@
-//! What client and server of a measurement send each other.
+//! Messages between client and server of a measurement.
 
 use crate::rig::plan::{Mem, Op};
 use crate::rig::talk::Words;
 use serde::{Deserialize, Serialize};
 
-/// Who runs the NIC's engine.
+/// The thread that runs the NIC's engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum EngineMode {
@@ -14,7 +14,7 @@ pub(crate) enum EngineMode {
     Thread,
 }
 
-/// What holds for the whole measurement.
+/// Settings of the whole measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) op: Op,
@@ -25,11 +25,11 @@ pub(crate) struct Setup {
     pub(crate) mtu: Option<u32>,
     /// Messages of a queue pair that may be under way.
     pub(crate) tx_depth: u32,
-    /// What goes wrong on both ends' links, as [`FaultPlan`](warpverbs::raw::nic::link::FaultPlan) is
+    /// Faults on both ends' links, as [`FaultPlan`](warpverbs::raw::nic::link::FaultPlan) is
     /// written.
     pub(crate) faults: Option<String>,
-    /// What leads to the peer, as [`LinkKind`](warpverbs::raw::nic::LinkKind) is written; without
-    /// it, each end's own choice.
+    /// The link to the peer, as [`LinkKind`](warpverbs::raw::nic::LinkKind) is written; without it,
+    /// each end's own choice.
     pub(crate) link: Option<String>,
     /// Seconds after which a row is given up.
     pub(crate) row_limit_s: u64,
@@ -45,18 +45,18 @@ pub(crate) struct Group {
     pub(crate) ends: Vec<End>,
 }
 
-/// What a peer has to know of one queue pair, as bytes.
+/// Everything a peer has to know of one queue pair, as bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
     /// `EndpointHandle`.
     pub(crate) handle: Vec<u8>,
     /// `RemoteRegion` of the memory that the operation is on.
     pub(crate) main: Vec<u8>,
-    /// That of the memory for answers, where there is one.
+    /// `RemoteRegion` of the memory for answers, where there is one.
     pub(crate) back: Option<Vec<u8>>,
 }
 
-/// What is timed.
+/// The quantity that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Measure {

@@ -118,7 +118,7 @@ fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// What the kernel of a ping-pong is given.
+/// Arguments of the kernel of a ping-pong.
 struct Rally<'p, 'a> {
     poster: &'p KernelPoster<'a>,
     postings: Vec<Posting<'a>>,

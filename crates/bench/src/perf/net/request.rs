@@ -13,7 +13,7 @@ use std::time::Duration;
 use warpverbs::raw::nic::LinkKind;
 use warpverbs::raw::nic::link::{Chance, FaultPlan};
 
-/// What is measured, and how it is printed.
+/// Options of the measurement and its output.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MeasureArgs {
     /// Smallest message (K, M, G are powers of 1024)
@@ -165,7 +165,7 @@ impl MeasureArgs {
 /// Timed parts of a connection at most: the data of each differ.
 pub(crate) const MAX_PARTS: u32 = 2048;
 
-/// What holds for a whole measurement.
+/// Checks the settings of a whole measurement.
 pub(crate) fn check_setup(setup: &Setup) -> Result<()> {
     within("--tx-depth", setup.tx_depth.into(), 1, 16384)?;
     within("--row-limit", setup.row_limit_s, 1, 3600)?;
@@ -180,7 +180,7 @@ pub(crate) fn check_setup(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// What a client wants made.
+/// Checks the queue pairs that a client asks for.
 pub(crate) fn check_group(group: &Group) -> Result<(), PlanError> {
     within("message size", group.max_bytes, 1, MAX_MESSAGE)?;
     plan::check_qps(&[group.qps], group.max_bytes)

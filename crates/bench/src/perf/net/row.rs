@@ -1,4 +1,4 @@
-//! What one size on so many queue pairs gave.
+//! The result of one size on so many queue pairs.
 
 use crate::rig::output::{Columns, Row};
 use crate::rig::plan::Op;

@@ -111,7 +111,7 @@ impl Side {
         Duration::from_secs(self.setup.row_limit_s)
     }
 
-    /// What leads to the peer.
+    /// The link to the peer.
     pub(crate) fn link(&self) -> String {
         self.engine.nic.describe_link().unwrap_or_default()
     }

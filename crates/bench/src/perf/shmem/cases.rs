@@ -17,7 +17,7 @@ pub(crate) enum Table {
     Life,
 }
 
-/// What all ranks do alike.
+/// Settings that are alike at all ranks.
 pub(super) struct Plan {
     pub(super) iters: u32,
     pub(super) warmup: u32,
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     pub(super) on_simt: bool,
 }
 
-/// Who makes a call.
+/// Threads that make a call together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     Thread = 0,

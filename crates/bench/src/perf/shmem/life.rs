@@ -19,7 +19,7 @@ const TRIAL: u32 = 2000;
 /// One thread of each rank is in the kernel.
 const ALONE: Dim = Dim::new(1, 1);
 
-/// What one life took.
+/// Times of one life.
 struct Life {
     create: Duration,
     grow: Duration,

@@ -80,7 +80,7 @@ struct ShmemRow {
     /// Bytes of shared memory of a block that the caller lends.
     lent: u32,
     bytes: u64,
-    /// What orders the bytes before whoever sees the notice.
+    /// The fence between the bytes and their notice.
     fence: &'static str,
     /// Whose clock.
     clock: &'static str,
@@ -186,7 +186,7 @@ const PUT_SIGNAL: &str = "put_signal, there and back";
 const OWN: &str = "put_signal to itself, and its wait";
 const LINE: &str = "a cache line, there and back";
 
-/// What host SIMT makes of the machine's own speed, if the rows say.
+/// The time of host SIMT beside that of a cache line, if the rows have both.
 fn beside_a_line(rows: &[ShmemRow]) -> Option<String> {
     let of = |what| rows.iter().find(|row| row.what == what);
     // Medians, because a mean on a busy machine says how often a thread lost its core.

@@ -106,7 +106,7 @@ impl Rank {
         Ok(row.map(|row| with_spread(row, spread.as_ref())))
     }
 
-    /// What the machine takes for a cache line, measured by rank 0 while the others do nothing.
+    /// The round trip of a cache line, measured by rank 0 while the others do nothing.
     fn line(&mut self, plan: &Plan) -> Result<Option<ShmemRow>> {
         self.world.barrier("ready")?;
         let measure = || roundtrip::cache_line(plan.iters, plan.warmup, LIMIT);
@@ -184,7 +184,7 @@ impl Rank {
         Ok(self.heap.write(&self.to, &before)?)
     }
 
-    /// What the row makes of the target of this rank, if anything.
+    /// Bytes that the row leaves in the target of this rank, if any.
     fn expected(&self, plan: &Plan, case: &Case) -> Option<Vec<u8>> {
         let rank = self.heap.rank();
         let of = |rank: u32| pattern(rank.into(), Self::moved(plan, case) as usize);
@@ -220,7 +220,7 @@ impl Rank {
         Ok(compare(0, &expected, &found)?)
     }
 
-    /// What this rank runs, if it takes part.
+    /// The kernel that this rank runs, if it takes part.
     fn kernel(
         &self,
         plan: &Plan,
@@ -354,7 +354,7 @@ fn with_spread(row: ShmemRow, spread: Option<&Summary>) -> ShmemRow {
     ShmemRow { p50_us, p99_us, ..row }
 }
 
-/// What orders a row's bytes, by loads and stores; by RDMA the queue pair does.
+/// The fence of a row's bytes, by loads and stores; by RDMA the queue pair orders them.
 fn fence(case: &Case) -> &'static str {
     match case {
         Case::Exchange { message: Message::Mail | Message::Word | Message::Value, .. } => "none",

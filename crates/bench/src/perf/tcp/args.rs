@@ -19,7 +19,7 @@ pub(crate) struct SideArgs {
     /// without, payload is received into host memory
     #[arg(long, env = QUEUES_ENV)]
     queues: Option<QueueChoice>,
-    /// Who moves what came from device memory: auto, copy-engine (d2d), host or kernel
+    /// Mover of bytes received into device memory: auto, copy-engine (d2d), host or kernel
     #[arg(long, default_value = "auto", env = UNPACK_ENV)]
     unpack: Way,
 }
@@ -35,7 +35,7 @@ impl SideArgs {
     }
 }
 
-/// What to measure.
+/// Options of a measurement.
 #[derive(Args)]
 pub(crate) struct MeasureArgs {
     /// Message sizes (K, M, G are powers of 1024)

@@ -1,4 +1,4 @@
-//! What one measurement does, at both ends.
+//! One measurement at both ends.
 
 use crate::rig::pattern::{compare, pattern, poison};
 use anyhow::Result;
@@ -16,7 +16,7 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// Messages or writes under way in a bandwidth test.
 const DEPTH: usize = 4;
 
-/// What is measured.
+/// The kind of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Test {
@@ -55,7 +55,7 @@ pub(super) struct Request {
     pub(super) memory: [u64; 3],
 }
 
-/// What the server answers before and after.
+/// The server's answer before and after.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
     pub(super) memory: [u64; 3],

@@ -22,7 +22,7 @@ pub(super) struct Client<'a> {
     connection: Link,
 }
 
-/// What one measurement gave.
+/// The result of one measurement.
 struct Outcome {
     /// The whole test.
     took: Duration,
@@ -150,7 +150,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What is measured of a size.
+/// Tests of a size.
 fn tests(bytes: u64) -> [(Test, u64); 2] {
     match bytes {
         // What both ends poll is one word.

@@ -1,4 +1,4 @@
-//! What is printed.
+//! Rows of the output.
 
 use super::case::Test;
 use crate::rig::output::{Columns, Finding, Row};

@@ -26,13 +26,13 @@ const BETWEEN: Duration = Duration::from_secs(3600);
 const MOST_SILENT: usize = 8;
 /// Connections that are measured at a time.
 const MOST_MEASURED: usize = 4;
-/// What a request may ask for, as clients do.
+/// Sizes that a request may ask for, as clients do.
 const SIZES: RangeInclusive<u64> = 8..=1 << 30;
 /// While the system has no descriptor for another connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the threads of a server share. It ends with the first client that was measured and has closed
-/// its connection, and with no other connection.
+/// State that the threads of a server share. The server ends when the first client that was
+/// measured has closed its connection; no other connection ends it.
 struct Server {
     domain: Domain,
     gpu: Arc<dyn Gpu>,

@@ -13,7 +13,7 @@ fn a_program_switches_at_will() {
     passes_as("--consume", &program, "1");
 }
 
-/// What `warpverbs perf` measures on the device, by kernels on the host.
+/// A measurement of `warpverbs perf` on the device, by kernels on the host.
 fn perf(flags: &str, line: &str) -> Value {
     perf_by("direct", flags, line)
 }

@@ -1,5 +1,5 @@
-//! What NVSHMEM's IBGDA, DOCA GPUNetIO and CUDA do with the device, by programs that need none of them.
-//! NVSHMEM itself, on two GPUs: `crates/xtask/nvshmem/ibgda.sh`.
+//! The device as NVSHMEM's IBGDA, DOCA GPUNetIO and CUDA use it, by programs that need none of
+//! them. NVSHMEM itself, on two GPUs: `crates/xtask/nvshmem/ibgda.sh`.
 
 use super::unmapped::compiled;
 use super::{finish, run};
@@ -7,7 +7,7 @@ use crate::common::text;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What a program said on standard error; it says "done" otherwise.
+/// A program's standard error; its standard output is "done".
 fn done(line: &str) -> String {
     let mut command = run(line);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -61,7 +61,7 @@ fn ucp_exchanges() {
     }
 }
 
-/// What UCX may use.
+/// Transports that UCX may use.
 const VERBS: &str = "rc_verbs,ud_verbs,self";
 const IB: &str = "ib,self";
 const SETTINGS: [(&str, &str); 3] =

@@ -136,7 +136,7 @@ const ABORTED: u64 = 2;
 /// Of a thread that is not there.
 const NONE: u64 = 0xff;
 
-/// What two threads' waits ended with; statuses are noted with 1 added.
+/// The statuses of two threads' waits, which are noted with 1 added.
 fn outcomes(end: &End<'_>) -> [u64; 2] {
     [end.notes[1], end.notes[2]].map(|note| note.wrapping_sub(1) & 0xff)
 }

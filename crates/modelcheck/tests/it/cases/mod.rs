@@ -167,7 +167,7 @@ pub(crate) fn waiting() -> Vec<Case> {
     cases
 }
 
-/// What does not fit the table of `waiting`.
+/// Cases that do not fit the table of `waiting`.
 fn odd(w: World) -> Vec<Case> {
     let full = World { shape: Shape { backlog: 4, ..w.shape } };
     let refused = World { shape: Shape { fails_at: Some(3), ..w.shape } };

@@ -156,7 +156,7 @@ mod tests {
         assert!(misses.iter().all(|row| row.contains("0.90") && row.contains("missed")), "{text}");
         // 0.72 / 0.9
         assert!(beside_host[0].contains("0.80 to 0.80"), "{text}");
-        assert!(!text.contains("our NIC"), "what was not measured is not shown: {text}");
+        assert!(!text.contains("our NIC"), "a rate that is missing is not shown: {text}");
         report.rates[HOST][0][1] = f64::NAN;
         assert_eq!(report.ratios(HOST, PERFTEST, 0).len(), 2, "a round without it is left out");
         let json = report.json();
