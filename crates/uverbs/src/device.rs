@@ -129,7 +129,7 @@ pub struct SrqRequest {
 /// A QP to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpRequest {
-    /// Its service. A target of dynamic connections has no memory of its own: `buf` and `dbr` are 0.
+    /// Its service. A target of dynamic connections has no own memory: `buf` and `dbr` are 0.
     pub service: Service,
     /// Where the receive queue lies, and the send queue behind it.
     pub buf: u64,

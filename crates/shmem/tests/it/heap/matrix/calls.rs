@@ -98,7 +98,7 @@ impl Part {
         }
     }
 
-    /// Makes all ranks' moves in the model; returns this rank's peer, target, source and signal value.
+    /// Applies all ranks' moves to the model: this rank's peer, target, source and signal value.
     fn model_moves(&mut self, cell: &Cell, turn: u32, slot: u64) -> (u32, u64, u64, u64) {
         let (me, world, bytes) = (self.me(), self.world(), cell.size);
         let mut mine = None;
