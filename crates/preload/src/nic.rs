@@ -231,7 +231,7 @@ fn interface_of(address: IpAddr) -> u32 {
     nix::net::if_::if_nametoindex(name.as_str()).unwrap_or(1)
 }
 
-/// The refusal of the NIC, as the interface says it.
+/// The refusal for an error of the NIC, as the interface says it.
 pub(crate) fn refuse_nic(error: NicError) -> Refusal {
     let errno = match error {
         NicError::Stopped { .. } => Errno::EIO,

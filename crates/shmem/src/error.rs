@@ -22,7 +22,7 @@ pub enum ShmemError {
     /// Two ranks do not want the same heap.
     #[error("{what} differs: rank {rank} has {value}, rank {other} has {other_value}")]
     Unequal {
-        /// The setting that differs.
+        /// The quantity that differs.
         what: &'static str,
         /// The lowest rank.
         rank: u32,
