@@ -3,7 +3,7 @@
 use crate::signature::{Parameter, is_identifier};
 use crate::types::Type;
 
-/// What an expression may name besides parameters: the shape of the launch.
+/// Names that an expression may use besides parameters: the shape of the launch.
 const SHAPE: [&str; 3] = ["grid_threads", "grid_blocks", "block_threads"];
 
 /// The Rust expression of `text`, a [`Count`] of the crate at `gpu`: sums and products of numbers,

@@ -1,4 +1,4 @@
-//! What can be wrong with a kernel's source, with the place.
+//! Faults in a kernel's source, with the place.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub enum BuildError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// `compile` was called outside a build script.
@@ -51,17 +51,17 @@ pub enum BuildError {
     UnknownInclude {
         /// Where.
         place: Place,
-        /// What was to be included.
+        /// The path to include.
         path: String,
     },
-    /// `WV_KERNEL` is not followed by what should follow.
+    /// `WV_KERNEL` is not followed by its proper text.
     #[error("{place}: expected {expected}, found {found:?}")]
     Syntax {
         /// Where.
         place: Place,
-        /// What should be there.
+        /// The expected text.
         expected: &'static str,
-        /// What is there.
+        /// The text that is there.
         found: String,
     },
     /// A parameter of a type that has no Rust counterpart.
@@ -77,7 +77,7 @@ pub enum BuildError {
         kernel: String,
         /// The parameter as written.
         parameter: String,
-        /// What is wrong with it.
+        /// The fault of the parameter.
         reason: &'static str,
     },
     /// Two kernels of one file would have the same launcher.
@@ -98,7 +98,7 @@ pub enum BuildError {
     },
 }
 
-/// What a build script's `main` prints.
+/// Text that a build script's `main` prints.
 impl fmt::Debug for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

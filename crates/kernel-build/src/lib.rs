@@ -22,7 +22,7 @@
 //! `Local`, `Remote`, structures of the source, and typed pointers. Host compiler and GPU compiler
 //! are given the same text, in which project includes are expanded.
 //!
-//! What a kernel does with its pointers only its author knows. `WV_KERNEL` says nothing of it, and
+//! Only its author knows what a kernel does with its pointers. `WV_KERNEL` says nothing of it, and
 //! its launch is `unsafe`. With `WV_SAFE_KERNEL` the author promises that the kernel, whatever its
 //! other arguments, touches at most the first `WV_COUNT(…)` elements of each pointer, and one behind
 //! each pointer inside a structure; its launch checks the lengths and is safe.
@@ -47,7 +47,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use types::Structure;
 
-/// What to build. Paths are relative to the package.
+/// Sources and options of a build. Paths are relative to the package.
 #[derive(Clone, Debug)]
 pub struct Builder {
     sources: PathBuf,
@@ -63,7 +63,7 @@ struct Unit {
     /// The text that compilers get.
     text: String,
     kernels: Vec<Signature>,
-    /// What the kernels' parameters name, those inside others first.
+    /// Structures that the kernels' parameters name, those inside others first.
     structures: Vec<Structure>,
 }
 

@@ -55,7 +55,7 @@ impl Mirror {
     ///
     /// # Errors
     ///
-    /// What the compiler said, or why it could not be run.
+    /// The compiler's output, or why it could not be run.
     pub fn compile(&self, include: &Path) -> Result<(), String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let unit = folder.path().join("mirror.cpp");

@@ -25,7 +25,7 @@ pub(crate) struct Parameter {
     /// The type as written.
     pub(crate) cpp: String,
     pub(crate) ty: Type,
-    /// What `WV_COUNT` says.
+    /// Text of its `WV_COUNT`.
     pub(crate) count: Option<String>,
 }
 

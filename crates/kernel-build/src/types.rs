@@ -94,7 +94,7 @@ impl Type {
         Ok(Self::Pointer(Box::new(ty)))
     }
 
-    /// What the library reads behind a pointer: one of it, whatever the kernel does.
+    /// Whether it is a handle: the library reads one behind a pointer, whatever the kernel does.
     pub(crate) fn is_handle(&self) -> bool {
         matches!(self, Self::Library(name) if HANDLES.contains(name))
     }
@@ -168,7 +168,7 @@ pub(crate) fn lay_out(members: &mut [Member], structures: &[Structure]) -> Optio
 }
 
 impl Structure {
-    /// What makes the C++ compiler check the layout.
+    /// Assertions by which the C++ compiler checks the layout.
     pub(crate) fn assertions(&self) -> String {
         let Self { name, layout: Layout { size, align }, .. } = self;
         let mut out = String::new();

@@ -11,8 +11,8 @@ pub(crate) const HEADER: Header = Header {
 };
 
 crate::layout! {
-    /// What a warp copies at a time: up to 64 KiB. Addresses have 56 bits; the 8 bits above them hold a
-    /// byte of the length less 1.
+    /// Piece that a warp copies at a time: up to 64 KiB. Addresses have 56 bits; the 8 bits above
+    /// them hold a byte of the length less 1.
     pub struct BlockPiece[16] align(16): Default, PartialEq, Eq {
         /// The address to read, and the low byte.
         pub from: u64,

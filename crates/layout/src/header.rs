@@ -17,7 +17,7 @@ pub struct Header {
     pub namespace: &'static str,
     /// The headers that it includes.
     pub includes: &'static [&'static str],
-    /// What it declares.
+    /// Its declarations.
     pub items: &'static [Item],
 }
 

@@ -131,7 +131,7 @@ crate::layout! {
         pub claim: u32,
         /// A `wv::Status` code (see `status.h`).
         pub status: u32,
-        /// What was waited for: a `wv::wait_for` code.
+        /// Purpose of the wait: a `wv::wait_for` code.
         pub what: u32,
         /// Rank or peer that was waited for, `no_rank` if none in particular.
         pub peer: u32,
@@ -139,13 +139,13 @@ crate::layout! {
         pub offset: u64,
         /// The value that was waited for.
         pub expected: u64,
-        /// What was there when the wait gave up.
+        /// The value found when the wait gave up.
         pub actual: u64,
         /// Flat thread number of the waiter: block * threads per block + thread.
         pub thread: u64,
     }
 
-    /// What kernels write about waits; zero-filled at creation.
+    /// Record that kernels write about waits; zero-filled at creation.
     pub struct HeapState[128]: Default {
         /// The first failed wait.
         pub fault: HeapFault,
@@ -169,7 +169,7 @@ impl HeapFault {
 }
 
 impl Signal {
-    /// What waits compare.
+    /// The value that waits compare.
     pub const fn value(self) -> u64 {
         self.direct.wrapping_add(self.remote)
     }

@@ -121,13 +121,13 @@ crate::layout! {
         pub claim: u32,
         /// A `wv::Status` code (see `status.h`).
         pub status: u32,
-        /// What was waited for: a `wv::wait_for` code.
+        /// Purpose of the wait: a `wv::wait_for` code.
         pub what: u32,
         /// QPN of the queue.
         pub qpn: u32,
         /// The index (or value) that was waited for.
         pub expected: u64,
-        /// What was there when the wait gave up.
+        /// The value found when the wait gave up.
         pub actual: u64,
         /// Flat thread number of the waiter: block * threads per block + thread.
         pub thread: u64,

@@ -1,6 +1,6 @@
-//! What replaces functions of the GPUs' driver. Programs register doorbell registers with CUDA as I/O
-//! memory, which the driver refuses for ours, since they are ordinary memory; here such a registration
-//! is made as one of that. Of memory that they have exported as a dmabuf, it is remembered where it lies.
+//! Replacements of functions of the GPUs' driver. Programs register doorbell registers with CUDA as
+//! I/O memory, which the driver refuses for ours, since they are ordinary memory; here they are
+//! registered as ordinary memory. The address of memory that is exported as a dmabuf is remembered.
 //!
 //! Programs get the driver's functions by `dlsym` and `cuGetProcAddress`, so these are what must be
 //! replaced. Nothing else that is looked up by them is touched.
@@ -52,7 +52,7 @@ static GET_RANGE: Function = Function::none();
 static GET_ADDRESS: Function = Function::none();
 static GET_ADDRESS_2: Function = Function::none();
 
-/// What programs get in place of the driver's functions: name, ours, where the driver's is kept.
+/// Replacements of the driver's functions: name, ours, where the driver's is kept.
 fn replaced(name: &CStr) -> Option<(*mut c_void, &'static Function)> {
     Some(match name.to_bytes() {
         b"cuMemHostRegister" | b"cuMemHostRegister_v2" => (register as *mut c_void, &REGISTER),

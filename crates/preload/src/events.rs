@@ -199,7 +199,7 @@ impl Drop for Report {
 /// The completion events of one CQ.
 pub(crate) struct CqEvents {
     channel: Arc<Channel>,
-    /// What an event carries: the program's own name of the CQ.
+    /// Message of an event: the program's own name of the CQ.
     message: [u8; 8],
     /// Events sent; `None` once the CQ is closed.
     sent: Mutex<Option<u32>>,
@@ -211,7 +211,7 @@ impl CqEvents {
         Arc::new(Self { channel, message: user_handle.to_ne_bytes(), sent })
     }
 
-    /// What has the NIC send an event.
+    /// The notice by which the NIC sends an event.
     pub(crate) fn notice(self: &Arc<Self>) -> CompletionNotice {
         let events = self.clone();
         CompletionNotice::new(move || events.notify())

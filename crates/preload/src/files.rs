@@ -128,7 +128,7 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, c_int> {
     })
 }
 
-/// What the system says where it has nothing left.
+/// The refusal where the system has no descriptors or memory left.
 pub(crate) fn exhausted(what: &str, error: &io::Error) -> Refusal {
     let errno = match error.raw_os_error().map(Error::from_raw) {
         Some(Error::EMFILE) => Errno::EMFILE,

@@ -10,7 +10,7 @@ use warpverbs_gpu::{Gpu, GpuError};
 use warpverbs_mem::Region;
 use warpverbs_uverbs::{Errno, Refusal};
 
-/// What memory is given for. Each has copy engines of its own, so that what a doorbell announces is
+/// Use of memory. Each has copy engines of its own, so that WQEs that a doorbell announces are
 /// not read behind the payload of a long message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {

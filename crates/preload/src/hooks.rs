@@ -29,7 +29,7 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// What `work` answers, if it does: not within a call of ours, and not if it panics.
+/// The answer of `work`, if it gives one: not within a call of ours, and not if it panics.
 fn ours<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     inside(|| catch_unwind(AssertUnwindSafe(work)).ok().flatten()).flatten()
 }

@@ -38,7 +38,7 @@ pub(crate) struct SharedNic {
     pub(crate) address: IpAddr,
     pub(crate) events: Arc<Router>,
     index: u32,
-    /// What was said last of the link.
+    /// The last line that was printed of the link.
     said: Mutex<String>,
     _engine: EngineThread,
 }
@@ -231,7 +231,7 @@ fn interface_of(address: IpAddr) -> u32 {
     nix::net::if_::if_nametoindex(name.as_str()).unwrap_or(1)
 }
 
-/// What the NIC refused, as the interface says it.
+/// The refusal for an error of the NIC, as the interface says it.
 pub(crate) fn refuse_nic(error: NicError) -> Refusal {
     let errno = match error {
         NicError::Stopped { .. } => Errno::EIO,

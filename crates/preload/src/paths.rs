@@ -6,7 +6,7 @@ use crate::settings::Settings;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
 
-/// What is looked for elsewhere: this, and all below it and below `/sys/class/infiniband_verbs`.
+/// Paths that are looked for elsewhere: this, all below it and below `/sys/class/infiniband_verbs`.
 const CLASS: &[u8] = b"/sys/class/infiniband";
 
 /// The path in our `sysfs` for one in the kernel's, if it is one of RDMA devices.

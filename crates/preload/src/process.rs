@@ -52,7 +52,7 @@ pub(crate) fn claim() -> Result<(), Refusal> {
     }
 }
 
-/// What a child of `fork()` does first: nothing here is its own. It also closes its copies of the
+/// First acts of a child of `fork()`: nothing here is its own. It also closes its copies of the
 /// descriptors of its parent's links. They are of no use to it, and peers see by them when its parent
 /// ends.
 unsafe extern "C" fn in_child() {
@@ -68,7 +68,7 @@ unsafe extern "C" fn in_child() {
     }
 }
 
-/// What a descriptor stands for, as [`descriptors::file`] has it.
+/// The open file of a descriptor, as [`descriptors::file`] has it.
 pub(crate) fn file_of(fd: i32) -> Option<u64> {
     status(fd).map(|stat| descriptors::file(stat.st_dev, stat.st_ino))
 }

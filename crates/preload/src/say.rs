@@ -1,4 +1,4 @@
-//! What the library says to the user: whole lines, without the standard library's lock, which a thread
+//! Messages to the user: whole lines, without the standard library's lock, which a thread
 //! may hold when another one forks.
 
 /// Writes a line to standard error, as `eprintln!` would.

@@ -1,4 +1,4 @@
-//! What `warpverbs run` asks for, in one environment variable.
+//! Settings of `warpverbs run`, in one environment variable.
 
 use crate::process::Once;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use warpverbs_uverbs::Fault;
 /// last. A value that cannot be understood counts as not given; `warpverbs run` has checked it.
 const VARIABLE: &str = "WARPVERBS_RUN";
 
-/// What was asked for.
+/// Settings that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Devices.

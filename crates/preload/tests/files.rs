@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What cargo has built beside this test.
+/// The library that cargo has built beside this test.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();

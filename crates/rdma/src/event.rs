@@ -76,7 +76,7 @@ pub enum AsyncEvent {
     PortChange {
         /// Its number, from 1.
         port: u8,
-        /// What changed.
+        /// The changed property.
         change: PortChange,
     },
     /// The device is broken or gone (`DEVICE_FATAL`).
@@ -90,7 +90,7 @@ pub enum AsyncEvent {
     Unknown(u32),
 }
 
-/// What changed of a port that stays up.
+/// Changed property of a port that stays up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PortChange {

@@ -34,9 +34,9 @@ impl fmt::Display for Route {
 /// Something that was tried or wanted, and why it is not so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// What was tried.
+    /// The attempt.
     pub what: String,
-    /// What came in the way.
+    /// Reason why it failed.
     pub why: String,
 }
 
@@ -66,7 +66,7 @@ pub struct Decision<R = Route> {
     pub route: R,
     /// How it came about, such as the way that a descriptor took; may be empty.
     pub by: String,
-    /// What was tried without success, in the order in which it was.
+    /// Attempts without success, in their order.
     pub not_better: Vec<Reason>,
 }
 

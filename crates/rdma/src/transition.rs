@@ -158,7 +158,7 @@ const DC_TARGET_TRANSITIONS: &[Transition] = &[
     ),
 ];
 
-/// What a QP exchanges, and with whom.
+/// Transport service of a QP, and its peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {
     /// Messages, READs, WRITEs and atomics with one other QP.
@@ -208,7 +208,7 @@ pub enum TransitionError {
         from: QpState,
         /// The state asked for.
         to: QpState,
-        /// What was not given.
+        /// The missing attributes.
         missing: AttrMask,
     },
     /// The transition does not take some of the attributes given.
@@ -218,7 +218,7 @@ pub enum TransitionError {
         from: QpState,
         /// The state asked for.
         to: QpState,
-        /// What it does not take.
+        /// The attributes that it does not take.
         unexpected: AttrMask,
     },
 }
@@ -250,7 +250,7 @@ impl Transition {
         Self { required: self.required & mask, optional: self.optional & mask, ..self }
     }
 
-    /// What is wrong with these attributes: nothing, what is missing, what is too much, or both.
+    /// Errors in these attributes: none, missing ones, ones too many, or both.
     pub fn errors(self, given: AttrMask) -> impl Iterator<Item = TransitionError> {
         let Self { from, to, required, optional } = self;
         let (missing, unexpected) = (required - given, given - required - optional);

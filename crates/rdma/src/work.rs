@@ -3,8 +3,8 @@
 use crate::{Remote, Rkey, Sge};
 use bitflags::bitflags;
 
-/// What a send work request does. Immediate data are the number whose big-endian bytes are on the
-/// wire.
+/// Operation of a send work request. Immediate data are the number whose big-endian bytes are on
+/// the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// SEND.
@@ -91,9 +91,9 @@ pub enum Data<'a> {
 pub struct WorkRequest<'a> {
     /// Returned with its completion.
     pub id: u64,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// What to send, or where the response goes.
+    /// The data to send, or the place for the response.
     pub data: Data<'a>,
     /// How it is posted; inline data need no flag.
     pub flags: SendFlags,

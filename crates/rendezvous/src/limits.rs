@@ -1,4 +1,4 @@
-//! What a peer may make us keep.
+//! Bounds on what a peer may make us keep.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ const MOST_CALLS: usize = 1024;
 pub(crate) struct Call {
     /// Its number, from 0.
     number: u64,
-    /// What was called and with what.
+    /// The function and its arguments.
     what: String,
     /// Where in the program.
     site: String,

@@ -14,7 +14,7 @@ pub enum ShmemError {
     Config {
         /// Which setting.
         field: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: String,
         /// A description of right values.
         expected: String,
@@ -22,7 +22,7 @@ pub enum ShmemError {
     /// Two ranks do not want the same heap.
     #[error("{what} differs: rank {rank} has {value}, rank {other} has {other_value}")]
     Unequal {
-        /// What differs.
+        /// The quantity that differs.
         what: &'static str,
         /// The lowest rank.
         rank: u32,
@@ -42,7 +42,7 @@ pub enum ShmemError {
         call: String,
         /// Another rank.
         other: u32,
-        /// That one's call.
+        /// The call of that rank.
         other_call: String,
     },
     /// A rank failed, and so did the call on all ranks, none of which keeps anything of it.
@@ -88,7 +88,7 @@ pub enum ShmemError {
         offset: u64,
         /// Bytes.
         len: u64,
-        /// What there is.
+        /// Bytes that were allocated.
         size: u64,
     },
     /// The heap has its largest size.
@@ -108,7 +108,7 @@ pub enum ShmemError {
         ranks: u64,
         /// For each of them, bytes.
         max_size: u64,
-        /// What the system said.
+        /// The system's error.
         cause: ArenaError,
     },
     /// The system refused what passing descriptors needs.
@@ -117,7 +117,7 @@ pub enum ShmemError {
     /// No place.
     #[error(transparent)]
     Alloc(#[from] AllocError),
-    /// What kernels need could not be made.
+    /// The tables for kernels could not be made.
     #[error(transparent)]
     Export(#[from] ExportError),
     /// Memory could not be placed or shared.

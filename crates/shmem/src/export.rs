@@ -7,7 +7,7 @@ use thiserror::Error;
 use warpverbs_gpu::{Gpu, GpuError, Heap, KernelPtr, Local, Place, Qp, Remote};
 use zerocopy::IntoBytes;
 
-/// What a rank's kernels need of its heap. All ranks have the same size and the same segments.
+/// A rank's heap as its kernels need it. All ranks have the same size and the same segments.
 #[derive(Debug)]
 pub struct Export {
     /// The own rank, whose entry in `ranks` leads to its own memory.
@@ -58,11 +58,11 @@ pub struct ExportWindow {
     pub own: KernelPtr<u8>,
     /// Its first byte for RDMA.
     pub near: Option<Local>,
-    /// That of each rank, in order; the own entry is not looked at.
+    /// Routes to the buffer of each rank, in order; the own entry is not looked at.
     pub ranks: Vec<WindowRank>,
 }
 
-/// How to reach one rank's registered buffer. Loads and stores are preferred.
+/// Routes to one rank's registered buffer. Loads and stores are preferred.
 #[derive(Clone, Debug, Default)]
 pub struct WindowRank {
     /// The memory where it is mapped here.
@@ -71,7 +71,7 @@ pub struct WindowRank {
     pub rdma: Option<Remote>,
 }
 
-/// What was given does not make a heap.
+/// Reason why the parts do not make a heap.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {

@@ -1,4 +1,4 @@
-//! What went wrong on a heap, and ending what waits for ranks that will not come.
+//! Failures on a heap, and ending waits for ranks that will not come.
 
 use crate::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
 use crate::{Heap, ShmemError};
@@ -12,15 +12,15 @@ use zerocopy::IntoBytes;
 pub struct HeapFaultReport {
     /// How it ended.
     pub outcome: Outcome,
-    /// What was waited for.
+    /// The event that was waited for.
     pub what: WaitFor,
-    /// Which rank was waited for, if it was a certain one.
+    /// The rank that was waited for, if it was a certain one.
     pub peer: Option<u32>,
     /// Where in the heap the word lies.
     pub offset: u64,
     /// The value that was waited for.
     pub expected: u64,
-    /// What was there when the wait gave up.
+    /// The value that was found when the wait gave up.
     pub actual: u64,
     /// Flat number of the thread: block × threads per block + thread.
     pub thread: u64,

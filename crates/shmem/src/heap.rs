@@ -25,7 +25,7 @@ use warpverbs_rendezvous::World;
 /// comes for it is refused.
 pub struct Heap {
     pub(crate) parts: Parts,
-    /// What kernels are given, and all of the own memory.
+    /// The tables for kernels, and all of the own memory.
     pub(crate) exported: KernelPtr<warpverbs_gpu::Heap>,
     own: Buffer,
     overrides: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Heap {
     pub(crate) times: Vec<(&'static str, Duration)>,
 }
 
-/// What the tables for kernels are made of.
+/// Parts of which the tables for kernels are made.
 pub(crate) struct Parts {
     pub(crate) id: u64,
     pub(crate) rank: u32,
@@ -60,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) alarms: Buffer,
 }
 
-/// What kernels are given, and the own memory.
+/// The tables for kernels, and the own memory.
 pub(crate) type Uploaded = (KernelPtr<warpverbs_gpu::Heap>, Buffer);
 
 impl Parts {

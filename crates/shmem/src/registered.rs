@@ -39,7 +39,7 @@ impl Registered {
     }
 }
 
-/// What the heap keeps of it.
+/// The heap's record of a registered buffer.
 pub(crate) struct Window {
     id: u64,
     // Withdrawn before it is unregistered.

@@ -44,7 +44,7 @@ impl Raw {
     }
 }
 
-/// What an attribute carries, its inputs copied.
+/// Value of an attribute, its inputs copied.
 #[derive(Clone, Debug)]
 enum Value {
     In(Vec<u8>),

@@ -1,11 +1,11 @@
-//! What does the work: a NIC, behind a trait.
+//! The device that does the work: a NIC, behind a trait.
 
 use crate::Refusal;
 use crate::abi::QpCap;
 use crate::event::{EventForm, EventSource};
 use warpverbs_rdma::{Mtu, QpState, Service};
 
-/// What the device says about itself.
+/// Properties of the device.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// Firmware version: major in the upper 32 bits, minor in bits 31 to 16, patch below.
@@ -94,7 +94,7 @@ pub struct CqRequest {
     pub ignore_overrun: bool,
     /// Every CQE is written to the first entry.
     pub collapsed: bool,
-    /// What completion events carry.
+    /// Value that completion events carry.
     pub user_handle: u64,
     /// Completions may be asked for by [`Device::report`].
     pub reported: bool,
@@ -129,8 +129,7 @@ pub struct SrqRequest {
 /// A QP to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpRequest {
-    /// What it exchanges. A target of dynamic connections has no memory of its own: `buf` and `dbr`
-    /// are 0.
+    /// Its service. A target of dynamic connections has no own memory: `buf` and `dbr` are 0.
     pub service: Service,
     /// Where the receive queue lies, and the send queue behind it.
     pub buf: u64,
@@ -140,9 +139,9 @@ pub struct QpRequest {
     pub log_sq: Option<u8>,
     /// log2 of the number of receives, and of their bytes; `None` without.
     pub rq: Option<(u8, u8)>,
-    /// What CQEs carry in place of the number of an SRQ: CQE version 1.
+    /// Number that CQEs carry in place of that of an SRQ: CQE version 1.
     pub user_index: Option<u32>,
-    /// What READs bring goes into their CQE, if they ask for one and it fits.
+    /// Data of READs go into their CQE, if they ask for one and the data fit.
     pub scatter_requests: bool,
     /// Messages go into their CQE, if they fit.
     pub scatter_receives: bool,
@@ -158,7 +157,7 @@ impl QpRequest {
     }
 }
 
-/// What a new QP works with.
+/// Objects that a new QP works with.
 pub struct OpenQp<'a, D: Device + ?Sized> {
     /// Its protection domain.
     pub pd: &'a D::Pd,
@@ -177,7 +176,7 @@ pub struct OpenQp<'a, D: Device + ?Sized> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Attributes {
-    /// What peers may do: `IB_ACCESS_*`.
+    /// Rights of peers: `IB_ACCESS_*`.
     pub access: Option<u32>,
     /// Address of the peer.
     pub dgid: Option<[u8; 16]>,
@@ -219,7 +218,7 @@ pub enum UarKind {
 /// A doorbell page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uar {
-    /// What the program gives to `mmap`.
+    /// Offset that the program gives to `mmap`.
     pub offset: u64,
     /// Bytes.
     pub len: u32,
@@ -247,7 +246,7 @@ pub trait Device {
     /// Events that the program asked for. Dropped, there are no more.
     type Report;
 
-    /// What the device says about itself.
+    /// Properties of the device.
     fn profile(&self) -> &Profile;
 
     /// A new protection domain, and its number.
@@ -263,8 +262,8 @@ pub trait Device {
     /// a device may know it from elsewhere. Requests name queues there by it.
     fn dmabuf(&self, fd: i32, offset: u64, length: u64) -> Result<u64, Refusal>;
 
-    /// What the program's descriptor `fd` stands for: one number for all duplicates, which no other
-    /// open file has. `None`: the descriptor is not open.
+    /// The open file behind the program's descriptor `fd`: one number for all duplicates, which no
+    /// other open file has. `None`: the descriptor is not open.
     fn file(&self, fd: u32) -> Option<u64>;
 
     /// Whether the program has closed every descriptor of a channel.

@@ -4,7 +4,7 @@ use crate::abi::AsyncEventDesc;
 use warpverbs_rdma::AsyncEvent;
 use zerocopy::IntoBytes;
 
-/// What events are about.
+/// Source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventSource {
     /// The CQ of this number.
@@ -18,7 +18,7 @@ pub enum EventSource {
 }
 
 impl EventSource {
-    /// What the event is about; `None` for a port or what nobody can name.
+    /// The event's source; `None` for a port and for unknown sources.
     pub fn of(event: &AsyncEvent) -> Option<Self> {
         let (qp, cq) = (event.qpn().map(Self::Qp), event.cqn().map(Self::Cq));
         qp.or(cq).or(match *event {

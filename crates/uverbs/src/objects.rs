@@ -95,7 +95,7 @@ impl<D: Device> Object<D> {
     }
 }
 
-/// What a descriptor that a call names stands for.
+/// The open file of a descriptor that a call names.
 pub(crate) fn file<D: Device>(device: &D, fd: u64) -> Result<u64, Refusal> {
     let none = || Refusal::new(Errno::EBADF, format!("there is no descriptor {fd:#x}"));
     u32::try_from(fd).ok().and_then(|fd| device.file(fd)).ok_or_else(none)

@@ -11,9 +11,9 @@ use thiserror::Error;
 pub struct Refusal {
     /// The call, as `QP.CREATE` or `DEVICE.INVOKE_WRITE(REG_MR)`; empty before it is known.
     pub call: String,
-    /// What the program gets.
+    /// Error number that the program gets.
     pub errno: Errno,
-    /// What was wrong and what was expected.
+    /// Reason: what was wrong and what was expected.
     pub why: Cow<'static, str>,
 }
 

@@ -1,4 +1,4 @@
-// Who makes a call together. Every function of the put stratum takes one of these values first.
+// Groups that make a call together. Every function of the put stratum takes one of these first.
 //
 //   thread  Each calling lane for itself. Lanes of a warp that arrive together on one queue pair
 //           share one reservation and one doorbell; nothing about that is visible but the speed.

@@ -10,7 +10,7 @@
 
 namespace wv {
 
-// What the caller of a template knows of a peer. `any` asks the tables; with the others the call is
+// Knowledge that the caller has of a peer. `any` asks the tables; with the others the call is
 // smaller, and returns no_peer for a peer that is reached otherwise.
 namespace route {
 struct any {

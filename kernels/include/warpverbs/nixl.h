@@ -37,7 +37,7 @@ struct RemoteAt {
   u64 offset;
 };
 
-// What a call started, or why it did not. Lives in registers, the same in all members of the group.
+// Work that a call started, or why it did not. Lives in registers, the same in the whole group.
 struct [[nodiscard]] Transfer {
   Status status;
   u32 wqebbs;

@@ -13,7 +13,7 @@
 
 namespace wv {
 
-// What put_signal and signal do to the u64 at the signal's address, 8-byte aligned.
+// Effects of put_signal and signal on the u64 at the signal's address, 8-byte aligned.
 struct SignalAdd {
   u64 value;
 };

@@ -42,7 +42,7 @@ WV_DEVICE void keep_first(Status* first, Status result) {
   if (!result.ok()) (void)compare_exchange<order::relaxed, scope::gpu>(&first->code, 0, result.code);
 }
 
-// What a wait was for; PostState.fault.what.
+// The purpose of a wait; PostState.fault.what.
 enum class wait_for : u32 {
   none = 0,
   send_room = 1,   // expected: `completed` of the send queue; actual: what it was
@@ -97,7 +97,7 @@ WV_D constexpr Flags no_wait{8};
 // is held back.
 WV_D constexpr Flags deferred{16};
 
-// What was posted: WQEBBs [index, index + wqebbs) of the send queue, unless status says why not.
+// Posted work: WQEBBs [index, index + wqebbs) of the send queue, unless status says why not.
 struct [[nodiscard]] Posted {
   Status status;
   u32 wqebbs;

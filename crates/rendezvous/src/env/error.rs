@@ -1,4 +1,4 @@
-//! What the environment says wrongly, or twice.
+//! Settings that are wrong, or given twice.
 
 use super::{Launcher, NodeListError};
 
@@ -8,7 +8,7 @@ use super::{Launcher, NodeListError};
 pub struct Setting {
     /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// Its value.
     pub value: String,
 }
 

@@ -4,7 +4,7 @@ use super::vars::Vars;
 use super::{Conflict, EnvError, Flags, Setting};
 use crate::MAX_WORLD_SIZE;
 
-/// Who said which rank this is.
+/// Source of a process's rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
     /// The command line.
@@ -70,7 +70,7 @@ pub(super) struct Identity {
     pub(super) local_size: Option<u32>,
 }
 
-/// What a launcher says, as far as it says anything.
+/// Settings of a launcher, as far as it gives any.
 #[derive(Clone, Copy)]
 struct Said {
     launcher: Launcher,
@@ -161,7 +161,7 @@ fn names(flags: &Flags, launcher: Launcher) -> [&'static str; 3] {
     std::array::from_fn(|index| if given[index] { ours[index] } else { theirs[index] })
 }
 
-/// What the innermost launcher says, with the flags that are given in place of its variables.
+/// Identity by the innermost launcher, with the flags that are given in place of its variables.
 fn from_environment(flags: &Flags, said: Option<&Said>) -> Result<Identity, EnvError> {
     let Some(said) = said else {
         let [rank, world_size, _] = Launcher::Flags.names();

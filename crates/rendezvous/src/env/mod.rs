@@ -1,4 +1,4 @@
-//! Who this process is in its job: flags, then the variables of the launcher.
+//! Identity of this process in its job: flags, then the variables of the launcher.
 //!
 //! Rank and world size come from one source, never half from one and half from another. Of several
 //! launchers the innermost is believed: torchrun and mpiexec may run inside `srun`, not the other
@@ -19,7 +19,7 @@ use vars::Vars;
 /// PyTorch's own default, which torchrun and its users know.
 pub const DEFAULT_PORT: u16 = 29500;
 
-/// What the user said on the command line. Whatever is there wins over the environment.
+/// Settings on the command line. Each wins over the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// `--rank`
@@ -38,10 +38,10 @@ pub struct Flags {
     pub generation: Option<u64>,
 }
 
-/// Who this process is in its job.
+/// Identity of this process in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Who said so.
+    /// Source of the rank.
     pub launcher: Launcher,
     /// From 0 to `world_size` − 1.
     pub rank: u32,

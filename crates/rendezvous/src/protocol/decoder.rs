@@ -4,7 +4,7 @@ use super::opcode::Part;
 use super::{Opcode, ProtocolError, Request};
 use crate::Limits;
 
-/// What the bytes in `field` will be once there are enough of them.
+/// Meaning of the bytes in `field` once there are enough of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Want {
     Opcode,

@@ -1,4 +1,4 @@
-//! What was wrong with bytes from a peer.
+//! Faults in bytes from a peer.
 
 use super::{MAGIC, Opcode};
 

@@ -16,5 +16,5 @@ pub use opcode::Opcode;
 pub use reply::{Reply, read};
 pub use request::Request;
 
-/// What [`Opcode::Validate`] carries.
+/// The word that [`Opcode::Validate`] carries.
 pub const MAGIC: u32 = 0x3c85_f7ce;

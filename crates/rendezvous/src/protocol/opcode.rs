@@ -34,7 +34,7 @@ pub enum Opcode {
     Ping = 13,
 }
 
-/// What a request consists of after its opcode, in order.
+/// Parts of a request after its opcode, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// `u32`.

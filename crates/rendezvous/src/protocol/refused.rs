@@ -11,7 +11,7 @@ use super::ReplyError;
 
 /// Upper half of the nonce in our client's ping. PyTorch's nonce is a process id, below 2^22.
 const OURS: u32 = 0x5756 << 16;
-/// What a reason begins with. No reply does: it is neither a flag nor a length within any bound.
+/// First bytes of a reason. No reply begins so: it is neither a flag nor a length within any bound.
 pub(super) const MARK: [u8; 8] = *b"\xffwvclose";
 /// Longest reason, in bytes.
 const LONGEST: usize = 512;

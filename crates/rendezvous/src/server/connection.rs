@@ -10,7 +10,7 @@ use super::stats::Cause;
 use crate::Limits;
 use crate::protocol::{Decoder, MAGIC, ProtocolError, Reply, Request, refused};
 
-/// What a connection has for the engine.
+/// Input of a connection for the engine.
 pub(super) enum Input {
     Request(Request),
     /// Nothing until the next event.

@@ -1,4 +1,4 @@
-//! What a server reports about itself.
+//! Reports of a server about itself.
 
 use std::collections::VecDeque;
 use std::io;
@@ -63,7 +63,7 @@ pub struct Stats {
     pub faults: u64,
 }
 
-/// What the server's thread and its owner share.
+/// State that the server's thread and its owner share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     stop: AtomicBool,

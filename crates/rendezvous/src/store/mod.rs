@@ -21,10 +21,10 @@ pub type ClientId = usize;
 /// Replies, each for the client beside it.
 pub type Replies = Vec<(ClientId, Reply)>;
 
-/// What an entry is taken to cost besides its bytes.
+/// Cost that an entry is taken to have besides its bytes.
 const ENTRY: usize = 96;
 
-/// Keys, and who waits for them.
+/// Keys, and the clients that wait for them.
 #[derive(Debug)]
 pub struct Store {
     limits: Limits,

@@ -4,7 +4,7 @@ fn store() -> Store {
     Store::new(Limits::default())
 }
 
-/// What `client` is told in answer; that others are told something is an error.
+/// The reply to `client`; replies to others fail the test.
 fn ask(store: &mut Store, client: ClientId, request: Request) -> Option<Reply> {
     let mut replies = Vec::new();
     store.handle(client, request, &mut replies).unwrap();

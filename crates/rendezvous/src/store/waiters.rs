@@ -1,4 +1,4 @@
-//! Who waits for which keys.
+//! Clients that wait for keys.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What clients want stored when their connections end.
+//! Values that clients want stored when their connections end.
 //!
 //! The protocol has no request for it: a key that begins with [`PREFIX`] and is set leaves a will
 //! for the key behind the prefix, an empty value takes it back. Other stores keep such a key like
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::{ClientId, ENTRY, Refusal, Replies, Store};
 
-/// What begins the key of a will, as it travels.
+/// First bytes of a will's key, as it travels.
 pub(crate) const PREFIX: &str = "/warpverbs-will/";
 
 /// A key and the value that it is to get, unless it is there already.
@@ -55,7 +55,7 @@ impl Store {
             return;
         }
         if let Err(refusal) = self.set(target, value, replies) {
-            tracing::warn!(%refusal, "what a client wanted stored at its end is lost");
+            tracing::warn!(%refusal, "a client's will is lost");
         }
     }
 }

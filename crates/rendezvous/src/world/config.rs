@@ -7,7 +7,7 @@ use super::WorldError;
 use crate::job::{MAX_WORLD_SIZE, is_job_name};
 use crate::{Deadline, Launch, Limits, Server};
 
-/// Who runs the store.
+/// Host of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
     /// Rank 0, at the master's address and port.
@@ -18,7 +18,7 @@ pub enum Host {
     Elsewhere,
 }
 
-/// Which world to join, as whom.
+/// The world to join, and the own rank.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,11 +41,11 @@ pub struct WorldConfig {
     pub master_addr: String,
     /// Port of the store.
     pub master_port: u16,
-    /// Who runs it.
+    /// The process that runs it.
     pub host: Host,
     /// The job, so that several may share a store.
     pub job: String,
-    /// Which start of the job this is: a higher one does not see what an earlier one left.
+    /// Number of this start of the job: a higher one does not see what an earlier one left.
     pub generation: u64,
     /// How long to wait for other ranks, at the beginning and in each call.
     pub timeout: Duration,
@@ -58,7 +58,7 @@ pub struct WorldConfig {
 }
 
 impl WorldConfig {
-    /// What a launcher says, with five minutes to wait.
+    /// Settings of a launcher, with five minutes to wait.
     pub fn new(launch: &Launch) -> WorldConfig {
         let Launch { rank, world_size, master_addr, master_port, .. } = launch;
         WorldConfig {
@@ -85,7 +85,7 @@ impl WorldConfig {
         }
     }
 
-    /// Who runs the store; rank 0 by default.
+    /// The host of the store; rank 0 by default.
     pub fn host(self, host: Host) -> Self {
         Self { host, ..self }
     }

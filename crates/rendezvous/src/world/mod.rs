@@ -195,7 +195,7 @@ impl World {
         self.client.set(&key, mine).map_err(|error| self.refine(error))
     }
 
-    /// What `rank` announced last of a topic, if it has.
+    /// The last announcement of a topic by `rank`, if there is one.
     pub fn announced(&mut self, topic: &str, rank: u32) -> Result<Option<Vec<u8>>, WorldError> {
         let key = self.said(topic, rank)?;
         match self.client.check(&[&key]).map_err(|error| self.refine(error))? {

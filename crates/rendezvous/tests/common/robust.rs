@@ -1,4 +1,4 @@
-//! What must hold for any bytes at all. Also the body of the fuzz target.
+//! Properties that must hold for any bytes at all. Also the body of the fuzz target.
 
 use warpverbs_rendezvous::env::first_host;
 use warpverbs_rendezvous::raw::{Decoder, Request, Store, read};

@@ -1,4 +1,4 @@
-//! What launchers say.
+//! Settings of launchers.
 
 use std::ffi::OsString;
 

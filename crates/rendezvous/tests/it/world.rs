@@ -121,7 +121,7 @@ fn a_rank_that_is_late_is_named_by_the_others() {
     }
 }
 
-/// What each of three ranks meets in `wait` when rank 1 ends by `end`, at a store of rank 0's.
+/// Errors of three ranks in `wait` when rank 1 ends by `end`, at a store of rank 0's.
 fn after_the_end_of_rank_1(
     end: impl Fn(World) + Sync,
     wait: impl Fn(&mut World) -> Result<(), WorldError> + Sync,

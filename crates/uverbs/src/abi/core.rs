@@ -1,7 +1,7 @@
 //! `rdma/ib_user_verbs.h` and `rdma/ib_user_ioctl_verbs.h`: structures that every driver shares.
 
 super::structures! { CORE_LAYOUTS:
-    /// What a device can do.
+    /// Capabilities of a device.
     QueryDeviceResp = ib_uverbs_query_device_resp {
         fw_ver: u64,
         /// Big-endian.
@@ -74,7 +74,7 @@ super::structures! { CORE_LAYOUTS:
         max_sge: u32,
         reserved: u32,
     }
-    /// What a device can do, and what was added later.
+    /// Capabilities of a device, with those added later.
     ExQueryDeviceResp = ib_uverbs_ex_query_device_resp {
         base: QueryDeviceResp,
         comp_mask: u32,
@@ -154,7 +154,7 @@ super::structures! { CORE_LAYOUTS:
     CreateCompChannelResp = ib_uverbs_create_comp_channel_resp {
         fd: u32,
     }
-    /// What was reported of a CQ.
+    /// Numbers of events that were reported of a CQ.
     DestroyCqResp = ib_uverbs_destroy_cq_resp {
         comp_events_reported: u32,
         async_events_reported: u32,

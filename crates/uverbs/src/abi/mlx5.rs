@@ -101,7 +101,7 @@ super::structures! { MLX5_LAYOUTS:
         dci_streams: u16,
         reserved: u16,
     }
-    /// What a new QP got.
+    /// The driver's answer to the creation of a QP.
     Mlx5CreateQpResp = mlx5_ib_create_qp_resp {
         bfreg_index: u32,
         ece_options: u32,
@@ -113,14 +113,14 @@ super::structures! { MLX5_LAYOUTS:
         reserved1: u32,
         tir_icm_addr: u64,
     }
-    /// What changed with a QP.
+    /// The driver's answer to a change of a QP.
     Mlx5ModifyQpResp = mlx5_ib_modify_qp_resp {
         response_length: u32,
         dctn: u32,
         ece_options: u32,
         reserved: u32,
     }
-    /// What a device can do beside the common: nothing.
+    /// Capabilities of a device beside the common ones: none.
     Mlx5QueryDeviceResp = mlx5_ib_query_device_resp {
         comp_mask: u32,
         response_length: u32,

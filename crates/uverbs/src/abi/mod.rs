@@ -30,7 +30,7 @@ macro_rules! structures {
         #[allow(missing_docs)]
         pub struct $name { $($(#[$member_doc])* pub $member: $ty,)* })*
 
-        /// What a test compares with the kernel's headers.
+        /// Layouts that a test compares with the kernel's headers.
         pub const $list: &[crate::abi::Layout] = &[$(crate::abi::Layout {
             name: stringify!($c),
             size: size_of::<$name>(),

@@ -13,8 +13,8 @@ pub struct Fault {
     /// Which: 1 for the first that is counted. Calls that destroy an object and the one that opens
     /// the device are not.
     pub call: u32,
-    /// What firmware would say. A call without a firmware command has the error number that the
-    /// kernel makes of it.
+    /// Status that firmware would return. A call without a firmware command has the error number
+    /// that the kernel makes of it.
     pub status: Status,
 }
 

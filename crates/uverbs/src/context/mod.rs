@@ -77,7 +77,7 @@ impl<D: Device> Context<D> {
         done.map_err(|refusal| refusal.of(call.name()))
     }
 
-    /// What CQEs of a new queue carry in place of the number of an SRQ, if not that number.
+    /// Value that CQEs of a new queue carry in place of the number of an SRQ, if not that number.
     fn user_index(&self, given: u32) -> Option<u32> {
         (self.cqe_version == Some(1)).then_some(given)
     }

@@ -29,7 +29,7 @@ const QP_BLOCK_MULTICAST_LOOPBACK: u64 = 1 << 1;
 /// A send WQE is at most so many WQEBBs, and a receive 2^10 bytes.
 const MAX_LOG_STRIDE: u32 = 10;
 
-/// What the driver was given, if it is at least `min` bytes.
+/// Input for the driver, if it has at least `min` bytes.
 pub(super) fn driver_input(call: &Call, min: usize) -> Result<&[u8], Refusal> {
     let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
     if bytes.len() < min {

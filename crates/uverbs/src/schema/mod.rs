@@ -7,10 +7,10 @@ mod objects;
 
 pub use objects::OBJECTS;
 
-/// What an attribute carries.
+/// Kind of an attribute's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes from the program: `min` to `max`; what is longer is taken if the rest is zero and
+    /// Bytes from the program: `min` to `max`; more are taken if the rest is zero and
     /// `grows` says that later versions may be longer.
     In {
         /// Bytes at least.
@@ -55,7 +55,7 @@ pub enum Class {
     Umem,
     /// A CQ, QP or receive memory pool that was made by a mailbox.
     DevxObj,
-    /// Whatever has a handle.
+    /// Any object that has a handle.
     Any,
 }
 
@@ -66,7 +66,7 @@ impl Class {
     }
 }
 
-/// What a method does with an object that it names.
+/// Effect of a method on an object that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Makes it: the handle is part of the answer.
@@ -84,7 +84,7 @@ pub struct Attr {
     pub name: &'static str,
     /// Its number.
     pub id: u16,
-    /// What it carries.
+    /// Kind of its value.
     pub kind: Kind,
     /// The method needs it.
     pub mandatory: bool,
@@ -134,7 +134,7 @@ impl Object {
 
 /// Attributes, methods and objects of drivers are numbered from here.
 pub const DRIVER: u16 = 0x1000;
-/// What the driver gets, where a method takes such.
+/// Attribute with the driver's input, where a method takes such.
 pub const UHW_IN: u16 = DRIVER;
-/// What the driver answers.
+/// Attribute with the driver's output.
 pub const UHW_OUT: u16 = DRIVER + 1;

@@ -92,7 +92,7 @@ fn headers_are_checked() {
     assert_eq!(ioctl(VERBS_IOCTL, end), Errno::EFAULT);
 }
 
-/// What is done to the attributes of a good call.
+/// Change of the attributes of a good call.
 type Change<'a> = &'a dyn Fn(&mut Vec<Attr>);
 
 #[test]

@@ -9,7 +9,7 @@ use warpverbs_rdma::{Mtu, QpState, Service};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
 use warpverbs_uverbs::{Attributes, Errno, MrRequest};
 
-/// What is different in a mailbox.
+/// Change of a mailbox.
 type Change<'a> = &'a dyn Fn(&mut QpContext, &mut AddressPath);
 
 #[test]

@@ -22,7 +22,7 @@ struct wv_check_operation {
   const char* file;
   wv::u32 line;
 };
-// What the location held, for all that read.
+// The value that the location held, for operations that read.
 wv::u64 wv_check_operate(const wv_check_operation* operation);
 const wv::host::lane_place* wv_check_place();
 wv::u64 wv_check_clock();

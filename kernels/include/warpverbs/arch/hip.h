@@ -20,7 +20,7 @@ struct site {};
 using lane_mask = u64;
 
 enum class order { relaxed, acquire, release, acq_rel, seq_cst };
-// Who must see it: the block, the device, or everybody including NIC and host.
+// Observers of an access: the block, the device, or everybody including NIC and host.
 enum class scope { block, gpu, system };
 
 // 16 bytes moved by one instruction; each half is single-copy atomic, the whole is not.

@@ -1,4 +1,4 @@
-// What the two host builds of the device library, simt.h and check.h, have in common, first part:
+// Common part of the two host builds of the device library, simt.h and check.h, first part:
 // the names that their memory operations are made of. The second part is host_ops.h.
 #pragma once
 
@@ -41,10 +41,10 @@ struct site {
 using lane_mask = u32;
 
 enum class order : u32 { relaxed, acquire, release, acq_rel, seq_cst };
-// Who must see it: the block, the device, or everybody including NIC and host.
+// Observers of an access: the block, the device, or everybody including NIC and host.
 enum class scope : u32 { block, gpu, system };
 
-// A plain load of what nobody writes while the kernel runs.
+// A plain load of a value that nobody writes while the kernel runs.
 template <class T>
 inline T load_constant(const T* p) {
   return *p;

@@ -1,4 +1,4 @@
-// What the two host builds of the device library have in common, second part: memory operations,
+// Common part of the two host builds of the device library, second part: memory operations,
 // collectives and bits, over the functions of namespace `host` that simt.h or check.h has defined:
 //   load store update compare_exchange fence read8 read16 write16   memory, with order and scope as parameters
 //   clock pause place active gather block_sync shared trap

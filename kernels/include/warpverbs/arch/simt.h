@@ -7,7 +7,7 @@
 #define WV_ARCH_SIMT 1
 
 extern "C" {
-// What a lane and the scheduler share; layout as in crates/gpu/src/simt/abi.rs.
+// State that a lane and the scheduler share; layout as in crates/gpu/src/simt/abi.rs.
 struct wv_simt_lane {
   wv::host::lane_place place;
   // Of the last memory operation, for reports.
@@ -137,7 +137,7 @@ T& shared(const void* key) {
 #include "warpverbs/arch/host_ops.h"
 
 namespace wv {
-// What fresh shared memory holds; crates/gpu/src/simt/block.rs.
+// The content of fresh shared memory; crates/gpu/src/simt/block.rs.
 constexpr u32 shared_fill = 0xcdcdcdcd;
 
 // sync_block, at the start of a call that every thread of the block has to make; traps if some of

@@ -7,7 +7,7 @@
 namespace wv {
 namespace impl {
 
-// What one thread needs for its rank's call.
+// State that one thread needs for its rank's call.
 struct Arrival {
   const Heap& heap;
   const Team& team;
@@ -22,7 +22,7 @@ struct Arrival {
     call = load<order::relaxed, scope::gpu>(&block->calls) + 1;
     store<order::relaxed, scope::gpu>(&block->calls, call);
   }
-  // Whoever comes behind `member`.
+  // The member behind `member`.
   WV_DEVICE u32 next(u32 member) const { return member + 1 == team.size ? 0 : member + 1; }
 };
 

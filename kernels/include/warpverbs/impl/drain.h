@@ -24,7 +24,7 @@ WV_DEVICE u64 cqe_address(u64 cqes, u32 log_size, u64 ci) {
   return cqes + (ci & ((u64{1} << log_size) - 1)) * mlx5::cqe_bytes;
 }
 
-// What the CQE of an error makes of its queue pair. One of another kind is not understood, and
+// Claims the error of a queue pair from its CQE. A CQE of another kind is not understood, and
 // nothing after it counts.
 WV_DEVICE Status claim_cqe_error(PostState* state, u64 cqe, u64 raw_tail) {
   const mlx5::CqeTail tail{raw_tail};

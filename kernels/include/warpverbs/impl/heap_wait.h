@@ -32,7 +32,7 @@ struct HeapDeadline {
   }
 };
 
-// What bounds a wait.
+// Bounds of a wait.
 struct Watch {
   u64 state;   // HeapState, for the record of a wait that failed
   u64 alarms;  // u32 for all waits, then one for each peer
@@ -44,7 +44,7 @@ WV_DEVICE Watch watch_of(const Heap& heap) {
 }
 WV_DEVICE Watch watch_of(const Watch& watch) { return watch; }
 
-// What a wait is for, for the record if it fails.
+// Purpose of a wait, for the record if it fails.
 struct HeapWait {
   wait_for what;
   u32 peer;

@@ -87,7 +87,7 @@ WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& messa
                               Timeout timeout) {
   const u32 wrong = u32{!message.aligned()} | u32{bytes > mail.box.bytes} |
                     u32{!allows(Route{}, mail.sends_by)};
-  // What the members wrote is part of the message.
+  // Stores of the members are part of the message.
   coop.sync();
   Status status;
   // One branch for all that is rare: each delays the message.

@@ -164,7 +164,7 @@ WV_DEVICE void write_narrow(const Coop& coop, const Message& message, u32 bytes,
   }
 }
 
-// What a lane stores of a wide line of which it has two words, of the last lane one.
+// Words that a lane stores of a wide line of which it has two words, of the last lane one.
 WV_DEVICE vec16 wide_pair(u32 lane, u64 low, u64 high) {
   constexpr lane_mask whole = ~lane_mask{0};
   const u64 tops = u64{ballot(whole, low >> 63 != 0)} | u64{ballot(whole, high >> 63 != 0)} << 32;

@@ -102,7 +102,7 @@ WV_DEVICE Posted post(const Coop& coop, const Qp& qp, const Op& op, Flags flags,
   if constexpr (Coop::alone) {
     return post_each(qp, op, flags, timeout);
   } else {
-    // What the members wrote is part of the transfer.
+    // Stores of the members are part of the transfer.
     coop.sync();
     Posted posted{};
     if (coop.thread_rank() == 0) posted = post_fitting(qp, Alone{}, op, flags, timeout);

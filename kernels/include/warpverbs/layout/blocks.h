@@ -8,8 +8,8 @@ namespace wv {
 #define WV_AT(type, field, at) \
   static_assert(WV_OFFSETOF(type, field) == at, #type "." #field)
 
-// What a warp copies at a time: up to 64 KiB. Addresses have 56 bits; the 8 bits above them hold a
-// byte of the length less 1.
+// Piece that a warp copies at a time: up to 64 KiB. Addresses have 56 bits; the 8 bits above
+// them hold a byte of the length less 1.
 struct alignas(16) BlockPiece {
   u64 from;  // The address to read, and the low byte.
   u64 to;  // The address to write, and the high byte.

@@ -120,11 +120,11 @@ WV_AT(Heap, more, 96);
 struct HeapFault {
   u32 claim;  // 0 free, 1 being written, 2 complete.
   u32 status;  // A `wv::Status` code (see `status.h`).
-  u32 what;  // What was waited for: a `wv::wait_for` code.
+  u32 what;  // Purpose of the wait: a `wv::wait_for` code.
   u32 peer;  // Rank or peer that was waited for, `no_rank` if none in particular.
   u64 offset;  // Where in the heap the word lies; of a view its address.
   u64 expected;  // The value that was waited for.
-  u64 actual;  // What was there when the wait gave up.
+  u64 actual;  // The value found when the wait gave up.
   u64 thread;  // Flat thread number of the waiter: block * threads per block + thread.
 };
 static_assert(sizeof(HeapFault) == 48 && alignof(HeapFault) == 8, "HeapFault");
@@ -137,7 +137,7 @@ WV_AT(HeapFault, expected, 24);
 WV_AT(HeapFault, actual, 32);
 WV_AT(HeapFault, thread, 40);
 
-// What kernels write about waits; zero-filled at creation.
+// Record that kernels write about waits; zero-filled at creation.
 struct HeapState {
   HeapFault fault;  // The first failed wait.
   u64 pad[10];  // Keeps the line to itself.

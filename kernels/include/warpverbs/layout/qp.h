@@ -115,10 +115,10 @@ WV_AT(QueueState, pad3, 272);
 struct Fault {
   u32 claim;  // 0 free, 1 being written, 2 complete.
   u32 status;  // A `wv::Status` code (see `status.h`).
-  u32 what;  // What was waited for: a `wv::wait_for` code.
+  u32 what;  // Purpose of the wait: a `wv::wait_for` code.
   u32 qpn;  // QPN of the queue.
   u64 expected;  // The index (or value) that was waited for.
-  u64 actual;  // What was there when the wait gave up.
+  u64 actual;  // The value found when the wait gave up.
   u64 thread;  // Flat thread number of the waiter: block * threads per block + thread.
 };
 static_assert(sizeof(Fault) == 40 && alignof(Fault) == 8, "Fault");

@@ -61,7 +61,7 @@ WV_HD constexpr u64 widen(u64 floor, u16 low) {
   return floor + static_cast<u16>(low - static_cast<u16>(floor));
 }
 
-// What a collapsed CQ's counter says: the index of the newest completed WQE, or `none` when it is
+// Meaning of a collapsed CQ's counter: the index of the newest completed WQE, or `none` when it is
 // older than `completed` or was never published.
 struct CollapsedIndex {
   bool some;

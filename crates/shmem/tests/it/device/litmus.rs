@@ -1,4 +1,4 @@
-//! What a rank must see once it has seen a signal, in many interleavings of ranks and NIC.
+//! Values that a rank must see once it has seen a signal, in many interleavings of ranks and NIC.
 
 use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
 use warpverbs::gpu::Dim;

@@ -1,4 +1,4 @@
-//! What calls on the heap ought to do, on plain vectors.
+//! Expected effects of calls on the heap, on plain vectors.
 
 use crate::device::ranks::Ranks;
 use crate::numbers::Numbers;

@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// The first segment of every heap has 64 KiB, so that the larger transfers cross several.
 pub(crate) const LOG_SEGMENT: u8 = 16;
 
-/// Who reaches whom how. Everybody reaches itself directly.
+/// Routes between ranks. Each rank reaches itself directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Routes {
     Direct,

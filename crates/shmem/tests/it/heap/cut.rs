@@ -50,7 +50,7 @@ pub(crate) fn make_and_grow(mut rank: Rank) -> Result<(), ShmemError> {
     Ok(())
 }
 
-/// What the two ranks get if the connection of rank 1 ends after `pieces`; None if it could not join.
+/// Results of the two ranks if rank 1's connection ends after `pieces`; None if it could not join.
 fn ends_after(server: &Server, pieces: usize) -> Option<[Result<(), ShmemError>; 2]> {
     let configs = [0, 1].map(|rank| {
         let mut config = world_config(rank, 2, server.local_addr().port());

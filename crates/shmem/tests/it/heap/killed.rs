@@ -14,7 +14,7 @@ use warpverbs_shmem::{Heap, HeapConfig, ShmemError, Signal, Sym, Team};
 use warpverbs_test_kernels::{shm as k, shm_mail as m};
 use warpverbs_transport::{KernelStatus, Outcome, WaitFor};
 
-/// What the process does: `grow`, `wait` or `put`.
+/// Task of the process: `grow`, `wait` or `put`.
 const ACT: &str = "SHMEM_TEST_ACT";
 const DIM: Dim = Dim::new(1, 64);
 

@@ -35,7 +35,7 @@ fn part() {
     rank.world.leave().unwrap();
 }
 
-/// What growing comes to. The heap is of use afterwards in any case.
+/// The outcome of growing. The heap is of use afterwards in any case.
 fn grown(rank: &mut Rank, heap: &mut Heap) -> String {
     let outcome = heap.grow(&mut rank.world);
     let (factor, segments) = if outcome.is_ok() { (2, 2) } else { (1, 1) };

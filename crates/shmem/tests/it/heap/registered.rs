@@ -30,7 +30,7 @@ fn byte(rank: u32, i: u64) -> u8 {
     (i.wrapping_mul(31) + u64::from(rank) * 97 + (i >> 8)) as u8
 }
 
-/// What at_offset takes to `at` in the buffer.
+/// Offset of `at` in the buffer from the heap's base, for at_offset.
 fn offset(heap: &Heap, buffer: &Buffer, at: u64) -> u64 {
     (buffer.kernel_addr() + at).wrapping_sub(heap.report().base)
 }

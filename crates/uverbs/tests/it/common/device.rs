@@ -9,7 +9,7 @@ use warpverbs_uverbs::{
     Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
-/// What the device was asked for last, of each kind.
+/// The last request to the device, of each kind.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) mr: Option<MrRequest>,
@@ -22,10 +22,10 @@ pub(crate) struct Seen {
     pub(crate) mailbox: Vec<u8>,
     pub(crate) resize: Option<ResizeRequest>,
     pub(crate) limit: u16,
-    /// What a QP answers.
+    /// Whether QPs answer that their send queue is draining.
     pub(crate) draining: bool,
     pub(crate) psns: (Option<u32>, Option<u32>),
-    /// What was reported last.
+    /// The last call of `report`.
     pub(crate) report: Option<(EventSource, EventForm)>,
 }
 

@@ -56,7 +56,7 @@ struct CallScript {
     close: Rare<u8>,
 }
 
-/// What came of a script.
+/// Outcome of a script.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) calls: usize,

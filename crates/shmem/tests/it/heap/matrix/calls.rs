@@ -1,11 +1,11 @@
-//! What each call of the table is: launches of this rank, and what they do to all ranks' bytes.
+//! The calls of the table: launches of this rank, and their effects on all ranks' bytes.
 
 use super::cells::{Call, Cell};
 use super::rank::{BOXES, COUNTS, DIM, HALF, LITMUS_WORDS, Part, SIGNALS, THREADS, WORDS};
 use warpverbs_gpu::KernelPtr;
 use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
 
-/// Who is reached how, as the table says: the test's own idea of it.
+/// Whether a rank reaches another directly, as the table says: the test's own idea of it.
 fn direct(routes: &str, from: u32, to: u32) -> bool {
     match routes {
         "direct" => true,
@@ -98,7 +98,7 @@ impl Part {
         }
     }
 
-    /// What the moves of all ranks do; this rank's peer, target, source and signal value.
+    /// Applies all ranks' moves to the model: this rank's peer, target, source and signal value.
     fn model_moves(&mut self, cell: &Cell, turn: u32, slot: u64) -> (u32, u64, u64, u64) {
         let (me, world, bytes) = (self.me(), self.world(), cell.size);
         let mut mine = None;
@@ -228,7 +228,7 @@ impl Part {
         });
     }
 
-    /// What each thread, or the group, saw before its atomic.
+    /// The values that each thread, or the group, saw before its atomic.
     fn atomic(
         &self,
         cell: &Cell,

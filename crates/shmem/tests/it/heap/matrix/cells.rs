@@ -3,7 +3,7 @@
 use crate::numbers::Numbers;
 use std::collections::BTreeSet;
 
-/// What the ranks of a cell do.
+/// Calls that the ranks of a cell make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     Put,

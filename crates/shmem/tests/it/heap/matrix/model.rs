@@ -1,4 +1,4 @@
-//! What the calls ought to do, on plain vectors.
+//! Expected effects of the calls, on plain vectors.
 
 use crate::numbers::Numbers;
 

@@ -29,7 +29,7 @@ pub(super) const LITMUS_WORDS: u64 = 2 * 1000;
 pub(super) struct Part {
     pub(super) rank: Rank,
     pub(super) heap: Heap,
-    /// What the model has of every rank.
+    /// Memory that the model has of every rank.
     pub(super) all: Sym<u8>,
     pub(super) model: Model,
     pub(super) numbers: Numbers,
