@@ -343,11 +343,10 @@ fn a_server_that_never_answers_costs_no_more_than_the_deadline() {
     let path = folder.path().join("mute");
     let _mute = mute_listener(path.to_str().unwrap());
     peer.server.path = Ok(path.to_string_lossy().into_owned());
-    let (asked, limit) = (Instant::now(), Duration::from_millis(300));
-    let why = fetch(&own, &peer, Trust::Launch, &ticket, asked + limit).unwrap_err();
+    // Without a deadline nothing would ever end it.
+    let limit = Instant::now() + Duration::from_millis(300);
+    let why = fetch(&own, &peer, Trust::Launch, &ticket, limit).unwrap_err();
     assert!(why[1].why.contains("no answer in time"), "{}", why[1]);
-    // Not before. Without a deadline nothing would ever end it.
-    assert!(asked.elapsed() >= limit);
 }
 
 fn mute_listener(path: &str) -> OwnedFd {

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use warpverbs_rendezvous::{Client, Limits, Server};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is. Less than the
+/// silence after which ranks look for signs of life, whose keys would be counted.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 fn serve(limits: Limits) -> Server {
     Server::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap()
