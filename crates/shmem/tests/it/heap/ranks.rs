@@ -8,8 +8,9 @@ use warpverbs_rendezvous::{Host, Limits, Server, World, WorldConfig};
 use warpverbs_shmem::{Heap, HeapConfig, ShmemError};
 use warpverbs_transport::{Context, Device};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is. Less than the
+/// silence after which ranks look for signs of life, which would be more calls to count.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 pub(crate) const SIZE: u64 = 1 << 20;
 
 pub(crate) fn config() -> HeapConfig {
