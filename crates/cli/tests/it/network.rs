@@ -140,7 +140,7 @@ fn nobody_there_is_said_in_one_line() {
 fn another_version_or_program_is_told_apart() {
     for (preamble, words) in [
         (&b"wvperf\x09\x00"[..], ["version 9", "expected 3"]),
-        (b"SSH-2.0-OpenSSH", ["no `warpverbs perf`", "53, 53, 48"]),
+        (b"SSH-2.0-OpenSSH", ["no `warpverbs perf`", "magic \"SSH-2.\""]),
     ] {
         let server = Server::listening("perf write server --bind 127.0.0.1 --port 0 --wait 2");
         told_apart(preamble, &words, "perf write client 127.0.0.1", server);
