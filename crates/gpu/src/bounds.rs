@@ -29,7 +29,7 @@ impl std::ops::Mul for Count {
     }
 }
 
-/// The checks of one launch of a [`SafeKernel`], called by generated code.
+/// The checks of one launch of a [`SafeKernel`](crate::SafeKernel), called by generated code.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     kernel: &'static str,

@@ -1,5 +1,5 @@
 //! NVIDIA GPUs, through a driver and a compiler that are loaded at run time: the calls of CUDA's driver
-//! for what every [driver](crate::driver) has to offer.
+//! for what every driver has to offer.
 
 mod api;
 mod attributes;
