@@ -223,7 +223,11 @@ impl DoorbellScanner {
         let by_record = match self.policy {
             DoorbellPolicy::DoorbellFirst => false,
             DoorbellPolicy::RecordFirst => true,
-            DoorbellPolicy::Random => self.rng.next_u32() & 1 == 0,
+            // One that is behind is older than the record that was believed before: that counts on.
+            DoorbellPolicy::Random => {
+                let ahead = bell.next.wrapping_sub(q.progress.posted as u16) as i16;
+                self.rng.next_u32() & 1 == 0 || ahead < 0
+            }
             DoorbellPolicy::DropThenRecover { polls } => {
                 q.doorbell.pending = PendingDoorbell::Dropped { polls: Some(polls) };
                 return queues.schedule.watch(slot);

@@ -149,6 +149,29 @@ fn a_doorbell_without_a_record_is_enough_for_the_fast_way() {
     assert!(pair.a.poll_send().is_some());
 }
 
+/// A poster writes the record first, so that whoever reads it may be ahead of doorbells still to come.
+#[test]
+fn a_doorbell_older_than_the_record_that_was_believed_is_no_step_back() {
+    for seed in 0..32 {
+        let policy = DoorbellPolicy::Random;
+        let mut pair = with(Config { policy, seed: Some(seed), ..Config::default() }, 4);
+        let qpn = pair.a.position().qpn;
+        for _ in 0..3 {
+            let nop =
+                |buf: &mut [u8], at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len);
+            pair.a.put(nop).unwrap();
+        }
+        pair.a.record();
+        for next in 1..=3 {
+            pair.a.ring_bytes(Doorbell::Next { qpn, next: WqeIndex(next) }.bytes());
+            pair.run();
+        }
+        assert_eq!(rule(&pair), None, "seed {seed}");
+        let sent: Vec<_> = std::iter::from_fn(|| pair.a.poll_send()).collect();
+        assert_eq!(sent.len(), 3, "seed {seed}: {sent:?}");
+    }
+}
+
 #[test]
 fn bad_doorbells_are_named_and_not_believed() {
     let mut pair = with(Config::default(), 4);
