@@ -395,8 +395,11 @@ impl fmt::Debug for Endpoint {
 
 #[cfg(test)]
 mod tests {
-    use super::check_order;
+    use super::{EndpointConfig, check_order};
+    use crate::Context;
     use warpverbs_gpu::{GpuInfo, GpuKind};
+    use warpverbs_mlx5::export::Qp;
+    use zerocopy::FromBytes as _;
 
     #[test]
     fn a_gpu_that_does_not_order_writes_of_devices_is_refused() {
@@ -406,5 +409,21 @@ mod tests {
         let error = check_order(&gpu).unwrap_err().to_string();
         let named = ["an old one", "device 1", "GPU_DIRECT_RDMA_WRITES_ORDERING", "software NIC"];
         assert!(named.iter().all(|part| error.contains(part)), "{error}");
+    }
+
+    /// A kernel orders its WQEs before the record where the NIC may read the next doorbell's.
+    #[test]
+    fn a_kernels_record_is_fenced_where_the_nic_believes_it() {
+        use warpverbs_nic::DoorbellPolicy::{DoorbellFirst, DropThenRecover, Random, RecordFirst};
+        for policy in [DoorbellFirst, RecordFirst, Random, DropThenRecover { polls: 3 }] {
+            let nic = warpverbs_nic::Config { policy, ..warpverbs_nic::Config::default() };
+            let device = Context::builder().soft_config(nic).build().unwrap().open("soft").unwrap();
+            let endpoint = device.endpoint(&EndpointConfig::host()).unwrap();
+            let mut raw = [0; size_of::<Qp>()];
+            endpoint.core.exported.region().read(0, &mut raw).unwrap();
+            let tag = Qp::read_from_bytes(&raw).unwrap().send_tag;
+            let fence = if policy == DoorbellFirst { 0 } else { Qp::FENCED_RECORD };
+            assert_eq!(tag, endpoint.qpn() | fence, "{policy:?}");
+        }
     }
 }

@@ -263,7 +263,8 @@ pub(crate) trait QueuePair: Send + Sync + fmt::Debug {
     /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes; `None` if work reaches it by
     /// [`QueuePair::direct`] alone.
     fn doorbell_offset(&self) -> Option<u64>;
-    /// A device behind PCIe reads the doorbell record, and may do so before it receives a doorbell.
+    /// The NIC acts on the doorbell record, which may be ahead of the doorbells that it has received: a
+    /// device behind PCIe, and a software NIC by its policy.
     fn reads_record(&self) -> bool {
         false
     }
