@@ -1,6 +1,6 @@
 //! A rank is killed while all are at work: the others say which, and end.
 
-use crate::common::example;
+use crate::common::{example, number};
 use crate::dist::ranks::{Job, Rank, all_fail, eventually, ignores, is_running};
 use std::thread::sleep;
 use std::time::Duration;
@@ -84,7 +84,6 @@ fn a_rank_that_is_stopped_between_rows_is_named() {
 /// `WARPVERBS_SEED=<seed>` repeats the moments, `WARPVERBS_RUNS=<n>` tries more of them.
 #[test]
 fn a_rank_killed_at_any_moment_is_named() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
     let mut seed = number("WARPVERBS_SEED").unwrap_or(u64::from(now.subsec_nanos()));
     println!("WARPVERBS_SEED={seed}");

@@ -1,6 +1,6 @@
 //! Examples on a symmetric heap, whose ranks are reached in every way.
 
-use crate::common::{example, fails, passes, text};
+use crate::common::{example, fails, number, passes, text};
 
 const NAMES: [&str; 5] =
     ["shmem_ring", "shmem_barrier", "shmem_allgather", "shmem_allreduce", "shmem_pipeline"];
@@ -25,9 +25,9 @@ fn pass(name: &str, procs: &str, route: &str) -> Vec<String> {
 #[test]
 fn every_route_gives_the_same() {
     // With `WARPVERBS_RUNS=2`, two ranks too.
-    let runs = std::env::var("WARPVERBS_RUNS").map_or(1, |runs| runs.parse().expect("a number"));
+    let runs = number("WARPVERBS_RUNS").unwrap_or(1);
     for name in NAMES {
-        for procs in ["3", "2"].into_iter().take(runs) {
+        for procs in ["3", "2"].into_iter().take(runs as usize) {
             let all = ["direct", "rdma", "rdma:1"].map(|route| pass(name, procs, route));
             assert_eq!(all[0].len(), 2, "{name}: {all:?}");
             assert!(all[0] == all[1] && all[0] == all[2], "{name} of {procs}: {all:?}");
