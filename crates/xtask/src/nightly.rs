@@ -62,7 +62,9 @@ impl Campaign {
             false => value.to_owned(),
         };
         let env = env.iter().map(|(name, value)| format!("{name}={} ", quoted(value)));
-        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        let ours = workspace::root().ok().and_then(|root| self.program.strip_prefix(root).ok());
+        let name = self.program.file_name().unwrap_or_default().as_ref();
+        let program = ours.unwrap_or(name).to_string_lossy();
         env.collect::<String>() + [&*program, &self.arguments.join(" ")].join(" ").trim_end()
     }
 
@@ -147,7 +149,9 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         runs.div_ceil(100_000),
         "test --release -p warpverbs-test-kernels --test it device::stress",
     ));
-    all.push(Campaign::seeded("routes of heaps", 2, "test --test it dist::heaps"));
+    // With the examples, which these tests run.
+    let heaps = "test -p warpverbs --features full dist::heaps";
+    all.push(Campaign::seeded("routes of heaps", 2, heaps));
     all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {
         let (minutes, seconds) = (options.fuzz_minutes, options.fuzz_minutes * 60);
