@@ -10,6 +10,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// A thread that drives a NIC; stops and joins on drop.
 #[derive(Debug)]
@@ -51,8 +52,10 @@ fn message(payload: &(dyn Any + Send)) -> String {
 
 /// Slices done under one taking of the lock, at most.
 const SLICES: u32 = 4096;
-/// How often the engine yields to callers that wait for the lock, before it takes the lock itself.
-const COURTESY: u32 = 64;
+/// How long the engine yields to callers that wait for the lock, before it takes the lock itself: about
+/// 64 yields. A bound in yields would be none in time: on a busy machine each one gives away the
+/// processor for tens of milliseconds.
+const COURTESY: Duration = Duration::from_micros(30);
 
 /// Polls of memory that take as long as one system call that asks for datagrams.
 const SYSTEM_CALL: u32 = 16;
@@ -76,11 +79,8 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
     let (mut idle, way) = (0u32, GiveWay::default());
     while !stop.load(Ordering::Acquire) {
         // Callers that wait get the lock first, but endless calls must not stop the engine.
-        for _ in 0..COURTESY {
-            if nic.waiting.load(Ordering::Relaxed) == 0 {
-                break;
-            }
-            thread::yield_now();
+        if nic.waiting.load(Ordering::Relaxed) != 0 {
+            give_way_to_callers(nic);
         }
         let mut core = nic.lock_unannounced();
         if nic.stopped().is_some() {
@@ -97,6 +97,15 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
         } else if idle > spin || ends_burst(idle, burst) {
             way.give_way();
         }
+    }
+}
+
+/// Yields until no caller waits for the lock, or for [`COURTESY`].
+#[cold]
+fn give_way_to_callers(nic: &Shared) {
+    let began = Instant::now();
+    while nic.waiting.load(Ordering::Relaxed) != 0 && began.elapsed() < COURTESY {
+        thread::yield_now();
     }
 }
 
