@@ -1,8 +1,9 @@
 //! Checks in tests that Rust and C++ agree.
 
 use std::fmt::{Display, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Set, [`generated`] writes the file.
 const WRITE: &str = "WARPVERBS_WRITE_HEADERS";
@@ -57,16 +58,18 @@ impl Mirror {
     ///
     /// The compiler's output, or why it could not be run.
     pub fn compile(&self, include: &Path) -> Result<(), String> {
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let unit = folder.path().join("mirror.cpp");
-        std::fs::write(&unit, &self.0).map_err(|error| format!("{}: {error}", unit.display()))?;
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let mut command = Command::new(&compiler);
         command.args(["-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
-        let output = command.arg(include).arg(&unit).output();
-        let output = output.map_err(|error| format!("{}: {error}", compiler.display()))?;
+        command.arg(include).args(["-x", "c++", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let failed = |error: io::Error| format!("{}: {error}", compiler.display());
+        let mut child = command.spawn().map_err(failed)?;
+        // A compiler that ends before it has read everything says why.
+        let written = child.stdin.take().map(|mut unit| unit.write_all(self.0.as_bytes()));
+        let output = child.wait_with_output().map_err(failed)?;
         match output.status.success() {
-            true => Ok(()),
+            true => written.unwrap_or(Ok(())).map_err(failed),
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         }
     }
