@@ -193,14 +193,15 @@ const MOST_BYTES: usize = 4096;
 
 /// Compiler and flags for device code that is compiled for the host; add its files and the folder of
 /// the headers. No exceptions and no RTTI: kernels have neither on a GPU, and lanes are dropped
-/// without unwinding.
+/// without unwinding. Optimised as the profile says, but at least a little: a lane's stack is small.
 pub fn host_compiler() -> cc::Build {
+    let level = std::env::var("OPT_LEVEL").ok().and_then(|level| level.parse().ok());
     let mut build = cc::Build::new();
     build
         .cpp(true)
         .cpp_link_stdlib(None)
         .std("c++20")
-        .opt_level(2)
+        .opt_level(level.unwrap_or(2).clamp(1, 2))
         .warnings(true)
         .extra_warnings(true)
         .flag("-fno-strict-aliasing")

@@ -224,7 +224,7 @@ fn whatever_the_network_does() {
         return;
     }
     let runs = std::env::var("WARPVERBS_RUNS").ok().and_then(|runs| runs.parse().ok());
-    let runs: u64 = runs.unwrap_or(10_000);
+    let runs: u64 = runs.unwrap_or(3_000);
     let (mut sent, mut resent, mut failed, mut waits) = (0, 0, 0, 0);
     for seed in 0..runs {
         let stats = run(seed);
