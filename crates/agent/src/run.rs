@@ -160,7 +160,7 @@ impl Shared {
     }
 
     pub(crate) fn state(&self) -> State {
-        // Acquire, pairs with the release in `finish`: the bytes are there for whoever sees Done.
+        // Acquire, pairs with the release in `finish`: a thread that sees Done sees the bytes.
         match self.phase.load(Ordering::Acquire) {
             NOT_POSTED => State::NotPosted,
             DONE => State::Done,
@@ -312,7 +312,7 @@ impl Shared {
         }
     }
 
-    /// Makes it terminal, and wakes who waits for that, without a lock.
+    /// Makes it terminal, and wakes the waiting tasks and threads, without a lock.
     fn finish(&self, mut run: MutexGuard<'_, Run>, result: Result<(), AgentError>, took: Duration) {
         // Dropping what is under way ends it.
         run.flights.clear();

@@ -1,4 +1,4 @@
-//! Named cases, for whoever brings a NIC to `warpverbs-transport`, of what each must do: they run on
+//! Named cases of what each NIC of `warpverbs-transport` must do: they run on
 //! the software NIC in loopback or over the network, and on RDMA devices.
 //!
 //! ```

@@ -131,7 +131,7 @@ impl Nic {
         }
     }
 
-    /// Reads the WQE at `done`, plainly: whoever wrote it must be ordered before.
+    /// Reads the WQE at `done`, plainly: the store that wrote it must be ordered before.
     fn fetch(&self, rung: u64) -> Wqe {
         let mut wqe = Wqe { words: [0; WORDS], wqebbs: 1 };
         for word in 0..8 {

@@ -70,7 +70,7 @@ pub struct Shape {
     pub log_rq: Option<u8>,
     /// Messages that the peer sends; each takes a receive.
     pub messages: u64,
-    /// Deferred work at the end may be left to callers who do not come.
+    /// Deferred work at the end may be left to calls that do not come.
     pub unrung: bool,
 }
 

@@ -2,7 +2,7 @@
 //! ranks, so that peers may come and go.
 //!
 //! ```text
-//! owner                                              who attaches
+//! owner                                              attaching process
 //! Segment::export ─ DescriptorServer::offer ─ Ticket ─▶ attach ─ Segment
 //!                            ▲                            │
 //!                            └──── descriptor::fetch ◀────┘

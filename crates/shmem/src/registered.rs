@@ -76,7 +76,7 @@ impl Heap {
     /// Makes a buffer of this rank usable by the calls of all ranks' kernels: `put`, `get`,
     /// `put_value` and the payload of `put_signal`. Every rank registers one of the same length; waits
     /// for all ranks. Any memory that kernels of this device reach will do, if it can be mapped
-    /// elsewhere (`warpverbs_peer` says which) or the heap has queue pairs to whoever needs them
+    /// elsewhere (`warpverbs_peer` says which) or the heap has queue pairs to the ranks that need them
     /// ([`HeapConfig::queue_pairs`](crate::HeapConfig::queue_pairs)). Signals and atomics stay in the heap.
     ///
     /// Launches that are given [`Heap::device`] from then on reach it.

@@ -37,7 +37,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        // With one core, who polls keeps the peer from running.
+        // With one core, a polling thread keeps the peer from running.
         let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
         let spin = if alone { Duration::ZERO } else { Duration::from_micros(100) };
         let zerocopy = Some(Self::ZEROCOPY);

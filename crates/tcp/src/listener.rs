@@ -201,7 +201,7 @@ pub struct Closer(TcpListener);
 impl Closer {
     /// Nobody can connect any more: [`Listener::accept`] fails, also where it waits already.
     pub fn close(&self) {
-        // Linux wakes who polls a listening socket that is shut down, and its `accept` fails.
+        // Linux wakes a thread that polls a listening socket which is shut down, and its `accept` fails.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 }

@@ -8,7 +8,7 @@
 //
 //   put          in the peer's memory when the transfer is done, or when a later counter is seen
 //   get          here when the transfer is done; where the peer is direct, on return
-//   atomic_add   who sees the counter sees all earlier puts of this group to that peer on this channel
+//   atomic_add   a reader of the counter sees all earlier puts of this group to that peer on this channel
 //   deferred     the doorbell is left to the next call on the channel that is not
 //
 // Statuses beside those of status.h: bad_address (no such entry, a range beyond it, a counter off its

@@ -12,7 +12,7 @@
 //
 //   put, put_value      in the peer's memory once `quiet` returns or a later signal is seen
 //   get                 here once `quiet` returns; where the peer is direct, on return
-//   signal, put_signal  who sees the signal sees all earlier puts of this group to that peer
+//   signal, put_signal  a rank that sees the signal sees all earlier puts of this group to that peer
 //   fence               puts after it are not seen before those before it
 //   quiet               all earlier puts of this rank to that peer are in its memory
 //

@@ -408,7 +408,7 @@ impl Session {
     }
 }
 
-/// Why nobody is admitted who knows no more than the address.
+/// The address alone admits nobody: a peer must prove that it knows the token.
 const NO_TOKEN: &str =
     "no token is set, so metadata does not travel by address; AgentConfig::token sets one";
 

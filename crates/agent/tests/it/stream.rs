@@ -293,7 +293,7 @@ fn a_stream_needs_a_name_a_ring_and_a_receiver() {
         let _second = sink.stream("s", StreamConfig::default().slots(1)).unwrap();
         let twice = sink.stream("s", StreamConfig::default().slots(1)).unwrap_err();
         assert!(twice.to_string().contains("without a sender"), "{twice}");
-        // Questions of who has given up waiting do not take it away.
+        // Requests of a caller that has given up waiting do not take it away.
         let hasty = |_| source.stream_to("sink", "s", Duration::from_nanos(1)).is_ok();
         if !(0..20).any(hasty) {
             source.stream_to("sink", "s", SOON).unwrap();

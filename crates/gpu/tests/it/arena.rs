@@ -47,7 +47,7 @@ fn two_mappings_show_the_same_bytes_and_outlive_the_exporter() {
     assert_eq!((&bytes(&attached, 100), &bytes(&own, 200)), (b"to", b"fro"));
     drop((own, here));
     assert_eq!(&bytes(&attached, 100), b"to");
-    // Handed on by one who did not make it.
+    // Handed on by a process that did not make it.
     let again = there.attach(0, LEN, attached.export().unwrap()).unwrap();
     assert_eq!(&bytes(&again, 200), b"fro");
 }
@@ -124,7 +124,7 @@ fn descriptors_of_something_else_are_refused_with_what_they_are() {
     file.set_len(LEN).unwrap();
     assert!(refused(file.into()).contains("no memfd"));
     assert!(refused(File::open("/dev/null").unwrap().into()).contains("no memfd"));
-    // One whose owner could cut it short under whoever maps it.
+    // Memory whose owner could cut it short while others map it.
     let loose = memfd_create(c"loose", MFdFlags::MFD_ALLOW_SEALING).unwrap();
     ftruncate(&loose, LEN as i64).unwrap();
     assert!(refused(loose).contains("without the seal"));

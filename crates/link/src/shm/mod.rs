@@ -256,7 +256,7 @@ impl Shm {
         }
     }
 
-    /// A connection to who has QPs of `part` at `to` begins. Whether it is on this host.
+    /// Begins a connection to the process that has the QPs of `part` at `to`. Whether it is on this host.
     pub(super) fn meet_at(
         &mut self,
         now: Duration,

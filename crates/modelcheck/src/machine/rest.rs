@@ -19,7 +19,7 @@ impl Machine<'_> {
         rounds * self.state.threads.len() as u32
     }
 
-    /// Nobody has anything new to look at: all who pause look again, one after another.
+    /// Nobody has anything new to look at: all pausing threads look again, one after another.
     pub(super) fn quiet_choice(&self) -> Step<Choice> {
         let count = self.state.threads.len();
         let paused = |t: &usize| matches!(self.state.threads[*t].status, Status::Paused);

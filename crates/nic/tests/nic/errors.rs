@@ -32,7 +32,7 @@ fn receive_failed(syndrome: Syndrome, index: u16) -> Option<(ErrorSide, u16, Syn
     Some((ErrorSide::Responder, index, syndrome, syndrome.usual_vendor()))
 }
 
-/// One request that goes wrong, and who suffers.
+/// One request that goes wrong, and which ends see the error.
 struct Case {
     name: &'static str,
     syndrome: Syndrome,

@@ -205,7 +205,7 @@ fn strangers_get_nothing_and_keep_nobody_waiting() {
     let short = Instant::now() + Duration::from_millis(200);
     let why = fetch(&own, &stranger, Trust::Launch, &ticket, short).unwrap_err();
     assert!(why[0].why.contains("grants nothing"), "{}", why[0]);
-    // More than it keeps connect and say nothing; the next who asks is served all the same.
+    // More than it keeps connect and say nothing; the next client is served all the same.
     let path = peer.server.path.clone().unwrap();
     let silent: Vec<_> = (0..200).map(|_| seqpacket_connect(&path)).collect();
     assert_eq!(fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap().by, Way::AbstractSocket);

@@ -55,7 +55,7 @@ fn said_again(requests: &[Request], data: &[u8]) {
     assert_eq!(bytes, &data[..bytes.len()]);
 }
 
-/// Three clients take turns. The store keeps its bounds, and forgets who leaves.
+/// Three clients take turns. The store keeps its bounds, and forgets clients that leave.
 fn carried_out(requests: Vec<Request>) {
     let limits = limits();
     let mut store = Store::new(limits.clone());

@@ -1,4 +1,4 @@
-//! A link over its sockets. Never waits and keeps no time; whoever calls does.
+//! A link over its sockets. Never waits and keeps no time; the caller does.
 
 mod bounce;
 mod device;

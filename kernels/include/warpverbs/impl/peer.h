@@ -52,7 +52,7 @@ WV_DEVICE void copy_together(const Coop& coop, void* to, const void* from, u64 b
   coop.sync();
 }
 
-// Release: all that the caller did or synchronised with before is visible to who sees the signal.
+// Release: all that the caller did or synchronised with before is visible to a reader of the signal.
 template <order O>
 WV_DEVICE void signal_word(u64* word, SignalAdd what) {
   increase<O, scope::system>(word, what.value);

@@ -89,7 +89,7 @@ fn who_has_not_come_is_named() {
         let fault = ranks.fault(1);
         assert_eq!((fault.claim, fault.what, fault.peer), (2, 7, 0), "{fault:?}");
         assert_eq!((fault.expected, fault.actual), (1, 0), "{fault:?}");
-        // The one who comes late finds the other's arrival.
+        // The late rank finds the other's arrival.
         let heap = ranks.heaps[0].clone();
         ranks.run(Dim::new(1, 40), |status| k::ShmMeet {
             heap,

@@ -156,7 +156,7 @@ fn memory_that_cannot_be_mapped_is_reached_through_queue_pairs() {
     });
 }
 
-/// A put by RDMA, unawaited, then one by stores, then a signal alone: who sees the signal sees both.
+/// A put by RDMA, unawaited, then one by stores, then a signal alone: a rank that sees the signal sees both.
 #[test]
 fn a_signal_follows_puts_of_both_routes() {
     let seen = AtomicU32::new(0);
