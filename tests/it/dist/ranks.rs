@@ -160,7 +160,7 @@ impl Rank {
         let tasks = tasks.into_iter().flatten().flatten();
         let mut names = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
         // The system keeps 15 bytes of a name.
-        let is = |name: &str, kernel| name == &format!("simt0:{kernel:.9}");
+        let is = |name: &str, kernel| name == format!("simt0:{kernel:.9}");
         names.any(|name| kernels.iter().any(|kernel| is(name.trim(), kernel)))
     }
 
