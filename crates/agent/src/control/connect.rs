@@ -23,8 +23,8 @@ const ATTEMPTS: u32 = 8;
 /// Before the second one; each time twice as long.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// How often a handshake is begun again at an agent that has no descriptor for it: for 5 s.
-const SHORT_ATTEMPTS: u32 = 11;
+/// How often a handshake is begun again at an agent that has no descriptor for it: for 2.5 s.
+const SHORT_ATTEMPTS: u32 = 10;
 /// What such an agent says.
 pub(super) const SHORT: &str = "its process is out of file descriptors (ulimit -n)";
 
