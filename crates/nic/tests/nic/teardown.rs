@@ -59,7 +59,7 @@ fn a_nic_that_panicked_says_so_and_changes_nothing_more() {
         assert_eq!((nic.stopped(), nic.poll_event()), (None, None));
         connect_over(&host.port, ([10, 0, 0, 2], 4791).into(), 9, QpAttrs::default());
         if by_thread {
-            let deadline = Instant::now() + Duration::from_secs(10);
+            let deadline = Instant::now() + Duration::from_secs(240);
             let _engine = nic.spawn().unwrap();
             while nic.stopped().is_none() {
                 assert!(Instant::now() < deadline, "the NIC works on");
@@ -97,14 +97,14 @@ fn pair(nic: &SoftNic) -> Pair {
     Pair::on(nic.clone(), clock, &port, &port, QpAttrs::default()).unwrap()
 }
 
-/// Waits for a completion of `port`, for ten seconds at most.
+/// Waits for a completion of `port`.
 fn wait(port: &mut Port) -> Cqe {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(240);
     loop {
         if let Some(cqe) = port.poll_send() {
             return cqe;
         }
-        assert!(Instant::now() < deadline, "no completion in ten seconds");
+        assert!(Instant::now() < deadline, "no completion");
         std::thread::yield_now();
     }
 }
