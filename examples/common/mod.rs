@@ -6,6 +6,7 @@
 mod harness;
 
 pub(crate) use harness::bytes::{compare, open, poison, sample};
+pub(crate) use harness::processes::Processes;
 #[cfg(feature = "devmem")]
 pub(crate) use harness::tcp;
 pub(crate) use harness::{Common, check_bytes, check_threads, digest, end, main, one_line, roles};

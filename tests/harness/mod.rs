@@ -2,6 +2,7 @@
 
 pub(crate) mod bytes;
 pub(crate) mod digest;
+pub(crate) mod processes;
 pub(crate) mod roles;
 #[cfg(feature = "devmem")]
 pub(crate) mod tcp;

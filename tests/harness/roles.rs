@@ -1,11 +1,12 @@
 //! Examples of two processes: a store in the process that was started, and two more of the same
 //! program that play a part each.
 
+use super::processes::Processes;
 use crate::common::DEADLINE;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command};
+use std::process::Command;
 use warpverbs::rendezvous::{Client, Limits, Server};
 
 /// The part that a process plays; given by the process that starts both.
@@ -29,7 +30,7 @@ impl Part {
     }
 
     /// Plays the part that this process was given, or starts a process for each of `roles`, with
-    /// the flags of this one and with `more`, and waits for both, the second one first.
+    /// the flags of this one and with `more`, and waits for both.
     pub(crate) fn play<F>(&self, flags: &F, roles: [Role<F>; 2], more: &[String]) -> Result<()> {
         if let (Some(name), Some(server)) = (&self.role, self.server) {
             let role = roles.iter().find(|(role, _)| role == name);
@@ -37,40 +38,14 @@ impl Part {
             return role(flags, connect(&server.ip().to_string(), server.port())?);
         }
         let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), Limits::default())?;
-        let [first, second] = roles.map(|(role, _)| Started::new(role, server.local_addr(), more));
-        let first = first?;
-        second?.end()?;
-        first.end()
-    }
-}
-
-/// A process that ends with the one that started it.
-struct Started {
-    child: Child,
-    role: &'static str,
-}
-
-impl Started {
-    fn new(role: &'static str, server: SocketAddr, more: &[String]) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1)).args(more);
-        command.args(["--role", role, "--server", &server.to_string()]);
-        let child = command.spawn().with_context(|| format!("cannot start the {role}"))?;
-        Ok(Self { child, role })
-    }
-
-    /// Waits for its end, which must be a good one.
-    fn end(mut self) -> Result<()> {
-        let status = self.child.wait()?;
-        ensure!(status.success(), "the {} ended with {status}", self.role);
-        Ok(())
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut parts = Processes::default();
+        for (role, _) in roles {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(std::env::args_os().skip(1)).args(more);
+            command.args(["--role", role, "--server", &server.local_addr().to_string()]);
+            parts.start(format!("the {role}"), &mut command)?;
+        }
+        parts.end()
     }
 }
 

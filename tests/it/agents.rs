@@ -106,6 +106,24 @@ fn stream_backpressure_shows_credits_and_stalls() {
     fails("stream_backpressure", &["--bytes", "0"], &["--bytes is 0"]);
 }
 
+/// The parts of an example with too few descriptors end when one of them says so: no other part waits
+/// until a deadline for what will not come.
+#[test]
+fn a_part_without_descriptors_ends_the_others() {
+    let mut failed = 0;
+    for limit in (10..22).step_by(3) {
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -n {limit}; exec \"$0\" --messages 16");
+        command.args(["-c", &limited]).arg(example("stream_backpressure").get_program());
+        let out = command.output().expect("a shell");
+        let said = text(&out.stderr);
+        let late = said.contains("waited") || said.contains("not done after");
+        assert!(!late, "{limit} descriptors: {said}");
+        failed += usize::from(!out.status.success());
+    }
+    assert!(failed > 0, "none had too few");
+}
+
 /// A process that ends with the test.
 struct Process(Child);
 

@@ -72,6 +72,9 @@ pub struct Config {
     pub policy: DoorbellPolicy,
     /// Polls after a ring during which the record may still lag behind, when the record counts.
     pub record_polls: u32,
+    /// [`lose_doorbells`](crate::Faults::lose_doorbells) may have the record read. It is said before there
+    /// are QPs, because kernels order their WQEs before a record that is read.
+    pub loses_doorbells: bool,
     /// Keeps a copy of every WQE from its doorbell on and compares it when it is executed.
     pub watch_rewrites: bool,
     /// Bytes moved at most for one WQE before other QPs run.
@@ -100,6 +103,7 @@ impl Default for Config {
             seed: None,
             policy: DoorbellPolicy::default(),
             record_polls: 10_000,
+            loses_doorbells: false,
             watch_rewrites: false,
             slice_bytes: 1 << 20,
             link: LinkConfig::default(),
@@ -114,6 +118,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether the NIC may act on a doorbell record that is ahead of the doorbells it has received.
+    pub fn reads_record(&self) -> bool {
+        self.policy != DoorbellPolicy::DoorbellFirst || self.loses_doorbells
+    }
+
     pub(crate) fn check(&self) -> Result<(), NicError> {
         let range = |what, value, min, max| {
             if (min..=max).contains(&value) {

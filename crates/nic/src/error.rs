@@ -73,6 +73,9 @@ pub enum NicError {
         /// Its owner.
         owner: &'static str,
     },
+    /// Doorbells are to be recovered from a record that the NIC does not read.
+    #[error("the NIC reads no doorbell record, expected Config::loses_doorbells or another policy")]
+    RecordNotRead,
     /// No QP has this number.
     #[error("no QP {qpn:#x}")]
     UnknownQp {

@@ -18,12 +18,19 @@ impl Faults<'_> {
 
     /// The next `count` doorbells of a QP are lost. Each is recovered from the doorbell record
     /// after so many polls, or never; a later doorbell covers it in any case.
+    ///
+    /// # Errors
+    /// There is no such QP, or the record is to be read without
+    /// [`Config::loses_doorbells`](crate::Config::loses_doorbells).
     pub fn lose_doorbells(
         &self,
         qpn: u32,
         count: u32,
         recovery: Option<u32>,
     ) -> Result<(), NicError> {
+        if recovery.is_some() && !self.0.config().reads_record() {
+            return Err(NicError::RecordNotRead);
+        }
         monitor::change_qp(&mut self.0.lock(), qpn, |q, _| {
             (q.doorbell.lose, q.doorbell.lose_recovery) = (count, recovery)
         })

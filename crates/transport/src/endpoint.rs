@@ -415,15 +415,18 @@ mod tests {
     #[test]
     fn a_kernels_record_is_fenced_where_the_nic_believes_it() {
         use warpverbs_nic::DoorbellPolicy::{DoorbellFirst, DropThenRecover, Random, RecordFirst};
-        for policy in [DoorbellFirst, RecordFirst, Random, DropThenRecover { polls: 3 }] {
-            let nic = warpverbs_nic::Config { policy, ..warpverbs_nic::Config::default() };
+        let policies = [DoorbellFirst, RecordFirst, Random, DropThenRecover { polls: 3 }];
+        let policies = policies.map(|policy| (policy, false)).into_iter();
+        for (policy, loses_doorbells) in policies.chain([(DoorbellFirst, true)]) {
+            let nic = warpverbs_nic::Config { policy, loses_doorbells, ..Default::default() };
             let device = Context::builder().soft_config(nic).build().unwrap().open("soft").unwrap();
             let endpoint = device.endpoint(&EndpointConfig::host()).unwrap();
             let mut raw = [0; size_of::<Qp>()];
             endpoint.core.exported.region().read(0, &mut raw).unwrap();
             let tag = Qp::read_from_bytes(&raw).unwrap().send_tag;
-            let fence = if policy == DoorbellFirst { 0 } else { Qp::FENCED_RECORD };
-            assert_eq!(tag, endpoint.qpn() | fence, "{policy:?}");
+            let believes = policy != DoorbellFirst || loses_doorbells;
+            let fence = if believes { Qp::FENCED_RECORD } else { 0 };
+            assert_eq!(tag, endpoint.qpn() | fence, "{policy:?}, {loses_doorbells}");
         }
     }
 }

@@ -1,13 +1,10 @@
 //! Ranks that do not come, or are not who they should be.
 
-use crate::dist::ranks::{Job, Rank, all_fail, free_port};
+use crate::dist::ranks::{Job, PATIENCE, Rank, all_fail, free_port};
 use std::net::{TcpListener, UdpSocket};
-use std::time::{Duration, Instant};
 use warpverbs::transport::{Access, Context, EndpointConfig};
 use warpverbs_rendezvous::{Flags, Launch, Limits, Server, World, WorldConfig};
 
-/// Within this time everybody knows, beside the time that was to be waited.
-const SOON: Duration = Duration::from_secs(60);
 /// The flags of a job of which the test plays a rank, and what its ranks say of them.
 const FLAGS: [&str; 12] = ["-b", "8", "-e", "64", "-f", "4", "-n", "4", "-w", "1", "-q", "1"];
 const PLAN: &[u8] = b"dist_write -b 8 -e 64 -f 4 -n 4 -w 1 -q 1";
@@ -28,7 +25,7 @@ fn join(job: &Job, rank: u32) -> World {
 fn a_rank_that_never_comes_is_named() {
     let job = Job::new("dist_write", 3, &["--wait", "2"]);
     let there = vec![job.start(0), job.start(1)];
-    all_fail(there, &["1 of 3 ranks: 2"], SOON + Duration::from_secs(2));
+    all_fail(there, &["1 of 3 ranks: 2"]);
     let job = Job::new("dist_write", 2, &["--wait", "2"]);
     let nobody = format!("nobody listens at 127.0.0.1:{}", job.port);
     let rank = job.start(1).end();
@@ -55,7 +52,7 @@ fn a_rank_killed_while_all_connect_is_named() {
             world.exchange("regions", &nothing).expect("regions");
         }
         drop(world);
-        all_fail(others, &["rank 2 is gone: its connection to the store ended"], SOON);
+        all_fail(others, &["rank 2 is gone: its connection to the store ended"]);
     }
 }
 
@@ -110,7 +107,7 @@ fn ranks_with_other_flags_are_told_which() {
     let job = Job::new("dist_write", 2, &FLAGS);
     let flags = FLAGS.map(|flag| if flag == "4" { "5" } else { flag }).to_vec();
     let more = Job { flags, ..job.clone() };
-    all_fail(vec![job.start(0), more.start(1)], &["started with `dist_write"], SOON);
+    all_fail(vec![job.start(0), more.start(1)], &["started with `dist_write"]);
 }
 
 #[test]
@@ -120,7 +117,7 @@ fn a_wrong_world_size_ends_all() {
         let other = Job { size: 3, ..job.clone() };
         let ranks =
             [0, 1].map(|rank| if rank == wrong { other.start(rank) } else { job.start(rank) });
-        all_fail(ranks.into(), &["ranks, another rank for one of"], SOON);
+        all_fail(ranks.into(), &["ranks, another rank for one of"]);
     }
 }
 
@@ -128,7 +125,7 @@ fn a_wrong_world_size_ends_all() {
 fn two_processes_of_one_rank_end_all() {
     let job = Job::new("dist_atomic", 3, &[]);
     let ranks = vec![job.start(0), job.start(1), job.start(1)];
-    all_fail(ranks, &["rank 1 of job \"default\", generation 0, has joined already"], SOON);
+    all_fail(ranks, &["rank 1 of job \"default\", generation 0, has joined already"]);
 }
 
 #[test]
@@ -136,7 +133,7 @@ fn a_store_of_another_version_is_refused() {
     let server = Server::bind(([127, 0, 0, 1], 0).into(), Limits::default()).expect("a store");
     let port = server.local_addr().port();
     let limits = Limits::default();
-    let mut client = warpverbs_rendezvous::Client::connect("127.0.0.1", port, SOON, limits)
+    let mut client = warpverbs_rendezvous::Client::connect("127.0.0.1", port, PATIENCE, limits)
         .expect("a connection");
     client.set("warpverbs/default/0/world", b"2 two ranks").expect("a key");
     let job = Job { port, ..Job::new("dist_write", 2, &[]) };
@@ -148,12 +145,9 @@ fn a_port_in_use_is_said() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = taken.local_addr().expect("its address").port();
     let job = Job { port, ..Job::new("dist_write", 2, &["--wait", "2"]) };
-    let start = Instant::now();
     job.start(0).end().failed(&["is in use by another process"]);
     // Somebody accepts, but never answers.
     job.start(1).end().failed(&["did not answer the handshake"]);
-    // The ends are told by errors; this is only the bound of a hang.
-    assert!(start.elapsed() < SOON);
 
     let taken = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
     let port = taken.local_addr().expect("its address").port().to_string();
@@ -161,7 +155,7 @@ fn a_port_in_use_is_said() {
     let mut second = job.command(1);
     second.args(["--udp-port", &port]);
     let told = format!("cannot open a link at 127.0.0.1:{port}");
-    all_fail(vec![job.start(0), Rank::start(second)], &[&told], SOON);
+    all_fail(vec![job.start(0), Rank::start(second)], &[&told]);
 }
 
 #[test]
@@ -172,11 +166,8 @@ fn a_wrong_address_is_said() {
         command.args(["--master-addr", address, "--master-port", &free_port().to_string()]);
         Rank::start(command)
     };
-    let start = Instant::now();
     // Of a network for documentation.
     at("0", "198.51.100.7").end().failed(&["is not an address of this machine"]);
     at("1", "no such host").end().failed(&["no such host"]);
     at("0", "").end().failed(&["has no address"]);
-    // None of these waits for another rank, which would take longer.
-    assert!(start.elapsed() < SOON);
 }

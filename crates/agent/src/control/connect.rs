@@ -23,6 +23,11 @@ const ATTEMPTS: u32 = 8;
 /// Before the second one; each time twice as long.
 const AGAIN: Duration = Duration::from_millis(5);
 
+/// How often a handshake is begun again at an agent that has no descriptor for it: for 2.5 s.
+const SHORT_ATTEMPTS: u32 = 10;
+/// What such an agent says.
+pub(super) const SHORT: &str = "its process is out of file descriptors (ulimit -n)";
+
 /// A connection by which one thread speaks and waits.
 pub(crate) struct Blocking {
     pub(crate) stream: TcpStream,
@@ -162,6 +167,7 @@ pub(crate) fn establish(
         match stream.shake_hands(me, wanted) {
             Ok(ready) => return Ok((stream, ready)),
             Err(AgentError::PeerLost { .. }) if attempt < ATTEMPTS => {}
+            Err(AgentError::Refused { why, .. }) if why == SHORT && attempt < SHORT_ATTEMPTS => {}
             Err(error) => return Err(error),
         }
         std::thread::sleep(pause.min(stream.left()?));

@@ -1,12 +1,15 @@
 //! The control thread of an agent.
 
+use super::connect::SHORT;
+use super::frame::Frame;
 use super::link::{Link, Revoked, ended};
 use super::services::Services;
 use super::session::{Role, Session};
 use crate::AgentError;
 use crate::lock;
 use rustix::event::{PollFd, PollFlags};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -42,6 +45,16 @@ pub(crate) fn start(services: Arc<dyn Services>) -> Result<(), AgentError> {
     let thread = thread.map_err(|error| AgentError::system("clone", error))?;
     *lock(&services.control().thread) = Some(thread);
     Ok(())
+}
+
+/// Says to a peer for which there is no descriptor why, and takes what it has sent: bytes that lie unread
+/// when a socket is closed would take the reason back.
+fn turn_away((mut stream, _): (TcpStream, SocketAddr)) {
+    if stream.set_nonblocking(true).is_ok() {
+        // Whoever does not take it sees the connection end.
+        let _ = stream.write(&Frame::Refused { why: SHORT.into() }.encode());
+        let _ = stream.read(&mut [0; 1024]);
+    }
 }
 
 struct Engine {
@@ -199,12 +212,24 @@ impl Engine {
             }
             match self.door.accept(|| self.listener.accept()) {
                 Arrival::Guest((stream, from)) => self.begin(stream, from.ip()),
-                // A stranger's descriptor is given up, or nothing is accepted for a while.
+                // Without a descriptor the system says so even if nobody waits.
+                Arrival::Short if !self.is_wanted() => return,
+                // A stranger's descriptor is given up, or the next one is told to come again.
                 Arrival::Short if self.evict(1) => {}
-                Arrival::Short => return self.door.close(),
+                Arrival::Short => {
+                    if !self.door.turn_away(|| self.listener.accept(), turn_away) {
+                        return;
+                    }
+                }
                 Arrival::Nobody => return,
             }
         }
+    }
+
+    /// Whether a connection waits to be accepted.
+    fn is_wanted(&self) -> bool {
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
+        poll(&mut fds, Some(Duration::ZERO)).is_ok() && !fds[0].revents().is_empty()
     }
 
     fn begin(&mut self, stream: TcpStream, from: std::net::IpAddr) {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use warpverbs_agent::{Agent, AgentConfig};
+use warpverbs_agent::{Agent, AgentConfig, AgentError};
 use warpverbs_mem::testing::is_alone;
 
 const SOON: Duration = Duration::from_secs(120);
@@ -85,6 +85,26 @@ fn strangers_keep_no_peer_out() {
     limit(8192);
     crowd(256, STRANGERS);
     crowd(48, STRANGERS / 4);
+    fill(48);
+}
+
+/// Peers take all descriptors of an agent and keep them: the next one hears of it before its deadline.
+fn fill(descriptors: u32) {
+    let (_crowded, _, metadata) = start(descriptors);
+    let mut kept = Vec::new();
+    let refused = loop {
+        let visitor =
+            Agent::new(&format!("visitor {}", kept.len()), AgentConfig::default()).unwrap();
+        visitor.load_metadata(&metadata).unwrap();
+        match visitor.notify("crowded", b"in", SOON) {
+            Ok(()) => kept.push(visitor),
+            Err(refused) => break refused,
+        }
+        assert!(kept.len() < descriptors as usize);
+    };
+    println!("{} peers of {descriptors} descriptors", kept.len());
+    let is_said = refused.to_string().contains("out of file descriptors");
+    assert!(matches!(refused, AgentError::Refused { .. }) && is_said, "{refused}");
 }
 
 fn crowd(descriptors: u32, strangers: usize) {

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -212,6 +213,50 @@ static void register_meanwhile(void) {
     end(&t);
 }
 
+// A thread that waits in a registration, for as long as the test wants.
+static _Thread_local int is_held;
+static sem_t is_inside, let_go;
+
+// The device has the kernel make the pages of a registration present: the program's own functions come
+// before those of libraries, so it comes here first.
+int madvise(void *at, size_t len, int advice) {
+    if (is_held && advice == 23 /* MADV_POPULATE_WRITE */) {
+        is_held = 0;
+        CHECK(sem_post(&is_inside) == 0 && sem_wait(&let_go) == 0);
+    }
+    return syscall(SYS_madvise, at, len, advice);
+}
+
+static void *registers_slowly(void *pd) {
+    is_held = 1;
+    struct ibv_mr *mr = ibv_reg_mr(pd, fresh(), BYTES, IBV_ACCESS_LOCAL_WRITE);
+    CHECK(mr && !is_held && ibv_dereg_mr(mr) == 0);
+    return NULL;
+}
+
+// While a thread waits in a call of one open device, others close and look at descriptors, of that device
+// too, and call other open devices. What waits for that call never ends, and is killed by who runs this.
+static void call_meanwhile(void) {
+    struct traffic t;
+    start(&t);
+    struct ibv_context *busy = ibv_open_device(context[0]->device);
+    CHECK(busy);
+    struct ibv_pd *its = ibv_alloc_pd(busy);
+    CHECK(its && sem_init(&is_inside, 0, 0) == 0 && sem_init(&let_go, 0, 0) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, registers_slowly, its) == 0 && sem_wait(&is_inside) == 0);
+    struct stat was;
+    int copy = dup(busy->cmd_fd), file = open("/dev/null", O_RDWR), next = dup(file);
+    CHECK(fstat(copy, &was) == 0 && S_ISCHR(was.st_mode) && fstat(file, &was) == 0);
+    CHECK(close(copy) == 0 && close(file) == 0 && close_range(next, next, 0) == 0);
+    others_work();
+    struct ibv_context *another = ibv_open_device(context[1]->device);
+    CHECK(another && ibv_close_device(another) == 0);
+    end(&t);
+    CHECK(sem_post(&let_go) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(ibv_dealloc_pd(its) == 0 && ibv_close_device(busy) == 0);
+}
+
 static struct ibv_cq *event_of(struct ibv_comp_channel *channel, struct traffic *t) {
     struct ibv_cq *cq;
     void *name;
@@ -377,6 +422,7 @@ int main(int argc, char **argv) {
         void (*run)(void);
     } cases[] = {
         {"execute", close_and_execute}, {"live", live_on},         {"vfork", share_memory},   {"register", register_meanwhile},
+        {"call", call_meanwhile},
         {"channels", channels},         {"write", write_file},     {"unknown", close_unknown},
         {"signals", signals},
     };

@@ -72,7 +72,7 @@ cases! {
     Host refusals::receive_without_right, "a receive into memory without LOCAL_WRITE fails on both sides";
     Host silence::no_receive, "no receive for the retries allowed: receiver-not-ready retries exceeded";
     Host silence::late_receive, "a receive that comes late takes the message that waited";
-    Host silence::peer_gone, "a peer that is gone: transport retries exceeded, in time";
+    Host silence::peer_gone, "a peer that is gone: transport retries exceeded";
     Host silence::peer_failed, "a peer in the error state: transport retries exceeded";
     Host order::write_then_send, "a message arrives behind the WRITEs before it";
     Host order::last_write_wins, "WRITEs to one word take effect in order";

@@ -4,7 +4,7 @@ use crate::Setup;
 use crate::outcome::check;
 use crate::peer::Shape;
 use crate::rig::{End, SIGNALED, bytes, fails, pattern, same};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warpverbs::transport::Syndrome;
 
 /// An answer is missed after 67 ms and asked for five times more, so that a peer on a busy machine
@@ -13,17 +13,11 @@ fn impatient() -> Shape {
     Shape::host().timers(14, 14).retries(5, 2)
 }
 
-/// The limit of failures that take less than half a second; timers of NICs are coarse, and machines
-/// busy.
-const SOON: Duration = Duration::from_secs(3);
-
 pub(super) fn no_receive(setup: &Setup) -> End {
     let pair = setup.pair(impatient())?;
     let (a, _) = pair.posters()?;
-    let start = Instant::now();
     let posted = a.post_send(pair.src.local().slice(0, 8)?, SIGNALED);
     fails(a, posted, Syndrome::RnrRetryExc, "a SEND without a receive")?;
-    check!(start.elapsed() < SOON, "it took {:?}, expected at most {SOON:?}", start.elapsed());
     let pair = setup.pair(impatient())?;
     let (a, _) = pair.posters()?;
     let (here, there) = (pair.src.local().slice(0, 8)?, pair.dst.remote().slice(0, 8)?);
@@ -36,6 +30,7 @@ pub(super) fn late_receive(setup: &Setup) -> End {
     let (a, b) = pair.posters()?;
     for len in [8, 3 * pair.mtu()] {
         let posted = a.post_send(pair.src.local().slice(0, len as u64)?, SIGNALED)?;
+        // The NIC has asked in vain by then, as a rule; nothing fails if it has not.
         std::thread::sleep(Duration::from_millis(20));
         check!(!a.is_done(posted)?, "a SEND was done before there was a receive");
         let _ = b.post_recv(pair.dst.local())?;
@@ -52,11 +47,8 @@ pub(super) fn peer_gone(setup: &Setup) -> End {
     pair.works()?;
     let (a, there) = (pair.a.host()?, pair.dst.remote());
     drop(pair.b);
-    let start = Instant::now();
     let posted = a.post_write_inline(b"x", there, SIGNALED);
-    fails(a, posted, Syndrome::TransportRetryExc, "a WRITE to a peer that is gone")?;
-    check!(start.elapsed() < SOON, "it took {:?}, expected at most {SOON:?}", start.elapsed());
-    Ok(())
+    fails(a, posted, Syndrome::TransportRetryExc, "a WRITE to a peer that is gone")
 }
 
 pub(super) fn peer_failed(setup: &Setup) -> End {

@@ -1,6 +1,7 @@
 //! How an endpoint is to be made, wherever that is.
 
 use super::Trouble;
+use crate::rig::KERNEL;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use warpverbs::gpu::Gpu;
@@ -74,7 +75,8 @@ impl Shape {
         queue: impl FnOnce(u32) -> Result<Arc<SharedReceiveQueue>, Trouble>,
     ) -> Result<EndpointConfig, Trouble> {
         let mut config = match (self.by_kernels, gpu) {
-            (false, _) => EndpointConfig::host(),
+            // Ends a hang: a NIC that gives up says so before, however busy the machine is.
+            (false, _) => EndpointConfig::host().timeout(KERNEL),
             (true, Some(gpu)) => EndpointConfig::for_gpu(gpu),
             (true, None) => return Err(Trouble::no_kernels()),
         };

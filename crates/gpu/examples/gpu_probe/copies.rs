@@ -1,7 +1,7 @@
 //! Cost of copies, and which of them go on while kernels hold the device.
 
 use crate::common::{self, Spin, within};
-use crate::{BLOCKED, SPIN, micros, percentiles};
+use crate::{BLOCKED, SPIN, STARTS, micros, percentiles};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CopyPolicy, DriverGpu};
@@ -175,7 +175,7 @@ pub(crate) fn print_room(gpu: &DriverGpu) -> Result<(), GpuError> {
     let route = Arc::new(routes.swap_remove(0));
     for threads in [1024, 992, 960, 896, 768, 512, 256] {
         let dim = Dim::new(gpu.info().sm_count * 2, threads);
-        let cells = [8, 65_536, LARGEST].map(|len| match Spin::start(gpu, dim, SPIN) {
+        let cells = [8, 65_536, LARGEST].map(|len| match Spin::start(gpu, dim, SPIN, STARTS) {
             Some(spin) => beside(&route, len, spin),
             None => "the kernel does not start".to_owned(),
         });
@@ -238,7 +238,7 @@ pub(crate) fn print_progress_beside_many(gpu: &DriverGpu) -> Result<(), GpuError
         let cell = |route: usize| {
             let mut spins = Vec::new();
             for _ in 0..count {
-                match Spin::start(gpu, Dim::new(1, 32), SPIN) {
+                match Spin::start(gpu, Dim::new(1, 32), SPIN, STARTS) {
                     Some(spin) => spins.push(spin),
                     None => break,
                 }

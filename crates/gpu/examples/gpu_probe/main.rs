@@ -24,6 +24,8 @@ use warpverbs_gpu::{Gpu, GpuError};
 
 /// How long a spinning kernel holds the device if nobody stops it.
 const SPIN: Duration = Duration::from_secs(3);
+/// Blocks that have not started by then have no room.
+const STARTS: Duration = Duration::from_secs(1);
 /// When something that should take microseconds is taken to wait for the kernel.
 const BLOCKED: Duration = Duration::from_millis(1500);
 

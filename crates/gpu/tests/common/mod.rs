@@ -129,25 +129,36 @@ pub(crate) struct Spin {
 impl Spin {
     /// Takes every thread slot of the device for at most `limit`; returns when it has them.
     pub(crate) fn fill(gpu: &dyn Gpu, limit: Duration) -> Self {
-        Self::start(gpu, Dim::new(gpu.info().sm_count * 2, 1024), limit).expect("blocks start")
+        let dim = Dim::new(gpu.info().sm_count * 2, 1024);
+        Self::start(gpu, dim, limit, limit).expect("blocks start")
     }
 
     /// As [`Spin::fill`], with a launch whose deadline comes too soon: it is given up.
     pub(crate) fn fill_and_abandon(gpu: &dyn Gpu, limit: Duration) -> impl FnOnce() {
-        let (dim, deadline) = (Dim::new(gpu.info().sm_count * 2, 1024), limit / 10);
+        let (dim, soon) = (Dim::new(gpu.info().sm_count * 2, 1024), Duration::from_millis(600));
         let Self { launch, stop } =
-            Self::start_until(gpu, dim, limit, deadline).expect("blocks start");
+            Self::start_until(gpu, dim, (limit, soon), limit).expect("blocks start");
         let abandoned = launch.wait();
         assert!(matches!(abandoned, Err(LaunchError::Deadline { .. })), "{abandoned:?}");
         move || stop.store(1, Ordering::Release)
     }
 
-    /// As [`Spin::fill`] with the given blocks; `None` if they have not all started in a second.
-    pub(crate) fn start(gpu: &dyn Gpu, dim: Dim, limit: Duration) -> Option<Self> {
-        Self::start_until(gpu, dim, limit, limit + Duration::from_secs(5))
+    /// As [`Spin::fill`] with the given blocks; `None` if they have not all started after `patience`.
+    pub(crate) fn start(
+        gpu: &dyn Gpu,
+        dim: Dim,
+        limit: Duration,
+        patience: Duration,
+    ) -> Option<Self> {
+        Self::start_until(gpu, dim, (limit, limit + Duration::from_secs(5)), patience)
     }
 
-    fn start_until(gpu: &dyn Gpu, dim: Dim, limit: Duration, deadline: Duration) -> Option<Self> {
+    fn start_until(
+        gpu: &dyn Gpu,
+        dim: Dim,
+        (limit, deadline): (Duration, Duration),
+        patience: Duration,
+    ) -> Option<Self> {
         let (buffer, slot) = Flags::take(gpu);
         let bytes = 8 * u64::from(dim.blocks());
         assert!(bytes <= Flags::STOP, "{} blocks are too many to watch", dim.blocks());
@@ -161,7 +172,7 @@ impl Spin {
         let spin = Self { launch, stop: word(Flags::STOP) };
         let asked = Instant::now();
         while !(0..bytes).step_by(8).all(|offset| word(offset).load(Ordering::Acquire) == 1) {
-            if asked.elapsed() > Duration::from_secs(1) {
+            if asked.elapsed() > patience {
                 let _ = spin.end();
                 return None;
             }

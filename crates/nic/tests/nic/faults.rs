@@ -5,7 +5,7 @@ use warpverbs_dev::{Pair, PairConfig, bytes, connect, remote};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::{Delay, NicError, QpAttrs, QpState, Step};
+use warpverbs_nic::{Config, Delay, NicError, QpAttrs, QpState, Step};
 
 fn pair() -> Pair {
     Pair::new(PairConfig::default()).unwrap()
@@ -86,11 +86,19 @@ fn a_lost_doorbell_is_covered_by_the_next() {
 
 #[test]
 fn a_lost_doorbell_is_recovered_from_the_record() {
-    let mut pair = pair();
+    let nic = Config { loses_doorbells: true, ..Config::default() };
+    let mut pair = Pair::new(PairConfig { nic, ..PairConfig::default() }).unwrap();
     pair.nic.faults().lose_doorbells(pair.a.qp.qpn(), 1, Some(10)).unwrap();
     post(&mut pair);
     assert_eq!(pair.run(), 1);
     assert!(pair.a.poll_send().is_some());
+}
+
+#[test]
+fn a_record_that_kernels_do_not_order_is_not_read() {
+    let pair = pair();
+    let lost = pair.nic.faults().lose_doorbells(pair.a.qp.qpn(), 1, Some(10));
+    assert_eq!(lost, Err(NicError::RecordNotRead));
 }
 
 #[test]

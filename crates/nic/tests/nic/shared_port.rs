@@ -13,7 +13,8 @@ use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::link::{Link, QpnPart, Shm, Udp};
 use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
 
-const LIMIT: Duration = Duration::from_secs(60);
+/// Ends a hang.
+const LIMIT: Duration = Duration::from_secs(240);
 /// The variable that makes the test a [`process`]: the kind of its link, and its address.
 const PROCESS: &str = "WARPVERBS_TEST_SHARED_PORT";
 const LEN: usize = 20_000;

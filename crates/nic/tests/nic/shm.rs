@@ -18,6 +18,7 @@ use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{Link, LinkError, Shm};
 use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
 
+/// Ends a hang.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Of a ring's memfd.
 const MEMORY: u64 = 4096 + (1 << 20);

@@ -157,6 +157,20 @@ impl Client {
     pub fn multi_get(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, ClientError> {
         let deadline = Deadline::after(self.timeout);
         self.wait(keys, deadline)?;
+        self.read_until(keys, deadline)
+    }
+
+    /// The values of `keys`, which are known to be there. Nothing is waited for but the store, once: a
+    /// wait for keys has a deadline, and the store as long again to say what is missing.
+    pub(crate) fn read(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, ClientError> {
+        self.read_until(keys, Deadline::after(self.timeout))
+    }
+
+    fn read_until(
+        &mut self,
+        keys: &[&str],
+        deadline: Deadline,
+    ) -> Result<Vec<Vec<u8>>, ClientError> {
         let keys = all_prefixed(keys);
         let (limit, total) = (self.limits.value, self.limits.message);
         let request = Request::MultiGet { keys: keys.iter().map(String::as_bytes).collect() };

@@ -20,8 +20,8 @@ const REFUSED: &str = "refused";
 const SLICE: Duration = Duration::from_millis(250);
 const RANKS_PER_SLICE: u32 = 32;
 
-/// How long a failed rank that runs the store keeps it, so that the others learn of the failure.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// See [`World::farewell`].
+pub(super) const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 /// Longest cause that is handed on, in bytes.
@@ -49,7 +49,7 @@ impl fmt::Display for Loss {
     }
 }
 
-fn encode(rank: u32, loss: &Loss) -> String {
+pub(super) fn encode(rank: u32, loss: &Loss) -> String {
     match loss {
         Loss::Gone => format!("{rank} gone"),
         Loss::Silent(time) => format!("{rank} silent {}", time.as_millis()),
@@ -84,15 +84,17 @@ impl World {
         let (lost, refused) = (self.key(LOST), self.key(REFUSED));
         let keys = if self.joined { vec![&*lost] } else { vec![&*lost, &*refused] };
         let present = self.client.present(&keys).map_err(|error| self.refine(error))?;
-        if present.first() == Some(&true) {
-            let value = self.client.get(&lost).map_err(|error| self.refine(error))?;
-            if let Some((rank, loss)) = decode(&value) {
-                return Err(WorldError::Lost { rank, loss });
+        if present.first() == Some(&true)
+            && let Some((rank, loss)) = decode(&self.value(&lost)?)
+        {
+            if let (Some(signs), Loss::Silent(_)) = (&mut self.signs, &loss) {
+                signs.silent = vec![rank];
             }
+            return Err(WorldError::Lost { rank, loss });
         }
         if present.get(1) == Some(&true) {
-            let value = self.client.get(&refused).map_err(|error| self.refine(error))?;
-            return Err(WorldError::Refused { cause: String::from_utf8_lossy(&value).into() });
+            let cause = String::from_utf8_lossy(&self.value(&refused)?).into();
+            return Err(WorldError::Refused { cause });
         }
         self.check_signs()
     }
@@ -111,10 +113,15 @@ impl World {
         }
     }
 
-    /// Ends with a failure, which the other ranks get as an error in their next call. The rank that
-    /// runs the store keeps it for them, 5 s at most.
+    /// Ends with a failure, which the other ranks get as an error in their next call; the silence of a
+    /// rank that this one has found is told as such. The rank that runs the store keeps it for them, 5 s
+    /// at most.
     pub fn fail(mut self, cause: &str) {
-        let value = encode(self.rank, &Loss::Failed(cause.to_owned()));
+        let silent = self.signs.as_ref().and_then(|signs| {
+            signs.silent.first().map(|rank| encode(*rank, &Loss::Silent(signs.silence)))
+        });
+        let failed = || encode(self.rank, &Loss::Failed(cause.to_owned()));
+        let value = silent.unwrap_or_else(failed);
         let key = self.key(LOST);
         // If the store is gone too, the failure cannot be reported.
         let _ = self.client.compare_set(&key, b"", value.as_bytes());
@@ -140,8 +147,9 @@ impl World {
         };
         // A silent rank does not end its connections: that of its calls, and that of its beats.
         let stay = self.signs.as_ref().map_or(0, |signs| 2 * signs.silent.len() as u64);
+        let farewell = self.farewell;
         drop(self);
-        let deadline = Deadline::after(FAREWELL);
+        let deadline = Deadline::after(farewell);
         while server.stats().connections > stay && !deadline.passed() {
             std::thread::sleep(LOOK);
         }

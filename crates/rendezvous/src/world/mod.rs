@@ -21,6 +21,8 @@ mod config;
 mod error;
 mod loss;
 mod pulse;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,6 +30,7 @@ use std::time::Duration;
 use config::reachable;
 pub use config::{Host, WorldConfig};
 pub use error::WorldError;
+use loss::FAREWELL;
 pub use loss::Loss;
 use pulse::{Pulse, Signs};
 
@@ -65,6 +68,8 @@ pub struct World {
     joined: bool,
     /// How often each name has been used.
     used: HashMap<String, u64>,
+    /// How long a failed rank that runs the store keeps it, so that the others learn of the failure.
+    farewell: Duration,
     /// Declared last, so that the client is gone before its server.
     server: Option<Server>,
 }
@@ -99,6 +104,7 @@ impl World {
             rank_zero_serves: config.host != Host::Elsewhere,
             joined: false,
             used: HashMap::new(),
+            farewell: FAREWELL,
             server,
         };
         // PyTorch's server may be waiting for this count.
@@ -156,7 +162,7 @@ impl World {
     pub fn exchange(&mut self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
         let deadline = Deadline::after(self.timeout);
         let keys = self.gather("exchange", name, mine, deadline)?;
-        self.client.multi_get(&borrowed(&keys)).map_err(|error| self.refine(error))
+        self.client.read(&borrowed(&keys)).map_err(|error| self.refine(error))
     }
 
     /// Returns once all ranks have called it.
@@ -185,7 +191,7 @@ impl World {
         }
         let deadline = Deadline::after(self.timeout);
         self.await_all("broadcast", name, std::slice::from_ref(&key), deadline)?;
-        self.client.get(&key).map_err(|error| self.refine(error))
+        self.value(&key)
     }
 
     /// Leaves `mine` in the store for whoever asks, in place of what this rank announced of this
@@ -199,9 +205,15 @@ impl World {
     pub fn announced(&mut self, topic: &str, rank: u32) -> Result<Option<Vec<u8>>, WorldError> {
         let key = self.said(topic, rank)?;
         match self.client.check(&[&key]).map_err(|error| self.refine(error))? {
-            true => self.client.get(&key).map(Some).map_err(|error| self.refine(error)),
+            true => self.value(&key).map(Some),
             false => Ok(None),
         }
+    }
+
+    /// The value of a key that is there.
+    fn value(&mut self, key: &str) -> Result<Vec<u8>, WorldError> {
+        let values = self.client.read(&[key]).map_err(|error| self.refine(error))?;
+        Ok(values.into_iter().next().unwrap_or_default())
     }
 
     fn said(&self, topic: &str, rank: u32) -> Result<String, WorldError> {

@@ -133,7 +133,7 @@ impl World {
         let present = self.client.present(&all)?;
         let present: Vec<_> = keys.iter().zip(present).filter(|(_, there)| *there).collect();
         let there: Vec<_> = present.iter().map(|((_, key), _)| key.as_str()).collect();
-        let values = self.client.multi_get(&there)?;
+        let values = self.client.read(&there)?;
         Ok(present.iter().map(|((rank, _), _)| *rank).zip(values).collect())
     }
 

@@ -10,9 +10,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{
-    Announcement, Config, Cq, CqConfig, CqeSize, DoorbellPolicy, EngineThread, FirstError, Mr, Mtu,
-    NicError, OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe,
-    Service, SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
+    Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mr, Mtu, NicError,
+    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service,
+    SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
 };
 
 /// One software NIC, brought up when it is first opened.
@@ -341,7 +341,7 @@ impl QueuePair for SoftQp {
     }
 
     fn reads_record(&self) -> bool {
-        self.running.nic.config().policy != DoorbellPolicy::DoorbellFirst
+        self.running.nic.config().reads_record()
     }
 
     fn state(&self) -> QpState {

@@ -32,6 +32,11 @@ fn children_close_while_their_parent_is_in_a_call() {
 }
 
 #[test]
+fn a_call_that_takes_long_keeps_no_other_thread_waiting() {
+    case("call");
+}
+
+#[test]
 fn a_channel_goes_with_its_last_descriptor() {
     case("channels");
 }

@@ -1,6 +1,6 @@
 //! Copies: by every way, in order, and beside kernels that leave room or none.
 
-use super::{HANG, PROMPT, SPIN, add_one, common, device, random_bytes, read_all};
+use super::{HANG, SPIN, add_one, common, device, random_bytes, read_all};
 use common::{Spin, within};
 use std::sync::Arc;
 use std::time::Instant;
@@ -113,7 +113,7 @@ fn copies_and_small_allocations_go_on_while_a_kernel_fills_the_device() {
     let before = gpu.copy_counts();
     let mut spin = Spin::fill(&*gpu, SPIN);
     let (worker, expected) = (gpu.clone(), data.clone());
-    let ended = within(PROMPT, move || {
+    let ended = within(HANG, move || {
         host.region().write(0, &expected).unwrap();
         copied(a.region(), host.region(), len);
         copied(b.region(), a.region(), len);
@@ -145,10 +145,10 @@ fn copies_beside_kernels_that_leave_room_are_direct_and_land() {
         let before = gpu.copy_counts();
         let mut spins: Vec<Spin> = dims
             .into_iter()
-            .map(|dim| Spin::start(&*gpu, dim, SPIN).expect("blocks start"))
+            .map(|dim| Spin::start(&*gpu, dim, SPIN, SPIN).expect("blocks start"))
             .collect();
         let (to, from) = (b.region().clone(), a.region().clone());
-        let ended = within(PROMPT, move || copied(&to, &from, len));
+        let ended = within(HANG, move || copied(&to, &from, len));
         let were_running = spins.iter_mut().all(Spin::is_running);
         spins.into_iter().for_each(|spin| spin.end().unwrap());
         assert!(ended.is_some(), "beside {name}: a copy waits");
@@ -178,7 +178,7 @@ fn a_kernel_that_fills_the_device_starts_after_direct_copies_have_landed() {
         let late = started(b.region(), a.region(), 8);
         assert_eq!(since(&gpu, before), (64, 1));
         let ended =
-            within(PROMPT, move || while !late.as_ref().is_none_or(|p| p.is_done().unwrap()) {});
+            within(HANG, move || while !late.as_ref().is_none_or(|p| p.is_done().unwrap()) {});
         spin.end().unwrap();
         assert_eq!(landed, 64, "a kernel overtook copies that need room");
         assert!(was_running, "the kernel ended too early to show anything");
@@ -252,7 +252,7 @@ fn copies_between_two_gpus_go_on_while_a_kernel_fills_either() {
             let before = owner.copy_counts();
             let mut spin = Spin::fill(&**full, SPIN);
             let regions = (to.region().clone(), from.region().clone());
-            let ended = within(PROMPT, move || copied(&regions.0, &regions.1, len));
+            let ended = within(HANG, move || copied(&regions.0, &regions.1, len));
             let was_running = spin.is_running();
             spin.end().unwrap();
             assert!(ended.is_some(), "the {name} is full: a copy waits for its kernel");

@@ -17,11 +17,10 @@ use warpverbs_gpu::{
 };
 use warpverbs_mem::{Dmabuf, HostBuf, MemError, Region};
 
-const SPIN: Duration = Duration::from_secs(6);
-/// Shorter than `SPIN`: what ends in this time has not waited for a kernel.
-const PROMPT: Duration = Duration::from_secs(3);
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const HANG: Duration = Duration::from_secs(600);
+const HANG: Duration = Duration::from_secs(240);
+/// How long a kernel spins that nobody stops: what waits for its end has not ended after `HANG`.
+const SPIN: Duration = Duration::from_secs(300);
 
 /// One test at a time: some fill the device.
 fn device() -> (MutexGuard<'static, ()>, Arc<DriverGpu>) {
@@ -47,7 +46,7 @@ fn read_all(gpu: &dyn Gpu, buffer: &Buffer) -> Vec<u8> {
 fn add_one(gpu: &dyn Gpu, words: &Buffer, count: u32) {
     let args = vec![Arg::Ptr(words.into()), Arg::U32(count)];
     let dim = Dim::new(count.div_ceil(256), 256);
-    Call { name: "add_one", args }.launch(gpu, dim, PROMPT).unwrap().wait().unwrap();
+    Call { name: "add_one", args }.launch(gpu, dim, HANG).unwrap().wait().unwrap();
 }
 
 #[test]
@@ -158,7 +157,7 @@ fn dropping_anything_while_a_kernel_runs_returns_at_once() {
     let region = HostBuf::region(8192).unwrap();
     let mapped = gpu.map(&region).unwrap();
     let mut spin = Spin::fill(&*gpu, SPIN);
-    let ended = within(PROMPT, move || {
+    let ended = within(HANG, move || {
         drop((large, small, shared, mapped));
         drop(region);
     });
@@ -175,7 +174,7 @@ fn dropping_anything_while_a_kernel_runs_returns_at_once() {
 fn a_loaded_kernel_runs_beside_a_spinning_one() {
     let (_turn, gpu) = device();
     let words = gpu.alloc(4096, Place::Device).unwrap();
-    let spin = Spin::start(&*gpu, Dim::new(1, 32), SPIN).expect("one block starts");
+    let spin = Spin::start(&*gpu, Dim::new(1, 32), SPIN, SPIN).expect("one block starts");
     for _ in 0..40 {
         add_one(&*gpu, &words, 1024);
     }
@@ -216,7 +215,7 @@ fn a_launch_keeps_what_its_arguments_need_until_the_kernel_has_ended() {
     let (_turn, gpu) = device();
     let flags = flags(&*gpu);
     let addr = flags.0.kernel_addr();
-    let (launch, stop_word, kept) = lonely_spin(&*gpu, flags, PROMPT);
+    let (launch, stop_word, kept) = lonely_spin(&*gpu, flags, HANG);
     // First fit would give the same place if it were free.
     assert_ne!(gpu.alloc(8, Place::Device).unwrap().kernel_addr(), addr);
     assert!(kept.strong_count() > 0);
@@ -264,7 +263,7 @@ fn wrong_launches_are_refused_and_named() {
         (Dim::new(0, 1), 0, "grid.x"),
         (Dim::new(1, 1), 1, "arguments"),
     ] {
-        let refused = call(omit).launch(&*gpu, dim, PROMPT).map(drop);
+        let refused = call(omit).launch(&*gpu, dim, HANG).map(drop);
         assert!(
             matches!(refused, Err(GpuError::BadLaunch { kernel: "add_one", field, .. }) if field == wrong),
             "{refused:?}"

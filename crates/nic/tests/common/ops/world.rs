@@ -122,6 +122,7 @@ impl World {
             max_qps: 8,
             seed: Some(1),
             record_polls: 3,
+            loses_doorbells: true,
             watch_rewrites: setup.watch_rewrites,
             slice_bytes: 4096,
             violations_kept: 16,
