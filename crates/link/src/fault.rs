@@ -98,16 +98,20 @@ impl<L: Link> Faulty<L> {
 }
 
 impl<L: Link> Link for Faulty<L> {
+    fn inner(&self) -> Option<&dyn Link> {
+        Some(&self.inner)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut dyn Link> {
+        Some(&mut self.inner)
+    }
+
     fn local(&self) -> SocketAddr {
         self.inner.local()
     }
 
     fn max_mtu(&self) -> Mtu {
         self.inner.max_mtu()
-    }
-
-    fn window_bytes(&self) -> usize {
-        self.inner.window_bytes()
     }
 
     /// One datagram: their IPv4 identifications are all 0, in whatever order they are sent on. If
@@ -122,16 +126,9 @@ impl<L: Link> Link for Faulty<L> {
         format!("{}, with faults", self.inner.describe())
     }
 
-    fn polls_memory(&self) -> bool {
-        self.inner.polls_memory()
-    }
-
-    fn qpn_part(&self) -> Option<QpnPart> {
-        self.inner.qpn_part()
-    }
-
-    fn keep_icrc(&mut self) {
-        self.inner.keep_icrc();
+    /// The link inside keeps it, and need not be asked.
+    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> bool {
+        true
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
@@ -154,10 +151,6 @@ impl<L: Link> Link for Faulty<L> {
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         self.flush(now);
         self.inner.receive(now, sink)
-    }
-
-    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
-        self.inner.meet(now, to, part);
     }
 
     /// Nothing while datagrams are late: they have not left.

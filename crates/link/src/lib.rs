@@ -94,6 +94,16 @@ pub struct Arrival<'a> {
 
 /// Carries datagrams. No method waits. `now` is time on the NIC's clock.
 pub trait Link: Send + fmt::Debug {
+    /// The link that this one wraps: methods that are not its own are those of that link.
+    fn inner(&self) -> Option<&dyn Link> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn inner_mut(&mut self) -> Option<&mut dyn Link> {
+        None
+    }
+
     /// The address that peers send to; never "any".
     fn local(&self) -> SocketAddr;
 
@@ -102,36 +112,44 @@ pub trait Link: Send + fmt::Debug {
 
     /// Bytes that a receiver like this end can hold: a connection has no more under way.
     fn window_bytes(&self) -> usize {
-        1 << 20
+        self.inner().map_or(1 << 20, |inner| inner.window_bytes())
     }
 
     /// The most that [`send`](Self::send) takes at a time.
     fn train_limits(&self) -> TrainLimits {
-        TrainLimits { segments: 1, bytes: warpverbs_wire::Envelope::MAX_DATAGRAM }
+        let one = TrainLimits { segments: 1, bytes: warpverbs_wire::Envelope::MAX_DATAGRAM };
+        self.inner().map_or(one, |inner| inner.train_limits())
     }
 
     /// The link and the means it has used, in words for users.
     fn describe(&self) -> String {
-        format!("a link at {}", self.local())
+        match self.inner() {
+            Some(inner) => inner.describe(),
+            None => format!("a link at {}", self.local()),
+        }
     }
 
     /// Whether a poll only reads memory, and asks nothing of the system.
     fn polls_memory(&self) -> bool {
-        false
+        self.inner().is_some_and(|inner| inner.polls_memory())
     }
 
     /// From now on every datagram carries an ICRC: it may be damaged or looked at before it is
     /// sent.
-    fn keep_icrc(&mut self) {}
+    fn keep_icrc(&mut self) {
+        if let Some(inner) = self.inner_mut() {
+            inner.keep_icrc();
+        }
+    }
 
     /// The part of the QP numbers whose packets arrive here; `None`: all.
     fn qpn_part(&self) -> Option<QpnPart> {
-        None
+        self.inner()?.qpn_part()
     }
 
     /// Whether datagrams to QPs of a part at `to` must carry an ICRC. Otherwise its bytes are zero.
-    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> bool {
-        true
+    fn wants_icrc(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> bool {
+        self.inner_mut().is_none_or(|inner| inner.wants_icrc(now, to, part))
     }
 
     /// Sends datagrams of `segment` bytes each to QPs of one part, which lie back to back in
@@ -145,21 +163,33 @@ pub trait Link: Send + fmt::Debug {
 
     /// A connection begins, to the peer that has QPs of a part at `to`: it is another one than any
     /// that has ended there.
-    fn meet(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) {}
+    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
+        if let Some(inner) = self.inner_mut() {
+            inner.meet(now, to, part);
+        }
+    }
 
     /// State of the peer that has QPs of a part at `to`, as far as it is known. Everything that was
     /// given to [`send`](Self::send) has left by now.
-    fn peer(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> Peer {
-        Peer::Unknown
+    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
+        self.inner_mut().map_or(Peer::Unknown, |inner| inner.peer(now, to, part))
     }
 
     /// When the link itself has something to do next.
     fn next_event(&self) -> Option<Duration> {
-        None
+        self.inner()?.next_event()
     }
 }
 
-impl<L: Link + ?Sized> Link for Box<L> {
+impl Link for Box<dyn Link> {
+    fn inner(&self) -> Option<&dyn Link> {
+        Some(&**self)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut dyn Link> {
+        Some(&mut **self)
+    }
+
     fn local(&self) -> SocketAddr {
         (**self).local()
     }
@@ -168,52 +198,12 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).max_mtu()
     }
 
-    fn window_bytes(&self) -> usize {
-        (**self).window_bytes()
-    }
-
-    fn train_limits(&self) -> TrainLimits {
-        (**self).train_limits()
-    }
-
-    fn describe(&self) -> String {
-        (**self).describe()
-    }
-
-    fn polls_memory(&self) -> bool {
-        (**self).polls_memory()
-    }
-
-    fn keep_icrc(&mut self) {
-        (**self).keep_icrc();
-    }
-
-    fn qpn_part(&self) -> Option<QpnPart> {
-        (**self).qpn_part()
-    }
-
-    fn wants_icrc(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> bool {
-        (**self).wants_icrc(now, to, part)
-    }
-
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
         (**self).send(now, to, train, segment)
     }
 
     fn receive(&mut self, now: Duration, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         (**self).receive(now, sink)
-    }
-
-    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
-        (**self).meet(now, to, part);
-    }
-
-    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
-        (**self).peer(now, to, part)
-    }
-
-    fn next_event(&self) -> Option<Duration> {
-        (**self).next_event()
     }
 }
 

@@ -4,7 +4,7 @@
 //! a socket hides is filled in: TTL 64 and the identification that explains the ICRC. The UDP
 //! destination port is always 4791, as the ICRC has it, whatever port the link uses.
 
-use super::{Arrival, Link, Peer, QpnPart, Seal, Sent, TrainLimits};
+use super::{Arrival, Link, QpnPart, Seal, Sent};
 use crate::Mtu;
 use std::fmt;
 use std::io::{self, Write};
@@ -98,6 +98,14 @@ pub(crate) fn envelope(from: SocketAddr, to: SocketAddr) -> Option<Envelope> {
 }
 
 impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
+    fn inner(&self) -> Option<&dyn Link> {
+        Some(&self.inner)
+    }
+
+    fn inner_mut(&mut self) -> Option<&mut dyn Link> {
+        Some(&mut self.inner)
+    }
+
     fn local(&self) -> SocketAddr {
         self.inner.local()
     }
@@ -106,28 +114,9 @@ impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
         self.inner.max_mtu()
     }
 
-    fn window_bytes(&self) -> usize {
-        self.inner.window_bytes()
-    }
-
-    fn train_limits(&self) -> TrainLimits {
-        self.inner.train_limits()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-
-    fn polls_memory(&self) -> bool {
-        self.inner.polls_memory()
-    }
-
-    fn qpn_part(&self) -> Option<QpnPart> {
-        self.inner.qpn_part()
-    }
-
-    fn keep_icrc(&mut self) {
-        self.inner.keep_icrc();
+    /// The link inside keeps it, and need not be asked.
+    fn wants_icrc(&mut self, _now: Duration, _to: SocketAddr, _part: QpnPart) -> bool {
+        true
     }
 
     fn send(&mut self, now: Duration, to: SocketAddr, train: &[u8], segment: usize) -> Sent {
@@ -155,18 +144,6 @@ impl<L: Link, W: Write + Send> Link for Pcap<L, W> {
             }
             sink(arrival);
         })
-    }
-
-    fn meet(&mut self, now: Duration, to: SocketAddr, part: QpnPart) {
-        self.inner.meet(now, to, part);
-    }
-
-    fn peer(&mut self, now: Duration, to: SocketAddr, part: QpnPart) -> Peer {
-        self.inner.peer(now, to, part)
-    }
-
-    fn next_event(&self) -> Option<Duration> {
-        self.inner.next_event()
     }
 }
 

@@ -65,6 +65,28 @@ pub unsafe trait Backing: Send + Sync + 'static {
     }
 }
 
+/// Host memory of another owner.
+struct Foreign<K> {
+    addr: u64,
+    len: usize,
+    _keep: K,
+}
+
+// SAFETY: `Region::foreign` has its caller's promise.
+unsafe impl<K: Send + Sync + 'static> Backing for Foreign<K> {
+    fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Host
+    }
+}
+
 /// A span of memory, kept alive by this value. Cloning shares it.
 #[derive(Clone)]
 pub struct Region {
@@ -89,6 +111,14 @@ impl Region {
     /// All of a shared `backing`.
     pub fn from_arc(backing: Arc<dyn Backing>) -> Self {
         Self { addr: backing.addr(), len: backing.len() as u64, kind: backing.kind(), backing }
+    }
+
+    /// Host memory of another owner, from `addr` on. `keep` is dropped with the last clone of the region.
+    ///
+    /// # Safety
+    /// Until `keep` is dropped, the memory must be as [`Backing`] says of its own.
+    pub unsafe fn foreign(addr: u64, len: usize, keep: impl Send + Sync + 'static) -> Self {
+        Self::new(Foreign { addr, len, _keep: keep })
     }
 
     /// Part of this region, sharing ownership.

@@ -18,13 +18,12 @@ use warpverbs_nic::{
     Pd, Qp, QpAttrs, QpConfig, QpInfo, QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig,
     SrqOrder, Step, UarPage,
 };
+use warpverbs_rdma::ROCE_PORT;
 use warpverbs_uverbs::{
     Attributes, CqRequest, Device, Errno, EventForm, EventSource, MrRequest, OpenQp, Profile,
     QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
-/// Port of RoCEv2.
-const ROCE_PORT: u16 = 4791;
 /// Bytes of a doorbell page.
 const PAGE: u32 = 4096;
 /// Doorbell pages of an open device at most.

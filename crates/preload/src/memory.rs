@@ -2,7 +2,7 @@
 
 use crate::nic::refuse_region;
 use std::ffi::c_void;
-use warpverbs_mem::{Backing, Kind, Region};
+use warpverbs_mem::Region;
 use warpverbs_uverbs::{Errno, Refusal, UserMemory};
 
 const PAGE: u64 = 4096;
@@ -41,30 +41,6 @@ fn check(moved: isize, len: usize) -> Result<(), Errno> {
     if usize::try_from(moved) == Ok(len) { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
-/// A span of the program's memory that it gave to the device.
-struct Given {
-    addr: u64,
-    len: usize,
-}
-
-// SAFETY: the span was mapped readable when it was given, and writable unless the key that names it
-// lets nobody write (`region`'s caller). A kernel would keep the pages; here the program may unmap
-// them. With the feature `fault-guard` every access to a region may fault, and then fails
-// (`faults` has the handler).
-unsafe impl Backing for Given {
-    fn addr(&self) -> u64 {
-        self.addr
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Host
-    }
-}
-
 /// `len` bytes of the program's memory, if they are mapped: writable, or at least readable. All
 /// pages are there afterwards.
 pub(crate) fn region(
@@ -89,7 +65,11 @@ pub(crate) fn region(
     // A backing begins at a multiple of 16.
     let aligned = address & !15;
     let lead = address - aligned;
-    let whole = Region::new(Given { addr: aligned, len: bytes + lead as usize });
+    // SAFETY: the span was mapped readable just now, and writable unless the key that names it lets
+    // nobody write (the caller's part). A kernel would keep the pages; here the program may unmap
+    // them. With the feature `fault-guard` every access to a region may fault, and then fails
+    // (`faults` has the handler).
+    let whole = unsafe { Region::foreign(aligned, bytes + lead as usize, ()) };
     whole.slice(lead, bytes).map_err(|error| refuse_region(what, &error))
 }
 

@@ -368,7 +368,7 @@ fn create_qp(
 }
 
 /// Kernels take a completion of an RDMA device for the arrival of what it stands for.
-fn check_order(gpu: &GpuInfo) -> Result<(), GpuError> {
+pub(crate) fn check_order(gpu: &GpuInfo) -> Result<(), GpuError> {
     match gpu.ordered_nic_writes {
         true => Ok(()),
         false => Err(GpuError::Unsupported {

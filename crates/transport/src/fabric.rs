@@ -5,6 +5,8 @@ use crate::{HandleError, UsageError};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use warpverbs_rdma::ROCE_PORT;
+#[cfg(feature = "verbs")]
+use warpverbs_verbs as verbs;
 
 /// The network a NIC is on, and its address there. A GID has the form of an IPv6 address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,6 +37,17 @@ pub enum FabricAddress {
 }
 
 impl FabricAddress {
+    /// The address of a device's port on this kind of network.
+    #[cfg(feature = "verbs")]
+    pub fn of_port(layer: verbs::LinkLayer, gid: &verbs::GidEntry, lid: u16) -> Self {
+        let address = gid.gid.0;
+        match (layer, gid.kind) {
+            (verbs::LinkLayer::InfiniBand, _) => Self::Infiniband { gid: address, lid },
+            (_, verbs::GidKind::RoceV1) => Self::RoceV1 { gid: address },
+            _ => Self::RoceV2 { gid: address },
+        }
+    }
+
     /// The IP address and the UDP port to which RoCEv2 packets go, if they are spoken.
     pub fn udp(&self) -> Option<SocketAddr> {
         match *self {
@@ -79,8 +92,11 @@ impl FabricAddress {
         })
     }
 
-    /// Whether packets of a NIC here arrive at a NIC at `peer`, both ways.
-    pub(crate) fn check(&self, nic: &str, peer: &Self) -> Result<(), UsageError> {
+    /// Whether packets of `nic`, which is here, arrive at a NIC at `peer`, both ways.
+    ///
+    /// # Errors
+    /// They do not; the error says why.
+    pub fn check(&self, nic: &str, peer: &Self) -> Result<(), UsageError> {
         let why = match (self, peer) {
             (Self::Local, _) | (_, Self::Local) => "one of them is on no network",
             (Self::Infiniband { .. }, Self::Infiniband { .. }) => return Ok(()),

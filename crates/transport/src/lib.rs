@@ -88,7 +88,7 @@ pub use health::{FaultReport, Health, Outcome, Progress, WaitFor};
 pub use post::{Posted, Poster, Received};
 pub use provider::NicInfo;
 #[cfg(feature = "verbs")]
-pub use provider::VerbsProvider;
+pub use provider::{Survey, VerbsProvider};
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
 pub use register::RegisterOptions;
 pub use srq::SharedReceiveQueue;

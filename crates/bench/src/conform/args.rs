@@ -1,7 +1,7 @@
 //! The command line of `warpverbs conform`.
 
 use crate::rig::Common;
-use crate::rig::ends::{Family, Role};
+use crate::rig::ends::{AtPort, Family, Role};
 use crate::rig::plan::Mem;
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -34,15 +34,22 @@ pub(super) struct Choice {
     /// Only cases whose names contain this; may be given several times
     #[arg(long, value_name = "WORDS")]
     case: Vec<String>,
-    /// Only cases that the host posts
+    #[command(flatten)]
+    pub(super) kernels: Kernels,
+    /// Leave out the lines of cases that passed
+    #[arg(long, conflicts_with = "json")]
+    pub(super) brief: bool,
+}
+
+/// Kernels of a side.
+#[derive(Args, Clone)]
+pub(super) struct Kernels {
+    /// Run no kernels: only the host posts
     #[arg(long)]
     pub(super) host_only: bool,
     /// Where the memory of kernels lies
     #[arg(long, value_enum, default_value_t = Mem::Pinned)]
     pub(super) mem: Mem,
-    /// Leave out the lines of cases that passed
-    #[arg(long, conflicts_with = "json")]
-    pub(super) brief: bool,
 }
 
 /// Two sides in two processes.
@@ -51,17 +58,14 @@ pub(super) struct Sides;
 impl Family for Sides {
     // The one behind that of `perf`.
     const PORT: &'static str = "18516";
-    type Server = ServerArgs;
-    type Client = ClientArgs;
+    type Server = AtPort<ServerArgs>;
+    type Client = AtPort<LocalArgs>;
     type Local = LocalArgs;
 }
 
 /// Options of a server: the client chooses everything else.
 #[derive(Args)]
 pub(super) struct ServerArgs {
-    /// UDP port of a software NIC; 0 is any, 4791 what RDMA devices speak to
-    #[arg(long, default_value_t = 0)]
-    pub(super) udp_port: u16,
     /// Where kernels run: auto, simt, cuda or cuda:N
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     pub(super) gpu: String,
@@ -71,22 +75,8 @@ pub(super) struct ServerArgs {
     /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
     #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
     pub(super) way: Way,
-    /// Run no kernels
-    #[arg(long)]
-    pub(super) host_only: bool,
-    /// Where the memory of kernels lies
-    #[arg(long, value_enum, default_value_t = Mem::Pinned)]
-    pub(super) mem: Mem,
-}
-
-/// Options of a client.
-#[derive(Args)]
-pub(super) struct ClientArgs {
-    /// UDP port of a software NIC; 0 is any, 4791 what RDMA devices speak to
-    #[arg(long, default_value_t = 0)]
-    pub(super) udp_port: u16,
     #[command(flatten)]
-    pub(super) own: LocalArgs,
+    pub(super) kernels: Kernels,
 }
 
 /// Options of both sides on one machine.

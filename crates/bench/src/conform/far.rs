@@ -1,7 +1,7 @@
 //! The two sides in two processes: their messages, the server, and the connection to it.
 
-use super::args::{LocalArgs, ServerArgs};
-use crate::rig::ends::Place;
+use super::args::{Kernels, LocalArgs, ServerArgs};
+use crate::rig::ends::{AtPort, Place};
 use crate::rig::talk::{Talk, Words, only};
 use crate::rig::{Common, NicOnly};
 use anyhow::Result;
@@ -47,7 +47,8 @@ impl Words for Message {
 /// A NIC as `--nic` and `--gpu` name it; one in software is at `at`. `process` keeps the two
 /// sides' captures and faults apart.
 fn open(
-    (nic, way, gpu): (&str, Way, Option<&str>),
+    (nic, way, gpu): (&str, Way, &str),
+    Kernels { host_only, mem }: &Kernels,
     (ip, udp_port): (IpAddr, u16),
     process: u32,
 ) -> Result<Side> {
@@ -57,17 +58,17 @@ fn open(
     let verbs = VerbsProvider::default().with_way(way);
     let context = Context::builder().soft_config(config).verbs(verbs).build()?;
     let side = Side::open(&context, &NicChoice::from(nic))?;
-    Ok(match gpu {
-        Some(choice) => side.with_gpu(gpu::open(choice.parse::<GpuChoice>()?)?),
-        None => side,
-    })
+    let side = match host_only {
+        false => side.with_gpu(gpu::open(gpu.parse::<GpuChoice>()?)?),
+        true => side,
+    };
+    Ok(side.placed(mem.place()))
 }
 
 /// Answers a client's requests until it ends.
-pub(super) fn follow(args: &ServerArgs, talk: &mut Talk<Message>) -> Result<()> {
-    let gpu = (!args.host_only).then_some(args.gpu.as_str());
-    let side = open((&args.nic, args.way, gpu), (talk.local_ip()?, args.udp_port), 1)?;
-    let side = side.placed(args.mem.place());
+pub(super) fn follow(args: &AtPort<ServerArgs>, talk: &mut Talk<Message>) -> Result<()> {
+    let AtPort { at, own: ServerArgs { gpu, nic, way, kernels } } = args;
+    let side = open((nic, *way, gpu), kernels, (talk.local_ip()?, at.udp_port), 1)?;
     let mut actor = Actor::new(side);
     talk.during("in the middle of the cases");
     loop {
@@ -103,10 +104,10 @@ impl Drop for ServerLink {
 /// The side that posts, and a server as its peer.
 pub(super) fn connect(args: &LocalArgs, udp_port: u16, place: &Place) -> Result<Setup> {
     let Common { gpu, nic: NicOnly { nic, way, .. } } = &args.common;
-    let gpu = (!args.choice.host_only).then_some(gpu.as_str());
     let mut talk: Talk<Message> = place.connect()?;
     talk.during("in the middle of a case");
-    let side = talk.failing(|talk| open((nic, *way, gpu), (talk.local_ip()?, udp_port), 0))?;
-    let side = side.placed(args.choice.mem.place());
+    let side = talk.failing(|talk| {
+        open((nic, *way, gpu), &args.choice.kernels, (talk.local_ip()?, udp_port), 0)
+    })?;
     Ok(Setup::new(side, Peer::far(Box::new(ServerLink(talk)))?))
 }

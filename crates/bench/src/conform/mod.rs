@@ -3,11 +3,11 @@
 mod args;
 mod far;
 
-use crate::rig::ends::{Place, Role, beside};
+use crate::rig::ends::{AtPort, Place, Role, beside};
 use crate::rig::{Common, NicOnly, print};
 use anyhow::{Context as _, Result, bail};
 pub use args::ConformArgs;
-use args::{Choice, ClientArgs, LocalArgs};
+use args::{Choice, Kernels, LocalArgs};
 use clap::ValueEnum as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -63,8 +63,8 @@ pub fn run(args: &ConformArgs) -> Result<()> {
         None => report(&alone(args)?, &args.choice, args.common.nic.json),
         Some(Role::Server(args)) => args.serve(|talk| far::follow(&args.own, talk)),
         Some(Role::Client(args)) => {
-            let ClientArgs { udp_port, own } = &args.own;
-            lead(own, *udp_port, &args.place())
+            let AtPort { at, own } = &args.own;
+            lead(own, at.udp_port, &args.place())
         }
         Some(Role::Local(args)) => local(args),
     }
@@ -125,11 +125,12 @@ fn alone(args: &ConformArgs) -> Result<Setup> {
             Setup::on(&args.common.context().soft_config(config.with_env()?).build()?, choice)?
         }
     };
-    if args.choice.host_only {
+    let Kernels { host_only, mem } = args.choice.kernels;
+    if host_only {
         return Ok(setup);
     }
     let choice: GpuChoice = args.common.gpu.parse()?;
-    Ok(setup.with_gpu(gpu::open(choice)?).placed(args.choice.mem.place()))
+    Ok(setup.with_gpu(gpu::open(choice)?).placed(mem.place()))
 }
 
 fn lead(args: &LocalArgs, udp_port: u16, place: &Place) -> Result<()> {
@@ -140,10 +141,11 @@ fn lead(args: &LocalArgs, udp_port: u16, place: &Place) -> Result<()> {
 
 fn local(args: &LocalArgs) -> Result<()> {
     let Common { gpu, nic: NicOnly { nic, way, .. } } = &args.common;
-    let mem = args.choice.mem.to_possible_value().context("a place of memory has a name")?;
+    let Kernels { host_only, mem } = args.choice.kernels;
+    let mem = mem.to_possible_value().context("a place of memory has a name")?;
     let way = way.to_string();
     let mut flags = vec!["--nic", nic, "--gpu", gpu, "--way", &way, "--mem", mem.get_name()];
-    flags.extend(args.choice.host_only.then_some("--host-only"));
+    flags.extend(host_only.then_some("--host-only"));
     beside(&["conform"], &flags, |place| lead(args, 0, place))
 }
 

@@ -1,19 +1,17 @@
 //! `perf loopback`: messages of every size, by host and by kernel.
 
+use super::row::MessageRow;
 use crate::rig::busy::Watch;
 use crate::rig::cases::each;
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::{Columns, Measured, Row};
-use crate::rig::plan::{
-    self, Mem, Op, PlanError, Poster, check_iters, check_qps, check_warmup, within,
-};
+use crate::rig::output::Measured;
+use crate::rig::plan::{self, Mem, Op, PlanError, Poster, Span, check_iters, check_warmup};
 use crate::rig::receive::receiving;
 use crate::rig::stats::Summary;
 use crate::rig::{Common, host, kernel};
-use crate::units::{self, parse_size};
+use crate::units;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 
@@ -25,24 +23,14 @@ const DEPTH: u32 = 1024;
 pub(crate) struct LoopbackArgs {
     #[command(flatten)]
     common: Common,
-    /// Smallest message (K, M, G are powers of 1024)
-    #[arg(short = 'b', long, value_parser = parse_size, default_value = "8")]
-    min: u64,
-    /// Largest message [default: 8 for atomics, else 1M]
-    #[arg(short = 'e', long, value_parser = parse_size)]
-    max: Option<u64>,
-    /// Factor from one message size to the next
-    #[arg(short = 'f', long, default_value_t = 8)]
-    factor: u64,
+    #[command(flatten)]
+    span: Span,
     /// Measured operations per queue pair and row
     #[arg(short = 'n', long, default_value_t = 1000)]
     iters: u32,
     /// Operations before measuring
     #[arg(short = 'w', long, default_value_t = 100)]
     warmup: u32,
-    /// Queue pairs, one row each: 1,8,32
-    #[arg(short = 'q', long, value_delimiter = ',', default_value = "1")]
-    qps: Vec<u32>,
     /// Blocks of a posting kernel [default: 1]
     #[arg(short = 'c', long)]
     blocks: Option<u32>,
@@ -58,9 +46,6 @@ pub(crate) struct LoopbackArgs {
     /// Where payloads lie
     #[arg(long, value_enum, default_value = "device")]
     mem: Mem,
-    /// Seconds after which a row is given up
-    #[arg(long, default_value_t = 30)]
-    row_limit: u64,
 }
 
 /// As [`Poster`], or one after the other.
@@ -92,16 +77,14 @@ struct Plan {
 impl LoopbackArgs {
     /// Checks everything that can be checked without a device.
     fn plan(&self) -> Result<Plan, PlanError> {
-        let sizes = plan::sizes(self.op, self.min, self.max, self.factor)?;
+        let sizes = self.span.sizes(self.op)?;
         check_iters(self.iters)?;
         check_warmup(self.warmup)?;
-        within("--row-limit", self.row_limit, 1, 3600)?;
-        check_qps(&self.qps, sizes.last().copied().unwrap_or(1))?;
         let posters = self.posters()?;
         let (blocks, threads) = plan::grid(self.blocks, self.threads)?;
         Ok(Plan {
             sizes,
-            qps: self.qps.clone(),
+            qps: self.span.qps.clone(),
             posters,
             op: self.op,
             mem: self.mem,
@@ -109,7 +92,7 @@ impl LoopbackArgs {
             warmup: self.warmup,
             blocks,
             threads,
-            row_limit: Duration::from_secs(self.row_limit),
+            row_limit: Duration::from_secs(self.span.row_limit),
         })
     }
 
@@ -129,41 +112,6 @@ impl LoopbackArgs {
     }
 }
 
-#[derive(Serialize)]
-struct LoopbackRow {
-    post: Poster,
-    op: Op,
-    bytes: u64,
-    qps: u32,
-    /// Operations behind the rate.
-    messages: u64,
-    /// One operation at a time, on one queue pair.
-    latency: Summary,
-    bytes_per_s: f64,
-    messages_per_s: f64,
-    /// `equal`: nothing else is ever printed.
-    data: &'static str,
-}
-
-impl Row for LoopbackRow {
-    fn columns(&self) -> Columns {
-        let ns = |ns: u64| units::nanos(ns as f64);
-        vec![
-            ("post", format!("{:?}", self.post).to_lowercase()),
-            ("op", self.op.word().to_owned()),
-            ("size", units::bytes(self.bytes)),
-            ("QPs", self.qps.to_string()),
-            ("p50", ns(self.latency.p50_ns)),
-            ("p99", ns(self.latency.p99_ns)),
-            ("max", ns(self.latency.max_ns)),
-            ("mean", units::nanos(self.latency.mean_ns)),
-            ("bandwidth", units::rate(self.bytes_per_s)),
-            ("message rate", units::per_second(self.messages_per_s)),
-            ("data", self.data.to_owned()),
-        ]
-    }
-}
-
 pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
     let plan = args.plan()?;
     // Both ends of each are the same NIC's.
@@ -178,7 +126,7 @@ pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
     measured.watched(&watch).print_up_to(end, args.common.nic.json)
 }
 
-fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<LoopbackRow>) -> Result<()> {
+fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<MessageRow>) -> Result<()> {
     let of = |&poster: &Poster| {
         let on = move |&qps: &u32| plan.sizes.iter().map(move |&bytes| (poster, qps, bytes));
         plan.qps.iter().flat_map(on)
@@ -191,7 +139,7 @@ fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<LoopbackRow>) -> Result<()> {
 }
 
 /// Sets up, prepares, measures, compares.
-fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<LoopbackRow> {
+fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<MessageRow> {
     let pairs: Vec<Pair> = (0..qps as usize)
         .map(|i| {
             Pair::new(
@@ -213,19 +161,10 @@ fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<L
     pairs.iter().try_for_each(|pair| pair.prepare(&*rig.gpu, plan.op))?;
     let time = received(plan.op, &pairs, stream, || measure_stream(rig, plan, poster, &pairs))?;
     pairs.iter().try_for_each(|pair| pair.verify(&*rig.gpu, plan.op, stream))?;
-    let messages = stream * u64::from(qps);
-    let messages_per_s = messages as f64 / time.as_secs_f64();
-    Ok(LoopbackRow {
-        post: poster,
-        op: plan.op,
-        bytes,
-        qps,
-        messages,
-        latency,
-        bytes_per_s: messages_per_s * bytes as f64,
-        messages_per_s,
-        data: "equal",
-    })
+    let mut row = MessageRow::new(plan.op, bytes, qps);
+    (row.post, row.latency) = (Some(poster), Some(latency));
+    row.add_rate(stream * u64::from(qps), time);
+    Ok(row)
 }
 
 /// Runs `work`, beside a thread that posts receives if the operation needs them.

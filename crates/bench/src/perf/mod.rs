@@ -7,6 +7,7 @@ mod latency;
 mod loopback;
 mod memcpy;
 mod net;
+mod row;
 mod shmem;
 mod tcp;
 

@@ -63,6 +63,23 @@ pub(crate) struct Client<F: Family> {
     pub(crate) own: F::Client,
 }
 
+/// The port of an end's NIC.
+#[derive(Args)]
+pub(crate) struct NicPort {
+    /// UDP port of a software NIC; 0 is any, 4791 what RDMA devices speak to
+    #[arg(long, default_value_t = 0)]
+    pub(crate) udp_port: u16,
+}
+
+/// Options of an end whose NIC may have a port of its own.
+#[derive(Args)]
+pub(crate) struct AtPort<T: Args> {
+    #[command(flatten)]
+    pub(crate) at: NicPort,
+    #[command(flatten)]
+    pub(crate) own: T,
+}
+
 impl<F: Family> Server<F> {
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::new(self.bind, self.port)

@@ -6,7 +6,7 @@ use crate::rig::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use warpverbs::transport::{Error, Posted, Poster, SendFlags};
+use warpverbs::transport::{Error, LocalRegion, Posted, Poster, RemoteRegion, SendFlags};
 
 /// One in so many is signalled where only the rate counts.
 pub(crate) const SIGNAL_EVERY: u32 = 32;
@@ -25,10 +25,14 @@ fn in_time(start: Instant, limit: Duration, done: u32, of: u32) -> Result<(), To
     if start.elapsed() <= limit { Ok(()) } else { Err(TooSlow { done, of, limit }) }
 }
 
-/// Posts one operation that moves all of the pair's buffer.
+/// Posts one operation on the two pieces of memory.
 #[inline]
-fn post(host: &Poster<'_>, pair: &Pair, op: Op, flags: SendFlags) -> Result<Posted, Error> {
-    let (local, remote) = (pair.local.local(), pair.remote.remote());
+pub(crate) fn post(
+    host: &Poster<'_>,
+    op: Op,
+    (local, remote): (LocalRegion, RemoteRegion),
+    flags: SendFlags,
+) -> Result<Posted, Error> {
     match op {
         Op::Write => host.post_write(local, remote, flags),
         Op::Read => host.post_read(local, remote, flags),
@@ -51,7 +55,7 @@ pub(crate) fn latency(
     for turn in 0..warmup + iters {
         in_time(begin, limit, turn, warmup + iters)?;
         let start = Instant::now();
-        let posted = post(&host, pair, op, SendFlags::SIGNALED)?;
+        let posted = post(&host, op, pair.memory(), SendFlags::SIGNALED)?;
         host.wait(posted)?;
         if turn >= warmup {
             samples.push(start.elapsed().as_nanos() as u64);
@@ -76,7 +80,7 @@ pub(crate) fn stream(pairs: &[Pair], op: Op, iters: u32, limit: Duration) -> Res
             in_time(start, limit, turn, iters)?;
         }
         for (host, pair) in hosts.iter().zip(pairs) {
-            let _ = post(host, pair, op, flags)?;
+            let _ = post(host, op, pair.memory(), flags)?;
         }
     }
     hosts.iter().try_for_each(Poster::quiet)?;

@@ -28,8 +28,8 @@ pub(crate) struct Posting<'l> {
 
 impl<'l> From<&'l Pair> for Posting<'l> {
     fn from(pair: &'l Pair) -> Self {
-        let endpoint = &pair.link.near;
-        Self { endpoint, local: pair.local.local(), remote: pair.remote.remote() }
+        let (local, remote) = pair.memory();
+        Self { endpoint: &pair.link.near, local, remote }
     }
 }
 

@@ -11,8 +11,15 @@ use std::time::Duration;
 use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
 use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
-    Access, ContextBuilder, Device, Endpoint, EndpointConfig, MemoryRegion, QueuePlacement,
+    Access, ContextBuilder, Device, Endpoint, EndpointConfig, LocalRegion, MemoryRegion,
+    QueuePlacement, RemoteRegion,
 };
+
+/// Rights to memory that any operation may be on.
+pub(crate) const RIGHTS: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
 
 /// An open device and NIC.
 pub(crate) struct Rig {
@@ -60,11 +67,7 @@ impl Rig {
 
     /// Memory of the device, or memory that host and device share.
     pub(crate) fn register(&self, len: usize, mem: Mem) -> Result<MemoryRegion> {
-        let access = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
-        Ok(self.nic.register(self.gpu.alloc(len, mem.place())?, access)?)
+        Ok(self.nic.register(self.gpu.alloc(len, mem.place())?, RIGHTS)?)
     }
 
     /// A pair whose first end `poster` posts to.
@@ -149,6 +152,12 @@ impl Pair {
         let len = usize::try_from(bytes).context("message size")?;
         let (local, remote) = (rig.register(len, mem)?, rig.register(len, mem)?);
         Ok(Self { link, local, remote, tag: index as u64 + 1 })
+    }
+
+    /// Both sides' memory, whole.
+    #[inline]
+    pub(crate) fn memory(&self) -> (LocalRegion, RemoteRegion) {
+        (self.local.local(), self.remote.remote())
     }
 
     /// Offers the destination for as many messages as there is room for.

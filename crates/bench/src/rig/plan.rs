@@ -1,7 +1,7 @@
 //! Parts of what the user asks to be measured, checked before anything is set up.
 
-use crate::units;
-use clap::ValueEnum;
+use crate::units::{self, parse_size};
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpverbs::gpu::Place;
@@ -157,6 +157,41 @@ pub(crate) fn grid(blocks: Option<u32>, threads: Option<u32>) -> Result<(u32, u3
     let blocks = within("-c", blocks.unwrap_or(1).into(), 1, 4096)?;
     let threads = within("-t", threads.unwrap_or(32).into(), 1, 1024)?;
     Ok((blocks as u32, threads as u32))
+}
+
+/// Sizes of messages and numbers of queue pairs: a row for each of both.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Span {
+    /// Smallest message (K, M, G are powers of 1024)
+    #[arg(short = 'b', long, value_parser = parse_size, default_value = "8")]
+    min: u64,
+    /// Largest message [default: 8 for atomics, else 1M]
+    #[arg(short = 'e', long, value_parser = parse_size)]
+    max: Option<u64>,
+    /// Factor from one message size to the next
+    #[arg(short = 'f', long, default_value_t = 8)]
+    factor: u64,
+    /// Queue pairs, one row each: 1,16,256
+    #[arg(short = 'q', long, value_delimiter = ',', default_value = "1")]
+    pub(crate) qps: Vec<u32>,
+    /// Seconds after which a row is given up
+    #[arg(long, default_value_t = 30)]
+    pub(crate) row_limit: u64,
+}
+
+impl Span {
+    /// The sizes; everything else is in range, too.
+    pub(crate) fn sizes(&self, op: Op) -> Result<Vec<u64>, PlanError> {
+        let sizes = sizes(op, self.min, self.max, self.factor)?;
+        check_qps(&self.qps, sizes.last().copied().unwrap_or(1))?;
+        check_row_limit(self.row_limit)?;
+        Ok(sizes)
+    }
+}
+
+/// `--row-limit`: seconds.
+pub(crate) fn check_row_limit(seconds: u64) -> Result<u64, PlanError> {
+    within("--row-limit", seconds, 1, 3600)
 }
 
 /// `-b`, `-e` and `-f`: `min`, `min × factor`, … up to `max`, which is always the last.

@@ -2,13 +2,13 @@
 //! where they cannot: one check for each condition.
 
 use super::Report;
-use super::memory::FabricAddress;
 use super::rdma::Device;
 use super::root::Root;
 use serde::Serialize;
 use std::path::Path;
 use warpverbs::gpu::{Found, GpuKind};
-use warpverbs::transport::{Context, VerbsProvider, Way};
+use warpverbs::raw::transport::Survey;
+use warpverbs::transport::Way;
 use warpverbs_bench::units;
 
 /// One condition.
@@ -51,33 +51,29 @@ impl Check {
     }
 }
 
-/// The verdict of the checks.
-pub(crate) fn verdict(checks: &[Check], reach: Option<&FabricAddress>) -> Verdict {
-    if reach.is_some_and(|reach| reach.how.is_none() && reach.bounce == Some(true)) {
-        return Verdict::Bounce;
-    }
-    if checks.iter().any(|check| check.stops) { Verdict::Proxy } else { Verdict::Direct }
+/// The verdict of `transport`; none if kernels cannot post to the device.
+pub(crate) fn verdict(survey: &Survey) -> Option<Verdict> {
+    Some(match (survey.best()?, survey.bounce) {
+        (_, Some(true)) => Verdict::Bounce,
+        (Way::Direct, _) => Verdict::Direct,
+        _ => Verdict::Proxy,
+    })
 }
 
-/// Tries the device: makes what every QP of the direct way needs, and no QP.
-pub(crate) fn open(name: &str) -> Result<(), String> {
-    let verbs = VerbsProvider::default().with_way(Way::Direct);
-    let context = Context::builder().verbs(verbs).build().map_err(|error| error.to_string())?;
-    context.open(name).map(drop).map_err(|error| error.to_string())
-}
-
-/// All conditions, in the order in which one would mend them. `opened` is what [`open`] said.
+/// All conditions, in the order in which one would mend them. `survey` is
+/// what `transport` says of the two.
 pub(crate) fn checks(
     root: &Root,
     report: &Report,
     gpu: &Found,
     nic: &Device,
-    opened: &Result<(), String>,
+    survey: &Survey,
 ) -> Vec<Check> {
+    let queues = &survey.queues;
     let mut checks =
-        vec![driver(nic), firmware(nic, opened), modules(root, opened), locked(report)];
+        vec![driver(nic), firmware(nic, queues), modules(root, queues), locked(report)];
     if gpu.kind == GpuKind::Cuda {
-        checks.extend([register(root), payload(root)]);
+        checks.extend([register(root, survey), payload(root)]);
         checks.extend(gpu.info.as_ref().map(|info| order(info.ordered_nic_writes)));
         let memory = gpu.info.as_ref().map_or(0, |info| info.memory_bytes);
         let slot = gpu.info.as_ref().and_then(|info| info.pci.as_deref());
@@ -157,26 +153,40 @@ fn locked(report: &Report) -> Check {
     }
 }
 
-/// The NIC's doorbell register in the GPU's address space.
-fn register(root: &Root) -> Check {
+/// The NIC's doorbell register in the GPU's address space, and the driver's option for that.
+fn register(root: &Root, survey: &Survey) -> Check {
     let what = "doorbell register in the GPU";
-    let file = "proc/driver/nvidia/params";
+    let option = option(root);
+    match (&survey.register, option) {
+        (Some(Ok(())), _) => Check::good(what, "kernels reach it"),
+        (Some(Err(why)), Ok(set)) => {
+            Check::stop(what, format!("refused, with {set}: {why}"), "see the reason")
+        }
+        (Some(Err(why)), Err((found, remedy))) => {
+            Check::stop(what, format!("refused: {why}; {found}"), remedy)
+        }
+        (None, Ok(set)) => Check::good(what, set),
+        (None, Err((found, remedy))) => Check::stop(what, found, remedy),
+    }
+}
+
+/// The option of NVIDIA's kernel module, or what was found in its place, with advice.
+fn option(root: &Root) -> Result<&'static str, (String, &'static str)> {
+    let (file, option) = ("proc/driver/nvidia/params", "PeerMappingOverride=1");
     let Some(params) = root.read(file) else {
         let remedy =
             "is NVIDIA's kernel module loaded, and /proc/driver/nvidia seen in the container?";
-        return Check::stop(what, format!("/{file} cannot be read"), remedy);
+        return Err((format!("/{file} cannot be read"), remedy));
     };
     let words = params.lines().find_map(|line| line.strip_prefix("RegistryDwords:"));
     let words = words.unwrap_or_default().trim().trim_matches('"');
-    let is_set = |word: &str| word.trim() == "PeerMappingOverride=1";
-    match words.split(';').any(is_set) {
-        true => Check::good(what, "PeerMappingOverride=1"),
-        false => Check::stop(
-            what,
+    match words.split(';').any(|word| word.trim() == option) {
+        true => Ok(option),
+        false => Err((
             format!("NVIDIA's module was loaded without PeerMappingOverride (\"{words}\")"),
             "put `options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\"` into \
              /etc/modprobe.d/nvidia.conf, rebuild the initramfs, and reboot",
-        ),
+        )),
     }
 }
 
@@ -334,7 +344,7 @@ mod tests {
         let params = |words: &str| {
             let text = format!("Mobile: 4294967295\nRegistryDwords: \"{words}\"\nRmMsg: \"\"\n");
             let (_dir, root) = fake(&[(&format!("{NVIDIA}/params"), &text)]);
-            register(&root)
+            register(&root, &Survey::refused("no device"))
         };
         for good in
             ["PeerMappingOverride=1", "PeerMappingOverride=1;", "Other=3; PeerMappingOverride=1;"]
@@ -349,7 +359,7 @@ mod tests {
             assert!(check.stops && check.remedy.unwrap().contains("modprobe.d"), "{bad}");
         }
         let (_dir, root) = fake(&[]);
-        assert!(register(&root).stops);
+        assert!(register(&root, &Survey::refused("no device")).stops);
     }
 
     #[test]
@@ -461,22 +471,13 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_follows_from_what_stops() {
-        let reach = |how: Option<&str>, bounce| FabricAddress {
-            gpu: "cuda:0".to_owned(),
-            nic: "mlx5_0".to_owned(),
-            distance: warpverbs::raw::transport::pci::Distance::Switch,
-            how: how.map(str::to_owned),
-            why: None,
-            bounce,
-            direct: how.is_some(),
-        };
-        let good = [Check::good("a", "b"), Check::less("c", "d", "e")];
-        let stopped = [Check::good("a", "b"), Check::stop("c", "d", "e")];
-        let reached = reach(Some("dmabuf"), None);
-        assert_eq!(verdict(&good, Some(&reached)), Verdict::Direct);
-        assert_eq!(verdict(&stopped, Some(&reached)), Verdict::Proxy);
-        assert_eq!(verdict(&good, Some(&reach(None, Some(true)))), Verdict::Bounce);
-        assert_eq!(verdict(&stopped, None), Verdict::Proxy);
+    fn a_register_that_was_tried_counts_for_more_than_the_option() {
+        let (_dir, root) = fake(&[(&format!("{NVIDIA}/params"), "RegistryDwords: \"\"\n")]);
+        let tried = |register| Survey { register, ..Survey::refused("") };
+        let check = register(&root, &tried(Some(Ok(()))));
+        assert!(!check.stops && check.remedy.is_none(), "{check:?}");
+        let check = register(&root, &tried(Some(Err("no such address".to_owned()))));
+        assert!(check.stops && check.found.contains("no such address"), "{check:?}");
+        assert!(check.remedy.unwrap().contains("modprobe.d"));
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
             if args.json { json(&report)? } else { text::render(&report) }
         }
         Some(Topic::Path { from, to }) => {
-            let way = path::way(&root, &report(&root), [from, to], direct::open)?;
+            let way = path::way(&root, &report(&root), [from, to])?;
             if args.json { json(&way)? } else { text::way(&way) }
         }
     };
@@ -88,7 +88,7 @@ fn json(value: &impl Serialize) -> anyhow::Result<String> {
 fn report(root: &Root) -> Report {
     let gpus = warpverbs::gpu::list();
     let mut rdma = rdma::rdma(root);
-    rdma.gpu_memory = memory::reach(root, &gpus, &rdma);
+    rdma.gpu_memory = memory::pairings(root, &gpus, &rdma);
     Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
@@ -110,6 +110,8 @@ mod tests {
     use super::*;
     use serde_json::Value;
     use std::collections::BTreeSet;
+    use warpverbs::raw::transport::Survey;
+    use warpverbs::raw::transport::pci::Distance;
 
     /// `a.b[].c` for every field below `value`.
     fn paths(value: &Value, at: &str, out: &mut BTreeSet<String>) {
@@ -142,16 +144,9 @@ mod tests {
         root::add_machine(&root);
         root::link(&root, "sys/class/infiniband/mlx5_0/device", "sys/bus/pci/devices/0000:07:00.0");
         let mut report = report(&root);
-        report.rdma.gpu_memory.push(memory::FabricAddress {
-            gpu: "simt".to_owned(),
-            nic: "mlx5_0".to_owned(),
-            distance: warpverbs::raw::transport::pci::Distance::Switch,
-            how: None,
-            why: None,
-            bounce: None,
-            direct: false,
-        });
-        let way = path::way(&root, &report, ["simt", "mlx5_0"], |_| Ok(())).unwrap();
+        let (distance, survey) = (Distance::Switch, Survey::refused("no library"));
+        report.rdma.gpu_memory.push(memory::Pairing::new("simt", "mlx5_0", distance, survey));
+        let way = path::way(&root, &report, ["simt", "mlx5_0"]).unwrap();
         let mut found = BTreeSet::new();
         paths(&serde_json::to_value(report).unwrap(), "", &mut found);
         paths(&serde_json::to_value(way).unwrap(), "", &mut found);

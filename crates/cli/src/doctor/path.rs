@@ -3,12 +3,13 @@
 
 use super::Report;
 use super::direct::{self, Check, Verdict};
-use super::memory::{FabricAddress, distance};
+use super::memory::{Pairing, distance};
 use super::rdma::{Device, Port};
 use super::root::Root;
 use anyhow::bail;
 use serde::Serialize;
 use warpverbs::gpu::{self, Found, GpuKind};
+use warpverbs::raw::transport::Survey;
 use warpverbs::raw::transport::pci::{Distance, Slot};
 
 /// A path, and what limits it.
@@ -33,13 +34,7 @@ enum End<'a> {
     Soft,
 }
 
-/// `open` tries whether an RDMA device can be driven directly.
-pub(crate) fn way(
-    root: &Root,
-    report: &Report,
-    [from, to]: [&str; 2],
-    open: impl Fn(&str) -> Result<(), String>,
-) -> anyhow::Result<Way> {
+pub(crate) fn way(root: &Root, report: &Report, [from, to]: [&str; 2]) -> anyhow::Result<Way> {
     let mut way = Way {
         from: from.to_owned(),
         to: to.to_owned(),
@@ -50,7 +45,7 @@ pub(crate) fn way(
     };
     match (find(report, from)?, find(report, to)?) {
         (End::Gpu(gpu), End::Nic(nic)) | (End::Nic(nic), End::Gpu(gpu)) => {
-            way.gpu_and_nic(root, report, gpu, nic, &open(&nic.name));
+            way.gpu_and_nic(root, report, gpu, nic);
         }
         (End::Gpu(gpu), End::Soft) | (End::Soft, End::Gpu(gpu)) => way.gpu_and_soft(gpu),
         (End::Gpu(one), End::Gpu(other)) => way.two_gpus(root, one, other),
@@ -112,45 +107,46 @@ impl Way {
         self.held_back("every packet to another host is made by the CPU");
     }
 
-    fn gpu_and_nic(
-        &mut self,
-        root: &Root,
-        report: &Report,
-        gpu: &Found,
-        nic: &Device,
-        opened: &Result<(), String>,
-    ) {
+    fn gpu_and_nic(&mut self, root: &Root, report: &Report, gpu: &Found, nic: &Device) {
         let found = distance(root, gpu, Some(nic));
-        let reach = report.rdma.gpu_memory.iter().find(|r| r.gpu == gpu.name && r.nic == nic.name);
-        self.checks = direct::checks(root, report, gpu, nic, opened);
-        let verdict = direct::verdict(&self.checks, reach);
-        self.verdict = Some(verdict);
-        self.kernel_posts(gpu);
-        match verdict {
-            Verdict::Direct => self.step(format!(
+        let pairing =
+            report.rdma.gpu_memory.iter().find(|p| p.gpu == gpu.name && p.nic == nic.name);
+        let survey = match pairing {
+            Some(pairing) => &pairing.survey,
+            None => &Survey::refused(&no_driver(report, nic)),
+        };
+        self.checks = direct::checks(root, report, gpu, nic, survey);
+        self.verdict = direct::verdict(survey);
+        if let Err(why) = &survey.kernels {
+            self.held_back(format!("kernels cannot post to {}: {why}", nic.name));
+        } else {
+            self.kernel_posts(gpu);
+        }
+        match self.verdict {
+            None => {}
+            Some(Verdict::Direct) => self.step(format!(
                 "they ring {0}'s register, and {0} reads the queues itself (--way direct; auto takes \
                  a CPU thread, until hardware was tried)",
                 nic.name
             )),
-            Verdict::Proxy | Verdict::Bounce => self.step(format!(
+            Some(Verdict::Proxy | Verdict::Bounce) => self.step(format!(
                 "a CPU thread of the software NIC reads them there, and posts to {} for them",
                 nic.name
             )),
         }
-        match reach.and_then(|reach| Some((reach, reach.how.as_ref()?))) {
-            Some((reach, how)) => {
-                let place = place(gpu, found);
-                self.step(format!(
-                    "{} reads and writes {}'s memory: {how}{place}",
-                    nic.name, gpu.name
-                ));
-                self.reach_is_less(reach);
+        match &survey.memory {
+            Ok(taken) => {
+                let (how, place) = (taken.by, place(gpu, found));
+                let step =
+                    format!("{} reads and writes {}'s memory: {how}{place}", nic.name, gpu.name);
+                self.step(step);
+                if pairing.is_some_and(Pairing::is_indirect) {
+                    self.held_back(format!("memory is registered by way of {}", taken.why()));
+                }
             }
-            None => {
-                let why = reach.and_then(|reach| reach.why.clone());
-                let why = why.unwrap_or_else(|| no_driver(report, nic));
+            Err(why) => {
                 self.held_back(format!("{}'s memory is not registered: {why}", gpu.name));
-                if reach.is_some_and(|reach| reach.bounce == Some(true)) {
+                if survey.bounce == Some(true) {
                     self.step(format!(
                         "a program that asks for it (RegisterOptions::bounce) has {}'s memory copied \
                          through host memory, for its own side of transfers",
@@ -167,12 +163,6 @@ impl Way {
         });
         self.held_back_by.extend(remedies.collect::<Vec<_>>());
         self.nic_is_less(nic);
-    }
-
-    fn reach_is_less(&mut self, reach: &FabricAddress) {
-        if let Some(why) = reach.why.as_ref().filter(|_| !reach.direct) {
-            self.held_back(format!("memory is registered by way of {why}"));
-        }
     }
 
     /// Another device that is nearer to the GPU.
@@ -206,7 +196,7 @@ impl Way {
         {
             self.held_back(format!("{}'s PCIe link is {link}, it could be {could}", nic.name));
         }
-        match nic.ports.iter().find(|port| port.state == "ACTIVE") {
+        match nic.active() {
             None => self.held_back(format!("{} has no active port", nic.name)),
             Some(port) => self.port_is_less(nic, port),
         }
@@ -257,19 +247,13 @@ impl Way {
             self.step(format!("{} turns the bytes around by itself", one.name));
             return self.nic_is_less(one);
         }
-        let active = |nic: &'_ Device| nic.ports.iter().position(|port| port.state == "ACTIVE");
-        if let (Some(a), Some(b)) = (active(one), active(other)) {
-            let (a, b) = (&one.ports[a], &other.ports[b]);
-            if a.link_layer != b.link_layer {
-                self.held_back(format!(
-                    "no way: {} speaks {}, {} {}",
-                    one.name, a.link_layer, other.name, b.link_layer
-                ));
-            } else {
-                self.step(format!(
+        if let (Some(a), Some(b)) = (one.active(), other.active()) {
+            match a.address.zip(b.address).map(|(own, peer)| own.check(&one.name, &peer)) {
+                Some(Err(error)) => self.held_back(error.to_string()),
+                _ => self.step(format!(
                     "{} sends over {} ({}) to {} ({})",
                     one.name, a.link_layer, a.rate, other.name, b.rate
-                ));
+                )),
             }
             if a.rate != b.rate {
                 self.held_back("the slower of the two rates, and what lies between them");
@@ -280,9 +264,16 @@ impl Way {
     }
 
     fn nic_and_soft(&mut self, nic: &Device) {
-        match nic.ports.iter().any(|port| port.link_layer == "Ethernet") {
-            true => self.step(format!("{} and the software NIC speak RoCEv2 over UDP", nic.name)),
-            false => self.held_back(format!("no way: {} speaks no Ethernet", nic.name)),
+        match nic.active().and_then(|port| port.address) {
+            Some(address) if address.udp().is_some() => {
+                self.step(format!("{} and the software NIC speak RoCEv2 over UDP", nic.name));
+            }
+            Some(address) => {
+                let name = &nic.name;
+                self.held_back(format!("no way: {name} speaks no RoCEv2, it is {address}"));
+            }
+            // Said below.
+            None => {}
         }
         self.held_back("the CPU makes and reads every packet of the software NIC");
         self.nic_is_less(nic);
@@ -316,6 +307,7 @@ mod tests {
     use crate::doctor::root::add_machine;
     use crate::doctor::root::{add, fake, link};
     use warpverbs::gpu::GpuInfo;
+    use warpverbs::transport::{RegistrationChoice, RegistrationPath};
 
     fn cuda(ordinal: u32, pci: &str) -> Found {
         let mut info = GpuInfo::new(GpuKind::Cuda, ordinal, "a GPU");
@@ -348,6 +340,7 @@ mod tests {
             }
             add(&root, &format!("{base}/ports/1/state"), "4: ACTIVE\n");
             add(&root, &format!("{base}/ports/1/link_layer"), link_layer);
+            add(&root, &format!("{base}/ports/1/lid"), "0x7\n");
             add(&root, &format!("{base}/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
             let gid = "0000:0000:0000:0000:0000:ffff:0a00:0001\n";
             add(&root, &format!("{base}/ports/1/gids/0"), gid);
@@ -357,41 +350,51 @@ mod tests {
         }
         let mut report = crate::doctor::report(&root);
         report.gpus.push(cuda(0, "0000:05:00.0"));
-        let row = |nic: &str, how: Option<&str>, why: Option<&str>, direct| FabricAddress {
-            gpu: "cuda:0".to_owned(),
-            nic: nic.to_owned(),
-            distance: Distance::Unknown,
-            how: how.map(str::to_owned),
-            why: why.map(str::to_owned),
-            bounce: how.is_none().then_some(true),
-            direct,
-        };
+        let row = |gpu: &str, nic: &str, survey| Pairing::new(gpu, nic, Distance::Unknown, survey);
+        let queues = Err("rxe0 is not an mlx5 device".to_owned());
         report.rdma.gpu_memory = vec![
-            row("mlx5_0", Some("dmabuf"), None, true),
-            row("mlx5_1", None, Some("no module is loaded"), false),
+            row("cuda:0", "mlx5_0", survey(RegistrationPath::Dmabuf)),
+            row("simt", "mlx5_0", survey(RegistrationPath::Host)),
+            row(
+                "simt",
+                "rxe0",
+                Survey { queues, register: None, ..survey(RegistrationPath::Host) },
+            ),
+            row(
+                "cuda:0",
+                "mlx5_1",
+                Survey {
+                    memory: Err("no module is loaded".to_owned()),
+                    bounce: Some(true),
+                    ..survey(RegistrationPath::Host)
+                },
+            ),
         ];
         (dir, root, report)
     }
 
+    /// Everything works.
+    fn survey(by: RegistrationPath) -> Survey {
+        let register = Some(Ok(()));
+        let memory = Ok(RegistrationChoice::best(by));
+        Survey { kernels: Ok(()), queues: Ok(()), register, memory, bounce: None }
+    }
+
     fn shown(from: &str, to: &str) -> (String, String) {
-        let way = verdict(from, to, |_| {});
+        let way = verdict(from, to, |_, _| {});
         (way.steps.join("\n"), way.held_back_by.join("\n"))
     }
 
     /// The way on a machine to which `change` was done.
-    fn verdict(from: &str, to: &str, change: impl FnOnce(&Root)) -> Way {
+    fn verdict(from: &str, to: &str, change: impl FnOnce(&Root, &mut Report)) -> Way {
         let (_dir, root, mut report) = machine();
         report.limits.memlock_bytes = crate::doctor::system::Limit(None);
-        change(&root);
-        let open = |nic: &str| match nic {
-            "rxe0" => Err("rxe0 is not an mlx5 device".to_owned()),
-            _ => Ok(()),
-        };
-        way(&root, &report, [from, to], open).unwrap()
+        change(&root, &mut report);
+        way(&root, &report, [from, to]).unwrap()
     }
 
     /// All that the direct way needs.
-    fn furnish(root: &Root) {
+    fn furnish(root: &Root, _: &mut Report) {
         let words = "RegistryDwords: \"PeerMappingOverride=1;\"\n";
         add(root, "proc/driver/nvidia/params", words);
         add(root, "proc/driver/nvidia/version", "NVIDIA UNIX Open Kernel Module for x86_64\n");
@@ -421,21 +424,40 @@ mod tests {
 
     #[test]
     fn the_proxy_comes_with_what_stands_in_the_direct_way() {
-        let way = verdict("cuda:0", "mlx5_0", |root| {
-            furnish(root);
+        let why = "no such address";
+        let way = verdict("cuda:0", "mlx5_0", |root, report| {
+            furnish(root, report);
             add(root, "proc/driver/nvidia/params", "RegistryDwords: \"\"\n");
+            report.rdma.gpu_memory[0].survey.register = Some(Err(why.to_owned()));
         });
         assert_eq!(way.verdict, Some(Verdict::Proxy));
         assert!(way.steps.join("\n").contains("a CPU thread"), "{:?}", way.steps);
-        let [why] = &way.held_back_by[..] else { panic!("{:?}", way.held_back_by) };
-        assert!(why.contains("without PeerMappingOverride"), "{why}");
+        let [held_back] = &way.held_back_by[..] else { panic!("{:?}", way.held_back_by) };
+        for part in ["without PeerMappingOverride", why] {
+            assert!(held_back.contains(part), "{held_back}");
+        }
         // Kernels of the CPU need no register in a GPU.
-        assert_eq!(verdict("simt", "mlx5_0", |_| {}).verdict, Some(Verdict::Direct));
-        let soft = verdict("simt", "rxe0", |_| {});
+        assert_eq!(verdict("simt", "mlx5_0", |_, _| {}).verdict, Some(Verdict::Direct));
+        let soft = verdict("simt", "rxe0", |_, _| {});
         assert_eq!(soft.verdict, Some(Verdict::Proxy));
         assert!(soft.held_back_by.join("\n").contains("only mlx5 devices"), "{soft:?}");
         let copied = verdict("cuda:0", "mlx5_1", furnish);
         assert_eq!(copied.verdict, Some(Verdict::Bounce));
+    }
+
+    #[test]
+    fn a_device_to_which_kernels_cannot_post_has_no_verdict() {
+        let way = verdict("cuda:0", "mlx5_0", |root, report| {
+            furnish(root, report);
+            report.rdma.gpu_memory[0].survey.kernels = Err("no order".to_owned());
+        });
+        let (steps, held_back) = (way.steps.join("\n"), way.held_back_by.join("\n"));
+        assert_eq!(way.verdict, None);
+        assert!(!steps.contains("queues") && steps.contains("reads and writes"), "{steps}");
+        assert!(held_back.contains("kernels cannot post to mlx5_0: no order"), "{held_back}");
+        // libibverbs drives no such device.
+        let way = verdict("simt", "mlx5_1", |_, _| {});
+        assert_eq!((way.verdict, way.steps.is_empty()), (None, true), "{way:?}");
     }
 
     #[test]
@@ -448,12 +470,11 @@ mod tests {
 
     #[test]
     fn two_devices_that_cannot_meet_are_told_so() {
-        assert!(
-            shown("mlx5_0", "mlx5_1")
-                .1
-                .contains("no way: mlx5_0 speaks Ethernet, mlx5_1 InfiniBand")
-        );
-        assert!(shown("soft", "mlx5_1").1.contains("no way: mlx5_1 speaks no Ethernet"));
+        let (steps, held_back) = shown("mlx5_0", "mlx5_1");
+        assert!(held_back.contains("no way from mlx5_0 (RoCEv2 at GID"), "{held_back}");
+        assert!(held_back.contains("InfiniBand at LID 7") && steps.is_empty(), "{held_back}");
+        let held_back = shown("soft", "mlx5_1").1;
+        assert!(held_back.contains("no way: mlx5_1 speaks no RoCEv2"), "{held_back}");
         let (steps, held_back) = shown("mlx5_0", "rxe0");
         assert!(steps.contains("sends over Ethernet"), "{steps}");
         assert!(
@@ -465,8 +486,7 @@ mod tests {
     #[test]
     fn an_unknown_name_comes_with_those_there_are() {
         let (_dir, root, report) = machine();
-        let never = |_: &str| Ok(());
-        let error = way(&root, &report, ["cuda:0", "mlx5_9"], never).unwrap_err().to_string();
+        let error = way(&root, &report, ["cuda:0", "mlx5_9"]).unwrap_err().to_string();
         for name in ["mlx5_9", "cuda:0", "simt", "soft", "rxe0"] {
             assert!(error.contains(name), "{error}");
         }

@@ -1,10 +1,11 @@
 //! RDMA devices as the kernel lists them in `/sys/class/infiniband`, and whether we may open them.
 
-use super::memory::FabricAddress;
+use super::memory::Pairing;
 use super::root::Root;
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::net::Ipv6Addr;
+use warpverbs::raw::transport::FabricAddress;
 use warpverbs::raw::transport::pci::Slot;
 use warpverbs::raw::verbs::{Gid, GidChoice, GidEntry, GidKind, LinkLayer, Verbs};
 
@@ -18,7 +19,7 @@ pub(crate) struct Rdma {
     /// libibverbs, which drives them.
     pub(crate) library: Library,
     /// Whether each of them reaches each GPU's memory.
-    pub(crate) gpu_memory: Vec<FabricAddress>,
+    pub(crate) gpu_memory: Vec<Pairing>,
     /// Whether this build can drive any of them.
     pub(crate) provider: &'static str,
     /// The kernel module that lets a NIC reach GPU memory, if loaded.
@@ -61,6 +62,13 @@ pub(crate) struct Device {
     pub(crate) not_usable: Option<String>,
 }
 
+impl Device {
+    /// The first port that is in use.
+    pub(crate) fn active(&self) -> Option<&Port> {
+        self.ports.iter().find(|port| port.state == "ACTIVE")
+    }
+}
+
 /// One port.
 #[derive(Debug, Serialize)]
 pub(crate) struct Port {
@@ -76,6 +84,9 @@ pub(crate) struct Port {
     pub(crate) gids: Vec<PortGid>,
     /// Which of them is taken, and why.
     pub(crate) gid_choice: Option<Chosen>,
+    /// Where peers reach it, by that.
+    #[serde(skip)]
+    pub(crate) address: Option<FabricAddress>,
 }
 
 /// One GID in use.
@@ -176,8 +187,12 @@ fn port(root: &Root, device: &str, number: &str) -> Option<Port> {
     let entries = gids(root, &base, layer);
     let table: Vec<_> = entries.iter().map(|(entry, _)| *entry).collect();
     let choice = GidChoice::best(device, layer, number as u8, &table).ok();
+    // "0x1" in the kernel's words.
+    let lid = u16::from_str_radix(read("lid").trim_start_matches("0x"), 16).unwrap_or_default();
+    let address = choice.as_ref().map(|c| FabricAddress::of_port(layer, &c.entry, lid));
     Some(Port {
         number,
+        address,
         // "4: ACTIVE" in the kernel's words.
         state: read("state").rsplit(": ").next().unwrap_or("?").to_owned(),
         rate: read("rate"),

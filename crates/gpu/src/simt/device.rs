@@ -14,7 +14,7 @@ use crate::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use warpverbs_mem::{Backing, HostBuf, Kind, Region};
+use warpverbs_mem::{HostBuf, Kind, Region};
 
 /// A host SIMT device. Launches run at the same time, each on a thread of its own.
 pub struct SimtDevice {
@@ -149,7 +149,8 @@ impl Gpu for SimtDevice {
 
     unsafe fn adopt(&self, addr: u64, len: usize, keep: Keep) -> Result<Buffer, GpuError> {
         check_adopted(addr)?;
-        Ok(Buffer::of_region(Region::new(Adopted { addr, len, _keep: keep })))
+        // SAFETY: the caller's promise about the memory and `keep`, and the alignment is checked.
+        Ok(Buffer::of_region(unsafe { Region::foreign(addr, len, keep) }))
     }
 
     fn enable_peer(&self, other: &dyn Gpu) -> Result<(), GpuError> {
@@ -157,28 +158,6 @@ impl Gpu for SimtDevice {
             GpuKind::Simt => Ok(()),
             _ => Err(self.unsupported("kernels on the memory of a GPU")),
         }
-    }
-}
-
-/// Host memory that others allocated.
-struct Adopted {
-    addr: u64,
-    len: usize,
-    _keep: Keep,
-}
-
-// SAFETY: `SimtDevice::adopt` has its caller's promise, and has checked the alignment.
-unsafe impl Backing for Adopted {
-    fn addr(&self) -> u64 {
-        self.addr
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Host
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) use direct::{CompletionPort, DirectPorts, NotPosted, RecvPort, SendPo
 pub(crate) use events::Events;
 pub(crate) use soft::Soft;
 #[cfg(feature = "verbs")]
-pub use verbs::VerbsProvider;
+pub use verbs::{Survey, VerbsProvider};
 
 use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;

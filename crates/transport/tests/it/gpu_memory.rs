@@ -11,7 +11,7 @@ use warpverbs_nic::Rule;
 use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{
     Access, Context, Device, EndpointConfig, Error, ErrorKind, MemoryRegion, RegisterOptions,
-    RegistrationPath, SendFlags,
+    RegistrationPath, SendFlags, Way,
 };
 use warpverbs_verbs::VerbsError;
 use warpverbs_verbs::testing::{Fake, Live, fake};
@@ -305,4 +305,26 @@ fn a_gpus_memory_bounces_where_dmabufs_are_refused() {
         a.wait(work).unwrap();
         assert!(get(0, data.len()) == data, "round {round}, back");
     }
+}
+
+#[test]
+fn a_survey_says_what_is_refused_and_leaves_nothing_behind() {
+    let Some(fake) = fake() else { return };
+    let provider = VerbsProvider::over(fake.verbs());
+    let simt = warpverbs_gpu::open(GpuChoice::Simt).unwrap();
+    let found = provider.survey("fake0", &simt);
+    let live = fake.live();
+    assert_eq!((&found.kernels, found.best(), &found.register), (&Ok(()), Some(Way::Proxy), &None));
+    assert!(found.queues.clone().unwrap_err().contains("fake0"), "{found:?}");
+    assert_eq!(found.memory.unwrap().by, RegistrationPath::Host);
+    assert_eq!(found.bounce, None);
+    fake.fail_next("ibv_reg_mr", 12);
+    let found = provider.survey("fake0", &simt);
+    assert!(found.memory.unwrap_err().contains("ENOMEM"));
+    // Host memory takes no copy: the second attempt registers it.
+    assert_eq!((found.bounce, fake.live()), (Some(true), live));
+    let found = provider.survey("fake9", &simt);
+    assert_eq!(found.best(), None);
+    assert!(found.kernels.unwrap_err().contains("fake9"));
+    assert!(found.memory.unwrap_err().contains("fake9"));
 }

@@ -4,10 +4,10 @@ use super::messages::{EngineMode, Group, Measure, Message, Part};
 use super::pair::{PairEnd, explained};
 use super::posted::KernelPoster;
 use super::request::Request;
-use super::row::NetRow;
 use super::side::{Role, Side};
 use super::timed;
-use super::watch::{TooSlow, Watch};
+use super::watch::Watch;
+use crate::perf::row::MessageRow;
 use crate::rig::cases::each;
 use crate::rig::ends::Place;
 use crate::rig::kernel;
@@ -82,7 +82,7 @@ impl Client {
     }
 
     /// Adds a row for each number of queue pairs and size, until one fails.
-    pub(crate) fn measure(&mut self, request: &Request, rows: &mut Vec<NetRow>) -> Result<()> {
+    pub(crate) fn measure(&mut self, request: &Request, rows: &mut Vec<MessageRow>) -> Result<()> {
         let outcome = self.rows(request, rows);
         self.control.failing(|talk| {
             outcome?;
@@ -92,7 +92,7 @@ impl Client {
         })
     }
 
-    fn rows(&mut self, request: &Request, rows: &mut Vec<NetRow>) -> Result<()> {
+    fn rows(&mut self, request: &Request, rows: &mut Vec<MessageRow>) -> Result<()> {
         for &qps in &request.qps {
             let max = request.sizes.last().copied().unwrap_or(1);
             let pairs = self.meet(qps, max).with_context(|| format!("{qps} queue pairs"))?;
@@ -117,8 +117,8 @@ impl Client {
         Ok(pairs)
     }
 
-    fn row(&mut self, request: &Request, pairs: &[PairEnd], bytes: u64) -> Result<NetRow> {
-        let mut row = NetRow::new(request.setup.op, bytes, pairs.len() as u32);
+    fn row(&mut self, request: &Request, pairs: &[PairEnd], bytes: u64) -> Result<MessageRow> {
+        let mut row = MessageRow::new(request.setup.op, bytes, pairs.len() as u32);
         if request.latency {
             row.latency = Some(self.latency(request, &pairs[..1], bytes)?);
         }
@@ -229,11 +229,8 @@ impl Client {
     /// A queue pair fails because its peer has ended: that is the better reason, if it is the case.
     fn cause<T>(&mut self, timed: Result<T>) -> Result<T> {
         timed.map_err(|error| match self.control.poll() {
-            // A server gives up at the same time: this end's reason comes with its link.
-            Err(ended) if !error.is::<TooSlow>() => {
-                anyhow::Error::from(ended).context(format!("{error:#}"))
-            }
-            _ => error,
+            Err(ended) => anyhow::Error::from(ended).context(format!("{error:#}")),
+            Ok(_) => error,
         })
     }
 }

@@ -3,6 +3,7 @@
 use super::messages::Part;
 use super::pair::PairEnd;
 use super::side::Side;
+use crate::rig::host::post;
 use crate::rig::plan::Op;
 use anyhow::{Context as _, Result};
 use warpverbs::transport::{LocalRegion, Poster, RemoteRegion, SendFlags};
@@ -62,13 +63,7 @@ impl<'l> Feed<'l> {
     #[inline]
     pub(crate) fn post(&mut self, signaled: bool) -> Result<()> {
         let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::UNSIGNALED };
-        let (host, local, remote) = (&self.poster, self.local, self.remote);
-        let posted = match self.op {
-            Op::Write => host.post_write(local, remote, flags)?,
-            Op::Read => host.post_read(local, remote, flags)?,
-            Op::Send => host.post_send(local, flags)?,
-            Op::Atomic => host.post_fetch_add(local, remote, 1, flags)?,
-        };
+        let posted = post(&self.poster, self.op, (self.local, self.remote), flags)?;
         self.posted += 1;
         self.end = posted.end();
         Ok(())

@@ -6,17 +6,15 @@ mod messages;
 mod pair;
 mod posted;
 mod request;
-mod row;
 mod server;
 mod side;
 mod timed;
 mod watch;
 
-use crate::rig::ends::{Family, Place, Role, beside};
+use crate::rig::ends::{AtPort, Family, NicPort, Place, Role, beside};
 use crate::rig::output::Measured;
 use crate::rig::plan::Op;
 use anyhow::Result;
-use clap::Args;
 use client::Client;
 use request::{MeasureArgs, Request};
 
@@ -27,33 +25,16 @@ impl Family for Net {
     // That of perftest.
     const PORT: &'static str = "18515";
     type Server = NicPort;
-    type Client = ClientArgs;
+    type Client = AtPort<MeasureArgs>;
     type Local = MeasureArgs;
-}
-
-/// The NIC's port.
-#[derive(Args)]
-pub(super) struct NicPort {
-    /// UDP port of the NIC; 0 is any, 4791 the standard
-    #[arg(long, default_value_t = 0)]
-    udp_port: u16,
-}
-
-/// Options of a client.
-#[derive(Args)]
-pub(super) struct ClientArgs {
-    #[command(flatten)]
-    port: NicPort,
-    #[command(flatten)]
-    measure: MeasureArgs,
 }
 
 pub(super) fn run(op: Op, role: &Role<Net>) -> Result<()> {
     match role {
         Role::Server(args) => args.serve(|talk| server::follow(op, args.own.udp_port, talk)),
         Role::Client(args) => {
-            let ClientArgs { port, measure: asked } = &args.own;
-            measure(asked, &asked.request(op, port.udp_port)?, &args.place())
+            let AtPort { at, own } = &args.own;
+            measure(own, &own.request(op, at.udp_port)?, &args.place())
         }
         Role::Local(args) => {
             let request = args.request(op, 0)?;

@@ -4,8 +4,7 @@
 use super::messages::{EngineMode, Group, Setup};
 use super::side::mtu;
 use super::timed::Amount;
-use crate::rig::plan::{self, MAX_MESSAGE, Mem, Op, PlanError, within};
-use crate::units::parse_size;
+use crate::rig::plan::{self, MAX_MESSAGE, Mem, Op, PlanError, Span, within};
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -16,18 +15,8 @@ use warpverbs::raw::nic::link::{Chance, FaultPlan};
 /// Options of the measurement and its output.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct MeasureArgs {
-    /// Smallest message (K, M, G are powers of 1024)
-    #[arg(short = 'b', long, value_parser = parse_size, default_value = "8")]
-    min: u64,
-    /// Largest message [default: 8 for atomics, else 1M]
-    #[arg(short = 'e', long, value_parser = parse_size)]
-    max: Option<u64>,
-    /// Factor from one message size to the next
-    #[arg(short = 'f', long, default_value_t = 8)]
-    factor: u64,
-    /// Queue pairs, one row each: 1,16,256
-    #[arg(short = 'q', long, value_delimiter = ',', default_value = "1")]
-    qps: Vec<u32>,
+    #[command(flatten)]
+    span: Span,
     /// Operations per queue pair, instead of a time
     #[arg(short = 'n', long, conflicts_with = "duration")]
     iters: Option<u32>,
@@ -75,9 +64,6 @@ pub(crate) struct MeasureArgs {
     /// [default: what WARPVERBS_LINK says, or udp]
     #[arg(long)]
     link: Option<LinkKind>,
-    /// Seconds after which a measurement fails
-    #[arg(long, default_value_t = 30)]
-    row_limit: u64,
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -107,10 +93,9 @@ pub(crate) struct Request {
 impl MeasureArgs {
     /// Checks everything that can be checked without a server.
     pub(crate) fn request(&self, op: Op, udp_port: u16) -> Result<Request> {
-        let sizes = plan::sizes(op, self.min, self.max, self.factor)?;
-        plan::check_qps(&self.qps, sizes.last().copied().unwrap_or(1))?;
+        let sizes = self.span.sizes(op)?;
         let (blocks, threads) = plan::grid(self.blocks, self.threads)?;
-        within("-q", (self.qps.len() * sizes.len()) as u64, 1, u64::from(MAX_PARTS) / 2)?;
+        within("-q", (self.span.qps.len() * sizes.len()) as u64, 1, u64::from(MAX_PARTS) / 2)?;
         let setup = Setup {
             op,
             engine: self.engine()?,
@@ -121,7 +106,7 @@ impl MeasureArgs {
                 FaultPlan { loss, seed: self.seed, ..FaultPlan::default() }.to_string()
             }),
             link: self.link.map(|link| link.to_string()),
-            row_limit_s: self.row_limit,
+            row_limit_s: self.span.row_limit,
         };
         check_setup(&setup)?;
         Ok(Request {
@@ -130,7 +115,7 @@ impl MeasureArgs {
             blocks,
             threads,
             sizes,
-            qps: self.qps.clone(),
+            qps: self.span.qps.clone(),
             latency: !self.bw,
             bandwidth: !self.lat,
             amount: self.amount()?,
@@ -157,7 +142,7 @@ impl MeasureArgs {
             return Ok(Amount::Operations(plan::check_iters(n)?));
         }
         let millis = (self.duration * 1e3) as u64;
-        within("-D in milliseconds", millis, 1, self.row_limit.saturating_mul(900))?;
+        within("-D in milliseconds", millis, 1, self.span.row_limit.saturating_mul(900))?;
         Ok(Amount::Time(Duration::from_millis(millis)))
     }
 }
@@ -168,7 +153,7 @@ pub(crate) const MAX_PARTS: u32 = 2048;
 /// Checks the settings of a whole measurement.
 pub(crate) fn check_setup(setup: &Setup) -> Result<()> {
     within("--tx-depth", setup.tx_depth.into(), 1, 16384)?;
-    within("--row-limit", setup.row_limit_s, 1, 3600)?;
+    plan::check_row_limit(setup.row_limit_s)?;
     if let Some(faults) = &setup.faults {
         let FaultPlan { loss, .. } = faults.parse()?;
         within("--loss in millionths", loss.millionths().into(), 0, 500_000)?;

@@ -2,6 +2,7 @@
 
 use super::messages::{End, EngineMode, Setup};
 use super::pair::PairEnd;
+use crate::rig::machine::RIGHTS;
 use crate::rig::plan::Op;
 use anyhow::{Context as _, Result, ensure};
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +12,7 @@ use warpverbs::gpu::Gpu;
 use warpverbs::raw::nic::{
     Config, EngineThread, GiveWay, LinkConfig, LinkKind, SoftNic, Step, UdpConfig,
 };
-use warpverbs::transport::{Access, Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
+use warpverbs::transport::{Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
 
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,14 +161,10 @@ impl Side {
     }
 
     fn memory(&self, bytes: u64) -> Result<MemoryRegion> {
-        let access = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
         let len = usize::try_from(bytes).context("message size")?;
         Ok(match &self.gpu {
-            Some(gpu) => self.device.register(gpu.alloc(len, self.setup.mem.place())?, access)?,
-            None => self.device.alloc_host(len, access)?,
+            Some(gpu) => self.device.register(gpu.alloc(len, self.setup.mem.place())?, RIGHTS)?,
+            None => self.device.alloc_host(len, RIGHTS)?,
         })
     }
 }

@@ -11,6 +11,7 @@
 //! ├─ qp           a QP of the device with one of the software NIC before it
 //! ├─ proxy_device lists of work to ibv_post_send, ibv_wc to completions
 //! ├─ inline       inline data, of which devices take more or less
+//! ├─ survey       what a device offers to kernels of a GPU, tried
 //! └─ opened       the device, its port and address
 //!    └─ events    asynchronous events of the device
 //! ```
@@ -23,6 +24,9 @@ mod nic;
 mod opened;
 mod proxy_device;
 mod qp;
+mod survey;
+
+pub use survey::Survey;
 
 use super::{Nic, NicInfo, Offer, Provider};
 use crate::pci::Slot;

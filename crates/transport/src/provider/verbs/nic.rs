@@ -12,6 +12,7 @@ use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, Shar
 use crate::{CqMode, Error, FabricAddress, NicId, RegisterOptions, Way};
 use std::any::Any;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use warpverbs_mem::{Region, RegistrationChoice, RegistrationPath};
 use warpverbs_nic::{Cq, Mr, Mtu, NicError, Pd, ProxyLimits, Srq, StopWatcher};
@@ -186,12 +187,9 @@ impl Nic for VerbsNic {
         options: &RegisterOptions,
     ) -> Result<Box<dyn MemoryKey>, Error> {
         let (opened, access) = (&self.opened, options.access());
-        let registration = verbs::Registration::new(access).relaxed_ordering(options.is_relaxed());
-        let peer_module = verbs::peer_module(&opened.root, region.kind());
         // Nobody would copy what a device reads by itself.
-        let bounce = options.may_bounce() && self.mlx5.is_none();
-        let ways = verbs::GpuWays { peer_module, bounce };
-        let made = verbs::Registered::new(&self.device_pd, region, registration, &ways)?;
+        let options = options.bounce(options.may_bounce() && self.mlx5.is_none());
+        let made = registered(&opened.root, &self.device_pd, region, &options)?;
         if self.mlx5.is_some() {
             let (device, how, _opened) = (made.mr, made.how, opened.clone());
             return Ok(Box::new(VerbsKey { mr: None, device, how, _opened }));
@@ -252,6 +250,19 @@ impl Nic for VerbsNic {
     fn watch(&self, watcher: Weak<dyn StopWatcher>) {
         self.opened.running.nic.watch(watcher);
     }
+}
+
+/// Registers memory in the best way that the options allow.
+pub(super) fn registered(
+    root: &Path,
+    pd: &verbs::Pd,
+    region: &Region,
+    options: &RegisterOptions,
+) -> Result<verbs::Registered, verbs::VerbsError> {
+    let asked = verbs::Registration::new(options.access()).relaxed_ordering(options.is_relaxed());
+    let peer_module = verbs::peer_module(root, region.kind());
+    let ways = verbs::GpuWays { peer_module, bounce: options.may_bounce() };
+    verbs::Registered::new(pd, region, asked, &ways)
 }
 
 /// The software NIC's key, where it reads the queues, goes first: nothing is posted with the device's

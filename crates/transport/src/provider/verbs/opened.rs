@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{Config, Idle, Mtu, SoftNic};
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::{Gid, GidChoice, GidKind, LinkLayer, PortAttr, PortState, VerbsError};
+use warpverbs_verbs::{Gid, GidChoice, PortAttr, PortState, VerbsError};
 
 /// A device, once it is open.
 pub(super) struct Opened {
@@ -65,14 +65,7 @@ impl Opened {
         let attr = context.attr()?;
         let (port, state) = active_port(&context, &attr)?;
         let gid = context.choose_gid(port)?;
-        let address = gid.entry.gid.0;
-        let reach = match (state.link_layer, gid.entry.kind) {
-            (LinkLayer::InfiniBand, _) => {
-                FabricAddress::Infiniband { gid: address, lid: state.lid }
-            }
-            (_, GidKind::RoceV1) => FabricAddress::RoceV1 { gid: address },
-            _ => FabricAddress::RoceV2 { gid: address },
-        };
+        let reach = FabricAddress::of_port(state.link_layer, &gid.entry, state.lid);
         let mtu = state.active_mtu.unwrap_or(Mtu::B256);
         let (name, idle) = (device.name().to_owned(), Idle::proxied());
         let config = Config { name, idle, ..Config::default() };

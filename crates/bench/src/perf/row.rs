@@ -1,7 +1,7 @@
-//! The result of one size on so many queue pairs.
+//! The result of one size on so many queue pairs, in this process or between two.
 
 use crate::rig::output::{Columns, Row};
-use crate::rig::plan::Op;
+use crate::rig::plan::{Op, Poster};
 use crate::rig::plot::Panel;
 use crate::rig::stats::Summary;
 use crate::units;
@@ -9,12 +9,15 @@ use serde::Serialize;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct NetRow {
+pub(crate) struct MessageRow {
+    /// Where it varies from row to row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) post: Option<Poster>,
     pub(crate) op: Op,
     pub(crate) bytes: u64,
     pub(crate) qps: u32,
-    /// On the first queue pair. Write and send: half of a message there and one back. Read and
-    /// atomic: one operation.
+    /// On the first queue pair: one operation; between two processes, a write's and send's is half
+    /// of a message there and one back.
     pub(crate) latency: Option<Summary>,
     /// Operations behind the rate.
     pub(crate) messages: Option<u64>,
@@ -24,9 +27,10 @@ pub(crate) struct NetRow {
     data: &'static str,
 }
 
-impl NetRow {
+impl MessageRow {
     pub(crate) fn new(op: Op, bytes: u64, qps: u32) -> Self {
         Self {
+            post: None,
             op,
             bytes,
             qps,
@@ -46,12 +50,13 @@ impl NetRow {
     }
 }
 
-impl Row for NetRow {
+impl Row for MessageRow {
     fn columns(&self) -> Columns {
         let time = |of: fn(&Summary) -> f64| {
             self.latency.as_ref().map(|summary| units::nanos(of(summary))).unwrap_or_default()
         };
-        vec![
+        let post = self.post.map(|post| ("post", format!("{post:?}").to_lowercase()));
+        let rest = [
             ("op", self.op.word().to_owned()),
             ("size", units::bytes(self.bytes)),
             ("QPs", self.qps.to_string()),
@@ -65,7 +70,8 @@ impl Row for NetRow {
             ("bandwidth", self.bytes_per_s.map(units::rate).unwrap_or_default()),
             ("message rate", self.messages_per_s.map(units::per_second).unwrap_or_default()),
             ("data", self.data.to_owned()),
-        ]
+        ];
+        post.into_iter().chain(rest).collect()
     }
 
     /// Bandwidth of each number of queue pairs. Latency of the smallest number: the others add nothing
@@ -93,10 +99,10 @@ mod tests {
     use super::*;
     use crate::rig::plot;
 
-    fn rows() -> Vec<NetRow> {
+    fn rows() -> Vec<MessageRow> {
         let sizes = [8u64, 64, 4096, 1 << 20];
         let row = |(qps, bytes): (u32, u64)| {
-            let mut row = NetRow::new(Op::Write, bytes, qps);
+            let mut row = MessageRow::new(Op::Write, bytes, qps);
             row.latency = Summary::of(vec![9000 + bytes, 12_000 + bytes]);
             row.add_rate(1000 * u64::from(qps), Duration::from_millis(1 + bytes / 1000));
             row
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_plot_has_axes_with_units_and_a_line_for_each_series() {
-        let svg = plot::draw(&NetRow::panels(&rows()), "perf write <a & b>").unwrap();
+        let svg = plot::draw(&MessageRow::panels(&rows()), "perf write <a & b>").unwrap();
         let words = words(&svg);
         for word in [
             "perf write <a & b>",
@@ -140,10 +146,10 @@ mod tests {
     fn what_was_not_measured_is_left_out() {
         let mut rows = rows();
         rows.iter_mut().for_each(|row| row.latency = None);
-        let words = words(&plot::draw(&NetRow::panels(&rows), "t").unwrap());
+        let words = words(&plot::draw(&MessageRow::panels(&rows), "t").unwrap());
         assert!(!words.contains(&"latency".to_owned()), "{words:?}");
-        assert!(plot::draw(&NetRow::panels(&[]), "nothing").is_ok());
+        assert!(plot::draw(&MessageRow::panels(&[]), "nothing").is_ok());
         rows.truncate(1);
-        assert!(plot::draw(&NetRow::panels(&rows), "one point").is_ok());
+        assert!(plot::draw(&MessageRow::panels(&rows), "one point").is_ok());
     }
 }
