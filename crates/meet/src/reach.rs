@@ -73,12 +73,9 @@ impl Listener {
                 return Err(MeetError::NoClient { addr, waited, turned_away, last });
             }
             // Each has been looked at: no client goes whose preamble has come.
-            let guest = |(at, one): (usize, &(_, SocketAddr))| Guest {
-                at,
-                greeted: false,
-                address: one.1.ip(),
-            };
-            if let Some(at) = gives_way(pending.iter().enumerate().map(guest), MOST_PENDING) {
+            let guests = pending.iter().enumerate();
+            let guests = guests.map(|(at, (_, peer))| Guest::stranger(at, peer.ip()));
+            if let Some(at) = gives_way(guests, MOST_PENDING) {
                 pending.remove(at);
                 turned_away += 1;
                 continue;

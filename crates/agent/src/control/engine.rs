@@ -202,7 +202,7 @@ impl Engine {
                 // A stranger's descriptor is given up, or nothing is accepted for a while.
                 Arrival::Short if self.evict(1) => {}
                 Arrival::Short => return self.door.close(),
-                Arrival::Nobody => return,
+                Arrival::Nobody | Arrival::Failed(_) => return,
             }
         }
     }

@@ -130,7 +130,7 @@ impl Engine {
                         break;
                     }
                 }
-                Arrival::Nobody => break,
+                Arrival::Nobody | Arrival::Failed(_) => break,
             }
         }
         self.accepts = self.door.closed_until().is_some();
