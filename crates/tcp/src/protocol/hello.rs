@@ -7,6 +7,7 @@
 use super::agreed::{Agreed, Framing, LEAST_CHUNK, LEAST_WINDOW, MOST_CHUNK, MOST_SOCKETS};
 use std::fmt;
 use thiserror::Error;
+use warpverbs_meet::HelloError;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const HELLO: usize = 64;
 
 /// First bytes of a handshake message. The line end is changed by whatever takes this for text.
-const MAGIC: [u8; 8] = *b"WVDEV\r\n\x1a";
+const MAGIC: &[u8; 8] = b"WVDEV\r\n\x1a";
 
 /// Version of handshake and frames. Ends of different versions refuse each other.
 pub const VERSION: u16 = 1;
@@ -88,23 +89,12 @@ pub enum NotAccepted {
 }
 
 /// Errors of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// Some other protocol.
-    #[error("the peer speaks another protocol: its first bytes are {found:02x?}")]
-    NotOurs {
-        /// The bytes found.
-        found: [u8; 8],
-    },
-    /// Another version.
-    #[error("the peer speaks version {theirs}, this end speaks version {ours}")]
-    Version {
-        /// The peer's version.
-        theirs: u16,
-        /// The version of this end.
-        ours: u16,
-    },
+    /// The peer is another program, or another version.
+    #[error(transparent)]
+    Hello(#[from] HelloError),
     /// A field is out of range.
     #[error("{field} is {value}, expected {expected}")]
     BadField {
@@ -149,7 +139,7 @@ impl HandshakeError {
     /// The reason that the peer is told.
     pub fn reason(&self) -> NotAccepted {
         match self {
-            Self::Version { .. } => NotAccepted::Version,
+            Self::Hello(HelloError::Version { .. }) => NotAccepted::Version,
             Self::UnknownToken => NotAccepted::UnknownToken,
             Self::Duplicate { .. } => NotAccepted::Duplicate,
             Self::Busy { .. } => NotAccepted::Busy,
@@ -224,7 +214,7 @@ impl Hello {
             Stage::Refused(reason) => (4, reason as u8),
         };
         let raw = Raw {
-            magic: MAGIC,
+            magic: *MAGIC,
             version: VERSION.into(),
             stage,
             reason,
@@ -246,14 +236,8 @@ impl Hello {
     /// # Errors
     /// Another protocol, another version, a field out of range.
     pub fn decode(bytes: &[u8; HELLO]) -> Result<Self, HandshakeError> {
+        warpverbs_meet::Hello { magic: MAGIC, version: VERSION }.check(bytes)?;
         let raw: Raw = zerocopy::transmute!(*bytes);
-        if raw.magic != MAGIC {
-            return Err(HandshakeError::NotOurs { found: raw.magic });
-        }
-        if raw.version.get() != VERSION {
-            let theirs = raw.version.get();
-            return Err(HandshakeError::Version { theirs, ours: VERSION });
-        }
         let stage = match (raw.stage, raw.reason) {
             (1, 0) => Stage::First,
             (2, 0) => Stage::Join,

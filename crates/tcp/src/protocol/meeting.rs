@@ -3,8 +3,8 @@
 use super::agreed::Agreed;
 use super::hello::{HELLO, HandshakeError, Hello, Offer, Stage, bad};
 use super::invitations::Admission;
-use rustc_hash::FxHashMap;
 use std::net::IpAddr;
+use warpverbs_meet::{Guest, gives_way};
 
 /// Connections that are being set up at a listener, without its sockets: `S` stands for one.
 #[derive(Debug)]
@@ -71,12 +71,13 @@ impl<S> Meeting<S> {
         let sockets = self.offer.sockets.max(number + 1);
         let answer = Hello { stage, socket: number, token, offer: Offer { sockets, ..self.offer } };
         reply(&mut socket, &answer.encode());
-        let pending = &mut self.pending[at?];
+        let at = at?;
+        let pending = &mut self.pending[at];
         pending.sockets[usize::from(number)] = Some(socket);
         if pending.sockets.iter().any(Option::is_none) {
             return Ok(None);
         }
-        let Pending { peer, secret, sockets, .. } = self.pending.remove(at?);
+        let Pending { peer, secret, sockets, .. } = self.pending.remove(at);
         let sockets = sockets.into_iter().flatten().collect();
         Ok(Some(Met { agreed: self.offer.agree(&peer), peer, secret, sockets }))
     }
@@ -123,39 +124,24 @@ impl<S> Meeting<S> {
         }
     }
 
-    /// Room for one more connection. Where anybody may connect, the source with the most connections
-    /// that are being set up loses its oldest; a peer that has shown a secret loses none.
+    /// Room for one more connection. Where anybody may connect, one that is being set up
+    /// [gives way](gives_way); a peer that has shown a secret loses none.
     fn make_room(&mut self) -> Result<(), HandshakeError> {
-        if self.pending.len() < MOST_PENDING {
-            return Ok(());
+        let pending = self.pending.iter().enumerate();
+        let guests = pending.map(|(at, pending)| Guest::stranger(at, pending.source));
+        match gives_way(guests, MOST_PENDING) {
+            None => Ok(()),
+            Some(at) if self.admission.is_open() => {
+                // In order of age.
+                self.pending.remove(at);
+                Ok(())
+            }
+            Some(_) => Err(HandshakeError::Busy { most: MOST_PENDING }),
         }
-        if !self.admission.is_open() {
-            return Err(HandshakeError::Busy { most: MOST_PENDING });
-        }
-        let sources = self.pending.iter().map(|pending| pending.source);
-        let ages = self.pending.iter().map(|pending| pending.since);
-        if let Some(at) = oldest_of_most(sources.zip(ages)) {
-            // In order, so that of connections of the same age the first is the oldest.
-            self.pending.remove(at);
-        }
-        Ok(())
     }
 
     /// Gives up connections that began before `time`. Their sockets are dropped.
     pub fn expire(&mut self, time: u64) {
         self.pending.retain(|pending| pending.since >= time);
     }
-}
-
-/// Where the oldest is of the source that occurs most often. Of the same age, the first is the oldest.
-pub(crate) fn oldest_of_most<T: Ord>(
-    all: impl Iterator<Item = (IpAddr, T)> + Clone,
-) -> Option<usize> {
-    let mut counts: FxHashMap<IpAddr, usize> = FxHashMap::default();
-    for (source, _) in all.clone() {
-        *counts.entry(source).or_default() += 1;
-    }
-    let most = counts.values().copied().max()?;
-    let of_most = all.enumerate().filter(|(_, (source, _))| counts[source] == most);
-    Some(of_most.min_by(|(_, (_, a)), (_, (_, b))| a.cmp(b))?.0)
 }

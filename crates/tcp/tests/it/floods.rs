@@ -1,13 +1,15 @@
 //! Strangers that connect and say nothing, or little, and real peers beside them.
 
 use super::sockets::{bytes_of, filled, random};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use warpverbs_mem::testing::is_alone;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_tcp::protocol::{HELLO, Hello, Offer, Stage};
-use warpverbs_tcp::{Config, Domain, Invitations};
+use warpverbs_tcp::{Config, Domain, Invitations, TcpError};
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const LONG: Duration = Duration::from_secs(600);
@@ -69,6 +71,30 @@ fn peers_connect_and_work_through_a_flood_of_strangers() {
         }
         served.join().unwrap();
         stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Alone in its process, which runs out of descriptors.
+#[test]
+fn a_listener_without_a_descriptor_waits_for_one() {
+    if !is_alone("floods::a_listener_without_a_descriptor_waits_for_one") {
+        return;
+    }
+    let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let domain = Domain::new(Config::default()).unwrap();
+    let mut listener = domain.listen(LOCAL).unwrap();
+    let address = listener.address();
+    let silent = TcpStream::connect(address).unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| silent.try_clone().ok()).collect();
+    // No other socket of the listener could give way.
+    let none = listener.accept(&domain, Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(none, TcpError::Timeout { .. }), "{none}");
+    drop(all);
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept(&domain, LONG).unwrap());
+        let _near = domain.connect(address, LONG).unwrap();
+        accepted.join().unwrap();
     });
 }
 
