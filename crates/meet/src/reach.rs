@@ -1,12 +1,10 @@
 //! Connections over TCP: from a host's name, and from a listening socket.
 
-use crate::{Arrival, Connection, Deadline, Door, Guest, MeetError, Message, Role, gives_way};
+use crate::{Arrival, Connection, Deadline, Door, Guest, MeetError, Message, RESOLVING, Role, gives_way};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-/// Time for a resolver's answer.
-const RESOLVING: Duration = Duration::from_secs(10);
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks at a listening socket.
@@ -92,7 +90,6 @@ impl<M: Message> Connection<M> {
     /// No connection within `limit`, and those of [`Connection::open`].
     pub fn connect(host: &str, port: u16, limit: Duration) -> Result<Self, MeetError> {
         let deadline = Deadline::after(limit);
-        // A name is worth the resolver's answer, however short the wait for the server is.
         let found = crate::resolve(host, port, Deadline::after(limit.max(RESOLVING)))?;
         let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
         loop {
