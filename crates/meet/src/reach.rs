@@ -1,6 +1,8 @@
 //! Connections over TCP: from a host's name, and from a listening socket.
 
-use crate::{Arrival, Connection, Deadline, Door, Guest, MeetError, Message, RESOLVING, Role, gives_way};
+use crate::{
+    Arrival, Connection, Deadline, Door, Guest, MeetError, Message, RESOLVING, Role, gives_way,
+};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
