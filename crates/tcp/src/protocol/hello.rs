@@ -57,11 +57,11 @@ impl fmt::Display for ReceiveWay {
 /// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The first socket of a new connection.
+    /// The first socket of a new link.
     First,
-    /// A further socket of a connection.
+    /// A further socket of a link.
     Join,
-    /// The socket belongs to the connection.
+    /// The socket belongs to the link.
     Accepted,
     /// It does not.
     Refused(NotAccepted),
@@ -77,14 +77,14 @@ pub enum NotAccepted {
     /// The message breaks the rules of the handshake.
     #[error("the handshake message is malformed")]
     Malformed = 2,
-    /// It is neither the listener's secret nor the token of a connection that is being set up.
-    #[error("neither the listener's secret nor a connection being set up has this token")]
+    /// It is neither the listener's secret nor the token of a link that is being set up.
+    #[error("neither the listener's secret nor a link being set up has this token")]
     UnknownToken = 3,
-    /// The connection has this socket.
-    #[error("the connection has a socket of this number")]
+    /// The link has this socket.
+    #[error("the link has a socket of this number")]
     Duplicate = 4,
-    /// Too many connections are being set up.
-    #[error("too many connections are being set up")]
+    /// Too many links are being set up.
+    #[error("too many links are being set up")]
     Busy = 5,
 }
 
@@ -113,10 +113,8 @@ pub enum HandshakeError {
         /// The message expected.
         expected: &'static str,
     },
-    /// A first socket without the listener's secret, or a further socket of no connection.
-    #[error(
-        "neither the listener's secret nor a connection being set up has the token of this socket"
-    )]
+    /// A first socket without the listener's secret, or a further socket of no link.
+    #[error("neither the listener's secret nor a link being set up has the token of this socket")]
     UnknownToken,
     /// A socket whose number is taken.
     #[error("socket {socket} is there twice")]
@@ -124,10 +122,10 @@ pub enum HandshakeError {
         /// Its number.
         socket: u16,
     },
-    /// Too many connections are being set up.
-    #[error("{most} connections are being set up")]
+    /// Too many links are being set up.
+    #[error("{most} links are being set up")]
     Busy {
-        /// Connections at most.
+        /// Links at most.
         most: usize,
     },
     /// The peer refused.
@@ -177,7 +175,7 @@ pub struct Hello {
     pub stage: Stage,
     /// Number of the socket.
     pub socket: u16,
-    /// Names the connection; the listener's secret in [`Stage::First`].
+    /// Names the link; the listener's secret in [`Stage::First`].
     pub token: [u8; 16],
     /// The offer of its sender.
     pub offer: Offer,

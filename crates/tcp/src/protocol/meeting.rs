@@ -6,7 +6,7 @@ use super::invitations::Admission;
 use std::net::IpAddr;
 use warpverbs_meet::{Guest, gives_way};
 
-/// Connections that are being set up at a listener, without its sockets: `S` stands for one.
+/// Links that are being set up at a listener, without its sockets: `S` stands for one.
 #[derive(Debug)]
 pub struct Meeting<S> {
     offer: Offer,
@@ -25,7 +25,7 @@ struct Pending<S> {
     sockets: Vec<Option<S>>,
 }
 
-/// A connection whose sockets are all there.
+/// A link whose sockets are all there.
 #[derive(Debug)]
 pub struct Met<S> {
     /// The outcome of the handshake.
@@ -38,7 +38,7 @@ pub struct Met<S> {
     pub sockets: Vec<S>,
 }
 
-/// Connections being set up at a time.
+/// Links being set up at a time.
 const MOST_PENDING: usize = 64;
 
 impl<S> Meeting<S> {
@@ -48,8 +48,8 @@ impl<S> Meeting<S> {
     }
 
     /// A socket from `source` has sent its handshake message. Returns the answer, which `reply` is
-    /// given before the connection is returned, if all of its sockets are there. `random` becomes the
-    /// token of a new connection; `now` is any clock.
+    /// given before the link is returned, if all of its sockets are there. `random` becomes the
+    /// token of a new link; `now` is any clock.
     ///
     /// # Errors
     /// The message was refused; `reply` was given the refusal.
@@ -82,7 +82,7 @@ impl<S> Meeting<S> {
         Ok(Some(Met { agreed: self.offer.agree(&peer), peer, secret, sockets }))
     }
 
-    /// The connection to which a message belongs, and the number of the socket.
+    /// The link to which a message belongs, and the number of the socket.
     fn place(
         &mut self,
         hello: &Hello,
@@ -124,7 +124,7 @@ impl<S> Meeting<S> {
         }
     }
 
-    /// Room for one more connection. Where anybody may connect, one that is being set up
+    /// Room for one more link. Where anybody may connect, one that is being set up
     /// [gives way](gives_way); a peer that has shown a secret loses none.
     fn make_room(&mut self) -> Result<(), HandshakeError> {
         let pending = self.pending.iter().enumerate();
@@ -140,7 +140,7 @@ impl<S> Meeting<S> {
         }
     }
 
-    /// Gives up connections that began before `time`. Their sockets are dropped.
+    /// Gives up links that began before `time`. Their sockets are dropped.
     pub fn expire(&mut self, time: u64) {
         self.pending.retain(|pending| pending.since >= time);
     }

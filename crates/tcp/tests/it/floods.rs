@@ -48,9 +48,9 @@ fn peers_connect_and_work_through_a_flood_of_strangers() {
         scope.spawn(|| flood(address, &stop, &made));
         let served = scope.spawn(|| {
             for _ in 0..5 {
-                let connection = listener.accept(&listening, LONG).unwrap();
-                connection.serve(LONG, || false).unwrap();
-                connection.close(LONG).unwrap();
+                let link = listener.accept(&listening, LONG).unwrap();
+                link.serve(LONG, || false).unwrap();
+                link.close(LONG).unwrap();
             }
         });
         let memory = HostBuf::region(200_000).unwrap();
@@ -62,12 +62,12 @@ fn peers_connect_and_work_through_a_flood_of_strangers() {
                 std::thread::yield_now();
             }
             let peer = Domain::new(config.clone()).unwrap();
-            let connection = peer.connect(address, LONG).unwrap();
+            let link = peer.connect(address, LONG).unwrap();
             let expected = random(memory.len());
-            let write = connection.write(&filled(&expected), registered.remote()).unwrap();
-            assert_eq!(connection.wait(write, LONG), Ok(memory.len() as u64));
+            let write = link.write(&filled(&expected), registered.remote()).unwrap();
+            assert_eq!(link.wait(write, LONG), Ok(memory.len() as u64));
             assert!(bytes_of(&memory) == expected);
-            connection.close(LONG).unwrap();
+            link.close(LONG).unwrap();
         }
         served.join().unwrap();
         stop.store(true, Ordering::Relaxed);
@@ -108,7 +108,7 @@ fn nobody_uses_an_invitation_twice() {
     let address = listener.address();
     let connect = |secret| {
         let domain = Domain::new(Config::default().secret(secret)).unwrap();
-        domain.connect(address, LONG).map(|connection| (domain, connection))
+        domain.connect(address, LONG).map(|link| (domain, link))
     };
     invitations.add([1; 16]);
     invitations.add([2; 16]);

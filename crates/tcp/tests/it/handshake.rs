@@ -58,7 +58,7 @@ impl Listener {
 }
 
 #[test]
-fn only_who_knows_the_secret_begins_a_connection() {
+fn only_who_knows_the_secret_begins_a_link() {
     let mut listener = Listener::new(Offer { sockets: 1, ..Offer::default() });
     let offer = Offer::default();
     for wrong in [[0; 16], [0xa4; 16]] {
@@ -66,13 +66,13 @@ fn only_who_knows_the_secret_begins_a_connection() {
         let refused = listener.hello(&hello.encode(), "stranger");
         assert_eq!(refused, Err(HandshakeError::UnknownToken));
     }
-    // Nor does the secret lead to a connection that is being set up.
+    // Nor does the secret lead to a link that is being set up.
     assert_eq!(listener.hello(&join(1, SECRET), "thief"), Err(HandshakeError::UnknownToken));
     assert_eq!(listener.hello(&first(offer), "peer"), Ok(Some(vec!["peer"])));
 }
 
 #[test]
-fn an_invitation_is_for_one_connection() {
+fn an_invitation_is_for_one_link() {
     let invitations = Invitations::default();
     let mut listener = Listener::admitting(Offer { sockets: 2, ..Offer::default() }, &invitations);
     let hello = first(Offer::default());
@@ -113,7 +113,7 @@ fn the_source_of_a_flood_loses_its_own() {
 }
 
 #[test]
-fn sockets_find_their_connection_in_any_order() {
+fn sockets_find_their_link_in_any_order() {
     let mut listener = Listener::new(Offer { sockets: 3, ..Offer::default() });
     assert_eq!(listener.hello(&first(Offer { sockets: 8, ..Offer::default() }), "a0"), Ok(None));
     assert_eq!(listener.hello(&first(Offer { sockets: 2, ..Offer::default() }), "b0"), Ok(None));
