@@ -1,6 +1,6 @@
 //! Helpers for the tests of several crates: queues in host memory or where only a copy engine reaches
 //! them, two connected QPs on one NIC or two, a fake device that executes proxied QPs, posting by
-//! hand, and processes of their own.
+//! hand, processes of their own, and seeds.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.
@@ -13,6 +13,7 @@ mod net;
 mod pair;
 mod port;
 mod proxied;
+mod seeds;
 
 pub use bytes::pattern;
 pub use child::{Child, say};
@@ -23,3 +24,4 @@ pub use pair::{
 };
 pub use port::{Port, PortConfig, QueueMemory, Receives};
 pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};
+pub use seeds::{number, runs, seed, seeds, simt_seeds};

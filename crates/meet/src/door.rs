@@ -1,6 +1,7 @@
 //! Listening, also while the process has no descriptor left.
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -26,8 +27,13 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 /// Whether the process, or the whole system, may not open another descriptor.
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
-    use rustix::io::Errno;
     matches!(Errno::from_io_error(error), Some(Errno::NFILE | Errno::MFILE))
+}
+
+/// Whether there is no descriptor, or no memory, for another socket.
+fn is_shortage(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    is_out_of_descriptors(error) || matches!(errno, Some(Errno::NOBUFS | Errno::NOMEM))
 }
 
 /// Accepts connections, also while descriptors are short. Without a free one the system does not even say
@@ -37,7 +43,7 @@ pub struct Door {
     spare: Option<OwnedFd>,
     /// Nothing is accepted before.
     closed_until: Option<Instant>,
-    /// A shortage was logged, once until something is accepted again.
+    /// A failure was logged, once until something is accepted again.
     logged: bool,
 }
 
@@ -51,9 +57,11 @@ pub enum Arrival<S> {
     Short,
     /// No connection waits, or accepting pauses.
     Nobody,
+    /// The system fails otherwise, as it does once the listener is shut down. The door is closed for a while.
+    Failed(io::Error),
 }
 
-/// How long nothing is accepted after a shortage.
+/// How long nothing is accepted after a failure.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn spare() -> Option<OwnedFd> {
@@ -98,7 +106,11 @@ impl Door {
                     if !std::mem::replace(&mut self.logged, true) {
                         tracing::warn!(%error, "cannot accept a connection");
                     }
-                    return Arrival::Short;
+                    if is_shortage(&error) {
+                        return Arrival::Short;
+                    }
+                    self.close();
+                    return Arrival::Failed(error);
                 }
             }
         }
@@ -128,7 +140,6 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::io::Errno;
 
     fn fails(errno: Errno) -> io::Result<u8> {
         Err(errno.into())
@@ -141,7 +152,9 @@ mod tests {
         let mut script = vec![Ok(1), fails(Errno::INTR), fails(Errno::CONNABORTED)];
         assert!(matches!(door.accept(|| script.pop().unwrap()), Arrival::Guest(1)));
         assert!(matches!(door.accept(|| fails(Errno::AGAIN)), Arrival::Nobody));
-        assert!(matches!(door.accept(|| fails(Errno::MFILE)), Arrival::Short));
+        for short in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(matches!(door.accept(|| fails(short)), Arrival::Short));
+        }
         let mut told = 0;
         assert!(door.turn_away(|| Ok(7), |stream| told = stream));
         assert!(!door.turn_away(|| fails(Errno::AGAIN), |_| panic!()));
@@ -152,5 +165,10 @@ mod tests {
         // The pause is the subject.
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         assert!(matches!(door.accept(|| Ok(1)), Arrival::Guest(1)));
+        let failed = door.accept(|| fails(Errno::INVAL));
+        assert!(
+            matches!(failed, Arrival::Failed(error) if error.kind() == ErrorKind::InvalidInput)
+        );
+        assert!(door.closed_until().is_some());
     }
 }

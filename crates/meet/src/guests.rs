@@ -1,5 +1,6 @@
 //! Which connection gives way to a new one while none of them has shown who it is.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// A connection that may give way.
@@ -13,27 +14,31 @@ pub struct Guest {
     pub address: IpAddr,
 }
 
-/// Addresses of one owner: of IPv6, those of a subnet.
+impl Guest {
+    /// One that has shown nothing.
+    pub fn stranger(at: usize, address: IpAddr) -> Self {
+        Self { at, greeted: false, address }
+    }
+}
+
+/// Addresses of one owner: of IPv6, those of a subnet. A listener for both versions shows IPv4 as IPv6.
 fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => {
-            let subnet = u128::from(v6) & !u128::from(u64::MAX);
-            Ipv6Addr::from(subnet).into()
-        }
+    match address.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
+        v4 => v4,
     }
 }
 
 /// The number of the one that gives way if there are `most` already: the oldest that has not greeted, of the
 /// network that has the most of them.
 pub fn gives_way(guests: impl IntoIterator<Item = Guest>, most: usize) -> Option<usize> {
-    let mut all = Vec::from_iter(guests);
+    let all = Vec::from_iter(guests);
     if all.len() < most {
         return None;
     }
-    all.iter_mut().for_each(|guest| guest.address = network(guest.address));
-    let count = |address| all.iter().filter(|other| other.address == address).count();
-    let rank = |one: &&Guest| (!one.greeted, count(one.address), usize::MAX - one.at);
+    let mut counts = HashMap::new();
+    all.iter().for_each(|one| *counts.entry(network(one.address)).or_insert(0) += 1);
+    let rank = |one: &&Guest| (!one.greeted, counts[&network(one.address)], usize::MAX - one.at);
     all.iter().max_by_key(rank).map(|one| one.at)
 }
 
@@ -57,6 +62,9 @@ mod tests {
         // Addresses of one subnet are one owner's.
         let flood = [("fd00::1", false), ("fd00:0:0:1::1", false), ("fd00:0:0:1:2::2", false)];
         assert_eq!(choose(&flood, 1), Some(1));
+        // Those of IPv4 are not, however the listener shows them.
+        let flood = [("::ffff:10.0.0.1", false), ("10.0.0.2", false), ("::ffff:10.0.0.2", false)];
+        assert_eq!(choose(&flood, 3), Some(1));
         // One that has shown the key is the last to give way.
         let flood = [("10.0.0.2", true), ("10.0.0.2", true), ("10.0.0.1", false)];
         assert_eq!(choose(&flood, 1), Some(2));

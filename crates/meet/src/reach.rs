@@ -1,12 +1,12 @@
 //! Connections over TCP: from a host's name, and from a listening socket.
 
-use crate::{Arrival, Connection, Deadline, Door, Guest, MeetError, Message, Role, gives_way};
+use crate::{
+    Arrival, Connection, Deadline, Door, Guest, MeetError, Message, RESOLVING, Role, gives_way,
+};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-/// Time for a resolver's answer.
-const RESOLVING: Duration = Duration::from_secs(10);
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks at a listening socket.
@@ -73,12 +73,9 @@ impl Listener {
                 return Err(MeetError::NoClient { addr, waited, turned_away, last });
             }
             // Each has been looked at: no client goes whose preamble has come.
-            let guest = |(at, one): (usize, &(_, SocketAddr))| Guest {
-                at,
-                greeted: false,
-                address: one.1.ip(),
-            };
-            if let Some(at) = gives_way(pending.iter().enumerate().map(guest), MOST_PENDING) {
+            let guests = pending.iter().enumerate();
+            let guests = guests.map(|(at, (_, peer))| Guest::stranger(at, peer.ip()));
+            if let Some(at) = gives_way(guests, MOST_PENDING) {
                 pending.remove(at);
                 turned_away += 1;
                 continue;
@@ -95,7 +92,6 @@ impl<M: Message> Connection<M> {
     /// No connection within `limit`, and those of [`Connection::open`].
     pub fn connect(host: &str, port: u16, limit: Duration) -> Result<Self, MeetError> {
         let deadline = Deadline::after(limit);
-        // A name is worth the resolver's answer, however short the wait for the server is.
         let found = crate::resolve(host, port, Deadline::after(limit.max(RESOLVING)))?;
         let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
         loop {

@@ -3,8 +3,12 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use crate::Deadline;
+
+/// Time for a resolver's answer, however short the wait for the server is.
+pub const RESOLVING: Duration = Duration::from_secs(10);
 
 /// Why a host name gave no address.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +20,7 @@ pub enum ResolveError {
     Failed { host: String, cause: std::io::Error },
     /// The resolver said nothing in time.
     #[error("host {host:?} was not resolved within {waited:.1?}")]
-    TimedOut { host: String, waited: std::time::Duration },
+    TimedOut { host: String, waited: Duration },
 }
 
 /// The addresses of `host`, at least one. A resolver that outlives `deadline` is left to its thread.

@@ -20,7 +20,7 @@ pub struct Limits {
     pub keys: usize,
     /// Most that a store and its server's buffers hold together.
     pub memory: usize,
-    /// Most connections a server keeps at once.
+    /// Most connections a server keeps at once. For one more, one that has not validated itself gives way.
     pub connections: usize,
     /// How long one message may take from its first byte to its last, and a reply to leave. A new
     /// connection must have validated itself within this time.

@@ -6,7 +6,7 @@
 //! device_memory client HOST PORT BYTES                    # on another
 //! ```
 //!
-//! The server binds host memory (`/dev/udmabuf`) to the queue and accepts one connection. The client
+//! The server binds host memory (`/dev/udmabuf`) to the queue and accepts one link. The client
 //! sends a message and writes to memory of the server, which then reads memory of the client, all of
 //! so many bytes; the server compares every byte, and counts where the kernel put them.
 
@@ -49,26 +49,26 @@ fn compare(what: &str, seed: u64, region: &Region) -> Result<(), Failure> {
 }
 
 /// Tells the peer of memory, and learns of the peer's.
-fn exchange(connection: &Link, memory: RemoteKey) -> Result<RemoteKey, Failure> {
-    connection.notify(&memory.to_bytes())?;
-    Ok(RemoteKey::from_bytes(&connection.wait_notification(LIMIT)?)?)
+fn exchange(link: &Link, memory: RemoteKey) -> Result<RemoteKey, Failure> {
+    link.notify(&memory.to_bytes())?;
+    Ok(RemoteKey::from_bytes(&link.wait_notification(LIMIT)?)?)
 }
 
 fn client(host: &str, port: u16, len: usize) -> Result<(), Failure> {
     let domain = Domain::new(Config::default().sockets(3))?;
     let address = (host, port).to_socket_addrs()?.next().ok_or("no address")?;
-    let connection = domain.connect(address, LIMIT)?;
+    let link = domain.connect(address, LIMIT)?;
     let readable = filled(SEEDS[2], len)?;
     let readable = domain.register(&readable, Access::REMOTE_READ)?;
-    let remote = exchange(&connection, readable.remote())?;
-    let sent = connection.isend(&filled(SEEDS[0], len)?)?;
-    let written = connection.write(&filled(SEEDS[1], len)?, remote)?;
-    connection.notify(b"written")?;
-    connection.wait(sent, LIMIT)?;
-    connection.wait(written, LIMIT)?;
+    let remote = exchange(&link, readable.remote())?;
+    let sent = link.isend(&filled(SEEDS[0], len)?)?;
+    let written = link.write(&filled(SEEDS[1], len)?, remote)?;
+    link.notify(b"written")?;
+    link.wait(sent, LIMIT)?;
+    link.wait(written, LIMIT)?;
     // The server reads meanwhile.
-    connection.wait_notification(LIMIT)?;
-    Ok(connection.close(LIMIT)?)
+    link.wait_notification(LIMIT)?;
+    Ok(link.close(LIMIT)?)
 }
 
 fn server(queues: &QueueChoice, port: u16, len: usize) -> Result<(), Failure> {
@@ -87,24 +87,24 @@ fn server(queues: &QueueChoice, port: u16, len: usize) -> Result<(), Failure> {
     let domain = Domain::receiving(Config::default().sockets(3), Receive::Device(device))?;
     let mut listener = domain.listen(([0, 0, 0, 0], port).into())?;
     println!("listening at {}", listener.address());
-    let connection = listener.accept(&domain, LIMIT)?;
-    println!("{}", connection.explain());
+    let link = listener.accept(&domain, LIMIT)?;
+    println!("{}", link.explain());
     let [message, writable, read] = [(); 3].map(|()| HostBuf::region(len));
     let (message, writable, read) = (message?, writable?, read?);
     let registered = domain.register(&writable, Access::REMOTE_WRITE)?;
-    let received = connection.irecv(&message)?;
-    let remote = exchange(&connection, registered.remote())?;
-    connection.wait(received, LIMIT)?;
+    let received = link.irecv(&message)?;
+    let remote = exchange(&link, registered.remote())?;
+    link.wait(received, LIMIT)?;
     compare("message", SEEDS[0], &message)?;
-    connection.wait_notification(LIMIT)?;
+    link.wait_notification(LIMIT)?;
     compare("write", SEEDS[1], &writable)?;
-    let reading = connection.read(&read, remote)?;
-    connection.wait(reading, LIMIT)?;
+    let reading = link.read(&read, remote)?;
+    link.wait(reading, LIMIT)?;
     compare("read", SEEDS[2], &read)?;
-    let (placed, peer) = (connection.placed(), connection.peer()?);
+    let (placed, peer) = (link.placed(), link.peer()?);
     println!("a message, a write and a read of {len} bytes from {peer}, compared: {placed}");
-    connection.notify(b"read")?;
-    connection.close(LIMIT)?;
+    link.notify(b"read")?;
+    link.close(LIMIT)?;
     if placed.device < 2 * len as u64 {
         return Err("too few bytes were in device memory".into());
     }

@@ -7,12 +7,13 @@ use super::link::Link;
 use super::listener::Listener;
 use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage};
 use super::receive::Receive;
-use socket2::{SockRef, TcpKeepalive};
-use std::io::{Read, Write};
+use socket2::SockRef;
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use warpverbs_devmem::DeviceMemory;
+use warpverbs_meet::{Deadline, Timed};
 use warpverbs_mem::{Access, Region};
 
 /// How a domain behaves.
@@ -164,12 +165,12 @@ impl Domain {
     /// # Errors
     /// Nobody listens, the peer is something else, refuses, or is too slow.
     pub fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<Link, TcpError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         let offer = self.config.offer;
         let open = || self.open(address, deadline);
         let mut sockets = vec![open()?];
         say(&mut sockets[0], &first(&self.config))?;
-        let answer = self.answer(&mut sockets[0], deadline, timeout)?;
+        let answer = answer(&sockets[0], deadline)?;
         let agreed = offer.agree(&answer.offer);
         for socket in 1..agreed.sockets {
             let mut stream = open()?;
@@ -179,8 +180,8 @@ impl Domain {
             say(&mut stream, &Hello { offer: sockets_of, ..join })?;
             sockets.push(stream);
         }
-        for socket in &mut sockets[1..] {
-            self.answer(socket, deadline, timeout)?;
+        for socket in &sockets[1..] {
+            self::answer(socket, deadline)?;
         }
         let (peer, secret) = (answer.offer, self.config.secret);
         self.begin(Met { agreed, peer, secret, sockets })
@@ -201,60 +202,32 @@ impl Domain {
         Ok(Link::new(engine, agreed, secret, offers, why, self.config.spin))
     }
 
-    fn open(&self, address: SocketAddr, deadline: Instant) -> Result<TcpStream, TcpError> {
-        let left = left(deadline, "connecting")?;
-        let stream =
-            TcpStream::connect_timeout(&address, left).map_err(TcpError::socket("connecting"))?;
-        self.prepare(&stream)?;
+    fn open(&self, address: SocketAddr, deadline: Deadline) -> Result<TcpStream, TcpError> {
+        let stream = warpverbs_meet::connect(address, left(deadline, "connecting")?);
+        let stream = stream.map_err(TcpError::socket("connecting"))?;
+        self.size(&stream).map_err(TcpError::socket("sizing the buffers of a socket"))?;
         Ok(stream)
     }
 
-    /// Options of every socket.
-    pub(super) fn prepare(&self, stream: &TcpStream) -> Result<(), TcpError> {
-        let fail = TcpError::socket("setting options of a socket");
-        let set = || {
-            stream.set_nodelay(true)?;
-            let socket = SockRef::from(stream);
-            let minute = Duration::from_secs(60);
-            socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(minute))?;
-            if let Some(bytes) = self.config.buffer {
-                socket.set_send_buffer_size(bytes)?;
-                socket.set_recv_buffer_size(bytes)?;
-            }
-            Ok(())
-        };
-        set().map_err(fail)
+    /// Gives a socket buffers of the size that was asked for.
+    pub(super) fn size(&self, stream: &TcpStream) -> io::Result<()> {
+        let Some(bytes) = self.config.buffer else { return Ok(()) };
+        let socket = SockRef::from(stream);
+        socket.set_send_buffer_size(bytes)?;
+        socket.set_recv_buffer_size(bytes)
     }
+}
 
-    fn answer(
-        &self,
-        stream: &mut TcpStream,
-        deadline: Instant,
-        timeout: Duration,
-    ) -> Result<Hello, TcpError> {
-        let mut bytes = [0; HELLO];
-        let mut have = 0;
-        let what = "the peer's answer to the handshake";
-        while have < HELLO {
-            let fail = TcpError::socket(what);
-            stream.set_read_timeout(Some(left(deadline, what)?)).map_err(fail)?;
-            match stream.read(&mut bytes[have..]) {
-                Ok(0) => {
-                    let ended = std::io::ErrorKind::UnexpectedEof.into();
-                    return Err(TcpError::socket(what)(ended));
-                }
-                Ok(count) => have += count,
-                Err(error) => match error.kind() {
-                    std::io::ErrorKind::Interrupted => {}
-                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-                        return Err(TcpError::Timeout { what, waited: timeout });
-                    }
-                    _ => return Err(TcpError::socket(what)(error)),
-                },
-            }
-        }
-        Ok(Hello::decode_answer(&bytes)?)
-    }
+/// Waits for the peer's answer to a handshake message.
+fn answer(stream: &TcpStream, deadline: Deadline) -> Result<Hello, TcpError> {
+    let what = "the peer's answer to the handshake";
+    let mut bytes = [0; HELLO];
+    let read = Timed { stream, deadline }.read_exact(&mut bytes);
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => TcpError::Timeout { what, waited: deadline.timeout() },
+        _ => TcpError::socket(what)(error),
+    })?;
+    Ok(Hello::decode_answer(&bytes)?)
 }
 
 fn first(config: &Config) -> Hello {
@@ -267,8 +240,6 @@ fn say(stream: &mut TcpStream, hello: &Hello) -> Result<(), TcpError> {
 }
 
 /// The time that is left, which is not nothing.
-pub(super) fn left(deadline: Instant, what: &'static str) -> Result<Duration, TcpError> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let late = TcpError::Timeout { what, waited: Duration::ZERO };
-    if left.is_zero() { Err(late) } else { Ok(left) }
+pub(super) fn left(deadline: Deadline, what: &'static str) -> Result<Duration, TcpError> {
+    deadline.remaining().ok_or(TcpError::Timeout { what, waited: deadline.timeout() })
 }

@@ -11,11 +11,11 @@ use warpverbs_devmem::unpack::UnpackError;
 use warpverbs_mem::{KeyError, MemError};
 
 /// Why something failed. After [`TcpError::ends_link`], nothing more can be done with
-/// the connection, and every operation of it that is not complete fails with the same error.
+/// the link, and every operation of it that is not complete fails with the same error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TcpError {
-    /// The peer refused the connection, or is something else.
+    /// The peer refused the link, or is something else.
     #[error("handshake failed")]
     Handshake(#[from] HandshakeError),
     /// The peer broke the protocol.
@@ -27,11 +27,11 @@ pub enum TcpError {
         _ => "it says that its memory or a socket failed",
     })]
     PeerGaveUp(Goodbye),
-    /// The peer closed the connection; nothing more comes from it.
-    #[error("the peer closed the connection")]
+    /// The peer closed the link; nothing more comes from it.
+    #[error("the peer closed the link")]
     Closed,
-    /// A thread of this end has ended the connection.
-    #[error("this end has ended the connection")]
+    /// A thread of this end has ended the link.
+    #[error("this end has ended the link")]
     Aborted,
     /// A socket failed.
     #[error("{what}: {error}")]
@@ -73,10 +73,10 @@ pub enum TcpError {
     #[error("not registered")]
     Register(#[from] KeyError),
     /// The system gave no random bytes.
-    #[error("no random bytes for the name of a connection")]
+    #[error("no random bytes for the name of a link")]
     NoEntropy,
     /// No operation has this handle: it was never posted, or its result was taken.
-    #[error("no operation of this connection has this handle, or its result was taken")]
+    #[error("no operation of this link has this handle, or its result was taken")]
     UnknownRequest,
     /// A description of remote memory is malformed.
     #[error("{len} bytes describe no remote memory, expected {expected}")]
@@ -89,7 +89,7 @@ pub enum TcpError {
 }
 
 impl TcpError {
-    /// Whether the connection is over.
+    /// Whether the link is over.
     pub fn ends_link(&self) -> bool {
         matches!(
             self,

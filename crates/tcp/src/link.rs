@@ -4,7 +4,6 @@ use super::domain::left;
 use super::engine::{Engine, Interest};
 use super::error::TcpError;
 use super::keys::RemoteKey;
-use super::listener::wait;
 use super::protocol::{Agreed, Framing, Offer, Op, Request};
 use super::receive::PayloadCounts;
 use super::spins::Spins;
@@ -14,6 +13,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use warpverbs_meet::{Deadline, poll};
 use warpverbs_mem::{Region, SmallBuf};
 
 /// Another thread that uses the link may complete what this one sleeps for.
@@ -264,7 +264,7 @@ impl Link {
     /// # Errors
     /// The peer did not close in time; the link was over before.
     pub fn close(self, timeout: Duration) -> Result<(), TcpError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         self.lock().close();
         self.until("sending what was posted", timeout, |engine| {
             engine.is_flushed().then_some(Ok(()))
@@ -370,7 +370,8 @@ impl Link {
                 fds.push(PollFd::new(socket, flags));
             }
         }
-        wait(&mut fds, most).map_err(TcpError::socket("waiting for the sockets"))
+        let ready = poll(&mut fds, Some(most));
+        ready.map(drop).map_err(TcpError::socket("waiting for the sockets"))
     }
 }
 

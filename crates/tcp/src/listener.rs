@@ -1,19 +1,20 @@
 //! Accepting links: many sockets in the middle of their handshake, none of which can hold up
 //! the others.
 
-use super::domain::Domain;
+use super::domain::{Domain, left};
 use super::error::TcpError;
 use super::link::Link;
-use super::protocol::{Admission, HELLO, HandshakeError, Meeting, Met, oldest_of_most};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use super::protocol::{Admission, HELLO, HandshakeError, Meeting, Met};
+use rustix::event::{PollFd, PollFlags};
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
+use warpverbs_meet::{Arrival, Deadline, Door, gives_way, poll, prepare};
 
-/// Sockets that have not finished their handshake message. One more pushes out the oldest of the
-/// source that has the most.
+/// Sockets that have not finished their handshake message. For one more, one of them
+/// [gives way](gives_way).
 const MOST_GUESTS: usize = 256;
 /// Sockets that are accepted before those that were accepted are heard again.
 const TURN: usize = 64;
@@ -32,6 +33,7 @@ struct Guest {
 /// Takes links at an address.
 pub struct Listener {
     listener: TcpListener,
+    door: Door,
     address: SocketAddr,
     meeting: Meeting<TcpStream>,
     guests: VecDeque<Guest>,
@@ -45,16 +47,12 @@ impl Listener {
         address: SocketAddr,
         admission: Admission,
     ) -> Result<Self, TcpError> {
-        let fail = TcpError::socket("listening");
-        let bind = || {
-            let listener = TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        };
-        let (listener, address) = bind().map_err(fail)?;
+        let bound =
+            warpverbs_meet::listen(address).and_then(|bound| Ok((bound.local_addr()?, bound)));
+        let (address, listener) = bound.map_err(TcpError::socket("listening"))?;
         Ok(Self {
             listener,
+            door: Door::default(),
             address,
             meeting: Meeting::new(domain.config.offer, admission),
             guests: VecDeque::new(),
@@ -79,7 +77,7 @@ impl Listener {
 
     /// Why a socket was refused most recently. Refused sockets do not end [`Listener::accept`].
     pub fn last_refused(&self) -> Option<HandshakeError> {
-        self.last_refused
+        self.last_refused.clone()
     }
 
     /// Waits for the next link.
@@ -87,7 +85,7 @@ impl Listener {
     /// # Errors
     /// None was complete within `timeout`; the system's.
     pub fn accept(&mut self, domain: &Domain, timeout: Duration) -> Result<Link, TcpError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
         loop {
             let now = Instant::now();
             // First, so that their descriptors are free for others.
@@ -105,50 +103,49 @@ impl Listener {
             if let Some(met) = self.welcome(domain)? {
                 return domain.begin(met);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let what = "a connection";
-                return Err(TcpError::Timeout { what, waited: timeout });
-            }
-            self.sleep(left.min(PATIENCE))?;
+            let what = match self.door.closed_until() {
+                Some(_) => "a link, for whose sockets no descriptor is free,",
+                None => "a link",
+            };
+            self.sleep(left(deadline, what)?.min(PATIENCE))?;
         }
     }
 
     /// Takes sockets that wait at the listener; a link, if one of them was its last.
     fn welcome(&mut self, domain: &Domain) -> Result<Option<Met<TcpStream>>, TcpError> {
         for _ in 0..TURN {
-            let (stream, from) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(None),
-                    // The peer was quicker.
-                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
-                    _ if is_exhausted(&error) && self.evict() => continue,
-                    _ => return Err(TcpError::socket("accepting")(error)),
-                },
+            let (stream, from) = match self.door.accept(|| self.listener.accept()) {
+                Arrival::Guest(accepted) => accepted,
+                // A guest's descriptor is given up, or nothing is accepted for a while.
+                Arrival::Short if self.evict(1) => continue,
+                Arrival::Short => {
+                    self.door.close();
+                    return Ok(None);
+                }
+                Arrival::Nobody => return Ok(None),
+                Arrival::Failed(error) => return Err(TcpError::socket("accepting")(error)),
             };
-            if stream.set_nonblocking(true).is_err() || domain.prepare(&stream).is_err() {
+            let prepared = stream.set_nonblocking(true).and_then(|()| prepare(&stream));
+            // One that fails already has gone.
+            if prepared.and_then(|()| domain.size(&stream)).is_err() {
                 continue;
             }
-            let (bytes, since) = ([0; HELLO], Instant::now());
-            let source = from.ip().to_canonical();
+            let (bytes, since, source) = ([0; HELLO], Instant::now(), from.ip());
             self.guests.push_back(Guest { stream, source, bytes, have: 0, since });
             // A peer says its message as soon as it is connected.
             if let Some(met) = self.hear(self.guests.len() - 1)? {
                 return Ok(Some(met));
             }
-            if self.guests.len() > MOST_GUESTS {
-                self.evict();
-            }
+            self.evict(MOST_GUESTS + 1);
         }
         Ok(None)
     }
 
-    /// Closes the oldest socket of the source with the most sockets that have not finished their
-    /// message. Whether there was any.
-    fn evict(&mut self) -> bool {
-        let guests = self.guests.iter().map(|guest| (guest.source, guest.since));
-        oldest_of_most(guests).is_some_and(|at| self.guests.remove(at).is_some())
+    /// Closes the socket that gives way, if `most` have not finished their message.
+    fn evict(&mut self, most: usize) -> bool {
+        let guests = self.guests.iter().enumerate();
+        let guests = guests.map(|(at, guest)| warpverbs_meet::Guest::stranger(at, guest.source));
+        gives_way(guests, most).is_some_and(|at| self.guests.remove(at).is_some())
     }
 
     /// Reads what a socket has said so far; its link, if this was the last socket.
@@ -182,16 +179,14 @@ impl Listener {
     }
 
     fn sleep(&self, most: Duration) -> Result<(), TcpError> {
-        let mut interest = vec![PollFd::new(&self.listener, PollFlags::IN)];
-        interest.extend(self.guests.iter().map(|g| PollFd::new(&g.stream, PollFlags::IN)));
-        wait(&mut interest, most).map_err(TcpError::socket("waiting for a connection"))
+        let closed = self.door.closed_until();
+        let listener = closed.is_none().then(|| PollFd::new(&self.listener, PollFlags::IN));
+        let guests = self.guests.iter().map(|guest| PollFd::new(&guest.stream, PollFlags::IN));
+        let mut interest: Vec<_> = listener.into_iter().chain(guests).collect();
+        let pause = closed.map(|until| until.saturating_duration_since(Instant::now()));
+        let ready = poll(&mut interest, Some(pause.map_or(most, |pause| most.min(pause))));
+        ready.map(drop).map_err(TcpError::socket("waiting for a link"))
     }
-}
-
-/// Whether the process, or the system, has no descriptor or no memory for another socket.
-fn is_exhausted(error: &io::Error) -> bool {
-    let errnos = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-    error.raw_os_error().is_some_and(|errno| errnos.contains(&errno))
 }
 
 /// Closes a [`Listener`] that another thread uses.
@@ -203,14 +198,5 @@ impl Closer {
     pub fn close(&self) {
         // Linux wakes a thread that polls a listening socket which is shut down, and its `accept` fails.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);
-    }
-}
-
-/// Sleeps until one of the sockets is ready, at most so long.
-pub(super) fn wait(interest: &mut [PollFd<'_>], most: Duration) -> io::Result<()> {
-    let most = Timespec::try_from(most).ok();
-    match poll(interest, most.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(errno) => Err(errno.into()),
     }
 }

@@ -115,22 +115,16 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         env: vec![("WARPVERBS_MODELCHECK_EFFORT", "100".into())],
         ..Campaign::new("model checker", "effort 100".into(), "test -p warpverbs-modelcheck")
     });
-    all.push(Campaign {
-        env: vec![("WARPVERBS_ROUNDS", options.rounds.to_string())],
-        ..Campaign::new(
-            "payload of other programs",
-            format!("{} rounds", options.rounds),
-            "test -p warpverbs-cli --test it run::payload",
-        )
-    });
-    all.push(Campaign {
-        env: vec![("WARPVERBS_KILLS", "20000".into())],
-        ..Campaign::new(
-            "agent kills",
-            "20000 processes".into(),
-            "test --release -p warpverbs-agent --test it kills::",
-        )
-    });
+    all.push(Campaign::seeded(
+        "payload of other programs",
+        options.rounds,
+        "test -p warpverbs-cli --test it run::payload",
+    ));
+    all.push(Campaign::seeded(
+        "agent kills",
+        20_000,
+        "test --release -p warpverbs-agent --test it kills::",
+    ));
     all.push(Campaign {
         env: vec![("WARPVERBS_SHMEM_CELLS", "all".into())],
         ..Campaign::new(

@@ -9,12 +9,6 @@ use std::process::{Command, Output};
 const VARIABLES: [&str; 4] =
     ["WARPVERBS_GPU", "WARPVERBS_NIC", "WARPVERBS_FAULT", "WARPVERBS_PCAP"];
 
-/// A number of the environment: `WARPVERBS_SEED` repeats a random run, `WARPVERBS_RUNS` makes more of them.
-pub(crate) fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, expected a number")))
-}
-
 /// An example of the profile that this test was built with, without flags.
 pub(crate) fn example(name: &str) -> Command {
     let test = std::env::current_exe().expect("path of this test");

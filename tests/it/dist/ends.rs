@@ -1,9 +1,10 @@
 //! A rank is killed while all are at work: the others say which, and end.
 
-use crate::common::{example, number};
+use crate::common::example;
 use crate::dist::ranks::{Job, Rank, all_fail, eventually, ignores, is_running};
 use std::thread::sleep;
 use std::time::Duration;
+use warpverbs_dev::{runs, seed};
 
 /// Without an end, but for the kill.
 fn endless(name: &'static str) -> Job {
@@ -99,18 +100,11 @@ fn a_rank_of_a_heap_that_is_stopped_is_named() {
     }
 }
 
-/// `WARPVERBS_SEED=<seed>` repeats the moments, `WARPVERBS_RUNS=<n>` tries more of them.
+/// `WARPVERBS_SEED=<seed>` repeats a moment, `WARPVERBS_RUNS=<n>` tries more of them.
 #[test]
 fn a_rank_killed_at_any_moment_is_named() {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock");
-    let mut seed = number("WARPVERBS_SEED").unwrap_or(u64::from(now.subsec_nanos()));
-    println!("WARPVERBS_SEED={seed}");
-    for _ in 0..number("WARPVERBS_RUNS").unwrap_or(6) {
-        // xorshift64
-        seed |= 1;
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
+    for _ in 0..runs(6) {
+        let seed = seed();
         let (victim, after) = ((seed >> 20) as u32 % 3, Duration::from_micros(seed % 300_000));
         println!("rank {victim} after {after:?}");
         let mut job = endless("dist_send_recv");

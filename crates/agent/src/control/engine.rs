@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use warpverbs_meet::{Arrival, Door, gives_way, poll};
+use warpverbs_meet::{Arrival, Door, gives_way, poll, prepare};
 
 /// Connections of an agent. More are not accepted.
 const MOST_SESSIONS: usize = 4096;
@@ -221,7 +221,7 @@ impl Engine {
                         return;
                     }
                 }
-                Arrival::Nobody => return,
+                Arrival::Nobody | Arrival::Failed(_) => return,
             }
         }
     }
@@ -233,10 +233,10 @@ impl Engine {
     }
 
     fn begin(&mut self, stream: TcpStream, from: std::net::IpAddr) {
-        if stream.set_nonblocking(true).is_err() {
+        // One that fails already has gone.
+        if stream.set_nonblocking(true).and_then(|()| prepare(&stream)).is_err() {
             return;
         }
-        let _ = stream.set_nodelay(true);
         self.evict(MOST_STRANGERS);
         let link = Arc::new(Link::new(stream, self.services.control().wake.clone(), None));
         let mut session = Session::accepted(link, from);

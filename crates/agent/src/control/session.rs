@@ -103,7 +103,7 @@ impl Session {
     /// As one that may give way to a new connection, unless it has authenticated itself.
     pub(super) fn guest(&self, at: usize) -> Option<Guest> {
         match self.role {
-            Role::Stranger { address } => Some(Guest { at, greeted: false, address }),
+            Role::Stranger { address } => Some(Guest::stranger(at, address)),
             Role::Greeted { address, .. } => Some(Guest { at, greeted: true, address }),
             _ => None,
         }

@@ -3,7 +3,7 @@
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::any::Any;
 use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, Op, PathKind, PostOptions, State};
@@ -73,10 +73,7 @@ fn drop_in_any_order(nic: &Device, path: PathKind, numbers: &mut SmallRng) {
 
 #[test]
 fn anything_may_be_dropped_in_any_order_under_a_transfer() {
-    let given = std::env::var("WARPVERBS_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| rand::rng().next_u64());
-    println!("WARPVERBS_TEST_SEED={seed}");
-    let mut numbers = SmallRng::seed_from_u64(seed);
+    let mut numbers = SmallRng::seed_from_u64(warpverbs_dev::seed());
     let nic = Context::new().unwrap().open("soft").unwrap();
     for path in [PathKind::SameProcess, PathKind::Network, PathKind::Tcp] {
         for _ in 0..12 {

@@ -9,6 +9,7 @@ use warpverbs_agent::{
     Agent, AgentConfig, AgentError, CopyBy, Message, PathKind, StreamConfig, StreamReceiver,
     StreamSender,
 };
+use warpverbs_dev::seed;
 use warpverbs_mem::HostBuf;
 use warpverbs_transport::Context;
 
@@ -59,13 +60,6 @@ fn message(seed: u64, number: u64, most: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     random.fill_bytes(&mut bytes);
     bytes
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("WARPVERBS_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| rand::rng().next_u64());
-    println!("WARPVERBS_TEST_SEED={seed}");
-    seed
 }
 
 /// Takes `count` messages and compares them with the model; holds some, and gives slots back in any

@@ -1,7 +1,7 @@
 //! Streams between two processes of which one is killed, or stopped: the other misses it by name.
 
 use rand::rngs::SmallRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -120,10 +120,7 @@ fn sender(agent: &Agent) -> Result<Option<StreamSender>, AgentError> {
 
 #[test]
 fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
-    let given = std::env::var("WARPVERBS_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| rand::rng().next_u64());
-    println!("WARPVERBS_TEST_SEED={seed}");
-    let mut random = SmallRng::seed_from_u64(seed);
+    let mut random = SmallRng::seed_from_u64(warpverbs_dev::seed());
     for path in PATHS {
         for trial in 0..4 {
             let agent = Agent::new("parent", config(path)).unwrap();

@@ -92,16 +92,14 @@ struct Rig {
 
 impl Rig {
     fn new(path: PathKind) -> Self {
-        let seed = std::env::var("WARPVERBS_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(rand::random::<u64>);
-        println!("{path}: WARPVERBS_TEST_SEED={seed}");
+        println!("{path}");
         let target = Target::new(path);
         let agent = Agent::new("initiator", config(path)).unwrap();
         let ours = agent.register(vec![0; LEN], "ours").unwrap();
         let seen = agent.register(vec![0; LEN], "seen").unwrap();
         agent.fetch_metadata(target.address(), SOON).unwrap();
         let remote = agent.remote("target", "memory").unwrap();
-        let random = StdRng::seed_from_u64(seed);
+        let random = StdRng::seed_from_u64(warpverbs_dev::seed());
         Self { agent, ours, seen, remote, random, target }
     }
 

@@ -1,9 +1,9 @@
 //! `warpverbs conform` between two processes, on 127.0.0.1.
 
 use super::common::server::{Server, failed, told_apart};
-use super::common::{fails, json, program, run, succeeds, text};
+use super::common::{fails, free_port, json, program, run, succeeds, text};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::thread;
 
@@ -66,8 +66,7 @@ fn a_server_over_ipv6_serves_one_client_and_ends() {
 
 #[test]
 fn nobody_there_and_what_is_not_there_is_said_in_one_line() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
-    let line = format!("conform client 127.0.0.1 --port {} --wait 0", free.port());
+    let line = format!("conform client 127.0.0.1 --port {} --wait 0", free_port());
     fails(&line, &["no server at 127.0.0.1 port", "refused"]);
     failed(&run("conform server --bind 127.0.0.1 --port 0 --wait 0"), &["no client came"]);
     fails("conform client 127.0.0.1 --case no_such_case", &["no_such_case", "--list"]);

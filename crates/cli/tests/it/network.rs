@@ -2,7 +2,7 @@
 
 use super::common::hosts::{ADDRESSES, Hosts};
 use super::common::server::{Server, failed, told_apart};
-use super::common::{fails, json, program, run, succeeds, text};
+use super::common::{fails, free_port, json, program, run, succeeds, text};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
@@ -123,8 +123,7 @@ fn a_server_serves_a_client_and_ends() {
 
 #[test]
 fn nobody_there_is_said_in_one_line() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
-    let line = format!("perf write client 127.0.0.1 --port {} --wait 0", free.port());
+    let line = format!("perf write client 127.0.0.1 --port {} --wait 0", free_port());
     fails(&line, &["no server at 127.0.0.1 port", "refused"]);
     fails("perf write client host.invalid --wait 0", &["host.invalid", "no address"]);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -70,4 +70,5 @@ fn what_cannot_be_measured_is_refused() {
     fails("perf tcp local --sockets 65 --alone", &["number of sockets is 65"]);
     fails("perf tcp local --chunk 1K --alone", &["the chunk is 1024"]);
     fails("perf tcp client 127.0.0.1 --port 1", &["connecting"]);
+    fails("perf tcp client host.invalid", &["host.invalid", "no address"]);
 }

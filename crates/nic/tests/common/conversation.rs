@@ -450,12 +450,11 @@ fn receive(host: &mut Host, buffer: &Buffer, nth: u64) {
 /// Runs the seeds of `WARPVERBS_SEED` and `WARPVERBS_RUNS`: `simulate` returns whether everything
 /// arrived with a seed; a failure to arrive is eight losses in a row.
 pub(crate) fn simulate_all(runs: u64, simulate: impl Fn(u64) -> bool + Sync) {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    if let Some(seed) = number("WARPVERBS_SEED") {
+    if let Some(seed) = warpverbs_dev::number("WARPVERBS_SEED") {
         println!("seed {seed}: everything arrived: {}", simulate(seed));
         return;
     }
-    let runs = number("WARPVERBS_RUNS").unwrap_or(runs);
+    let runs = warpverbs_dev::runs(runs);
     // Campaigns take every processor.
     let threads = match runs {
         ..10_000 => 1,

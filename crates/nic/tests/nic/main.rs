@@ -51,8 +51,6 @@ use rand::rngs::StdRng;
 
 /// A random generator and its seed, which `WARPVERBS_SEED` sets.
 fn rng() -> (u64, StdRng) {
-    let given = std::env::var("WARPVERBS_SEED").ok();
-    let seed = given.map_or_else(rand::random, |seed| seed.parse().expect("a number"));
-    println!("WARPVERBS_SEED={seed}");
+    let seed = warpverbs_dev::seed();
     (seed, StdRng::seed_from_u64(seed))
 }

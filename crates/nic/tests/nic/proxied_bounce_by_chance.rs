@@ -169,12 +169,5 @@ fn run(seed: u64) {
 
 #[test]
 fn whatever_completes_is_in_place_and_in_order() {
-    let seeds = match std::env::var("WARPVERBS_SEED") {
-        Ok(seed) => vec![seed.parse().expect("WARPVERBS_SEED is a number")],
-        Err(_) => (0..200).collect(),
-    };
-    for seed in seeds {
-        println!("WARPVERBS_SEED={seed}");
-        run(seed);
-    }
+    warpverbs_dev::seeds(200).for_each(run);
 }

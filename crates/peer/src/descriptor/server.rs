@@ -261,7 +261,7 @@ impl Server {
                             break;
                         }
                     }
-                    Arrival::Nobody => break,
+                    Arrival::Nobody | Arrival::Failed(_) => break,
                 }
             }
         }

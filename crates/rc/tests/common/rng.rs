@@ -33,9 +33,3 @@ impl Rng {
         (0..len).map(|_| self.next() as u8).collect()
     }
 }
-
-/// `WARPVERBS_SEED`, if it is set.
-pub(crate) fn seed_from_environment() -> Option<u64> {
-    let text = std::env::var("WARPVERBS_SEED").ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("WARPVERBS_SEED={text} is not a number")))
-}

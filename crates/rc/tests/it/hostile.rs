@@ -4,7 +4,7 @@
 use crate::common::host::{BASE, RKEY};
 use crate::common::pair::Node;
 use crate::common::peer::{Event, config, packets, run};
-use crate::common::rng::{Rng, seed_from_environment};
+use crate::common::rng::Rng;
 use proptest::prelude::*;
 use warpverbs_rc::{Completion, Config, Instant, Op, Place, Remote, Request, State, WrId};
 use warpverbs_wire::{
@@ -189,7 +189,7 @@ fn forged(rng: &mut Rng) -> (Bth, Extension, u32) {
 //= [comp.msn] [comp.bad-response]
 #[test]
 fn forged_responses_do_not_end_a_busy_connection() {
-    let seed = seed_from_environment().unwrap_or(0x5eed_0009);
+    let seed = warpverbs_dev::number("WARPVERBS_SEED").unwrap_or(0x5eed_0009);
     println!("WARPVERBS_SEED={seed}");
     let mut rng = Rng::new(seed);
     let config = Config { window: 2048, send_depth: 2048, max_rd_atomic: 16, ..config() };

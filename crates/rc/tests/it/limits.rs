@@ -136,9 +136,7 @@ fn longest_message() {
 //= [req.window] [req.ack-request]
 #[test]
 fn limits_of_bytes_that_change() {
-    let seed = std::env::var("WARPVERBS_SEED").ok().and_then(|seed| seed.parse().ok());
-    for seed in seed.map_or(0..200, |seed: u64| seed..seed + 1) {
-        println!("WARPVERBS_SEED={seed}");
+    for seed in warpverbs_dev::seeds(200) {
         let mut rng = crate::common::rng::Rng::new(seed);
         let config = Config {
             mtu: Mtu::B256,

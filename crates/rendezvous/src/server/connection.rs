@@ -66,6 +66,11 @@ impl Connection {
         }
     }
 
+    /// When it began, unless it has validated itself.
+    pub(super) fn stranger_since(&self) -> Option<Instant> {
+        self.receiving.filter(|_| !self.validated)
+    }
+
     /// Bytes held for this connection.
     pub(super) fn held(&self) -> usize {
         self.decoder.held() + self.chunk.len() + self.out.len()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
-use warpverbs_meet::{Arrival, Door};
+use warpverbs_meet::{Arrival, Door, Guest, gives_way};
 
 use super::connection::{Connection, Input, turn_away};
 use super::stats::{Cause, Shared};
@@ -18,7 +18,8 @@ use crate::store::{ClientId, Replies, Store};
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// Requests of one connection that are handled before another connection is served.
+/// Requests of one connection that are handled before another connection is served, and connections that
+/// are accepted before.
 const TURN: usize = 64;
 
 pub(super) struct Engine {
@@ -86,7 +87,7 @@ impl Engine {
                 }
             }
             if self.accepts {
-                self.accept_all();
+                self.accept();
             }
             for _ in 0..self.ready.len() {
                 if let Some(client) = self.ready.pop_front() {
@@ -102,10 +103,10 @@ impl Engine {
 
     /// How long to wait for events.
     fn patience(&self) -> Option<Duration> {
-        if !self.ready.is_empty() {
+        let closed = self.door.closed_until();
+        if !self.ready.is_empty() || (self.accepts && closed.is_none()) {
             return Some(Duration::ZERO);
         }
-        let closed = self.door.closed_until();
         let pause = closed.map(|until| until.saturating_duration_since(Instant::now()));
         let tick = (self.free.len() < self.connections.len()).then(|| self.tick());
         pause.into_iter().chain(tick).min()
@@ -116,10 +117,13 @@ impl Engine {
         (self.limits.message_time / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    fn accept_all(&mut self) {
-        loop {
+    fn accept(&mut self) {
+        for _ in 0..TURN {
+            // Asked first: no event comes for a connection that waited until a pause was over.
+            let paused = self.door.closed_until().is_some();
             match self.door.accept(|| self.listener.accept()) {
                 Arrival::Guest((stream, peer)) => self.admit(stream, peer),
+                Arrival::Short if self.evict(&Cause::NoDescriptors) => {}
                 Arrival::Short => {
                     let shared = &self.shared;
                     let tell = |(mut stream, peer)| {
@@ -127,19 +131,20 @@ impl Engine {
                         shared.fault(peer, Cause::NoDescriptors);
                     };
                     if !self.door.turn_away(|| self.listener.accept(), tell) {
-                        break;
+                        return self.accepts = self.door.closed_until().is_some();
                     }
                 }
-                Arrival::Nobody => break,
+                Arrival::Nobody => return self.accepts = paused,
+                // A pause begins.
+                Arrival::Failed(_) => return,
             }
         }
-        self.accepts = self.door.closed_until().is_some();
     }
 
     fn admit(&mut self, mut stream: TcpStream, peer: SocketAddr) {
         let limit = self.limits.connections;
-        if self.connections.len() - self.free.len() >= limit {
-            let cause = Cause::TooManyConnections { limit };
+        let cause = Cause::TooManyConnections { limit };
+        if self.connections.len() - self.free.len() >= limit && !self.evict(&cause) {
             turn_away(&mut stream, &cause);
             return self.shared.fault(peer, cause);
         }
@@ -159,6 +164,33 @@ impl Engine {
             stats.accepted += 1;
             stats.connections += 1;
         });
+    }
+
+    /// Closes the connection that gives way to a new one, of those that have not validated themselves.
+    /// Whether there was any.
+    fn evict(&mut self, cause: &Cause) -> bool {
+        let since = |one: &Option<Connection>| one.as_ref().and_then(Connection::stranger_since);
+        let all = self.connections.iter().enumerate();
+        let mut strangers: Vec<_> =
+            all.filter_map(|(client, one)| Some((since(one)?, client))).collect();
+        // By age, as they give way.
+        strangers.sort_unstable();
+        loop {
+            let guests = strangers.iter().enumerate().filter_map(|(at, &(_, client))| {
+                let connection = self.connections[client].as_ref()?;
+                Some(Guest::stranger(at, connection.peer.ip()))
+            });
+            let Some(at) = gives_way(guests, 1) else { return false };
+            let (began, client) = strangers.remove(at);
+            // Its validation may have come.
+            self.serve(client);
+            if since(&self.connections[client]) == Some(began) {
+                self.close(client, Some(cause.clone()));
+            }
+            if self.connections[client].is_none() {
+                return true;
+            }
+        }
     }
 
     /// Gives `client` its turn.

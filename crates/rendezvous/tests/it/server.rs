@@ -189,6 +189,25 @@ fn connections_and_memory_are_bounded() {
     assert_eq!(first.num_keys().unwrap(), 1);
 }
 
+/// Nor does a client that has sent its validation give way to them, whether it was read or not.
+#[test]
+fn half_open_connections_keep_no_client_out() {
+    let limits = Limits { connections: 4, message_time: PATIENCE, ..Limits::default() };
+    let server = serve(limits);
+    let mut early = raw(&server, &bytes_of(&[Request::Ping { nonce: 7 }]));
+    let part = |n: usize| bytes_of(&[])[..n % 4].to_vec();
+    let _silent: Vec<_> = (0..20).map(|n| raw(&server, &part(n))).collect();
+    let mut late = connect(&server);
+    late.set("k", b"v").unwrap();
+    assert_eq!(late.get("k").unwrap(), b"v");
+    let mut reply = [0; 4];
+    early.read_exact(&mut reply).unwrap();
+    assert_eq!(u32::from_le_bytes(reply), 7);
+    let faults = server.take_faults();
+    assert!(faults.iter().all(|fault| fault.cause == Cause::TooManyConnections { limit: 4 }));
+    assert_eq!((faults.len(), server.stats().connections), (18, 4));
+}
+
 #[test]
 fn a_server_listens_only_where_it_is_told() {
     let server = serve(Limits::default());
@@ -308,6 +327,8 @@ fn a_process_without_descriptors_says_so() {
         found.unwrap_or_else(|| panic!("no line begins with {word:?}"))
     };
     let addr: SocketAddr = line("listening at ").parse().unwrap();
+    // These give way, each when a client needs its descriptor.
+    let _silent: Vec<_> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
     let mut clients = Vec::new();
     let error = loop {
         let wait = Duration::from_secs(3);

@@ -4,7 +4,7 @@ use super::header::Kind;
 use thiserror::Error;
 use warpverbs_mem::AccessError;
 
-/// The peer broke the protocol. The connection ends; nothing outside of registered memory and
+/// The peer broke the protocol. The link ends; nothing outside of registered memory and
 /// posted receives was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -231,8 +231,8 @@ impl From<AccessError> for Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// The connection was closed, or has failed.
-    #[error("the connection is closed")]
+    /// The link was closed, or has failed.
+    #[error("the link is closed")]
     Closed,
     /// Too many operations are under way.
     #[error("{most} operations of this kind are under way; complete some first")]

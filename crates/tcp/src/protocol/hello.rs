@@ -7,6 +7,7 @@
 use super::agreed::{Agreed, Framing, LEAST_CHUNK, LEAST_WINDOW, MOST_CHUNK, MOST_SOCKETS};
 use std::fmt;
 use thiserror::Error;
+use warpverbs_meet::HelloError;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const HELLO: usize = 64;
 
 /// First bytes of a handshake message. The line end is changed by whatever takes this for text.
-const MAGIC: [u8; 8] = *b"WVDEV\r\n\x1a";
+const MAGIC: &[u8; 8] = b"WVDEV\r\n\x1a";
 
 /// Version of handshake and frames. Ends of different versions refuse each other.
 pub const VERSION: u16 = 1;
@@ -56,11 +57,11 @@ impl fmt::Display for ReceiveWay {
 /// The kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The first socket of a new connection.
+    /// The first socket of a new link.
     First,
-    /// A further socket of a connection.
+    /// A further socket of a link.
     Join,
-    /// The socket belongs to the connection.
+    /// The socket belongs to the link.
     Accepted,
     /// It does not.
     Refused(NotAccepted),
@@ -76,35 +77,24 @@ pub enum NotAccepted {
     /// The message breaks the rules of the handshake.
     #[error("the handshake message is malformed")]
     Malformed = 2,
-    /// It is neither the listener's secret nor the token of a connection that is being set up.
-    #[error("neither the listener's secret nor a connection being set up has this token")]
+    /// It is neither the listener's secret nor the token of a link that is being set up.
+    #[error("neither the listener's secret nor a link being set up has this token")]
     UnknownToken = 3,
-    /// The connection has this socket.
-    #[error("the connection has a socket of this number")]
+    /// The link has this socket.
+    #[error("the link has a socket of this number")]
     Duplicate = 4,
-    /// Too many connections are being set up.
-    #[error("too many connections are being set up")]
+    /// Too many links are being set up.
+    #[error("too many links are being set up")]
     Busy = 5,
 }
 
 /// Errors of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// Some other protocol.
-    #[error("the peer speaks another protocol: its first bytes are {found:02x?}")]
-    NotOurs {
-        /// The bytes found.
-        found: [u8; 8],
-    },
-    /// Another version.
-    #[error("the peer speaks version {theirs}, this end speaks version {ours}")]
-    Version {
-        /// The peer's version.
-        theirs: u16,
-        /// The version of this end.
-        ours: u16,
-    },
+    /// The peer is another program, or another version.
+    #[error(transparent)]
+    Hello(#[from] HelloError),
     /// A field is out of range.
     #[error("{field} is {value}, expected {expected}")]
     BadField {
@@ -123,10 +113,8 @@ pub enum HandshakeError {
         /// The message expected.
         expected: &'static str,
     },
-    /// A first socket without the listener's secret, or a further socket of no connection.
-    #[error(
-        "neither the listener's secret nor a connection being set up has the token of this socket"
-    )]
+    /// A first socket without the listener's secret, or a further socket of no link.
+    #[error("neither the listener's secret nor a link being set up has the token of this socket")]
     UnknownToken,
     /// A socket whose number is taken.
     #[error("socket {socket} is there twice")]
@@ -134,10 +122,10 @@ pub enum HandshakeError {
         /// Its number.
         socket: u16,
     },
-    /// Too many connections are being set up.
-    #[error("{most} connections are being set up")]
+    /// Too many links are being set up.
+    #[error("{most} links are being set up")]
     Busy {
-        /// Connections at most.
+        /// Links at most.
         most: usize,
     },
     /// The peer refused.
@@ -149,7 +137,7 @@ impl HandshakeError {
     /// The reason that the peer is told.
     pub fn reason(&self) -> NotAccepted {
         match self {
-            Self::Version { .. } => NotAccepted::Version,
+            Self::Hello(HelloError::Version { .. }) => NotAccepted::Version,
             Self::UnknownToken => NotAccepted::UnknownToken,
             Self::Duplicate { .. } => NotAccepted::Duplicate,
             Self::Busy { .. } => NotAccepted::Busy,
@@ -187,7 +175,7 @@ pub struct Hello {
     pub stage: Stage,
     /// Number of the socket.
     pub socket: u16,
-    /// Names the connection; the listener's secret in [`Stage::First`].
+    /// Names the link; the listener's secret in [`Stage::First`].
     pub token: [u8; 16],
     /// The offer of its sender.
     pub offer: Offer,
@@ -224,7 +212,7 @@ impl Hello {
             Stage::Refused(reason) => (4, reason as u8),
         };
         let raw = Raw {
-            magic: MAGIC,
+            magic: *MAGIC,
             version: VERSION.into(),
             stage,
             reason,
@@ -246,14 +234,8 @@ impl Hello {
     /// # Errors
     /// Another protocol, another version, a field out of range.
     pub fn decode(bytes: &[u8; HELLO]) -> Result<Self, HandshakeError> {
+        warpverbs_meet::Hello { magic: MAGIC, version: VERSION }.check(bytes)?;
         let raw: Raw = zerocopy::transmute!(*bytes);
-        if raw.magic != MAGIC {
-            return Err(HandshakeError::NotOurs { found: raw.magic });
-        }
-        if raw.version.get() != VERSION {
-            let theirs = raw.version.get();
-            return Err(HandshakeError::Version { theirs, ours: VERSION });
-        }
         let stage = match (raw.stage, raw.reason) {
             (1, 0) => Stage::First,
             (2, 0) => Stage::Join,

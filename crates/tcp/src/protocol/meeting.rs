@@ -3,10 +3,10 @@
 use super::agreed::Agreed;
 use super::hello::{HELLO, HandshakeError, Hello, Offer, Stage, bad};
 use super::invitations::Admission;
-use rustc_hash::FxHashMap;
 use std::net::IpAddr;
+use warpverbs_meet::{Guest, gives_way};
 
-/// Connections that are being set up at a listener, without its sockets: `S` stands for one.
+/// Links that are being set up at a listener, without its sockets: `S` stands for one.
 #[derive(Debug)]
 pub struct Meeting<S> {
     offer: Offer,
@@ -25,7 +25,7 @@ struct Pending<S> {
     sockets: Vec<Option<S>>,
 }
 
-/// A connection whose sockets are all there.
+/// A link whose sockets are all there.
 #[derive(Debug)]
 pub struct Met<S> {
     /// The outcome of the handshake.
@@ -38,7 +38,7 @@ pub struct Met<S> {
     pub sockets: Vec<S>,
 }
 
-/// Connections being set up at a time.
+/// Links being set up at a time.
 const MOST_PENDING: usize = 64;
 
 impl<S> Meeting<S> {
@@ -48,8 +48,8 @@ impl<S> Meeting<S> {
     }
 
     /// A socket from `source` has sent its handshake message. Returns the answer, which `reply` is
-    /// given before the connection is returned, if all of its sockets are there. `random` becomes the
-    /// token of a new connection; `now` is any clock.
+    /// given before the link is returned, if all of its sockets are there. `random` becomes the
+    /// token of a new link; `now` is any clock.
     ///
     /// # Errors
     /// The message was refused; `reply` was given the refusal.
@@ -71,17 +71,18 @@ impl<S> Meeting<S> {
         let sockets = self.offer.sockets.max(number + 1);
         let answer = Hello { stage, socket: number, token, offer: Offer { sockets, ..self.offer } };
         reply(&mut socket, &answer.encode());
-        let pending = &mut self.pending[at?];
+        let at = at?;
+        let pending = &mut self.pending[at];
         pending.sockets[usize::from(number)] = Some(socket);
         if pending.sockets.iter().any(Option::is_none) {
             return Ok(None);
         }
-        let Pending { peer, secret, sockets, .. } = self.pending.remove(at?);
+        let Pending { peer, secret, sockets, .. } = self.pending.remove(at);
         let sockets = sockets.into_iter().flatten().collect();
         Ok(Some(Met { agreed: self.offer.agree(&peer), peer, secret, sockets }))
     }
 
-    /// The connection to which a message belongs, and the number of the socket.
+    /// The link to which a message belongs, and the number of the socket.
     fn place(
         &mut self,
         hello: &Hello,
@@ -123,39 +124,24 @@ impl<S> Meeting<S> {
         }
     }
 
-    /// Room for one more connection. Where anybody may connect, the source with the most connections
-    /// that are being set up loses its oldest; a peer that has shown a secret loses none.
+    /// Room for one more link. Where anybody may connect, one that is being set up
+    /// [gives way](gives_way); a peer that has shown a secret loses none.
     fn make_room(&mut self) -> Result<(), HandshakeError> {
-        if self.pending.len() < MOST_PENDING {
-            return Ok(());
+        let pending = self.pending.iter().enumerate();
+        let guests = pending.map(|(at, pending)| Guest::stranger(at, pending.source));
+        match gives_way(guests, MOST_PENDING) {
+            None => Ok(()),
+            Some(at) if self.admission.is_open() => {
+                // In order of age.
+                self.pending.remove(at);
+                Ok(())
+            }
+            Some(_) => Err(HandshakeError::Busy { most: MOST_PENDING }),
         }
-        if !self.admission.is_open() {
-            return Err(HandshakeError::Busy { most: MOST_PENDING });
-        }
-        let sources = self.pending.iter().map(|pending| pending.source);
-        let ages = self.pending.iter().map(|pending| pending.since);
-        if let Some(at) = oldest_of_most(sources.zip(ages)) {
-            // In order, so that of connections of the same age the first is the oldest.
-            self.pending.remove(at);
-        }
-        Ok(())
     }
 
-    /// Gives up connections that began before `time`. Their sockets are dropped.
+    /// Gives up links that began before `time`. Their sockets are dropped.
     pub fn expire(&mut self, time: u64) {
         self.pending.retain(|pending| pending.since >= time);
     }
-}
-
-/// Where the oldest is of the source that occurs most often. Of the same age, the first is the oldest.
-pub(crate) fn oldest_of_most<T: Ord>(
-    all: impl Iterator<Item = (IpAddr, T)> + Clone,
-) -> Option<usize> {
-    let mut counts: FxHashMap<IpAddr, usize> = FxHashMap::default();
-    for (source, _) in all.clone() {
-        *counts.entry(source).or_default() += 1;
-    }
-    let most = counts.values().copied().max()?;
-    let of_most = all.enumerate().filter(|(_, (source, _))| counts[source] == most);
-    Some(of_most.min_by(|(_, (_, a)), (_, (_, b))| a.cmp(b))?.0)
 }

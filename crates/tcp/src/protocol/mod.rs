@@ -37,7 +37,6 @@ pub use hello::*;
 pub use incoming::{Due, Memory, Target};
 pub use invitations::{Admission, Invitations};
 pub use ledger::{Event, Need, Protocol};
-pub(super) use meeting::oldest_of_most;
 pub use meeting::{Meeting, Met};
 pub use outgoing::{Frame, Payload, Source};
 pub use request::{Failure, Op, Request};

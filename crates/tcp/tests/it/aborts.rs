@@ -1,4 +1,4 @@
-//! Connections that are ended while their peer goes on.
+//! Links that are ended while their peer goes on.
 
 use super::sockets::{Pair, bytes_of, filled, pairs, random};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use warpverbs_tcp::{Config, TcpError};
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Of a connection that is ended while its peer writes at full speed, no byte lands after `abort` has
+/// Of a link that is ended while its peer writes at full speed, no byte lands after `abort` has
 /// returned, whatever has arrived by then.
 #[test]
 fn no_byte_lands_after_an_abort() {

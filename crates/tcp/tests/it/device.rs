@@ -43,10 +43,10 @@ fn payload_is_in_device_memory_and_both_ends_say_so() {
     pair.settle();
 }
 
-/// A kernel that announces nonsense: either every byte is right, or the connection ends with an error
+/// A kernel that announces nonsense: either every byte is right, or the link ends with an error
 /// that says what was wrong. Nothing outside of the receive is touched, and no token is lost.
 #[test]
-fn nonsense_of_the_kernel_ends_the_connection_only() {
+fn nonsense_of_the_kernel_ends_the_link_only() {
     let mut ended = 0;
     for seed in 0..20 {
         println!("seed {seed}");
@@ -71,7 +71,7 @@ fn nonsense_of_the_kernel_ends_the_connection_only() {
         let bytes = bytes_of(&memory);
         assert!(outside(&bytes[..guard]) && outside(&bytes[guard + len..]), "seed {seed}");
     }
-    assert!(ended > 6, "{ended} of 20 connections ended");
+    assert!(ended > 6, "{ended} of 20 links ended");
 }
 
 /// Device memory that cannot be had is no error: the domain falls back, and says why.

@@ -1,4 +1,4 @@
-//! Two ends of a connection over a network made of byte queues: any number of bytes at a time, in
+//! Two ends of a link over a network made of byte queues: any number of bytes at a time, in
 //! any order across sockets, with placement that takes its time.
 
 use rand::rngs::StdRng;
@@ -39,7 +39,7 @@ impl Memory for Store {
 
 /// One end, with everything an engine would keep.
 pub(crate) struct End {
-    pub(crate) connection: Protocol<()>,
+    pub(crate) link: Protocol<()>,
     pub(crate) store: Store,
     /// The memory of requests.
     pub(crate) memory: FxHashMap<Request, Vec<u8>>,
@@ -59,7 +59,7 @@ pub(crate) struct End {
 impl End {
     pub(crate) fn new(agreed: Agreed) -> Self {
         Self {
-            connection: Protocol::new(agreed),
+            link: Protocol::new(agreed),
             store: Store { bytes: vec![0; REGION], revoked: false },
             memory: FxHashMap::default(),
             buffers: FxHashMap::default(),
@@ -79,7 +79,7 @@ impl End {
         bytes: Vec<u8>,
         remote: (u32, u64),
     ) -> Result<Request, PostError> {
-        let request = self.connection.post(op, (), bytes.len() as u64, remote)?;
+        let request = self.link.post(op, (), bytes.len() as u64, remote)?;
         self.memory.insert(request, bytes);
         self.open.push(request);
         Ok(request)
@@ -87,9 +87,9 @@ impl End {
 
     /// Puts the next frame of a socket on its wire.
     pub(crate) fn transmit(&mut self, socket: u16, lazy: bool) -> bool {
-        let frame = self.connection.next_frame(socket, &mut self.store);
+        let frame = self.link.next_frame(socket, &mut self.store);
         let frame = match frame {
-            None if socket == 0 => self.connection.update(lazy),
+            None if socket == 0 => self.link.update(lazy),
             frame => frame,
         };
         let Some(frame) = frame else { return false };
@@ -109,7 +109,7 @@ impl End {
                 }
             };
             self.wires[usize::from(socket)].extend(bytes);
-            self.connection.sent(payload.kind, payload.id, payload.len.into());
+            self.link.sent(payload.kind, payload.id, payload.len.into());
         }
         true
     }
@@ -121,21 +121,21 @@ impl End {
         from: &mut VecDeque<u8>,
         most: usize,
     ) -> Result<usize, PeerError> {
-        if let Some(mut due) = self.connection.due(socket) {
+        if let Some(mut due) = self.link.due(socket) {
             due.len = due.len.min(most.min(from.len()) as u64);
             let bytes: Vec<u8> = from.drain(..due.len as usize).collect();
-            self.connection.taken(socket, due.len);
+            self.link.taken(socket, due.len);
             if due.len != 0 {
                 self.placing.push((due, bytes));
             }
             return Ok(due.len as usize);
         }
-        if !self.connection.takes_headers(socket) {
+        if !self.link.takes_headers(socket) {
             return Ok(0);
         }
         let most = most.min(from.len());
         let bytes = &from.make_contiguous()[..most];
-        let taken = self.connection.feed(socket, bytes, &mut self.store)?;
+        let taken = self.link.feed(socket, bytes, &mut self.store)?;
         from.drain(..taken);
         Ok(taken)
     }
@@ -152,7 +152,7 @@ impl End {
         };
         let offset = due.offset as usize;
         target[offset..offset + bytes.len()].copy_from_slice(&bytes);
-        self.connection.placed(due.kind, due.id, due.len);
+        self.link.placed(due.kind, due.id, due.len);
     }
 
     pub(crate) fn placing(&self) -> usize {
@@ -161,24 +161,24 @@ impl End {
 
     /// Takes what has happened.
     pub(crate) fn poll(&mut self) {
-        while let Some(event) = self.connection.poll_event() {
+        while let Some(event) = self.link.poll_event() {
             match event {
                 Event::Deliver { id, .. } => {
                     let bytes = self.buffers.remove(&(Kind::Message, id)).unwrap_or_default();
                     let memory = self.memory.get_mut(&Request::receive(id)).expect("posted");
                     memory[..bytes.len()].copy_from_slice(&bytes);
-                    self.connection.delivered(id, false);
+                    self.link.delivered(id, false);
                 }
                 Event::Notification { id, len } => {
                     let bytes = self.buffers.remove(&(Kind::Notification, id));
                     self.notes_in.push(bytes.unwrap_or_default());
-                    self.connection.consumed(len);
+                    self.link.consumed(len);
                 }
                 _ => {}
             }
             self.events.push(event);
         }
-        let (protocol, done) = (&mut self.connection, &mut self.done);
+        let (protocol, done) = (&mut self.link, &mut self.done);
         self.open.retain(|request| {
             let result = protocol.take(*request);
             done.extend(result.map(|result| (*request, result)));

@@ -1,13 +1,15 @@
 //! Strangers that connect and say nothing, or little, and real peers beside them.
 
 use super::sockets::{bytes_of, filled, random};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use warpverbs_mem::testing::is_alone;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_tcp::protocol::{HELLO, Hello, Offer, Stage};
-use warpverbs_tcp::{Config, Domain, Invitations};
+use warpverbs_tcp::{Config, Domain, Invitations, TcpError};
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const LONG: Duration = Duration::from_secs(600);
@@ -46,9 +48,9 @@ fn peers_connect_and_work_through_a_flood_of_strangers() {
         scope.spawn(|| flood(address, &stop, &made));
         let served = scope.spawn(|| {
             for _ in 0..5 {
-                let connection = listener.accept(&listening, LONG).unwrap();
-                connection.serve(LONG, || false).unwrap();
-                connection.close(LONG).unwrap();
+                let link = listener.accept(&listening, LONG).unwrap();
+                link.serve(LONG, || false).unwrap();
+                link.close(LONG).unwrap();
             }
         });
         let memory = HostBuf::region(200_000).unwrap();
@@ -60,15 +62,39 @@ fn peers_connect_and_work_through_a_flood_of_strangers() {
                 std::thread::yield_now();
             }
             let peer = Domain::new(config.clone()).unwrap();
-            let connection = peer.connect(address, LONG).unwrap();
+            let link = peer.connect(address, LONG).unwrap();
             let expected = random(memory.len());
-            let write = connection.write(&filled(&expected), registered.remote()).unwrap();
-            assert_eq!(connection.wait(write, LONG), Ok(memory.len() as u64));
+            let write = link.write(&filled(&expected), registered.remote()).unwrap();
+            assert_eq!(link.wait(write, LONG), Ok(memory.len() as u64));
             assert!(bytes_of(&memory) == expected);
-            connection.close(LONG).unwrap();
+            link.close(LONG).unwrap();
         }
         served.join().unwrap();
         stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Alone in its process, which runs out of descriptors.
+#[test]
+fn a_listener_without_a_descriptor_waits_for_one() {
+    if !is_alone("floods::a_listener_without_a_descriptor_waits_for_one") {
+        return;
+    }
+    let limit = Rlimit { current: Some(64), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let domain = Domain::new(Config::default()).unwrap();
+    let mut listener = domain.listen(LOCAL).unwrap();
+    let address = listener.address();
+    let silent = TcpStream::connect(address).unwrap();
+    let all: Vec<_> = std::iter::from_fn(|| silent.try_clone().ok()).collect();
+    // No other socket of the listener could give way.
+    let none = listener.accept(&domain, Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(none, TcpError::Timeout { .. }), "{none}");
+    drop(all);
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept(&domain, LONG).unwrap());
+        let _near = domain.connect(address, LONG).unwrap();
+        accepted.join().unwrap();
     });
 }
 
@@ -82,7 +108,7 @@ fn nobody_uses_an_invitation_twice() {
     let address = listener.address();
     let connect = |secret| {
         let domain = Domain::new(Config::default().secret(secret)).unwrap();
-        domain.connect(address, LONG).map(|connection| (domain, connection))
+        domain.connect(address, LONG).map(|link| (domain, link))
     };
     invitations.add([1; 16]);
     invitations.add([2; 16]);

@@ -1,5 +1,7 @@
 //! Handshakes without sockets: what is agreed, and what is refused.
 
+use std::net::IpAddr;
+use warpverbs_meet::HelloError;
 use warpverbs_tcp::protocol::{
     Admission, Framing, HELLO, HandshakeError, Hello, Invitations, Meeting, NotAccepted, Offer,
     ReceiveWay, Stage, VERSION,
@@ -37,20 +39,18 @@ impl Listener {
         bytes: &[u8; HELLO],
         name: &'static str,
     ) -> Result<Option<Vec<&'static str>>, HandshakeError> {
-        self.hello_from(1, bytes, name)
+        self.hello_from([10, 0, 0, 1], bytes, name)
     }
 
-    /// From the host of this number.
     fn hello_from(
         &mut self,
-        host: u8,
+        source: impl Into<IpAddr>,
         bytes: &[u8; HELLO],
         name: &'static str,
     ) -> Result<Option<Vec<&'static str>>, HandshakeError> {
         let answers = &mut self.answers;
         let random = [answers.len() as u8 + 1; 16];
-        let source = [10, 0, 0, host].into();
-        let met = self.meeting.hello(bytes, name, source, random, 0, |_, answer| {
+        let met = self.meeting.hello(bytes, name, source.into(), random, 0, |_, answer| {
             answers.push(Hello::decode_answer(answer));
         })?;
         Ok(met.map(|met| met.sockets))
@@ -58,7 +58,7 @@ impl Listener {
 }
 
 #[test]
-fn only_who_knows_the_secret_begins_a_connection() {
+fn only_who_knows_the_secret_begins_a_link() {
     let mut listener = Listener::new(Offer { sockets: 1, ..Offer::default() });
     let offer = Offer::default();
     for wrong in [[0; 16], [0xa4; 16]] {
@@ -66,13 +66,13 @@ fn only_who_knows_the_secret_begins_a_connection() {
         let refused = listener.hello(&hello.encode(), "stranger");
         assert_eq!(refused, Err(HandshakeError::UnknownToken));
     }
-    // Nor does the secret lead to a connection that is being set up.
+    // Nor does the secret lead to a link that is being set up.
     assert_eq!(listener.hello(&join(1, SECRET), "thief"), Err(HandshakeError::UnknownToken));
     assert_eq!(listener.hello(&first(offer), "peer"), Ok(Some(vec!["peer"])));
 }
 
 #[test]
-fn an_invitation_is_for_one_connection() {
+fn an_invitation_is_for_one_link() {
     let invitations = Invitations::default();
     let mut listener = Listener::admitting(Offer { sockets: 2, ..Offer::default() }, &invitations);
     let hello = first(Offer::default());
@@ -89,25 +89,31 @@ fn an_invitation_is_for_one_connection() {
     assert_eq!(listener.hello(&hello, "revoked"), Err(HandshakeError::UnknownToken));
 }
 
-/// Where anybody may connect, one host does not keep the others out.
+/// Where anybody may connect, one host does not keep the others out, however many addresses it has.
 #[test]
 fn the_source_of_a_flood_loses_its_own() {
     let (two, open) = (Offer { sockets: 2, ..Offer::default() }, [0; 16]);
-    let mut listener = Listener::admitting(two, open);
     let hello = Hello { stage: Stage::First, socket: 0, token: open, offer: two }.encode();
-    assert_eq!(listener.hello_from(2, &hello, "peer0"), Ok(None));
-    for n in 0..200 {
-        assert_eq!(listener.hello_from(3, &hello, "flood"), Ok(None), "{n}");
+    let (peer, other) = ([10, 0, 0, 2], [10, 0, 0, 4]);
+    let host = |_| IpAddr::from([10, 0, 0, 3]);
+    let subnet = |n| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]);
+    let floods: [&dyn Fn(u16) -> IpAddr; 2] = [&host, &subnet];
+    for flood in floods {
+        let mut listener = Listener::admitting(two, open);
+        assert_eq!(listener.hello_from(peer, &hello, "peer0"), Ok(None));
+        for n in 0..200 {
+            assert_eq!(listener.hello_from(flood(n), &hello, "flood"), Ok(None), "{n}");
+        }
+        assert_eq!(listener.hello_from(other, &hello, "other0"), Ok(None));
+        let joined = listener.hello_from(peer, &join(1, [1; 16]), "peer1");
+        assert_eq!(joined, Ok(Some(vec!["peer0", "peer1"])));
+        let joined = listener.hello_from(other, &join(1, [202; 16]), "other1");
+        assert_eq!(joined, Ok(Some(vec!["other0", "other1"])));
     }
-    assert_eq!(listener.hello_from(4, &hello, "other0"), Ok(None));
-    let joined = listener.hello_from(2, &join(1, [1; 16]), "peer1");
-    assert_eq!(joined, Ok(Some(vec!["peer0", "peer1"])));
-    let joined = listener.hello_from(4, &join(1, [202; 16]), "other1");
-    assert_eq!(joined, Ok(Some(vec!["other0", "other1"])));
 }
 
 #[test]
-fn sockets_find_their_connection_in_any_order() {
+fn sockets_find_their_link_in_any_order() {
     let mut listener = Listener::new(Offer { sockets: 3, ..Offer::default() });
     assert_eq!(listener.hello(&first(Offer { sockets: 8, ..Offer::default() }), "a0"), Ok(None));
     assert_eq!(listener.hello(&first(Offer { sockets: 2, ..Offer::default() }), "b0"), Ok(None));
@@ -151,9 +157,11 @@ fn other_protocols_versions_and_values_are_refused() {
         Hello::decode(&message)
     };
     let http = with(0, b"GET / HT");
-    assert_eq!(http, Err(HandshakeError::NotOurs { found: *b"GET / HT" }));
+    let other = HelloError::Program { found: b"GET / HT".into(), expected: b"WVDEV\r\n\x1a" };
+    assert_eq!(http, Err(other.into()));
     let newer = with(8, &[9, 1]);
-    assert_eq!(newer, Err(HandshakeError::Version { theirs: 0x109, ours: VERSION }));
+    let version = HelloError::Version { found: 0x109, expected: VERSION };
+    assert_eq!(newer, Err(version.into()));
     let fields: [(usize, &[u8]); 11] = [
         (10, &[0]),
         (10, &[5]),

@@ -158,7 +158,7 @@ fn answers_to_no_question_are_refused() {
     assert_eq!(refused(&[status]), PeerError::UnknownStatus { kind: Kind::Close, status: 9 });
 }
 
-/// Refused accesses leave the connection alive, and touch nothing.
+/// Refused accesses leave the link alive, and touch nothing.
 #[test]
 fn keys_and_bounds_are_checked_by_the_owner() {
     let mut end = End::new(AGREED);
@@ -199,17 +199,17 @@ fn keys_and_bounds_are_checked_by_the_owner() {
 #[test]
 fn sockets_that_end_midway_are_noticed() {
     let mut end = End::new(AGREED);
-    assert_eq!(end.connection.ended(1), Err(PeerError::ClosedMidway { socket: 1, missing: 0 }));
+    assert_eq!(end.link.ended(1), Err(PeerError::ClosedMidway { socket: 1, missing: 0 }));
     let mut half: VecDeque<u8> = Header::new(Kind::Update).encode()[..10].to_vec().into();
     end.receive(1, &mut half, usize::MAX).unwrap();
-    assert_eq!(end.connection.ended(1), Err(PeerError::ClosedMidway { socket: 1, missing: 54 }));
+    assert_eq!(end.link.ended(1), Err(PeerError::ClosedMidway { socket: 1, missing: 54 }));
     let mut header: VecDeque<u8> = chunk(Kind::Write, 0, 0, 100, 200).encode().into();
     end.receive(0, &mut header, usize::MAX).unwrap();
     end.receive(0, &mut vec![1; 30].into(), usize::MAX).unwrap();
-    assert_eq!(end.connection.ended(0), Err(PeerError::ClosedMidway { socket: 0, missing: 70 }));
+    assert_eq!(end.link.ended(0), Err(PeerError::ClosedMidway { socket: 0, missing: 70 }));
     let close = |socket| Header { socket, ..Header::new(Kind::Close) };
     deliver(&mut end, &[close(2)]).unwrap();
-    assert_eq!(end.connection.ended(2), Ok(()));
+    assert_eq!(end.link.ended(2), Ok(()));
     let after = deliver(&mut end, &[Header { socket: 2, ..chunk(Kind::Write, 1, 0, 1, 1) }]);
     assert_eq!(after, Err(PeerError::AfterClose { kind: Kind::Write }));
     let status = Header { status: 1, ..Header::new(Kind::Close) };

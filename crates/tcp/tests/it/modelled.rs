@@ -17,7 +17,7 @@ use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs_mem::{HostBuf, Region};
 use zerocopy::IntoBytes as _;
 
-/// Of all tests: two connections share a device as they do in a program.
+/// Of all tests: two links share a device as they do in a program.
 static SIMT: LazyLock<Arc<SimtDevice>> =
     LazyLock::new(|| Arc::new(SimtDevice::new(SimtConfig::seeded(5)).unwrap()));
 

@@ -11,7 +11,7 @@ use warpverbs_tcp::{Config, Domain, Link, RemoteKey, TcpError};
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const SOON: Duration = Duration::from_secs(600);
 
-/// A connection that never spins, and the socket of its peer.
+/// A link that never spins, and the socket of its peer.
 fn connected() -> (Domain, Link, TcpStream) {
     let mut config = Config::default().sockets(1);
     config.spin = Duration::ZERO;
@@ -22,12 +22,12 @@ fn connected() -> (Domain, Link, TcpStream) {
     let offer = Offer { sockets: 1, ..Offer::default() };
     let hello = Hello { stage: Stage::First, socket: 0, token: [0; 16], offer };
     socket.write_all(&hello.encode()).unwrap();
-    let connection = listener.accept(&domain, SOON).unwrap();
+    let link = listener.accept(&domain, SOON).unwrap();
     let mut answer = [0; HELLO];
     socket.read_exact(&mut answer).unwrap();
     Hello::decode_answer(&answer).unwrap();
     socket.set_nonblocking(true).unwrap();
-    (domain, connection, socket)
+    (domain, link, socket)
 }
 
 /// The next header, if one has come.
@@ -43,42 +43,42 @@ fn header(socket: &mut TcpStream) -> Option<Header> {
     Some(Header::decode(&bytes).unwrap())
 }
 
-/// The peer writes eight bytes; the connection receives them.
-fn write(socket: &mut TcpStream, connection: &Link, id: u64, to: RemoteKey) {
+/// The peer writes eight bytes; the link receives them.
+fn write(socket: &mut TcpStream, link: &Link, id: u64, to: RemoteKey) {
     let header =
         Header { id, len: 8, total: 8, addr: to.addr, key: to.key, ..Header::new(Kind::Write) };
     socket.write_all(&[&header.encode()[..], &[id as u8; 8]].concat()).unwrap();
     let began = Instant::now();
-    while !connection.progress().unwrap() {
+    while !link.progress().unwrap() {
         assert!(began.elapsed() < SOON, "the write does not arrive");
     }
 }
 
 #[test]
 fn answers_travel_with_what_the_program_sends_next() {
-    let (domain, connection, mut socket) = connected();
+    let (domain, link, mut socket) = connected();
     let memory = HostBuf::region(8).unwrap();
     let registered = domain.register(&memory, Access::REMOTE_WRITE).unwrap();
     for id in 0..5 {
-        write(&mut socket, &connection, id, registered.remote());
+        write(&mut socket, &link, id, registered.remote());
         assert_eq!(header(&mut socket), None, "the answer to write {id} has travelled by itself");
-        connection.isend(&HostBuf::region(0).unwrap()).unwrap();
+        link.isend(&HostBuf::region(0).unwrap()).unwrap();
         let answer = header(&mut socket).unwrap();
         assert_eq!((answer.kind, answer.id), (Kind::WriteDone, id));
         assert_eq!(header(&mut socket).unwrap().kind, Kind::Message);
     }
     // A program that has nothing to send answers with the next look.
-    write(&mut socket, &connection, 5, registered.remote());
-    connection.progress().unwrap();
+    write(&mut socket, &link, 5, registered.remote());
+    link.progress().unwrap();
     assert_eq!(header(&mut socket).unwrap().kind, Kind::WriteDone);
 }
 
 #[test]
 fn receives_are_announced_by_themselves_only_to_a_peer_that_is_silent() {
-    let (_endpoint, connection, mut socket) = connected();
-    let received = connection.irecv(&HostBuf::region(8).unwrap()).unwrap();
+    let (_endpoint, link, mut socket) = connected();
+    let received = link.irecv(&HostBuf::region(8).unwrap()).unwrap();
     let wait = |timeout| {
-        let outcome = connection.wait(received, timeout);
+        let outcome = link.wait(received, timeout);
         assert!(matches!(outcome, Err(TcpError::Timeout { .. })), "{outcome:?}");
     };
     // One nap, however long it takes: news travels by itself before the second.
@@ -94,8 +94,8 @@ fn receives_are_announced_by_themselves_only_to_a_peer_that_is_silent() {
     };
     assert_eq!((update.kind, update.posted), (Kind::Update, 1));
     // With something to send, it is part of that.
-    connection.irecv(&HostBuf::region(8).unwrap()).unwrap();
-    connection.isend(&HostBuf::region(0).unwrap()).unwrap();
+    link.irecv(&HostBuf::region(8).unwrap()).unwrap();
+    link.isend(&HostBuf::region(0).unwrap()).unwrap();
     let message = header(&mut socket).unwrap();
     assert_eq!((message.kind, message.posted), (Kind::Message, 2));
     wait(Duration::from_millis(30));

@@ -75,7 +75,7 @@ pub(crate) fn frames(data: &[u8]) {
     let (flags, data) = data.split_first().unwrap_or((&0, &[]));
     let separate = flags & 1 != 0;
     let receive = if separate { Framing::Separate } else { Framing::Inline };
-    let mut connection = Protocol::new(Agreed {
+    let mut link = Protocol::new(Agreed {
         sockets: 3,
         chunk: 64 << 10,
         open: 8,
@@ -86,43 +86,43 @@ pub(crate) fn frames(data: &[u8]) {
     });
     for _ in 0..4 {
         for op in [Op::Read, Op::Write, Op::Send] {
-            connection.post(op, (), 64, (1, 0)).expect("open");
+            link.post(op, (), 64, (1, 0)).expect("open");
         }
     }
     for bytes in data.as_chunks::<10>().0 {
         let header = header(bytes);
         let carrier = if separate { 0 } else { header.socket.min(2) };
         if bytes[8] & 0x80 != 0 {
-            connection.post(Op::Receive, (), 100, (0, 0)).expect("always");
+            link.post(Op::Receive, (), 100, (0, 0)).expect("always");
         }
         let mut encoded = &header.encode()[..];
-        while !encoded.is_empty() && connection.takes_headers(carrier) {
-            match connection.feed(carrier, encoded, &mut Region) {
+        while !encoded.is_empty() && link.takes_headers(carrier) {
+            match link.feed(carrier, encoded, &mut Region) {
                 Ok(taken) => encoded = &encoded[taken..],
                 Err(_) => return,
             }
         }
         for socket in 0..3 {
-            while let Some(due) = connection.due(socket) {
+            while let Some(due) = link.due(socket) {
                 check(&due);
                 // Some bytes stay due, and some are placed in two steps.
                 let part = if bytes[7] & 0x80 != 0 { due.len } else { due.len.div_ceil(2) };
-                connection.taken(socket, part);
-                connection.placed(due.kind, due.id, part);
+                link.taken(socket, part);
+                link.placed(due.kind, due.id, part);
                 if bytes[7] & 0x40 != 0 && !separate {
                     break;
                 }
             }
         }
-        while let Some(frame) = connection.next_frame(0, &mut Region) {
+        while let Some(frame) = link.next_frame(0, &mut Region) {
             if let Some(payload) = frame.payload {
-                connection.sent(payload.kind, payload.id, payload.len.into());
+                link.sent(payload.kind, payload.id, payload.len.into());
             }
         }
-        while let Some(event) = connection.poll_event() {
+        while let Some(event) = link.poll_event() {
             match event {
-                Event::Deliver { id, .. } => connection.delivered(id, false),
-                Event::Notification { len, .. } => connection.consumed(len),
+                Event::Deliver { id, .. } => link.delivered(id, false),
+                Event::Notification { len, .. } => link.consumed(len),
                 _ => {}
             }
         }

@@ -55,7 +55,7 @@ fn memory_is_in_use_until_the_kernel_has_sent_it() {
 }
 
 #[test]
-fn bytes_that_change_after_the_end_of_a_connection_are_not_sent() {
+fn bytes_that_change_after_the_end_of_a_link_are_not_sent() {
     for abort in [true, false] {
         let Pair { near, far, ends: _ends, .. } = narrow(Some(64 << 10));
         let bytes = pattern(5, LEN);

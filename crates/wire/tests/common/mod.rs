@@ -149,17 +149,12 @@ pub(crate) fn sample() -> impl Strategy<Value = Sample> {
     kind.prop_flat_map(|(version, opcode)| sample_of(version, opcode))
 }
 
-/// Values of a strategy, by a seed: that of `WARPVERBS_SEED`, or the clock's, printed.
+/// Values of a strategy, by a seed: that of `WARPVERBS_SEED`, or one at random, printed.
 pub(crate) struct Generator(TestRunner);
 
 impl Generator {
     pub(crate) fn new() -> Generator {
-        let seed = match std::env::var("WARPVERBS_SEED") {
-            Ok(seed) => seed.parse().expect("WARPVERBS_SEED is a number"),
-            Err(_) => std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
-        };
-        println!("WARPVERBS_SEED={seed}");
-        Generator::seeded(seed)
+        Generator::seeded(warpverbs_dev::seed())
     }
 
     pub(crate) fn seeded(seed: u64) -> Generator {

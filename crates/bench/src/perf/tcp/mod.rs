@@ -9,11 +9,11 @@ mod server;
 
 use crate::rig::ends::{Family, Place, Role, beside};
 use crate::rig::output::{Chosen, Measured, Setting};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use args::{MeasureArgs, SideArgs};
 use client::Client;
-use std::net::ToSocketAddrs as _;
 use warpverbs::tcp::Config;
+use warpverbs_meet::{Deadline, RESOLVING, resolve};
 
 /// Connections of device-memory TCP.
 pub(super) struct Tcp;
@@ -39,8 +39,8 @@ pub(super) fn run(role: &Role<Tcp>) -> Result<()> {
 
 fn measure(args: &MeasureArgs, place: &Place, local: bool) -> Result<()> {
     args.check()?;
-    let address = (place.host.as_str(), place.port).to_socket_addrs()?.next();
-    let address = address.with_context(|| format!("no address of {}", place.host))?;
+    let deadline = Deadline::after(place.wait.max(RESOLVING));
+    let address = resolve(&place.host, place.port, deadline)?[0];
     let config = Config::default().sockets(args.sockets).chunk(args.chunk as u32);
     let (opened, domain) = args.side.open(config)?;
     let mut client = Client::connect(&domain, &*opened.gpu, (address, place.wait))?;

@@ -1,25 +1,18 @@
 //! Random payload through whatever others have written: every byte is compared, and rings go round many
 //! times.
 //!
-//! `WARPVERBS_SEED=<seed>` repeats a round, `WARPVERBS_ROUNDS=<n>` makes more of them.
+//! `WARPVERBS_SEED=<seed>` repeats a round, `WARPVERBS_RUNS=<n>` makes more of them.
 
 use super::unmapped::compiled;
 use super::{output, ready, run};
 use crate::common::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
+use warpverbs_dev::{runs, seed};
 
 /// Calls `round` with the seeds that the environment asks for.
 fn rounds(round: impl Fn(u32)) {
-    let number = |name| Some(std::env::var(name).ok()?.parse().expect("a number"));
-    let count = number("WARPVERBS_ROUNDS").unwrap_or(1);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let first: u32 = number("WARPVERBS_SEED").unwrap_or(now.map_or(0, |now| now.subsec_nanos()));
-    for seed in (0..count).map(|nth| first.wrapping_add(nth)) {
-        println!("WARPVERBS_SEED={seed}");
-        round(seed);
-    }
+    (0..runs(1)).for_each(|_| round(seed() as u32));
 }
 
 /// A program of ours, by libmlx5, on one device, where QPs are connected by loopback, and on two, by

@@ -8,6 +8,7 @@ use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng};
 use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_dev::seeds;
 use warpverbs_devmem::{
     AreaId, Move, Moves, Place, Ticket, UnpackConfig, UnpackError, Unpacker, Way,
 };
@@ -116,7 +117,7 @@ fn every_length_at_every_alignment_in_one_batch() {
 /// Fragments of a stream in any order and of any size, from device and from host memory, into places
 /// that touch one another. Several batches in flight, through a ring that wraps.
 fn shuffled_stream(gpu: &Arc<dyn Gpu>, way: Way, seed: u64, total: u64) {
-    println!("WARPVERBS_SEED={seed}, {way}");
+    println!("{way}");
     let mut rng = StdRng::seed_from_u64(seed);
     let size = total as usize + 64;
     let memory = [(size, Memory::Device), (size, Memory::Shared), (size, Memory::Device)];
@@ -143,7 +144,7 @@ fn shuffled_stream(gpu: &Arc<dyn Gpu>, way: Way, seed: u64, total: u64) {
 
 #[test]
 fn a_shuffled_stream_is_put_together() {
-    for seed in 0..4 {
+    for seed in seeds(4) {
         for way in WAYS {
             shuffled_stream(&simt(seed), way, seed, 300_000);
         }

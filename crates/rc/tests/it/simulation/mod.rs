@@ -13,7 +13,7 @@ use std::time::Duration;
 use self::program::{INVALIDATABLE, MEMORY, Program};
 use crate::common::link::{Faults, Link};
 use crate::common::pair::{Node, Pair};
-use crate::common::rng::{Rng, seed_from_environment};
+use crate::common::rng::Rng;
 use warpverbs_rc::{AckTimeout, Config, State, Stats};
 use warpverbs_wire::{Mtu, Psn, Qpn, RnrTimer};
 
@@ -219,12 +219,11 @@ fn run(seed: u64) -> Stats {
 //= [req.go-back-n] [resp.execute-once] [resp.duplicate] [comp.ghost]
 #[test]
 fn whatever_the_network_does() {
-    if let Some(seed) = seed_from_environment() {
+    if let Some(seed) = warpverbs_dev::number("WARPVERBS_SEED") {
         println!("{:#?}", run(seed));
         return;
     }
-    let runs = std::env::var("WARPVERBS_RUNS").ok().and_then(|runs| runs.parse().ok());
-    let runs: u64 = runs.unwrap_or(3_000);
+    let runs = warpverbs_dev::runs(3_000);
     let (mut sent, mut resent, mut failed, mut waits) = (0, 0, 0, 0);
     for seed in 0..runs {
         let stats = run(seed);

@@ -1,7 +1,8 @@
 //! Fetching atomics, whose old values must all be different or follow one from another.
 
-use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
+use crate::device::ranks::{Pace, Ranks, Routes, pointer};
 use warpverbs::gpu::Dim;
+use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::shm as k;
 
 const AT: u64 = 128;
@@ -36,7 +37,7 @@ fn atomic(
 
 #[test]
 fn every_old_value_comes_once() {
-    for seed in seeds(0x20, 3) {
+    for seed in simt_seeds(0x20, 3) {
         for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
             for (width, mask) in [(4, u64::from(u32::MAX)), (8, u64::MAX)] {
                 let ranks = Ranks::new(3, 1 << 12, routes, Pace::Seeded(seed));

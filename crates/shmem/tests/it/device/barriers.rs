@@ -1,9 +1,10 @@
 //! Barriers of teams: nobody leaves before everybody has come, and what was put before is there.
 
-use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
+use crate::device::ranks::{Pace, Ranks, Routes, pointer};
 use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::transport::Outcome;
+use warpverbs_dev::simt_seeds;
 use warpverbs_shmem::layout::TEAM_BLOCK_BYTES;
 use warpverbs_test_kernels::shm_mail as k;
 
@@ -33,7 +34,7 @@ fn meet(ranks: &Ranks, (first, stride, members): (u32, u32, u32), group: u32, li
 
 #[test]
 fn nobody_leaves_before_everybody_has_come() {
-    for seed in seeds(0x400, 4) {
+    for seed in simt_seeds(0x400, 4) {
         for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
             for group in [0, 1, 2] {
                 // Flat, then in rounds; the world, and part of it; one after the other.
@@ -49,7 +50,7 @@ fn nobody_leaves_before_everybody_has_come() {
 
 #[test]
 fn large_teams_meet_in_rounds() {
-    for seed in seeds(0x500, 3) {
+    for seed in simt_seeds(0x500, 3) {
         for world in [9, 12] {
             let ranks = Ranks::new(world, 1 << 12, Routes::Direct, Pace::Seeded(seed));
             meet(&ranks, (0, 1, world as u32), 2, 0);

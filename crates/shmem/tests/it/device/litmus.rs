@@ -1,7 +1,8 @@
 //! Values that a rank must see once it has seen a signal, in many interleavings of ranks and NIC.
 
-use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
+use crate::device::ranks::{Pace, Ranks, Routes, pointer};
 use warpverbs::gpu::Dim;
+use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::shm_litmus as k;
 
 const ROUTES: [Routes; 3] = [Routes::Direct, Routes::Rdma, Routes::Mixed];
@@ -16,7 +17,7 @@ fn ranks(routes: Routes, seed: u64) -> Ranks {
 /// Three ranks by each route, with calls of a thread, a warp and a block, under each seed, which
 /// also says which rank begins.
 fn under_seeds(first: u64, count: u64, check: impl Fn(&Ranks, u32, u32)) {
-    for seed in seeds(first, count) {
+    for seed in simt_seeds(first, count) {
         for (routes, group) in ROUTES.into_iter().flat_map(|r| [0, 1, 2].map(|group| (r, group))) {
             check(&ranks(routes, seed), group, (seed % 3) as u32);
         }

@@ -1,9 +1,10 @@
 //! Mail: every byte of every message, credits, sequence numbers that begin anew, and what ends a
 //! wait.
 
-use crate::device::ranks::{Pace, Ranks, Routes, pointer, seeds};
+use crate::device::ranks::{Pace, Ranks, Routes, pointer};
 use warpverbs::gpu::Dim;
 use warpverbs::transport::Outcome;
+use warpverbs_dev::simt_seeds;
 use warpverbs_shmem::layout::mail_block_bytes;
 use warpverbs_test_kernels::{shm as s, shm_mail as k};
 
@@ -45,7 +46,7 @@ fn letters(
 
 #[test]
 fn every_byte_of_every_message_arrives() {
-    for seed in seeds(0x600, 5) {
+    for seed in simt_seeds(0x600, 5) {
         for routes in [Routes::Direct, Routes::Rdma] {
             // Whole warps share out wide lines; of a block of 40, its threads do.
             for group in [(0, 1), (1, 32), (2, 40), (2, 64)] {
@@ -92,7 +93,7 @@ fn long_messages_arrive() {
 
 #[test]
 fn values_go_round_a_ring() {
-    for seed in seeds(0x700, 5) {
+    for seed in simt_seeds(0x700, 5) {
         for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
             for group in [0, 1, 2] {
                 let ranks = Ranks::new(4, 1 << 15, routes, Pace::Seeded(seed));

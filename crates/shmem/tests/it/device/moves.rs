@@ -2,9 +2,10 @@
 //! compared after each call.
 
 use crate::device::model::Model;
-use crate::device::ranks::{Pace, Ranks, Routes, seeds};
+use crate::device::ranks::{Pace, Ranks, Routes};
 use crate::numbers::Numbers;
 use warpverbs::gpu::Dim;
+use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::shm as k;
 
 /// Thread, warp, block.
@@ -205,7 +206,7 @@ fn long_transfers_cross_segments() {
 
 #[test]
 fn calls_are_right_in_whatever_order_lanes_and_nic_take_turns() {
-    for seed in seeds(0x40, 6) {
+    for seed in simt_seeds(0x40, 6) {
         for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
             let mut run = Run::new(3, 1 << 17, routes, Pace::Seeded(seed), seed);
             for call in CALLS {
@@ -268,7 +269,7 @@ fn a_named_route_does_the_same() {
 
 #[test]
 fn lanes_of_a_warp_may_take_different_routes() {
-    for seed in seeds(0x70, 4) {
+    for seed in simt_seeds(0x70, 4) {
         let (world, threads, bytes) = (3u64, 70u64, 24u64);
         let mut run = Run::new(world as usize, 1 << 12, Routes::Mixed, Pace::Seeded(seed), seed);
         let (to, from, signal) = (16, (1 << 12) + 8, 1 << 13);

@@ -241,19 +241,3 @@ impl Ranks {
 pub(crate) fn pointer<T: Element>(buffer: &Buffer) -> KernelPtr<T> {
     KernelPtr::new(buffer)
 }
-
-/// The seeds of a test: `count` of them from `first` on, or as many as `WARPVERBS_RUNS` says, or the
-/// one in `WARPVERBS_SIMT_SEED`.
-pub(crate) fn seeds(first: u64, count: u64) -> Vec<u64> {
-    match std::env::var("WARPVERBS_SIMT_SEED") {
-        Ok(text) => {
-            let digits = text.trim_start_matches("0x");
-            vec![u64::from_str_radix(digits, 16).expect("WARPVERBS_SIMT_SEED: hexadecimal")]
-        }
-        Err(_) => {
-            let runs = std::env::var("WARPVERBS_RUNS").ok();
-            let runs = runs.map(|runs| runs.parse().expect("WARPVERBS_RUNS: a number"));
-            (first..first + runs.unwrap_or(count)).collect()
-        }
-    }
-}

@@ -3,6 +3,7 @@
 use crate::device::world::{POLICIES, World, pattern, pointer};
 use warpverbs::gpu::{Dim, Remote};
 use warpverbs::transport::CqMode;
+use warpverbs_dev::runs;
 use warpverbs_test_kernels::stress as k;
 
 /// Bytes of a cell, and of the part that counts, in `stress.cu`.
@@ -32,12 +33,6 @@ fn mixed(world: &World, depth: u32, mode: CqMode, dim: Dim, rounds: u32, seed: u
     {
         assert_eq!(want[..CELL_USED], have[..CELL_USED], "{}, thread {thread}", world.what);
     }
-}
-
-/// So many, or as many as `WARPVERBS_RUNS` says.
-fn runs(few: u64) -> u64 {
-    let runs = std::env::var("WARPVERBS_RUNS").ok();
-    runs.map_or(few, |runs| runs.parse().expect("WARPVERBS_RUNS: a number"))
 }
 
 #[test]

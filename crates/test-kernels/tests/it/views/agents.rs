@@ -243,14 +243,3 @@ impl Model {
         }
     }
 }
-
-/// The seeds of a test: `count` of them from `first` on, or the one in `WARPVERBS_SIMT_SEED`.
-pub(crate) fn seeds(first: u64, count: u64) -> Vec<u64> {
-    match std::env::var("WARPVERBS_SIMT_SEED") {
-        Ok(text) => {
-            let digits = text.trim_start_matches("0x");
-            vec![u64::from_str_radix(digits, 16).expect("WARPVERBS_SIMT_SEED: hexadecimal")]
-        }
-        Err(_) => (first..first + count).collect(),
-    }
-}

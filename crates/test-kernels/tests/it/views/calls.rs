@@ -1,8 +1,9 @@
 //! put, get, put_signal, atomic_add, and what reads them: every group, route, size and alignment.
 
-use crate::views::agents::{Agents, CHANNELS, DIM, GROUPS, Model, ROUTES, Route, seeds};
+use crate::views::agents::{Agents, CHANNELS, DIM, GROUPS, Model, ROUTES, Route};
 use warpverbs::gpu::{Dim, KernelPtr, LocalView, RemoteView};
 use warpverbs::transport::Outcome;
+use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::nixl as k;
 
 const SIZES: [u64; 10] = [0, 1, 3, 4, 8, 15, 16, 17, 100, 4095];
@@ -113,7 +114,7 @@ impl Run {
 #[test]
 fn every_call_moves_its_bytes_and_no_others() {
     for (route, seed) in
-        ROUTES.into_iter().flat_map(|route| seeds(1, 2).into_iter().map(move |s| (route, s)))
+        ROUTES.into_iter().flat_map(|route| simt_seeds(1, 2).map(move |s| (route, s)))
     {
         let mut run = Run::new(route, seed);
         for (group, bytes) in GROUPS.into_iter().flat_map(|g| SIZES.map(|bytes| (g, bytes))) {

@@ -1,7 +1,8 @@
 //! Work whose doorbell was left to others is rung by whoever posts or asks next.
 
-use crate::views::agents::{Agents, Model, ROUTES, seeds};
+use crate::views::agents::{Agents, Model, ROUTES};
 use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::nixl as k;
 
 /// Every thread puts `rounds` words; `rings` says which of them ring.
@@ -27,7 +28,7 @@ fn all_arrive(threads: u32, rounds: u32, rings: u64, seed: u64) {
 
 #[test]
 fn one_poster_that_never_rings_finds_its_work_done() {
-    for seed in seeds(0x50, 4) {
+    for seed in simt_seeds(0x50, 4) {
         for rounds in [1, 2, 31, 100, 300] {
             all_arrive(1, rounds, 0, seed);
         }
@@ -36,7 +37,7 @@ fn one_poster_that_never_rings_finds_its_work_done() {
 
 #[test]
 fn posters_that_ring_and_posters_that_do_not_lose_nothing_of_each_others() {
-    for seed in seeds(0x60, 24) {
+    for seed in simt_seeds(0x60, 24) {
         for rings in [0, 1, 0x8000_0001_0001_0001, 0x5555_5555_5555_5555, !1] {
             all_arrive(48, 9, rings, seed);
         }

@@ -1,7 +1,8 @@
 //! Values that an agent must see once it has seen a counter, in many interleavings of agents and NIC.
 
-use crate::views::agents::{Agents, GROUPS, ROUTES, seeds};
+use crate::views::agents::{Agents, GROUPS, ROUTES};
 use warpverbs::gpu::{Dim, KernelPtr};
+use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::nixl_litmus as k;
 
 const WORDS: u32 = 37;
@@ -10,7 +11,7 @@ const ENTRIES: [(u64, u64); 2] = [(DATA, 16 * WORDS as u64), (0, 16)];
 
 #[test]
 fn a_counter_brings_all_earlier_puts_of_its_channel_along() {
-    for seed in seeds(0x100, 10) {
+    for seed in simt_seeds(0x100, 10) {
         for (route, group) in ROUTES.into_iter().flat_map(|r| GROUPS.map(|g| (r, g))) {
             let agents = Agents::new(4096, route, seed);
             let wrong = agents.buffer(8);

@@ -42,15 +42,9 @@ fn part() {
     part.rank.world.leave().unwrap();
 }
 
-fn seed() -> u64 {
-    let given = std::env::var("WARPVERBS_SEED").ok();
-    given.map_or_else(rand::random, |seed| seed.parse().expect("WARPVERBS_SEED: a number"))
-}
-
 /// Runs the cells of some numbers of ranks.
 fn run(worlds: &[u32], gpu: &str, more: &str) {
-    let (seed, begun, mut count) = (seed(), Instant::now(), 0);
-    println!("WARPVERBS_SEED={seed}");
+    let (seed, begun, mut count) = (warpverbs_dev::seed(), Instant::now(), 0);
     for (&world, routes) in worlds.iter().flat_map(|w| ROUTES.map(|routes| (w, routes))) {
         let cells = cells_of(seed, more, world, routes);
         let server = serve();
