@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 
 /// How often a handshake is begun again at an agent that has no descriptor for it: for 2.5 s.
 const SHORT_ATTEMPTS: u32 = 10;
-/// What such an agent says.
+/// The reason that such an agent gives.
 pub(super) const SHORT: &str = "its process is out of file descriptors (ulimit -n)";
 
 /// A connection by which one thread speaks and waits.

@@ -1,11 +1,14 @@
 //! How an endpoint is to be made, wherever that is.
 
 use super::Trouble;
-use crate::rig::KERNEL;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 use warpverbs::gpu::Gpu;
 use warpverbs::transport::{Access, EndpointConfig, Mtu, SharedReceiveQueue};
+
+/// Ends a hang: a NIC that gives up says so before, however busy the machine is.
+const HANG: Duration = Duration::from_secs(60);
 
 /// An [`EndpointConfig`] as plain data. What is not said is as `EndpointConfig` has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,8 +78,7 @@ impl Shape {
         queue: impl FnOnce(u32) -> Result<Arc<SharedReceiveQueue>, Trouble>,
     ) -> Result<EndpointConfig, Trouble> {
         let mut config = match (self.by_kernels, gpu) {
-            // Ends a hang: a NIC that gives up says so before, however busy the machine is.
-            (false, _) => EndpointConfig::host().timeout(KERNEL),
+            (false, _) => EndpointConfig::host().timeout(HANG),
             (true, Some(gpu)) => EndpointConfig::for_gpu(gpu),
             (true, None) => return Err(Trouble::no_kernels()),
         };

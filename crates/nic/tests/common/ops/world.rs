@@ -1,5 +1,4 @@
-//! The objects that scripts act on: a NIC, three ports, an SRQ, eight keys, and memory around them
-//! that nobody may touch.
+//! The objects that scripts act on: a NIC, ports, an SRQ, keys, and memory that nobody may touch.
 
 use super::script::{Announce, Attrs, Fault, Op, Place, PortSetup, Receives, Setup};
 use super::wqe;
