@@ -6,7 +6,7 @@ use warpverbs_rdma::AsyncEvent;
 
 type Handler = Box<dyn Fn(AsyncEvent) + Send>;
 
-/// Events not yet polled, bounded; or who receives them as they are raised.
+/// Events not yet polled, bounded; or the receiver of each as it is raised.
 pub(crate) struct Events {
     queue: VecDeque<AsyncEvent>,
     kept: usize,

@@ -256,7 +256,7 @@ impl Shm {
         }
     }
 
-    /// A connection to who has QPs of `part` at `to` begins. Whether it is on this host.
+    /// A connection to the process that has QPs of `part` at `to` begins. Whether it is on this host.
     pub(super) fn meet_at(
         &mut self,
         now: Duration,
@@ -317,7 +317,7 @@ impl Shm {
         }
     }
 
-    /// A guest who greets becomes a peer.
+    /// A guest that greets becomes a peer.
     fn welcome(&mut self, now: Duration, ready: bool, guest: Guest) {
         let greeting = if ready { meet::greeting(&guest.socket) } else { Ok(None) };
         let ring = match greeting {

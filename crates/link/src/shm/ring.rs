@@ -137,7 +137,7 @@ impl Producer {
         self.memory.data.write_ring(self.written, &record.bytes())?;
         self.memory.data.write_ring(self.written + HEADER as u64, train)?;
         self.written += size;
-        // Pairs with the consumer's acquire: who sees the position sees the record.
+        // Pairs with the consumer's acquire: a consumer that sees the position sees the record.
         self.memory.positions[WRITTEN].store(self.written, Ordering::Release);
         Ok(true)
     }

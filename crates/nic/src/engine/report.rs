@@ -20,7 +20,7 @@ pub(crate) enum Report {
     Sent { slot: QpSlot, index: u64 },
     /// All WQEs before that at `index` are complete, which failed.
     SendFailed { slot: QpSlot, index: u64, syndrome: Syndrome, vendor: u8 },
-    /// A message is in its receive; `from` whom, if it is a datagram.
+    /// A message is in its receive; `from` is its sender, if it is a datagram.
     Received {
         slot: QpSlot,
         index: u64,

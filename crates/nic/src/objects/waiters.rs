@@ -16,7 +16,7 @@ impl Waiters {
         self.0.is_empty()
     }
 
-    /// All of them, who wait here no more.
+    /// All of them; none waits here any more.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = QpSlot> + use<> {
         std::mem::take(&mut self.0).into_iter().map(|(slot, _)| slot)
     }
