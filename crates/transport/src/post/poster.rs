@@ -120,7 +120,7 @@ impl<'e> Poster<'e> {
         let (q, queue) = (self.q, self.q.words.queue(kind));
         let mut backoff = Backoff::new(self.timeout);
         loop {
-            // Receives are retired by whoever takes their completions: they are the user's.
+            // Receives are retired by the code that takes their completions: they are the user's.
             if kind == QueueKind::Send {
                 q.drain_send();
             }

@@ -139,7 +139,7 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 /// kernels do not post to such queues, and the pollers' locks are mutexes.
 #[inline]
 fn retire(queue: &WorkQueue, upto: u64) {
-    // Release, pairs with the acquire of those who look for room.
+    // Release, pairs with the acquire of posters that look for room.
     queue.poll().fetch_max(PollWord::new(upto, false).0, Release);
 }
 
