@@ -144,7 +144,7 @@ impl Connection {
     pub(super) fn explain(&mut self, cause: &Cause) {
         if self.ours {
             refused::emit(&mut self.out, &cause.to_string());
-            // Closed in any case: whoever does not take it sees the connection end.
+            // Closed in any case: a client that does not take it sees the connection end.
             let _ = self.flush();
         }
     }
@@ -163,7 +163,7 @@ impl Connection {
         self.out = Vec::new();
         self.written = 0;
         if self.sending.take().is_some() {
-            // While a reply waited to leave it was we who did not read.
+            // While a reply waited to leave, this server did not read.
             self.receiving = self.receiving.map(|_| Instant::now());
         }
         Ok(())
