@@ -16,7 +16,7 @@ pub enum GpuError {
         /// The first file name that was tried.
         file: String,
     },
-    /// A library that is loaded at run time is there, but of no use.
+    /// A library that is loaded at run time is there, but unusable.
     #[error("{library} cannot be used: {reason}")]
     Library {
         /// Name of the library.
@@ -105,7 +105,7 @@ pub enum GpuError {
         /// Elements that the kernel may touch in this shape.
         touched: u64,
     },
-    /// An argument of a launch is of no use.
+    /// An argument of a launch is invalid.
     #[error("launch of {kernel}: `{parameter}` is not {expected}")]
     BadArgument {
         /// Kernel name.
@@ -115,7 +115,7 @@ pub enum GpuError {
         /// The values allowed.
         expected: &'static str,
     },
-    /// A structure for kernels has a member that is of no use.
+    /// A structure for kernels has an invalid member.
     #[error("element {index}: a member is not {expected}")]
     BadElement {
         /// Index of the structure.

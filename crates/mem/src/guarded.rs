@@ -7,7 +7,7 @@
 //! handler of the signals looks it up with [`resume_at`]. A path without faults costs nothing.
 //!
 //! Without the feature `fault-guard`, and on processors other than x86-64, these are plain atomic
-//! accesses, and whoever makes a [`Region`](crate::Region) ensures that its memory stays mapped.
+//! accesses, and the code that makes a [`Region`](crate::Region) ensures that its memory stays mapped.
 
 #[cfg(all(feature = "fault-guard", target_arch = "x86_64", not(miri)))]
 #[path = "guarded/x86_64.rs"]

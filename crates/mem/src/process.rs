@@ -363,7 +363,7 @@ mod tests {
         let beside = ProofPlace { proof: place.proof + 1, ..place };
         let wrong = process.prove(&beside, &PROOF, 7);
         assert_eq!(wrong, Err(ProcessError::WrongProof { pid }));
-        // The same bytes, where whoever may write the memory could have put them.
+        // The same bytes, where any process that may write the memory could have put them.
         let planted = ProofPlace { proof: base, ..place };
         let refused = process.prove(&planted, &PROOF, 7);
         assert_eq!(refused, Err(ProcessError::WritableProof { pid }));

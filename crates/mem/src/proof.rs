@@ -21,7 +21,7 @@ pub struct ProofPlace {
 
 /// Bytes in memory of this process that cannot be written, and beside them a word that may be.
 ///
-/// Memory that others may write, such as a registered buffer, proves nothing: whoever may write it can
+/// Memory that others may write, such as a registered buffer, proves nothing: a process that may write it can
 /// have left the bytes there. So [`Process::prove`](crate::Process::prove) insists on the first.
 #[derive(Debug)]
 pub struct Proof {

@@ -115,7 +115,7 @@ impl Queue {
             && let Some((dst, src, len)) = self.waiting.pop_front()
         {
             self.eager -= 1;
-            // SAFETY: whoever called `start` keeps both ranges, which are host memory.
+            // SAFETY: the caller of `start` keeps both ranges, which are host memory.
             unsafe { crate::region::host_copy(dst, src, len) };
             self.done += 1;
         }

@@ -39,7 +39,7 @@ pub(crate) struct ArmWatch {
     seen: Option<u8>,
     before: u64,
     looks: u32,
-    /// CQEs up to the newest that a consumer who wants solicited ones waits for.
+    /// CQEs up to the newest that a consumer that wants solicited ones waits for.
     solicited: u64,
 }
 

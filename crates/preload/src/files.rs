@@ -165,7 +165,7 @@ fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
     Ok(fd.into_raw_fd())
 }
 
-/// Number of the device that is open as `fd`, whoever has opened it: `stat` is what `fstat` says.
+/// Number of the device that is open as `fd`, whichever code opened it: `stat` is what `fstat` says.
 pub(crate) fn device_of(fd: c_int, stat: &libc::stat) -> Option<u32> {
     is_like_a_device(stat).then(|| inside(|| named(fd, stat)).flatten())?
 }

@@ -53,7 +53,7 @@ pub(crate) fn claim() -> Result<(), Refusal> {
 }
 
 /// First acts of a child of `fork()`: nothing here is its own. It also closes its copies of the
-/// descriptors of its parent's links. They are of no use to it, and peers see by them when its parent
+/// descriptors of its parent's links. It cannot use them, and peers see by them when its parent
 /// ends.
 unsafe extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use warpverbs_rendezvous::WorldError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShmemError {
-    /// A setting is of no use.
+    /// A setting is invalid.
     #[error("{field} is {value:?}, expected {expected}")]
     Config {
         /// Which setting.

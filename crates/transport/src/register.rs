@@ -32,7 +32,7 @@ impl RegisterOptions {
     }
 
     /// The device's writes may overtake one another on their way to this memory; only a completion
-    /// tells that all have arrived. Faster on some hosts, wrong for whoever polls the last byte of a
+    /// tells that all have arrived. Faster on some hosts, wrong for code that polls the last byte of a
     /// message. Left out where device or kernel do not know it.
     #[must_use]
     pub const fn relaxed_ordering(self, relaxed: bool) -> Self {

@@ -192,7 +192,7 @@ impl Fake {
 
     /// Polls and batches that were begun and not ended.
     pub fn begun(&self) -> i32 {
-        // SAFETY: the library's variable, changed by whoever has the turn.
+        // SAFETY: the library's variable, changed by the test that has the turn.
         unsafe { (*self.begun).read() }
     }
 

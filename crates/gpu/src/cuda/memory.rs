@@ -19,7 +19,7 @@ const EVERY_CONTEXT_MAPPED: u32 = 1 | 2;
 /// `CU_MEMHOSTREGISTER_IOMEMORY`.
 const IO_MEMORY: u32 = 4;
 
-/// The device on which the memory at `addr` is, whoever allocated it; `None` for memory of the host.
+/// The device on which the memory at `addr` is, whichever program allocated it; `None` for memory of the host.
 ///
 /// # Errors
 /// There is no driver, or it does not know the address.

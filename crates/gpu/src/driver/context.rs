@@ -1,4 +1,4 @@
-//! The state of one device of a driver, shared by all who open it.
+//! The state of one device of a driver, shared by everything that opens it.
 
 use super::cache::Cache;
 use super::calls::{Driver, Functions};

@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 
 /// A registered range of whole pages; the registration ends some time after the last clone of the
 /// `Arc` is gone, and the pages stay mapped until then. Dropping it takes the lock of what is owned and
-/// no other: the dropping thread may be the NIC's, and `RANGES` is held by those who register, which can
+/// no other: the dropping thread may be the NIC's, and `RANGES` is held by threads that register, which can
 /// last as long as a kernel.
 pub(crate) struct Pinned {
     driver: &'static dyn Driver,

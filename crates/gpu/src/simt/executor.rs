@@ -55,7 +55,7 @@ pub struct Counts {
     pub pauses: u64,
     /// Steps of the stepper.
     pub steps: u64,
-    /// Hash over who had each turn, how long it was and how it ended.
+    /// Hash over which lane had each turn, how long it was and how it ended.
     pub trace: u64,
 }
 

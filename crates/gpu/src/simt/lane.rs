@@ -15,7 +15,7 @@ pub(crate) enum Request {
     Switch,
     /// It spins and expects no news for `ns`.
     Pause { ns: u64, site: RawSite },
-    /// It asks who is with it at `site`.
+    /// It asks which lanes are with it at `site`.
     Active { site: RawSite },
     /// It joins a warp collective.
     Collective(Call),

@@ -1,4 +1,4 @@
-//! One warp: who may run, who waits for company, and the collectives.
+//! One warp: which lanes may run, which wait for company, and the collectives.
 
 use super::abi::RawSite;
 use super::fault::{Collective, LaneName, SimtFault};
@@ -62,7 +62,7 @@ impl Warp {
         }
     }
 
-    /// After a turn of this warp: lets go those who have waited long enough, and, so that waiting
+    /// After a turn of this warp: lets go the lanes that have waited long enough, and, so that waiting
     /// for company never blocks a warp, one set chosen by `choose` if nobody else could run.
     pub(crate) fn settle(&mut self, choose: impl FnOnce(usize) -> usize) {
         let mut i = 0;

@@ -33,7 +33,7 @@ impl Purpose {
         named::name(what, address, part)
     }
 
-    /// Listens for those who have datagrams for `address`, or for a part of the QP numbers there.
+    /// Listens for processes that have datagrams for `address`, or for a part of the QP numbers there.
     pub(super) fn listener(
         self,
         address: SocketAddr,

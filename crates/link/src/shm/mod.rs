@@ -317,7 +317,7 @@ impl Shm {
         }
     }
 
-    /// A guest who greets becomes a peer.
+    /// A guest that greets becomes a peer.
     fn welcome(&mut self, now: Duration, ready: bool, guest: Guest) {
         let greeting = if ready { meet::greeting(&guest.socket) } else { Ok(None) };
         let ring = match greeting {

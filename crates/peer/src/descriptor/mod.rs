@@ -1,7 +1,7 @@
 //! Passing file descriptors to other processes.
 //!
 //! The owner runs a [`DescriptorServer`], which listens at two unix sockets with random names and
-//! hands out what was [offered](DescriptorServer::offer) to whoever shows the right secret; it shows
+//! hands out what was [offered](DescriptorServer::offer) to a process that shows the right secret; it shows
 //! one of its own in turn. [`fetch`] tries, in this order:
 //!
 //! | way | needs |
@@ -43,7 +43,7 @@ enum Answer {
     Stranger,
 }
 
-/// Two secrets of a [`DescriptorServer`] and of those who may ask it.
+/// Two secrets of a [`DescriptorServer`] and of the processes that may ask it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Secrets {
     /// Secret that the asker shows.

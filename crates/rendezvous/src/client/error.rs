@@ -34,7 +34,7 @@ pub enum ClientError {
     /// The reply is not one of the protocol.
     #[error("{call}: the peer at {peer} does not speak the store's protocol: {cause}")]
     Protocol { call: Opcode, peer: SocketAddr, cause: ReplyError },
-    /// An earlier call failed in the middle of a message; the connection is of no use any more.
+    /// An earlier call failed in the middle of a message; the connection cannot be used any more.
     #[error("{call}: the connection to the store at {peer} broke in an earlier call")]
     Broken { call: Opcode, peer: SocketAddr },
 }

@@ -22,7 +22,7 @@ pub struct Conflict {
     pub ignored: Setting,
 }
 
-/// Why a process does not know who it is.
+/// Why a process does not know its rank and world.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields are named by what they are")]

@@ -4,7 +4,7 @@
 //!
 //! | key | value | written by |
 //! |---|---|---|
-//! | `warpverbs/JOB/GENERATION/world` | `1 WORLD_SIZE`: version of this layout, then the size | whoever is first |
+//! | `warpverbs/JOB/GENERATION/world` | `1 WORLD_SIZE`: version of this layout, then the size | the rank that comes first |
 //! | `warpverbs/JOB/GENERATION/rank/RANK` | anything unique | each rank, to claim its number |
 //! | `warpverbs/JOB/GENERATION/exchange/NAME/SEQUENCE/RANK` | that rank's bytes | each rank |
 //! | `warpverbs/JOB/GENERATION/barrier/NAME/SEQUENCE/RANK` | `1` | each rank |
@@ -194,7 +194,7 @@ impl World {
         self.value(&key)
     }
 
-    /// Leaves `mine` in the store for whoever asks, in place of what this rank announced of this
+    /// Leaves `mine` in the store for any rank that asks, in place of what this rank announced of this
     /// topic before. Waits for nobody.
     pub fn announce(&mut self, topic: &str, mine: &[u8]) -> Result<(), WorldError> {
         let key = self.said(topic, self.rank)?;

@@ -21,7 +21,7 @@ use super::word::Word;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use warpverbs_mlx5::export::PollWord;
 
-/// The ring token while nobody holds it and work is ready: whoever asks next takes it.
+/// The ring token while nobody holds it and work is ready: the next thread that asks takes it.
 pub(crate) const OFFERED: u32 = 1 << 31;
 
 /// One work queue as the protocol sees it.
@@ -46,7 +46,7 @@ pub(crate) trait Ring {
     /// The doorbell register and the QP number; a receive queue has none.
     fn doorbell(&self) -> Option<(&Self::Doorbell, u32)>;
 
-    /// Passes of one combiner before it offers the token to whoever asks next.
+    /// Passes of one combiner before it offers the token to the next thread that asks.
     fn most_passes(&self) -> u32 {
         64
     }
@@ -111,7 +111,7 @@ pub(crate) fn publish<R: Ring>(ring: &R, base: u64, n: u64) {
     }
 }
 
-/// The combiner, who holds the ring token: rings for everything that is ready until nobody has
+/// The combiner, which holds the ring token: rings for everything that is ready until nobody has
 /// asked again. `seen` is the token's value when the caller took it.
 fn combine<R: Ring>(ring: &R, mut seen: u32) {
     let mut passes = 0;

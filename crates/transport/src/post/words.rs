@@ -75,7 +75,7 @@ impl Words {
         }
     }
 
-    /// Whether the NIC still executes work. A cheap look, for those who do not wait.
+    /// Whether the NIC still executes work. A cheap look, for callers that do not wait.
     pub(super) fn check_running(&self) -> Result<(), Error> {
         match self.abort[0].load(Relaxed) == Abort::NicStopped as u32 {
             true => Err(self.explain_abort()),

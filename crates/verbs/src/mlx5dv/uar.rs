@@ -58,7 +58,7 @@ impl fmt::Debug for Uar {
 struct Register(Arc<Inner>);
 
 // SAFETY: the page is mapped until the UAR is freed, which is when the last holder of `Inner` goes,
-// and every processor that maps it writable can read it too; what a read gives is of no use. libmlx5
+// and every processor that maps it writable can read it too; the result of a read is meaningless. libmlx5
 // puts the register at byte 0x800 of the page, or at a multiple of 0x100 behind it.
 unsafe impl Backing for Register {
     fn addr(&self) -> u64 {
@@ -81,7 +81,7 @@ unsafe impl Backing for Register {
 impl Uar {
     /// A register of its own, or else (before rdma-core 45) that of the context.
     ///
-    /// BlueFlame registers are not taken: their stores are combined, and whoever rings them must
+    /// BlueFlame registers are not taken: their stores are combined, and a thread that rings them must
     /// flush, which the posting protocol does not.
     pub fn alloc(devx: &Devx) -> Result<Self, Mlx5Error> {
         match Self::of_kind(devx, UarKind::Dedicated) {

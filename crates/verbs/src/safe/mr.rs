@@ -28,7 +28,7 @@ impl Registration {
     }
 
     /// The device's writes to this memory may overtake one another on the way to it; only a
-    /// completion tells that all have arrived. Faster on some hosts; wrong for whoever polls the
+    /// completion tells that all have arrived. Faster on some hosts; wrong for code that polls the
     /// last byte of a message. Left out where the kernel does not know it.
     pub fn relaxed_ordering(self, relaxed: bool) -> Self {
         self.with_flag(sys::IBV_ACCESS_RELAXED_ORDERING, relaxed)
