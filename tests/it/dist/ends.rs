@@ -2,9 +2,9 @@
 
 use crate::common::example;
 use crate::dist::ranks::{Job, Rank, all_fail, eventually, ignores, is_running};
+use crate::seeds::{runs, seed};
 use std::thread::sleep;
 use std::time::Duration;
-use warpverbs_dev::{runs, seed};
 
 /// Without an end, but for the kill.
 fn endless(name: &'static str) -> Job {

@@ -1,6 +1,7 @@
 //! Examples on a symmetric heap, whose ranks are reached in every way.
 
 use crate::common::{example, fails, passes, text};
+use crate::seeds::runs;
 
 const NAMES: [&str; 5] =
     ["shmem_ring", "shmem_barrier", "shmem_allgather", "shmem_allreduce", "shmem_pipeline"];
@@ -25,7 +26,7 @@ fn pass(name: &str, procs: &str, route: &str) -> Vec<String> {
 #[test]
 fn every_route_gives_the_same() {
     // With `WARPVERBS_RUNS=2`, two ranks too.
-    let runs = warpverbs_dev::runs(1);
+    let runs = runs(1);
     for name in NAMES {
         for procs in ["3", "2"].into_iter().take(runs as usize) {
             let all = ["direct", "rdma", "rdma:1"].map(|route| pass(name, procs, route));
