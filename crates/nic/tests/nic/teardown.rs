@@ -227,7 +227,8 @@ fn control_calls_without_end_do_not_stop_the_engine() {
             });
         }
         let done = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            for _ in 0..100 {
+            // Beside many busy processes each takes seconds.
+            for _ in 0..25 {
                 pair.a.post_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
                 assert!(matches!(wait(&mut pair.a), Cqe::Requester { .. }));
             }

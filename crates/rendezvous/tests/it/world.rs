@@ -153,8 +153,9 @@ fn lively(rank: u32, world_size: u32, port: u16, silence: Duration) -> WorldConf
 fn a_slow_rank_that_shows_signs_of_life_is_waited_for() {
     let (port, silence) = (free_port(), Duration::from_secs(3));
     let configs = (0..3).map(|rank| lively(rank, 3, port, silence)).collect();
+    // One for all: the others may begin to wait later than the slow one begins to sleep.
+    let start = Instant::now();
     let waited = all_ranks(configs, |mut world| {
-        let start = Instant::now();
         if world.rank() == 1 {
             // Busy with something else for longer than a silent rank would be waited for.
             std::thread::sleep(2 * silence);
