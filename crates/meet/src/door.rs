@@ -3,7 +3,7 @@
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -34,6 +34,14 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 fn is_shortage(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     is_out_of_descriptors(error) || matches!(errno, Some(Errno::NOBUFS | Errno::NOMEM))
+}
+
+/// Says to a peer that is not served why, and takes what it has sent: bytes that lie unread when a socket
+/// is closed would take the reason back. The stream does not block.
+pub fn dismiss(stream: &mut (impl Read + Write), reason: &[u8]) {
+    // A peer that does not take it sees the connection end.
+    let _ = stream.write(reason);
+    let _ = stream.read(&mut [0; 1024]);
 }
 
 /// Accepts connections, also while descriptors are short. Without a free one the system does not even say

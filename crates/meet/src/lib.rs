@@ -41,7 +41,7 @@ mod wake;
 pub use alive::{Alive, Due};
 pub use connection::{Connection, LONGEST, Message, PREAMBLE, Role, Stream};
 pub use deadline::Deadline;
-pub use door::{Arrival, Door, is_out_of_descriptors, listen};
+pub use door::{Arrival, Door, dismiss, is_out_of_descriptors, listen};
 pub use error::MeetError;
 pub use frames::{FrameError, Frames, decode, frame};
 pub use guests::{Guest, gives_way};

@@ -8,12 +8,11 @@ use super::session::{Role, Session};
 use crate::AgentError;
 use crate::lock;
 use rustix::event::{PollFd, PollFlags};
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use warpverbs_meet::{Arrival, Door, gives_way, poll, prepare};
+use warpverbs_meet::{Arrival, Door, dismiss, gives_way, poll, prepare};
 
 /// Connections of an agent. More are not accepted.
 const MOST_SESSIONS: usize = 4096;
@@ -47,13 +46,10 @@ pub(crate) fn start(services: Arc<dyn Services>) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Says to a peer for which there is no descriptor why, and takes what it has sent: bytes that lie unread
-/// when a socket is closed would take the reason back.
+/// Says to a peer for which there is no descriptor why it is not served.
 fn turn_away((mut stream, _): (TcpStream, SocketAddr)) {
     if stream.set_nonblocking(true).is_ok() {
-        // Whoever does not take it sees the connection end.
-        let _ = stream.write(&Frame::Refused { why: SHORT.into() }.encode());
-        let _ = stream.read(&mut [0; 1024]);
+        dismiss(&mut stream, &Frame::Refused { why: SHORT.into() }.encode());
     }
 }
 

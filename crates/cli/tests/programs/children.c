@@ -235,7 +235,7 @@ static void *registers_slowly(void *pd) {
 }
 
 // While a thread waits in a call of one open device, others close and look at descriptors, of that device
-// too, and call other open devices. What waits for that call never ends, and is killed by who runs this.
+// too, and call other open devices. A thread that waits for that call never ends; the caller of this program kills it.
 static void call_meanwhile(void) {
     struct traffic t;
     start(&t);

@@ -39,14 +39,11 @@ pub(super) struct Connection {
 
 const CHUNK: usize = 16 << 10;
 
-/// Says to a peer that is not served why, and takes what it has sent: bytes that lie unread when a
-/// socket is closed would take the reason back.
+/// Says to a peer that is not served why.
 pub(super) fn turn_away(stream: &mut TcpStream, cause: &Cause) {
     let mut reason = Vec::new();
     refused::emit(&mut reason, &cause.to_string());
-    // Whoever does not take it sees the connection end.
-    let _ = stream.write(&reason);
-    let _ = stream.read(&mut [0; 64]);
+    warpverbs_meet::dismiss(stream, &reason);
 }
 
 impl Connection {
