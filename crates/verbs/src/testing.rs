@@ -94,10 +94,12 @@ pub struct Fake {
     solicited: Symbol<unsafe extern "C" fn() -> c_int>,
     port_event: Symbol<unsafe extern "C" fn(*mut crate::sys::ibv_context, c_int)>,
     begun: Symbol<*mut c_int>,
+    /// What tests before this one have left for good.
+    left: (Live, i32),
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Objects of each kind that are alive in the library, over all devices.
+/// Objects of each kind that a test has made and that are alive, over all devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Live {
@@ -137,7 +139,7 @@ pub fn fake() -> Option<Fake> {
     let max_inline = unsafe { library.get(b"fake_max_inline") }.expect("fake_max_inline");
     // SAFETY: as above.
     let solicited = unsafe { library.get(b"fake_solicited") }.expect("fake_solicited");
-    let fake = Fake {
+    let mut fake = Fake {
         verbs,
         fail,
         live,
@@ -148,8 +150,10 @@ pub fn fake() -> Option<Fake> {
         solicited,
         port_event,
         begun,
+        left: (Live::default(), 0),
         _turn: turn,
     };
+    fake.left = (fake.live(), fake.begun());
     // What the test before it has set.
     fake.dmabuf_is_here(false);
     fake.max_inline(256);
@@ -169,18 +173,19 @@ impl Fake {
         assert_eq!(unsafe { (self.fail)(call.as_ptr(), errno) }, 0, "too many failures at once");
     }
 
-    /// The objects that are alive.
+    /// The objects that this test has made and that are alive.
     pub fn live(&self) -> Live {
         // SAFETY: any number may be asked for.
-        let count = |kind| unsafe { (self.live)(kind) };
+        let count = |kind, left| unsafe { (self.live)(kind) } - left;
+        let (left, _) = self.left;
         Live {
-            contexts: count(0),
-            pds: count(1),
-            mrs: count(2),
-            channels: count(3),
-            cqs: count(4),
-            qps: count(5),
-            srqs: count(6),
+            contexts: count(0, left.contexts),
+            pds: count(1, left.pds),
+            mrs: count(2, left.mrs),
+            channels: count(3, left.channels),
+            cqs: count(4, left.cqs),
+            qps: count(5, left.qps),
+            srqs: count(6, left.srqs),
         }
     }
 
@@ -190,10 +195,10 @@ impl Fake {
         u32::try_from(unsafe { (self.mr_access)(key) }).ok()
     }
 
-    /// Polls and batches that were begun and not ended.
+    /// Polls and batches that this test has begun and not ended.
     pub fn begun(&self) -> i32 {
         // SAFETY: the library's variable, changed by the test that has the turn.
-        unsafe { (*self.begun).read() }
+        unsafe { (*self.begun).read() - self.left.1 }
     }
 
     /// The memory of this key: its offset in a dmabuf, its first address, its bytes.
