@@ -1,11 +1,11 @@
 //! Listening, also while the process has no descriptor left.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// As many as the system allows: all ranks of a job may connect in the same instant.
@@ -44,8 +44,8 @@ pub fn dismiss(stream: &mut (impl Read + Write), reason: &[u8]) {
     let _ = stream.read(&mut [0; 1024]);
 }
 
-/// Accepts connections, also while descriptors are short. Without a free one the system does not even say
-/// whether a connection waits, so a spare one is kept.
+/// Accepts connections, also while descriptors are short. Without a free one accepting fails whether or not
+/// a connection waits, so the listener is asked, and a spare descriptor is kept to turn one away.
 #[derive(Debug)]
 pub struct Door {
     spare: Option<OwnedFd>,
@@ -60,7 +60,7 @@ pub struct Door {
 pub enum Arrival<S> {
     /// A connection.
     Guest(S),
-    /// The system has no descriptor, or no memory, for a connection. The caller closes one of its own,
+    /// The system has no descriptor, or no memory, for a connection that waits. The caller closes one of its own,
     /// [turns away](Door::turn_away) the next one, or [closes](Door::close) for a while.
     Short,
     /// No connection waits, or accepting pauses.
@@ -71,6 +71,12 @@ pub enum Arrival<S> {
 
 /// How long nothing is accepted after a failure.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whether a connection waits to be accepted. A failure to find out says so too.
+fn is_wanted(listener: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    crate::poll(&mut fds, Some(Duration::ZERO)).is_err() || !fds[0].revents().is_empty()
+}
 
 fn spare() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()
@@ -93,8 +99,12 @@ impl Door {
         self.closed_until = Some(Instant::now() + PAUSE);
     }
 
-    /// Accepts by `accept`, which does not block.
-    pub fn accept<S>(&mut self, mut accept: impl FnMut() -> io::Result<S>) -> Arrival<S> {
+    /// Accepts a connection of `listener` by `accept`, which does not block.
+    pub fn accept<S>(
+        &mut self,
+        listener: &impl AsFd,
+        mut accept: impl FnMut() -> io::Result<S>,
+    ) -> Arrival<S> {
         if self.closed_until().is_some() {
             return Arrival::Nobody;
         }
@@ -110,6 +120,7 @@ impl Door {
                 ErrorKind::WouldBlock => return Arrival::Nobody,
                 // The other end has gone already.
                 ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                _ if is_shortage(&error) && !is_wanted(listener) => return Arrival::Nobody,
                 _ => {
                     if !std::mem::replace(&mut self.logged, true) {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -148,6 +159,7 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, TcpStream};
 
     fn fails(errno: Errno) -> io::Result<u8> {
         Err(errno.into())
@@ -155,13 +167,17 @@ mod tests {
 
     #[test]
     fn a_shortage_is_told_and_a_pause_ends() {
-        let mut door = Door::default();
+        let (mut door, listener) =
+            (Door::default(), listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap());
         assert!(is_out_of_descriptors(&Errno::MFILE.into()));
         let mut script = vec![Ok(1), fails(Errno::INTR), fails(Errno::CONNABORTED)];
-        assert!(matches!(door.accept(|| script.pop().unwrap()), Arrival::Guest(1)));
-        assert!(matches!(door.accept(|| fails(Errno::AGAIN)), Arrival::Nobody));
+        assert!(matches!(door.accept(&listener, || script.pop().unwrap()), Arrival::Guest(1)));
+        assert!(matches!(door.accept(&listener, || fails(Errno::AGAIN)), Arrival::Nobody));
+        // Without a connection that waits nothing has to make room for one.
+        assert!(matches!(door.accept(&listener, || fails(Errno::MFILE)), Arrival::Nobody));
+        let _waits = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         for short in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
-            assert!(matches!(door.accept(|| fails(short)), Arrival::Short));
+            assert!(matches!(door.accept(&listener, || fails(short)), Arrival::Short));
         }
         let mut told = 0;
         assert!(door.turn_away(|| Ok(7), |stream| told = stream));
@@ -169,11 +185,11 @@ mod tests {
         assert_eq!((told, door.closed_until()), (7, None));
         assert!(!door.turn_away(|| fails(Errno::MFILE), |_| panic!()));
         let until = door.closed_until().unwrap();
-        assert!(matches!(door.accept(|| Ok(1)), Arrival::Nobody));
+        assert!(matches!(door.accept(&listener, || Ok(1)), Arrival::Nobody));
         // The pause is the subject.
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
-        assert!(matches!(door.accept(|| Ok(1)), Arrival::Guest(1)));
-        let failed = door.accept(|| fails(Errno::INVAL));
+        assert!(matches!(door.accept(&listener, || Ok(1)), Arrival::Guest(1)));
+        let failed = door.accept(&listener, || fails(Errno::INVAL));
         assert!(
             matches!(failed, Arrival::Failed(error) if error.kind() == ErrorKind::InvalidInput)
         );

@@ -48,7 +48,8 @@ impl Listener {
         let (mut door, mut turned_away, mut last) = (Door::default(), 0, None);
         loop {
             while pending.len() < MOST_PENDING
-                && let Arrival::Guest((stream, peer)) = door.accept(|| self.socket.accept())
+                && let Arrival::Guest((stream, peer)) =
+                    door.accept(&self.socket, || self.socket.accept())
             {
                 // One that fails already has gone.
                 if crate::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_ok() {

@@ -1,7 +1,7 @@
 //! Counters of QPs and of the NIC.
 
+use crate::format::SendOpcode;
 use std::ops::AddAssign;
-use warpverbs_mlx5::opcode::SendOpcode;
 
 /// WQEs executed, by opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,12 @@
 //! Violations: errors of a poster, which hardware would punish or silently execute.
 
+use crate::format::{RecvViolation, SendOpcode, Syndrome, WqeViolation};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpverbs_mem::{AccessError, Kind};
-use warpverbs_mlx5::opcode::SendOpcode;
-use warpverbs_mlx5::recv::RecvViolation;
-use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::WqeViolation;
 use warpverbs_rdma::QpState;
 pub use warpverbs_rdma::QueueKind;
 

@@ -114,7 +114,7 @@ impl Listener {
     /// Takes sockets that wait at the listener; a link, if one of them was its last.
     fn welcome(&mut self, domain: &Domain) -> Result<Option<Met<TcpStream>>, TcpError> {
         for _ in 0..TURN {
-            let (stream, from) = match self.door.accept(|| self.listener.accept()) {
+            let (stream, from) = match self.door.accept(&self.listener, || self.listener.accept()) {
                 Arrival::Guest(accepted) => accepted,
                 // A guest's descriptor is given up, or nothing is accepted for a while.
                 Arrival::Short if self.evict(1) => continue,

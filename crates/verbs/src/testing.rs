@@ -94,7 +94,7 @@ pub struct Fake {
     solicited: Symbol<unsafe extern "C" fn() -> c_int>,
     port_event: Symbol<unsafe extern "C" fn(*mut crate::sys::ibv_context, c_int)>,
     begun: Symbol<*mut c_int>,
-    /// What tests before this one have left for good.
+    /// Objects, and begun polls and batches, that earlier tests have left for good.
     left: (Live, i32),
     _turn: MutexGuard<'static, ()>,
 }

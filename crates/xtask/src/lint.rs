@@ -1,12 +1,13 @@
 //! Limits on tracked files and their functions, circles of files, that every relative link in a document
-//! leads somewhere, that no error says what its cause says, how sentences begin, and that lock files are
-//! up to date.
+//! leads somewhere, that no error says what its cause says, how sentences begin, which
+//! folder may name which crate, and that lock files are up to date.
 
 mod allowed;
 mod causes;
 mod circles;
 mod functions;
 mod modules;
+mod rooms;
 mod sentences;
 
 use crate::bindgen::GENERATED;
@@ -41,7 +42,7 @@ pub(crate) fn run(options: &Lint) -> io::Result<usize> {
         found += sentences::check(&file, &text, &mut allowed);
         match file.extension().and_then(|e| e.to_str()) {
             Some("md") => found += links(&root, &file, &text),
-            Some("rs") => found += causes::check(&file, &text),
+            Some("rs") => found += causes::check(&file, &text) + rooms::check(&file, &text),
             Some("h" | "cu" | "c" | "cc" | "cpp") => {
                 found += functions::check(&file, &text, &mut allowed);
             }

@@ -206,10 +206,8 @@ impl Engine {
             if self.sessions.len() >= MOST_SESSIONS {
                 return;
             }
-            match self.door.accept(|| self.listener.accept()) {
+            match self.door.accept(&self.listener, || self.listener.accept()) {
                 Arrival::Guest((stream, from)) => self.begin(stream, from.ip()),
-                // Without a descriptor the system says so even if nobody waits.
-                Arrival::Short if !self.is_wanted() => return,
                 // A stranger's descriptor is given up, or the next one is told to come again.
                 Arrival::Short if self.evict(1) => {}
                 Arrival::Short => {
@@ -220,12 +218,6 @@ impl Engine {
                 Arrival::Nobody | Arrival::Failed(_) => return,
             }
         }
-    }
-
-    /// Whether a connection waits to be accepted.
-    fn is_wanted(&self) -> bool {
-        let mut fds = [PollFd::new(&self.listener, PollFlags::IN)];
-        poll(&mut fds, Some(Duration::ZERO)).is_ok() && !fds[0].revents().is_empty()
     }
 
     fn begin(&mut self, stream: TcpStream, from: std::net::IpAddr) {

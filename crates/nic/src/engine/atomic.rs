@@ -4,11 +4,11 @@
 //! are atomic towards each other (as IBTA asks of atomics of one NIC), not towards kernels.
 
 use super::copies::{CopyQueue, Source};
-use crate::slots::QpSlot;
-use warpverbs_mem::{MemError, Region, SmallBuf, Span};
-use warpverbs_mlx5::amo::{
+use crate::format::{
     MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
 };
+use crate::slots::QpSlot;
+use warpverbs_mem::{MemError, Region, SmallBuf, Span};
 
 /// Lets one atomic at a time onto memory that only a copy engine reaches.
 #[derive(Debug, Default)]

@@ -1,5 +1,6 @@
 //! The format of queues: how a doorbell announces work, how WQEs are parsed and what is checked of
-//! them, how CQEs are written. The NIC's other rooms know the values below and no bytes.
+//! them, how CQEs are written. The NIC's other rooms know the values below and no bytes; nothing else
+//! of this crate names the crate of a format, which `cargo xtask lint` checks.
 //!
 //! There is one format, that of mlx5. Another one gives the same functions over the same values,
 //! and a value that says which of them a queue has chooses between them here.
@@ -10,11 +11,18 @@ pub(crate) use mlx5::{
     Head, announced, block_of, cqe, cqe_resized, explain, head, parse_receive,
     parse_shared_receive, parse_write, put_payload, requested, send_wqe, wqebbs,
 };
+pub(crate) use warpverbs_mlx5::amo::{
+    MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
+};
 pub(crate) use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ErrorSide, ReceivedKind, owner_bit};
+#[cfg(test)]
+pub(crate) use warpverbs_mlx5::doorbell::CqArm;
+pub use warpverbs_mlx5::export::CqMode;
 pub(crate) use warpverbs_mlx5::flags::{Completion, Flags};
 pub(crate) use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Qpn, Rkey};
 pub(crate) use warpverbs_mlx5::opcode::SendOpcode;
+pub(crate) use warpverbs_mlx5::recv::RecvViolation;
 pub(crate) use warpverbs_mlx5::syndrome::Syndrome;
 pub(crate) use warpverbs_mlx5::wqe::{
-    Destination, Mixed, Op, Payload, Remote, SendWith, Sge, Sges, Wqe,
+    Destination, Mixed, Op, Payload, Remote, SendWith, Sge, Sges, Wqe, WqeViolation,
 };

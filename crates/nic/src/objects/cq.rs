@@ -3,12 +3,12 @@
 use super::waiters::{Waiters, is_reached};
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
+pub use crate::format::CqMode;
 use crate::format::{self, Cqe, owner_bit};
 use crate::slots::QpSlot;
 use std::collections::VecDeque;
 use std::time::Duration;
 use warpverbs_mem::{CompletionRecord, CompletionRing, Kind, MemError, Region};
-pub use warpverbs_mlx5::export::CqMode;
 
 /// Bytes of an entry of a CQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -307,12 +307,10 @@ impl CompletionQueue {
 mod tests {
     use super::*;
     use crate::arm::PATIENCE;
-    use crate::format::Qpn;
-    use crate::format::ReceivedKind;
+    use crate::format::{CqArm, Qpn, ReceivedKind};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use warpverbs_mem::HostBuf;
-    use warpverbs_mlx5::doorbell::CqArm;
 
     struct Armed {
         cq: CompletionQueue,

@@ -248,7 +248,7 @@ impl Server {
             let accept = || unix::accept(listener, FLAGS);
             // No more at once than are kept.
             for _ in 0..MOST_ASKERS {
-                match self.door.accept(accept) {
+                match self.door.accept(listener, accept) {
                     Arrival::Guest(socket) => {
                         if self.askers.len() == MOST_ASKERS {
                             self.askers.remove(0);

@@ -193,13 +193,14 @@ impl Client {
         self.add_raw(JOINED, 1)
     }
 
-    /// Ends the connection, once the store has taken all that was sent or has gone itself. After a call
-    /// that has failed nothing is waited for: its deadline was the connection's.
-    pub fn close(self) -> Result<(), ClientError> {
+    /// Ends the connection, once the store has taken all that was sent or has gone itself; no call comes
+    /// after it. After a call that has failed nothing is waited for: its deadline was the connection's.
+    pub fn close(&mut self) -> Result<(), ClientError> {
         let (call, peer, deadline) = (Opcode::Set, self.peer, Deadline::after(self.timeout));
         if self.broken {
             return Err(ClientError::Broken { call, peer });
         }
+        self.broken = true;
         // A store closes its end when it has read to the end of ours.
         let ended = self.stream.shutdown(Shutdown::Write).and_then(|()| {
             Timed { stream: &self.stream, deadline }.take(DROPPED).read_to_end(&mut Vec::new())

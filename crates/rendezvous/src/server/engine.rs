@@ -121,7 +121,7 @@ impl Engine {
         for _ in 0..TURN {
             // Asked first: no event comes for a connection that waited until a pause was over.
             let paused = self.door.closed_until().is_some();
-            match self.door.accept(|| self.listener.accept()) {
+            match self.door.accept(&self.listener, || self.listener.accept()) {
                 Arrival::Guest((stream, peer)) => self.admit(stream, peer),
                 Arrival::Short if self.evict(&Cause::NoDescriptors) => {}
                 Arrival::Short => {

@@ -229,8 +229,11 @@ impl World {
         self.withdraw_will().map_err(|error| self.refine(error))?;
         self.client.set(&mine, b"1").map_err(|error| self.refine(error))?;
         if self.server.is_none() {
-            // No reply to wait for: the store may go as soon as it knows.
-            return Ok(self.client.close()?);
+            // No reply to wait for: the store may go as soon as it knows, and is stopped if it says
+            // nothing for the silence.
+            let silence = self.signs.as_ref().map_or(self.timeout, |signs| signs.silence);
+            self.client.set_timeout(self.timeout.min(silence));
+            return self.client.close().map_err(|error| self.refine(error));
         }
         let deadline = Deadline::after(self.timeout);
         let keys: Vec<_> =

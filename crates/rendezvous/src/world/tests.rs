@@ -81,6 +81,20 @@ fn a_store_that_is_stopped_between_two_requests_is_waited_for_once() {
     assert!(begun.elapsed() < HANG, "it asks once more, and waits again");
 }
 
+/// The store is stopped when a rank has left all the same, and hangs up on nobody.
+#[test]
+fn a_store_that_is_stopped_at_the_end_is_named_after_the_silence() {
+    let store = serve();
+    let (port, left) = relay(&store);
+    let _rank_0 = stopped(0, store.local_addr().port());
+    let world = World::join(&config(1, port)).unwrap();
+    left.store(0, Ordering::Release);
+    let begun = Instant::now();
+    let error = world.leave().unwrap_err();
+    assert!(matches!(error, WorldError::Lost { rank: 0, loss: Loss::Silent(SILENCE) }), "{error}");
+    assert!(begun.elapsed() < HANG, "it waits for the timeout");
+}
+
 /// One rank finds the silence, and another hears of it from that one.
 #[test]
 fn a_stopped_rank_keeps_nobody_at_the_end() {

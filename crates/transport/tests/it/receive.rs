@@ -10,20 +10,23 @@ const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 #[test]
 fn receives_wrap_their_ring_and_keep_their_index() {
-    let pair = Pair::new(&EndpointConfig::host().recv_depth(4));
+    const DEPTH: u32 = 32;
+    let depth = u64::from(DEPTH);
+    let pair = Pair::new(&EndpointConfig::host().recv_depth(DEPTH));
     let (a, b) = (pair.a.host().unwrap(), pair.b.host().unwrap());
-    for n in (0..66_000u64).step_by(4) {
-        for i in n..n + 4 {
-            let at = pair.dst.local().slice(i % 4 * 8, 8).unwrap();
+    // Beyond 16 bits, in which queues count.
+    for n in (0..66_000u64).step_by(DEPTH as usize) {
+        for i in n..n + depth {
+            let at = pair.dst.local().slice(i % depth * 8, 8).unwrap();
             assert_eq!(b.post_recv(at).unwrap().index(), i);
         }
-        for i in n..n + 4 {
+        for i in n..n + depth {
             let _ = a.post_send_inline(&i.to_le_bytes(), SendFlags::UNSIGNALED).unwrap();
         }
-        for i in n..n + 4 {
+        for i in n..n + depth {
             let received = b.wait_recv().unwrap();
             assert_eq!((received.index, received.byte_len), (i, 8));
-            assert_eq!(bytes(&pair.dst, i % 4 * 8, 8), i.to_le_bytes());
+            assert_eq!(bytes(&pair.dst, i % depth * 8, 8), i.to_le_bytes());
         }
     }
 }
