@@ -1,5 +1,5 @@
-//! UCX's own benchmark, over TCP: run on this machine, and its output read. What measures this project
-//! beside UCX uses it.
+//! UCX's own benchmark, over TCP: run on this machine, and its output read. Benchmarks that
+//! compare this project with UCX use it.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::net::{Ipv4Addr, TcpListener};

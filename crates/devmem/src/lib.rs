@@ -11,9 +11,9 @@
 //!   in stream order. A fragment lies in a dmabuf of device memory, or in the receiver's pinned
 //!   *landing memory* on the host, where the kernel put bytes that it could not leave in device
 //!   memory. All three kinds ([`Source`]) occur in one stream, and all are normal.
-//! * Whoever knows the protocol of the stream knows which part of it belongs where, and states that as
-//!   [`Move`]s, from a [`Place`] in one area of memory to a place in another; [`Moves`] merges
-//!   neighbours. `warpverbs-tcp` is such a protocol.
+//! * The implementation of the stream's protocol knows which part of the stream belongs where, and
+//!   states that as [`Move`]s, from a [`Place`] in one area of memory to a place in another;
+//!   [`Moves`] merges neighbours. `warpverbs-tcp` is such an implementation.
 //! * [`BoundQueues`] are the receive queues of a NIC whose packets land in device memory, and steer
 //!   sockets to them.
 //! * An [`Unpacker`] executes batches of moves, by copy engine, by the host or by a kernel

@@ -132,7 +132,7 @@ fn share(bind: SocketAddr) -> io::Result<(Opened, Option<Place>)> {
 }
 
 fn prepare(socket: Socket) -> io::Result<Opened> {
-    // What the kernel does not grant costs speed only.
+    // A buffer size that the kernel does not grant costs speed only.
     let _ = socket.set_recv_buffer_size(BUFFER);
     let _ = socket.set_send_buffer_size(BUFFER);
     let socket = UdpSocket::from(own(socket.into()));

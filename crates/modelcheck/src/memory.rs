@@ -204,7 +204,7 @@ impl Memory {
     ) -> Result<(), Race> {
         let location = &self.locations[at];
         let addr = location.addr;
-        // What came before the newest plain store was checked against it.
+        // Stores before the newest plain store were checked against it.
         for store in location.stores[location.plain..].iter().rev() {
             if self.before(thread, store.thread, store.time) {
                 continue;

@@ -1,8 +1,8 @@
 //! SIGSEGV and SIGBUS of the NIC's own accesses to memory that the program has unmapped.
 //!
-//! The handler stands in front of the program's. What is no access of the NIC's goes to the
-//! program's handler, or does what the signal does without one. `sigaction` and `signal` are
-//! answered as if it were not there.
+//! The handler stands in front of the program's. A signal that no access of the NIC's raised goes
+//! to the program's handler, or has the effect that it has without one. `sigaction` and `signal`
+//! are answered as if the NIC's handler were not there.
 
 use crate::real::Real;
 use std::ffi::{c_int, c_void};

@@ -145,7 +145,7 @@ fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
     // Sparse: only the doorbell pages that are used are there. Sealed, because the NIC reads them.
     let fd = warpverbs_mem::named_memfd(&name, FILE_BYTES).map_err(failed)?;
     let pages = warpverbs_mem::map_sealed(&fd, FILE_BYTES).map_err(failed)?;
-    // Bytes that are written would be doorbells. What is appended is beyond the sealed end.
+    // Bytes that are written would be doorbells. Appended bytes lie beyond the sealed end.
     let mut settings = vec![FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_APPEND)];
     if flags & libc::O_CLOEXEC == 0 {
         settings.push(FcntlArg::F_SETFD(FdFlag::empty()));

@@ -46,7 +46,7 @@ fn adopt(what: &str, usage: Use, address: u64, len: u64) -> Result<Region, Refus
     let ordinal = owner(address).map_err(|error| refuse(&error))?;
     let ordinal = ordinal.ok_or_else(|| refuse(&"not the memory of a GPU"))?;
     let gpu = device(usage, ordinal).map_err(|error| refuse(&error))?;
-    // What is adopted begins at a multiple of 16.
+    // Adopted memory begins at a multiple of 16.
     let lead = address & 15;
     let bytes = usize::try_from(len.saturating_add(lead))
         .map_err(|_| Refusal::invalid(format!("{what}: {len:#x} bytes")))?;

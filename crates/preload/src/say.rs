@@ -16,7 +16,7 @@ pub(crate) fn line(text: &str) {
         let written = unsafe { libc::write(libc::STDERR_FILENO, rest.as_ptr().cast(), rest.len()) };
         match usize::try_from(written) {
             Ok(written @ 1..) => rest = &rest[written..],
-            // What cannot be said is not said.
+            // A line that cannot be written is dropped.
             _ => return,
         }
     }

@@ -232,8 +232,8 @@ impl Heap {
         Ok(())
     }
 
-    /// For kernels: `const wv::Heap*`. What it refers to lives as long as the pointer, or a launch
-    /// that was given it, does. After [`Heap::grow`], a new one reaches the new memory as well.
+    /// For kernels: `const wv::Heap*`. Objects that it refers to live as long as the pointer, or a
+    /// launch that holds it, does. After [`Heap::grow`], a new one reaches the new memory as well.
     pub fn device(&self) -> KernelPtr<warpverbs_gpu::Heap> {
         self.exported.clone()
     }

@@ -65,7 +65,7 @@ fn drop_in_any_order(nic: &Device, path: PathKind, numbers: &mut SmallRng) {
             Err(why) => assert!(!why.to_string().is_empty()),
         }
     }
-    // What has arrived is whole blocks of what the peer had.
+    // The bytes that have arrived are whole blocks of the peer's memory.
     let mut bytes = vec![0; BLOCKS * LEN as usize];
     here.read(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|byte| matches!(byte, 0 | 7)));

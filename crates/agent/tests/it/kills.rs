@@ -149,7 +149,7 @@ fn campaign(random: &mut SmallRng, trials: u64, over_tcp: bool) {
         agent.alloc(LEN, "shared").unwrap(),
     ];
     let (descriptors, mappings) = kept();
-    // What peers connect to stays open: the listener, its spare descriptor, and the one that closes it.
+    // The listener, its spare descriptor, and the one that closes it stay open for peers.
     let before = (descriptors + if over_tcp { 3 } else { 0 }, mappings);
     let mut reached = 0;
     for trial in 0..trials {

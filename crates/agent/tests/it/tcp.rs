@@ -49,7 +49,7 @@ fn target() {
         let expected = random(line.unwrap().parse().unwrap());
         let began = Instant::now();
         let mut same = true;
-        // What is to come later comes in this time, mostly: it never says that it came by mistake.
+        // Bytes of a late write come in this time, mostly; they are never reported by mistake.
         while same && began.elapsed() < Duration::from_millis(300) {
             memory.read(0, &mut bytes).unwrap();
             same = bytes == expected;
@@ -147,7 +147,7 @@ fn transfers_with_a_stopped_target_end_when_it_goes_on() {
         for transfer in [&write, &read] {
             assert_eq!(transfer.state(), State::InProgress, "after {:?}", began.elapsed());
         }
-        // Leaves the processor to the agent. What is waited for must not come, however long this takes.
+        // Leaves the processor to the agent. The transfers must not end, however long this takes.
         std::thread::sleep(Duration::from_millis(10));
     }
     // The connection has been given up. Another one is not made within the deadline of a transfer that

@@ -54,7 +54,7 @@ pub(crate) fn group(
         let failed = outcome.is_err();
         rows.push(player.row(case, outcome));
         if failed {
-            // What comes after it on this connection says nothing.
+            // Cases after it on this connection say nothing.
             break;
         }
     }
@@ -345,7 +345,7 @@ mod tests {
         found[4096] ^= 1;
         let text = differs(&found, &expected, START).expect("a difference");
         assert!(text.starts_with("1 bytes differ, the first at 4096: "), "{text}");
-        // What packets are cut by does not repeat in the pattern, nor from case to case.
+        // The pattern does not repeat with the length of a packet, nor from case to case.
         assert_ne!(expected[..256], expected[1024..1280]);
         assert_ne!(expected[..256], pattern(4, 256)[..]);
     }

@@ -34,7 +34,7 @@ fn take_all(pairs: &[Pair], over: &AtomicBool) -> Result<Vec<u64>> {
         pairs.iter().map(|pair| Ok(pair.link.far.host()?)).collect::<Result<_>>()?;
     let mut counts = vec![0; pairs.len()];
     loop {
-        // What was sent before the work was over has arrived by then.
+        // Messages that were sent before the work was over have arrived by then.
         let last = over.load(Ordering::Acquire);
         let mut news = false;
         for ((host, pair), count) in hosts.iter().zip(pairs).zip(&mut counts) {

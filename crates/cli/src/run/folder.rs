@@ -39,7 +39,7 @@ impl Folder {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         let lock = Flock::lock(File::open(folder.path())?, FlockArg::LockShared);
         let lock = lock.map_err(|(_, errno)| io::Error::from(errno))?;
-        // Whoever held the lock before may have taken it away.
+        // The run that held the lock before may have taken the folder away.
         fs::metadata(folder.path())?;
         Ok(Self { folder, _lock: lock })
     }

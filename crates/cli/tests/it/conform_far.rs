@@ -118,7 +118,7 @@ fn under_way() -> (Server, Child) {
     for _ in 0..8 {
         out.read_line(&mut String::new()).expect("a line");
     }
-    // Whatever else is said has somewhere to go.
+    // Further output of the client has somewhere to go.
     thread::spawn(move || out.read_to_end(&mut Vec::new()));
     (server, client)
 }

@@ -29,7 +29,7 @@ fn ranks_of_one_process_measure_all_tables() {
     let document = json(&format!("perf shmem --gpus simt,simt {FEW}"));
     is_complete(&document);
     assert!(rows(&document).iter().all(|row| row["route"] != "rdma"), "{document}");
-    // What the machine takes stands beside what the rows take.
+    // The machine's time for a cache line stands beside the times of the rows.
     let notes = document["notes"].as_array().expect("notes");
     let said =
         notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("cache line")));

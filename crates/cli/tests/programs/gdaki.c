@@ -21,7 +21,7 @@ static const char *capabilities(struct ibv_context *c, int kind) {
     return answer + 0x10;
 }
 
-// What is looked at before queues are made: a port of Ethernet with connections, addresses of RoCEv2 and
+// The checks before queues are made: a port of Ethernet with connections, addresses of RoCEv2 and
 // the UDP ports to send from.
 static void device_fits(struct ibv_context *c) {
     const char *general = capabilities(c, 0);

@@ -59,9 +59,9 @@ static int is_own(uint64_t word) {
     return word >= 1ull << 44 && word < 1ull << 47;
 }
 
-// A call of the program's, as the other open file gets it. What it reads are copies, in which addresses
-// of the program's own memory lead to garbage; what is answered goes there too. Behind each lies a page
-// that is closed.
+// A call of the program's, as the other open file gets it. The call reads copies, in which
+// addresses of the program's own memory lead to garbage; answers go there too. Behind each copy lies a
+// page that is closed.
 static struct {
     union {
         struct ib_uverbs_ioctl_hdr header;
@@ -184,7 +184,7 @@ static void by_mailbox(struct ibv_context *with) {
     mlx5dv_devx_free_uar(uar);
 }
 
-// What a program does between opening a device and closing it.
+// The calls of a program from opening a device to closing it.
 static void life(struct ibv_device *device) {
     struct mlx5dv_context_attr open_attr = {.flags = MLX5DV_CONTEXT_FLAGS_DEVX};
     struct ibv_context *with = mlx5dv_open_device(device, &open_attr);

@@ -11,7 +11,7 @@
 #define KEY 0x5623CEAFul
 #define WQEBBS 16
 
-// What the queues of a device share.
+// The objects and the GID that the queues of a device share.
 struct device {
     uint32_t pdn, srqn, recv_cqn;
     struct ibv_srq *srq;

@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
     CHECK(host_register && host_unregister);
     CHECK(((int (*)(void))of(get, "cuOther"))() == 77 && !of(get, "cuMissing"));
     CHECK(!dlsym(driver, "cuMissing") && (int *)dlsym(driver, "count"));
-    // Who calls dlsym matters for what comes next, and it is still this program.
+    // The caller of dlsym decides where RTLD_NEXT looks, and it is still this program.
     CHECK(dlsym(RTLD_NEXT, "puts") == dlsym(RTLD_DEFAULT, "puts") && !dlsym(RTLD_NEXT, "main"));
     int *count = dlsym(driver, "count");
     uintptr_t *registered = dlsym(driver, "registered");

@@ -20,7 +20,7 @@ static uint64_t next(uint64_t *state) {
     return z ^ z >> 31;
 }
 
-// What both sides know of message `number` of rank `from`.
+// The state, known to both sides, from which message `number` of rank `from` is made.
 static uint64_t state_of(int from, int number) {
     uint64_t state = seed ^ (uint64_t)from << 56 ^ (uint64_t)number << 8;
     next(&state);

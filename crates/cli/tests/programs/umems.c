@@ -7,7 +7,7 @@
 #include "devx.h"
 #include <errno.h>
 
-// What a queue pair and its CQ need.
+// The umems that a queue pair and its CQ need.
 enum { SQ, SQ_RECORD, CQ, CQ_RECORD, UMEMS };
 #define WQES 64u
 #define CQES 64u
@@ -134,7 +134,7 @@ static uint32_t state_by_mailbox(struct queue *q) {
 
 static void destroy(struct queue *q) {
     CHECK(mlx5dv_devx_obj_destroy(q->qp) == 0);
-    // What the CQ uses is still in use.
+    // The umems of the CQ are still in use.
     CHECK(mlx5dv_devx_umem_dereg(q->umem[CQ]) == EBUSY && mlx5dv_devx_umem_dereg(q->umem[CQ_RECORD]) == EBUSY);
     CHECK(mlx5dv_devx_umem_dereg(q->umem[SQ]) == 0 && mlx5dv_devx_umem_dereg(q->umem[SQ_RECORD]) == 0);
     CHECK(mlx5dv_devx_obj_destroy(q->cq) == 0);
@@ -154,7 +154,7 @@ int main(void) {
         CHECK(((char *)to->addr)[63] == round);
     }
     destroy(&q);
-    // What is freed is not touched any more, though the old doorbell is rung.
+    // Memory of freed umems is not touched any more, though the old doorbell is rung.
     char pattern[PAGE];
     memset(pattern, 0xab, PAGE);
     for (int i = 0; i < UMEMS; i++) memcpy(q.memory[i], pattern, PAGE);
@@ -170,7 +170,7 @@ int main(void) {
         post_writes(&q, WQES / 2, from, to);
         CHECK(munmap(q.memory[gone], PAGE) == 0);
         announce(&q, q.posted + 1, gone != SQ_RECORD);
-        // What cannot be read is no request, which is an error of the QP.
+        // A WQE that cannot be read is no request, which is an error of the QP.
         for (double end = now() + 60; gone == SQ && state_by_mailbox(&q) != 6;) CHECK(now() < end);
         settle();
         CHECK(mlx5dv_devx_umem_dereg(q.umem[gone]) == EBUSY);

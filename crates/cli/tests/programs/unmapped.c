@@ -73,7 +73,7 @@ static void queues(void) {
     struct ibv_mr *a = registered(0), *b = registered(1);
     struct pair p = make_pair();
     struct mlx5dv_qp ring = rings(p.qp[0]);
-    // What is posted cannot be read: it is only announced.
+    // The second WQE cannot be read: it is only announced.
     CHECK(one(&p, IBV_WR_RDMA_WRITE, a, b, 8) == IBV_WC_SUCCESS);
     take(ring.sq.buf, ring.sq.wqe_cnt * ring.sq.stride);
     *(volatile uint32_t *)(ring.dbrec + 1) = htobe32(2);

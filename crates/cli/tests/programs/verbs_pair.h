@@ -1,4 +1,4 @@
-// What programs of these tests share: pairs of QPs on one device or two, and requests that work.
+// Helpers of these tests' programs: pairs of QPs on one device or two, and requests that work.
 #pragma once
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>

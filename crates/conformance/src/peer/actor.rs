@@ -47,7 +47,7 @@ impl Actor {
         Self { side, objects: HashMap::new(), last: 0, taking: None }
     }
 
-    /// Does one thing. What is wrong with it, or goes wrong, is the reply. Waits are bounded.
+    /// Executes one request. An error in it, or a failure, is the reply. Waits are bounded.
     pub fn act(&mut self, request: Request) -> Reply {
         self.answer(request).unwrap_or_else(Reply::Trouble)
     }
@@ -67,7 +67,7 @@ impl Actor {
             }
             Request::Load { region, at, len } => {
                 let region = self.region(region)?;
-                // What lies outside is found before room for it is made.
+                // A part outside the region is found before room for it is made.
                 let part = region.local().slice(at, len)?;
                 let mut data = vec![0; part.len() as usize];
                 region.read(at, &mut data)?;

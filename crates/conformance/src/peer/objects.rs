@@ -14,7 +14,7 @@ struct Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // What was made was there; if the peer is lost, so is the object.
+        // The object exists at the peer; if the peer is lost, so is the object.
         let _ = self.peer.call(Request::Drop { object: self.number });
     }
 }

@@ -10,7 +10,7 @@ use warpverbs::transport::{Access, EndpointConfig, Mtu, SharedReceiveQueue};
 /// Ends a hang: a NIC that gives up says so before, however busy the machine is.
 const HANG: Duration = Duration::from_secs(60);
 
-/// An [`EndpointConfig`] as plain data. What is not said is as `EndpointConfig` has it.
+/// An [`EndpointConfig`] as plain data. A setting that is not given is as `EndpointConfig` has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     by_kernels: bool,

@@ -6,8 +6,8 @@ use warpverbs::gpu::{GpuError, LaunchError};
 use warpverbs::raw::mlx5::opcode::SendOpcode;
 use warpverbs::transport::{Error, QueueKind, Syndrome, UsageError, WaitError, WorkError};
 
-/// An error that may come from another process. What cases look at is kept as a value, the rest in
-/// words.
+/// An error that may come from another process. Errors that cases look at are kept as values, the
+/// rest in words.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum Trouble {
     /// Work failed.

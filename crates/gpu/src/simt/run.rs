@@ -154,7 +154,7 @@ fn thread_cpu_time() -> Duration {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is replaced whole; a panic elsewhere cannot leave it half written.
+    // The guarded value is replaced whole; a panic elsewhere cannot leave it half written.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -198,7 +198,7 @@ fn limits_of_the_process_are_named() {
         let right = matches!(&refused, ArenaError::Descriptors { limit, .. } if *limit == most);
         assert!(right && refused.to_string().contains("ulimit -n"), "{refused}");
     }
-    // What failed left nothing behind.
+    // The calls that failed left nothing behind.
     setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
     drop(segment);
     assert!(arena.commit(0, LEN).is_ok());

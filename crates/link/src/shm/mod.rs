@@ -123,7 +123,7 @@ impl Shm {
         part: Option<QpnPart>,
     ) -> Result<Self, LinkError> {
         let at = config.bind;
-        // Whoever had the part may be ending just now.
+        // The previous owner of the part may be ending just now.
         let end = Instant::now() + if part.is_some() { port::LIMIT } else { Duration::ZERO };
         let listener = || named::until(end, || purpose.listener(at, part));
         Self::open(config, purpose, || Ok((at, part, listener()?)))

@@ -242,7 +242,7 @@ impl Command {
     /// The command in a mailbox. Bytes behind the command are not looked at.
     ///
     /// # Errors
-    /// What is not understood, and its place.
+    /// The error names the part that is not understood, and its place.
     pub fn parse(bytes: &[u8]) -> Result<Self, CommandError> {
         let opcode = match bytes {
             [high, low, ..] => u16::from_be_bytes([*high, *low]),

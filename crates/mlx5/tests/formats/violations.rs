@@ -136,7 +136,7 @@ proptest! {
         let (before, opcode) = (raw[7], SendOpcode::from_value(raw[3]));
         prop_assume!(ds != before);
         raw[7] = ds;
-        // What follows the WQE looks like segments with a length.
+        // The bytes behind the WQE look like segments with a length.
         raw.resize(1024, 0x11);
         let (min, max) = match &request {
             Request::Nop => (1, 2),

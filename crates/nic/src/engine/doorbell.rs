@@ -180,7 +180,7 @@ impl DoorbellScanner {
     /// Looks at the record of the QP in `slot`. Whether it announced something.
     pub(super) fn poll_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.live(slot) else { return false };
-        // What the record says before RTS may be from before RESET.
+        // Before RTS, the index in the record may be from before RESET.
         if matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return false;
         }
@@ -359,7 +359,7 @@ impl DoorbellScanner {
     #[cold]
     fn fail_next(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
-        // What is known of the record announces nothing.
+        // The last known value of the record announces nothing.
         q.doorbell.refused_record = Some(q.doorbell.record.send());
         if !q.state.flushes_sends() {
             q.progress.posted = q.progress.posted.max(q.progress.next + 1);
@@ -394,7 +394,7 @@ impl DoorbellScanner {
                 return;
             }
         }
-        // What is not executed is not read.
+        // A WQE that is not executed is not read.
         if q.ring.consume_only {
             return queues.enqueue(slot);
         }

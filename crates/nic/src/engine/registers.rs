@@ -67,7 +67,7 @@ impl DoorbellScanner {
     fn ring_register(&mut self, queues: &mut Queues, page: UarSlot, bytes: [u8; 8]) -> bool {
         self.uars.look_at_all(page, 1 << self.uars.register);
         let bell = format::announced(bytes);
-        // Whatever else the value is, others may have been overwritten by it.
+        // The value may have overwritten other doorbells, whatever else it is.
         let Some(&slot) = queues.tables.by_qpn.get(&bell.qpn.get()) else { return false };
         let Some(q) = queues.tables.sends.live_mut(slot) else { return false };
         let Source::Uar { page: own, now, .. } = q.doorbell.source else { return false };

@@ -216,8 +216,8 @@ impl CompletionQueue {
         // A failure shows at the next CQE: the old ring is gone.
         let _unwritten = self.write(format::cqe_resized(owner_bit(self.produced, self.log_size)));
         self.log_size = log_size;
-        // What is not consumed moves by one index, and so does the consumer. Until it writes its
-        // record, that is behind, which `read_consumed` takes for an index ahead.
+        // CQEs that are not consumed move by one index, and so does the consumer. Until it writes
+        // its record, the record is behind, which `read_consumed` takes for an index ahead.
         self.consumed += 1;
         std::mem::swap(&mut self.ring, ring);
         Ok(())

@@ -265,7 +265,7 @@ fn a_qp_that_only_consumes_fails_and_is_reset_as_any_other() {
     pair.a.put_bytes(&[0xa5; 64 * 3]);
     announce(&pair.a, &How::Doorbell, 0);
     pair.run();
-    // Whatever size these WQEs say they have.
+    // Each WQEBB is flushed as a WQE, whatever size these WQEs say they have.
     for index in 1..4 {
         let cqe = pair.a.poll_send();
         assert_eq!(syndrome(cqe), Some(Syndrome::WrFlush));

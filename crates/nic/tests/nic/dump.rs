@@ -101,7 +101,7 @@ fn a_flush_completes_behind_a_read_from_the_network() {
         rig.net.run();
         assert_eq!([rig.sent(), rig.sent(), rig.sent()], [DONE, DONE, None]);
         assert_eq!(bytes(&rig.near.view, 0, 13), b"bytes to read");
-        // What is wrong is found in its place, too.
+        // A wrong key is found in its place, too.
         let wrong = Sge { lkey: Lkey(0x77), ..to };
         rig.post(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());
         rig.post(|b, at| WqeBuilder::dump(b, at, wrong).fence(fence).signaled());

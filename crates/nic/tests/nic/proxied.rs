@@ -94,7 +94,7 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
             let event = AsyncEvent::QpFatal { qpn: pair.a.port.qp.qpn(), status };
             assert_eq!(pair.nic.poll_event(), Some(event));
         }
-        // What is posted later is flushed, too.
+        // Requests posted later are flushed, too.
         put_write(&mut pair, 0, true);
         ring(&pair.a.port);
         pair.a.port.post_recv(&[]);
@@ -406,7 +406,7 @@ fn shared_receives_go_to_the_devices_shared_queue() {
         assert_eq!((wqe_counter, srqn, byte_cnt), (i, srq.srqn(), 8 + u32::from(i)));
     }
     assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::SrqLimit { srqn: srq.srqn() }));
-    // What arrived before the QP ends is there when it has ended, without a step.
+    // The CQE of a message that came before the QP ends is there when it has ended, without a step.
     let from = sge(&pair.a.mr, 0, 10);
     peer.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(from));
     pair.step();

@@ -36,7 +36,7 @@ impl Rig {
         let copier = Arc::new(LazyCopier::default());
         let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
         let bounce_buffer = HostBuf::region(4096).unwrap();
-        // What is not copied is seen.
+        // Bytes that were not copied into it are seen.
         bounce_buffer.fill(0, 4096, 0x5a).unwrap();
         let (lkey, _) = pair.device.register(&bounce_buffer, Access::LOCAL_WRITE);
         let own = Access::LOCAL_WRITE;

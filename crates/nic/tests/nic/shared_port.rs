@@ -277,7 +277,7 @@ fn a_place_is_free_when_its_link_is_dropped() {
     let part = |link: &Udp| link.qpn_part().expect("shared").index();
     let mut second = Udp::bind(&at).expect("a place");
     assert_eq!([part(&first), part(&second)], [0, 1]);
-    // What came for the last one at a place is not the next one's.
+    // A packet that came for the last link at a place does not reach the next one.
     let peer = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let packet = |qpn: u32| [[0; 4], qpn.to_be_bytes()].concat();
     peer.send_to(&packet(0), first.local()).expect("sent");

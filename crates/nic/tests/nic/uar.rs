@@ -106,7 +106,7 @@ fn a_doorbell_that_was_overwritten_is_found_by_its_record() {
             assert_eq!((value(pair), done(pair)), (round, 1));
         }
     }
-    // Whatever lies in the register then, it is a reason to look.
+    // Any new value of a register is a reason to look, even if it names no QP.
     put(&mut pairs[17], 9);
     pairs[17].a.record();
     rig.overwrite(3, u64::MAX);

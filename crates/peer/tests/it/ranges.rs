@@ -95,7 +95,7 @@ fn a_kernel_writes_through_a_mapping_that_outlives_offer_and_range() {
     drop((range, exported));
     write_word(&*gpu, &mapped, 8, 0x0123_4567_89ab_cdef, SOON).unwrap();
     read_back(&*gpu, &all, PAGE, 0x0123_4567_89ab_cdef).unwrap();
-    // Who comes after the offer was withdrawn gets nothing.
+    // A peer that comes after the offer was withdrawn gets nothing.
     let late = reached(&*gpu, &peer, &offer);
     assert_eq!((late.decision().route, late.place()), (Route::None, None));
     let why = late.decision().explain();

@@ -213,7 +213,7 @@ fn forged_responses_do_not_end_a_busy_connection() {
     let stats = *pair[0].connection.stats();
     assert_eq!(stats.ghosts + stats.implausible, 2_000_000);
     assert!(stats.implausible > 50, "{stats:?}");
-    // What the peer really answers counts as ever.
+    // The peer's real responses count as ever.
     sent.iter().for_each(|packet| pair[1].deliver(2, packet));
     while pair[0].completions.len() < 1500 {
         for (from, to) in [(1, 0), (0, 1)] {

@@ -201,7 +201,7 @@ fn attributes_change_while_it_works() {
     assert_eq!(bad.unwrap_err().attribute, Attribute::RnrRetry);
     let (timer, timeout) = (RnrTimer::from_code(3), AckTimeout::from_code(1).unwrap());
     let other = Config { retry: 0, timeout, min_rnr_timer: timer, ..config };
-    // What both ends have agreed on stays.
+    // Attributes that both ends have agreed on stay.
     let other = Config { sq_psn: Psn::from_low_bits(9), mtu: Mtu::B256, ..other };
     node.connection.modify(&other).unwrap();
     let kept = node.connection.config();

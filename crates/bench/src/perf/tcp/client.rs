@@ -153,7 +153,7 @@ impl<'a> Client<'a> {
 /// Tests of a size.
 fn tests(bytes: u64) -> [(Test, u64); 2] {
     match bytes {
-        // What both ends poll is one word.
+        // Each end polls one word.
         0..=4096 => [(Test::MessageLatency, bytes), (Test::WriteLatency, 8)],
         _ => [(Test::MessageBandwidth, bytes), (Test::WriteBandwidth, bytes)],
     }

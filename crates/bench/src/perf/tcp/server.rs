@@ -136,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn serve(domain: &Domain, connection: &Link, gpu: &dyn Gpu, request: &Request) -> Result<()> {
     let Request { test, bytes, iterations, .. } = *request;
-    // What an end polls is host memory.
+    // The word that an end polls lies in host memory.
     let region = match test {
         Test::WriteLatency => gpu.alloc(8, Place::Shared)?.region().clone(),
         _ => memory(gpu, bytes)?,

@@ -88,7 +88,7 @@ fn one_call_fails(call: usize, status: u8) -> bool {
     assert!(!stderr.contains("panicked") && !stderr.contains("object(s) left"), "{}", context());
     let injected = stderr.contains("fails on purpose");
     assert!(injected || output.status.success(), "{}", context());
-    // What a command of ours made fail is said in one line. Libraries may do without what they tried.
+    // The failure of our command is said in one line. Libraries may do without what they tried.
     if injected && stderr.contains("DEVX_OBJ") {
         let said = stdout.lines().chain(stderr.lines()).filter(|line| line.contains("syndrome"));
         let said: Vec<&str> = said.collect();

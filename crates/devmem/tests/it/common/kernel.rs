@@ -195,7 +195,7 @@ impl Kernel {
             match result {
                 Err(error) if copied == 0 => return Err(error),
                 Err(_) => break,
-                // Whoever holds the socket's lock may be asked to stop.
+                // The call that holds the socket's lock may be asked to stop.
                 Ok(_) if self.rng.random_bool(0.1) => break,
                 Ok(_) => {}
             }
@@ -265,7 +265,7 @@ impl Kernel {
                     Some(page) => {
                         self.references[page] -= 1;
                         freed += 1;
-                        // Whoever reads it later reads something else.
+                        // A later reader of the page reads something else.
                         if self.references[page] == 0 {
                             self.dmabuf.write((page * PAGE) as u64, &[0xdd; PAGE]).unwrap();
                         }

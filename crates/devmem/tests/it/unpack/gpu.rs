@@ -30,7 +30,7 @@ fn the_kernel_compiles_without_a_word() {
     for arch in ["sm_80", "sm_90", "sm_100"] {
         let mut options = options(arch);
         options.push("--ptxas-options=-v".to_owned());
-        // What the library finds in its cache is not assembled again, and says nothing.
+        // A program that NVRTC finds in its cache is not assembled again, and its log is empty.
         if nvrtc.version() >= (13, 0) {
             options.push("--no-cache".to_owned());
         }

@@ -280,8 +280,8 @@ pub(crate) fn deferring() -> Vec<Case> {
         Case { scenario: w.scenario(name, threads, payload), preemptions }
     };
     let mut cases: Vec<_> = groups.into_iter().map(case).collect();
-    // What is not deferred arrives, though nobody waits. Their bits lie in two words, and in a ring of
-    // this size no quarter ends there, which would be rung.
+    // A put that is not deferred arrives, though nobody waits. The bits of the two posts lie in two
+    // words, and in a ring of this size no quarter ends there, which would be rung.
     let w = World { shape: Shape { log_sq: 9, start: 63, unrung: true, ..Shape::default() } };
     let threads = vec![lane(DEFER, &w, 0, 0, 1), lane(PUT, &w, 1, 0, 0)];
     let scenario = w.scenario("defer beside put", threads, |end| arrived(end, 1));
@@ -315,7 +315,7 @@ impl Case {
     fn settings(&self) -> Settings {
         let effort = effort();
         let preemptions = self.preemptions.map(|most| most + effort.ilog10());
-        // What is not bounded is small enough to be explored whole.
+        // A case without a bound on preemptions is small enough to be explored whole.
         let most = if preemptions.is_none() { 60_000 } else { 25_000 };
         Settings {
             walks: 500 * effort,

@@ -52,7 +52,7 @@ fn what_is_seen_is_what_copying_in_order_shows() {
         let mut rng = StdRng::seed_from_u64(seed);
         let places = Places::new();
         let mut queue = CopyQueue::default();
-        // What is there once so many copies have been made, by their order alone.
+        // Entry `n`: the bytes after the first `n` copies, made one after the other.
         let mut history = vec![places.bytes()];
         let (mut seen, mut asked) = (0, Vec::new());
         while asked.len() < 60 || !queue.is_empty() {
@@ -138,7 +138,7 @@ fn a_copy_that_hangs_fails_and_those_behind_it_go_on() {
     }
     assert_eq!(queue.outcome(hung), Err(Fault::Copy(HANGS)));
     assert_eq!((queue.outcome(later), &places.bytes()[0][..4]), (Ok(true), &b"next"[..]));
-    // What the engine may still touch is kept until it is done with it.
+    // Memory that the engine may still touch is kept until the engine is done with it.
     places.copiers[0].allow(1);
     assert_eq!(places.bytes()[1][..4], *b"next");
 }

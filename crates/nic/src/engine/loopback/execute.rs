@@ -100,7 +100,7 @@ pub(super) fn execute(
             wait(env.cqs, q, cqn, index)?;
             Ok(Executed::default())
         }
-        // What the NIC wrote there before is in place, so nothing is read.
+        // Bytes that the NIC wrote there before are in place, so nothing is read.
         Op::Dump { local: Sge { addr, len, lkey } } => {
             env.keys
                 .lookup(&mut q.local_hint, q.pd, lkey.0, addr, len, Access::empty())

@@ -37,7 +37,7 @@ impl Proxy {
         tracing::warn!(qpn = q.qpn.get(), "the device that executes the QP's work is gone");
         let syndrome = Syndrome::of(Status::Fatal).unwrap_or(Syndrome::LocalQpOp);
         let oldest = q.progress.in_flight.front().map(|flight| flight.info.index);
-        // What the device has done already completes when its bytes are in place.
+        // Work that the device has done already completes when its bytes are in place.
         let copies = end.side_work.front().is_some_and(|(at, work)| {
             Some(*at) == oldest && work.is_under_way(&end.waiting.copies)
         });

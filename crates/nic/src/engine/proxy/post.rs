@@ -92,7 +92,7 @@ impl Proxy {
         let Some(Some(end)) = ends.get_mut(slot.at()) else { return Submitted::Waits };
         let (mut rest, mut refused) = (0, None);
         if !list.is_empty() {
-            // Whatever comes next, the end of this list will be known.
+            // The end of this list will be known, whatever comes next.
             list.signal_last();
             let posted = end.proxy_device.post_send(list);
             let taken = posted.count.min(list.len());

@@ -261,7 +261,7 @@ impl Bounce {
                 return (any, None);
             };
             any = true;
-            // What a copy that hangs may still touch is used for nothing else.
+            // A slice that a hanging copy may still touch is used for nothing else.
             if let Some(slice) = tag.frees.filter(|_| !hangs) {
                 self.chunks.give_back(pool, slice);
             }
