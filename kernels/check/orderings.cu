@@ -1,4 +1,4 @@
-// What the names of order and scope become in PTX, wrapper by wrapper and for the steps of the posting
+// The PTX of the names of order and scope, wrapper by wrapper and for the steps of the posting
 // protocol. orderings.txt holds the operations that each kernel must consist of; kernels/check.sh
 // compares.
 #include "warpverbs/barrier.h"

@@ -1,4 +1,4 @@
-// What the ranks of a job do to each other: WRITEs and messages around a mesh, and a counter that all
+// The traffic between the ranks of a job: WRITEs and messages around a mesh, and a counter that all
 // of them count up. report: [0] the first bad wv::Status, [1] complement of the earliest start,
 // [2] the latest end, in nanoseconds, [3] what each kernel says.
 #include "target.h"

@@ -51,7 +51,7 @@ WV_SAFE_KERNEL(simple_write_warp)(const LocalView* local, const RemoteView* remo
   keep_first(status, timed_writes(warp, local, remote, bytes, pieces, rounds, took));
 }
 
-// The target's side: waits until the counter is at least `expected`. What was written before that is
+// The target's side: waits until the counter is at least `expected`. WRITEs before that are
 // then visible to the kernel.
 WV_SAFE_KERNEL(simple_write_wait)(const LocalView* local, u64 expected, u64 ns,
                                   Status* status WV_COUNT(1)) {

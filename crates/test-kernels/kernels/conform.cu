@@ -4,7 +4,7 @@
 
 using namespace wv;
 
-// What `carry` posts.
+// The requests of `carry`.
 enum class carried : u32 { message = 0, message_imm = 1, write_imm = 2 };
 
 // Thread 0 carries `count` pieces of `bytes` each from `from` on, in order, with immediates from

@@ -47,7 +47,7 @@ WV_SAFE_KERNEL(nixl_get)(const LocalView* local, const RemoteView* remote, u32 g
   });
 }
 
-// What a kernel is told of a counter of a peer.
+// A counter of a peer, as a kernel is given it.
 struct Counter {
   u64 offset;
   u64 value;  // to add

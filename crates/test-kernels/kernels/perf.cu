@@ -1,4 +1,4 @@
-// What `warpverbs perf` measures: kernel-posted work, and beside it what the machine does without
+// The kernels of `warpverbs perf`: kernel-posted work, and beside it the same machine's speed without
 // any queue. Times go to `report`: [0] the first bad wv::Status, [1] and [2] as each kernel says.
 #include "target.h"
 
@@ -92,8 +92,8 @@ WV_SAFE_KERNEL(stream)(const Target* targets WV_COUNT(count), u32 count, u32 op,
   });
 }
 
-// What no queue can beat: every warp stores whole WQEBBs into the send queue's ring, neighbouring
-// lanes to neighbouring 16 bytes. The queue pair is of no use afterwards. Times as in stream.
+// The bound of every queue: each warp stores whole WQEBBs into the send queue's ring, neighbouring
+// lanes to neighbouring 16 bytes. The queue pair cannot be used afterwards. Times as in stream.
 WV_SAFE_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report WV_COUNT(3)) {
   const u64 segments = u64{4} << qp->log_sq;
   const u64 threads = u64{grid_size()} * block_size();

@@ -1,4 +1,4 @@
-// What queues do after unusual waits. Each kernel is run by one warp on a pair of connected queue
+// Queues after unusual waits. Each kernel is run by one warp on a pair of connected queue
 // pairs of one device; `cell` is remote memory that the kernel also sees.
 #include "warpverbs/warpverbs.h"
 

@@ -1,4 +1,4 @@
-// What any device must do: identifiers, collectives, divergence, barriers, shared memory, atomics.
+// The duties of every device: identifiers, collectives, divergence, barriers, shared memory, atomics.
 // tests/it/selftest.rs runs these on host SIMT and on GPUs.
 #include "warpverbs/impl/wqe.h"
 

@@ -4,7 +4,7 @@
 
 using namespace wv;
 
-// Who makes the call: thread 0, warp 0 or block 0.
+// The group that makes the call: thread 0, warp 0 or block 0.
 enum class caller : u32 { thread = 0, warp = 1, block = 2 };
 
 template <class Call>

@@ -1,4 +1,4 @@
-// What `warpverbs perf shmem` measures. report[0]: the first bad wv::Status; what else is in it,
+// The kernels of `warpverbs perf shmem`. report[0]: the first bad wv::Status; what else is in it,
 // each kernel says.
 #include "members.h"
 #include "target.h"
@@ -146,8 +146,8 @@ WV_DEVICE void stop_clocks(u64* report) {
 }
 
 // Messages to and fro between this rank and its peer. report[1], report[2]: nanoseconds and ticks of
-// all measured rounds there and back. What is done between two messages is measured as well, so
-// there is little of it.
+// all measured rounds there and back. Work between two messages is measured as well, so there is
+// little of it.
 template <class Route, Exchange What, class Coop>
 WV_DEVICE void exchange_messages(const Coop& coop, const Heap& heap, const Side& side,
                                  u64* report) {

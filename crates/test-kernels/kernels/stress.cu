@@ -7,7 +7,7 @@ using namespace wv;
 
 constexpr u32 cell_bytes = 512;
 
-// What a remote cell holds at the end. The host compares field by field.
+// The contents of a remote cell at the end. The host compares field by field.
 struct Cell {
   u64 adds;      // u64 fetch-and-adds
   u64 signals;   // SignalAdd of put_signal

@@ -1,4 +1,4 @@
-// What `warpverbs perf shmem` measures, by NVSHMEM: two processes, one GPU each. Same loops, sizes,
+// The measurements of `warpverbs perf shmem`, by NVSHMEM: two processes, one GPU each. Same loops, sizes,
 // blocks and threads; every row's data is checked. Prints one JSON object a row.
 //
 //   exchange RANK FILE ITERS WARMUP

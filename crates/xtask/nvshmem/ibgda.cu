@@ -1,4 +1,4 @@
-// What NVSHMEM's kernels do over InfiniBand by themselves (IBGDA): two processes, one GPU each. Checks
+// NVSHMEM's kernels over InfiniBand without a proxy (IBGDA): two processes, one GPU each. Checks
 // every byte, and measures one put of four bytes with its completion.
 //
 //   ibgda RANK FILE ITERS
@@ -33,7 +33,7 @@ struct Words {
   unsigned narrow, exchanged, bits;
 };
 
-// What each atomic fetches goes to `found`.
+// The value that each atomic fetches goes to `found`.
 __global__ void atomics(Words* words, Words* found, int peer) {
   found->wide = nvshmem_ulonglong_atomic_fetch_add(&words->wide, 5, peer);
   found->swapped = nvshmem_ulonglong_atomic_swap(&words->swapped, 0x1122334455667788ull, peer);

@@ -250,7 +250,7 @@ fn row(
     })
 }
 
-/// Meaningless stores by every thread of the grid. The queue pair is of no use afterwards.
+/// Meaningless stores by every thread of the grid. The queue pair cannot be used afterwards.
 fn stores(gpu: &dyn Gpu, pair: &Pair, grid: Dim, rounds: u32) -> Result<Duration> {
     let report = Report::new(gpu)?;
     let qp = pair.link.near.device_qp();
