@@ -94,7 +94,7 @@ pub struct Fake {
     solicited: Symbol<unsafe extern "C" fn() -> c_int>,
     port_event: Symbol<unsafe extern "C" fn(*mut crate::sys::ibv_context, c_int)>,
     begun: Symbol<*mut c_int>,
-    /// What tests before this one have left for good.
+    /// Objects, and polls and batches begun, that tests before this one have left for good.
     left: (Live, i32),
     _turn: MutexGuard<'static, ()>,
 }
@@ -154,7 +154,7 @@ pub fn fake() -> Option<Fake> {
         _turn: turn,
     };
     fake.left = (fake.live(), fake.begun());
-    // What the test before it has set.
+    // An earlier test may have set these.
     fake.dmabuf_is_here(false);
     fake.max_inline(256);
     Some(fake)
