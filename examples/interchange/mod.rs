@@ -41,7 +41,7 @@ pub(crate) fn run(
     let server = Server::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Limits::default())?;
     let port = server.local_addr().port();
     let nic = &session.nic.clone();
-    // What one of them says is enough.
+    // One rank says its steps, which is enough.
     let times = thread::scope(|scope| -> Result<[Duration; 2]> {
         let second = scope.spawn(move || one(&|_| Ok(()), (1, port), &gpus[1], nic, bytes, value));
         let first = one(&|line| session.say(line), (0, port), &gpus[0], nic, bytes, value);

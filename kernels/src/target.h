@@ -1,4 +1,4 @@
-// What kernels that drive many queue pairs at once are given, and what they report.
+// Arguments and reports of kernels that drive many queue pairs at once.
 #pragma once
 
 #include "warpverbs/warpverbs.h"

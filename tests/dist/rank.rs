@@ -65,8 +65,8 @@ impl Rank<'_> {
         self.session.memory(&self.session.gpu, usize::try_from(bytes)?, access)
     }
 
-    /// Runs a kernel that is given its report, to its end or until a rank is lost. What it counted,
-    /// and how long it took.
+    /// Runs a kernel that is given its report, to its end or until a rank is lost. Returns the
+    /// kernel's count, and the time that it took.
     pub(crate) fn time(
         &mut self,
         mesh: &Mesh,

@@ -115,7 +115,7 @@ impl Domain {
                 (Some(device), Config { offer, ..config }, why)
             }
         };
-        // What a peer would refuse is refused here.
+        // An offer that a peer would refuse is refused here.
         Hello::decode(&first(&config).encode())?;
         Ok(Self { keys: Keys::new()?, config, device, why })
     }

@@ -125,8 +125,8 @@ impl RemoteKey {
     /// Length of [`RemoteKey::to_bytes`].
     pub const BYTES: usize = 20;
 
-    /// The same memory without its first `offset` bytes. What lies behind its end is refused by its
-    /// owner.
+    /// The same memory without its first `offset` bytes. Accesses behind its end are refused by
+    /// its owner.
     pub fn at(self, offset: u64) -> Self {
         let (addr, len) = (self.addr.wrapping_add(offset), self.len.saturating_sub(offset));
         Self { addr, len, key: self.key }

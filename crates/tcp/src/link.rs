@@ -279,11 +279,11 @@ impl Link {
         })
     }
 
-    /// Ends the link at once, for the peer midway. What is not complete fails, also where
-    /// another thread waits for it. On return no socket and no copy touches memory of this end; only
-    /// a copy engine that hangs may, and then the memory is kept.
+    /// Ends the link at once, for the peer midway. Requests that are not complete fail, also
+    /// where another thread waits for them. On return no socket and no copy touches memory of this
+    /// end; only a copy engine that hangs may, and then the memory is kept.
     pub fn abort(&self) {
-        // Whoever has the lock gives it back after the system call that it makes.
+        // The thread that has the lock gives it back after the system call that it makes.
         self.ending.store(true, Ordering::Relaxed);
         self.lock().abort();
         for socket in self.sockets.iter() {
@@ -341,7 +341,7 @@ impl Link {
                 if std::mem::take(&mut idle.spins) {
                     self.spins.end(false);
                 }
-                // What travels by itself wakes the peer, so at first it is left to the next frame.
+                // A frame of its own wakes the peer, so news is at first left to the next frame.
                 if std::mem::replace(&mut idle.slept, true) {
                     engine.send_news()?;
                 }

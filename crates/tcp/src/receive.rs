@@ -28,8 +28,8 @@ impl Default for Receive {
 }
 
 impl Receive {
-    /// Binds `bytes` of `gpu`'s memory to `queues`, if there are any. What keeps them from being bound
-    /// is the reason for host memory.
+    /// Binds `bytes` of `gpu`'s memory to `queues`, if there are any. An error that keeps them from
+    /// being bound is the reason for host memory.
     pub fn choose(
         queues: Option<&QueueChoice>,
         bytes: u64,

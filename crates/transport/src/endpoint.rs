@@ -321,7 +321,7 @@ impl Core {
     /// Returns to the shared queue the receives of completions that were never polled.
     fn give_receives_back(&self) {
         let (Some(queues), Some(srq)) = (&self.queues, &self.config.srq) else { return };
-        // What is on its way is flushed.
+        // Requests that are on their way are flushed.
         if let Err(error) = self.fail() {
             tracing::warn!(%error, "receives of a shared queue are lost");
         }

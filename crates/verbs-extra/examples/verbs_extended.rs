@@ -1,6 +1,6 @@
 //! Extended CQs and QPs on a device of this machine: two of its QPs are connected to each other,
 //! every operation is posted in batches and polled field by field, and every byte is compared.
-//! What the device does not offer is told, and has to be refused by name.
+//! Features that the device does not offer are printed, and have to be refused by name.
 //!
 //! ```console
 //! $ cargo run -p warpverbs-verbs-extra --example verbs_extended

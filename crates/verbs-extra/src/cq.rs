@@ -144,7 +144,7 @@ impl ExtendedCq {
         let refused = |fields: CompletionFields| Self::make(context, options, fields).is_err();
         let alone = fields.iter().filter(|&field| refused(field)).collect::<CompletionFields>();
         let what = match refused(CompletionFields::empty()) {
-            // Whatever is wrong, it is not the fields.
+            // Plain CQs are refused as well, so the fields are not at fault.
             true if Cq::with(context, options).is_err() => return error.into(),
             true => Offer::ExtendedCqs,
             false if alone.is_empty() => return error.into(),

@@ -215,7 +215,7 @@ fn refusal(pd: &Pd, options: &QpOptions, ops: SendOps, error: VerbsError) -> Ext
     let alone = ops.iter().filter(refused).collect::<SendOps>();
     let what = match &error {
         VerbsError::Call(call) if call.call == "ibv_qp_to_qp_ex" => Offer::ExtendedQps,
-        // Whatever is wrong, it is not the operations.
+        // No operation is refused alone, or plain QPs are as well: the operations are not at fault.
         _ if alone.is_empty() || Qp::new(pd, options).is_err() => return error.into(),
         _ if ExtendedQp::make(pd, options, SendOps::SEND).is_err() => Offer::ExtendedQps,
         _ => Offer::SendOps(alone),

@@ -157,14 +157,14 @@ impl Side {
                 return Ok(completion);
             }
             ensure!(start.elapsed() < LIMIT, "no completion within {LIMIT:?}");
-            // Who only waits for a message does not learn that the peer has died.
+            // A side that only waits for a message does not learn that the peer has died.
             if asked.elapsed() > PATIENCE {
                 self.ask()?;
                 asked = Instant::now();
             }
             if let Some(channel) = &self.channel {
                 self.cq.arm(false)?;
-                // What came before it was armed does not count.
+                // A completion that came before the CQ was armed makes no event.
                 if let Some(completion) = self.poll()? {
                     return Ok(completion);
                 }

@@ -280,7 +280,7 @@ void fake_forget_cq(struct ibv_comp_channel *channel, const struct ibv_cq *cq) {
     purge(channel->fd, ((struct fake_channel *)channel)->event_pipe, sizeof cq, cq);
 }
 
-// What a test reports in the name of a device: an event of its port.
+// An event of a port, which a test reports in the name of the device.
 void fake_port_event(struct ibv_context *context, int type) { fake_event(context, (enum ibv_event_type)type, (void *)1); }
 
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event) {

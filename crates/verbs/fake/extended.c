@@ -1,8 +1,8 @@
 // Extended CQs and QPs: completions looked at one by one, requests posted in batches.
 //
-// A driver holds a lock from the beginning to the end. Who begins twice would wait for ever; here
-// that aborts, and so does whatever a driver takes for granted. Batches have SEND, SEND that takes a key
-// back, and WRITE here; the others are tried on Linux's soft-RoCE (`verbs_extended`).
+// A driver holds a lock from the beginning to the end. A thread that begins twice would wait for
+// ever; here that aborts, and so does any other misuse that drivers do not check. Batches have SEND,
+// SEND that takes a key back, and WRITE here; the others are tried on Linux's soft-RoCE (`verbs_extended`).
 #include "fake.h"
 
 #include <time.h>

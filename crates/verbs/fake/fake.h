@@ -21,7 +21,7 @@ enum { MAX_INLINE = 256, BATCH = 16, CLOCK_KHZ = 1000000 };
 // One lock for everything.
 extern pthread_mutex_t fake_lock;
 
-// What is alive, by kind; a test reads it with fake_live().
+// The number of live objects, by kind; a test reads it with fake_live().
 enum fake_kind { FAKE_CONTEXT, FAKE_PD, FAKE_MR, FAKE_CHANNEL, FAKE_CQ, FAKE_QP, FAKE_SRQ, FAKE_KINDS };
 extern int fake_alive[FAKE_KINDS];
 

@@ -5,7 +5,7 @@
 
 static struct fake_mr *regions;
 static struct fake_qp *pairs;
-// What a QP takes of it at most.
+// Bytes of inline data that a QP takes at most.
 static uint32_t max_inline = MAX_INLINE;
 
 void fake_max_inline(uint32_t bytes) { max_inline = bytes; }

@@ -154,7 +154,7 @@ pub fn fake() -> Option<Fake> {
         _turn: turn,
     };
     fake.left = (fake.live(), fake.begun());
-    // What the test before it has set.
+    // An earlier test may have set these.
     fake.dmabuf_is_here(false);
     fake.max_inline(256);
     Some(fake)

@@ -93,8 +93,8 @@ impl Envelope {
         }
         let mismatch = ParseError::Icrc { found, expected };
         let Ip::V4(ip) = self.ip else { return Err(mismatch) };
-        // What a changed identification adds to the CRC, moved back over all bytes behind it, is
-        // the change itself: its first byte in the lowest bits.
+        // The value that a changed identification adds to the CRC, moved back over all bytes behind
+        // it, is the change itself: its first byte in the lowest bits.
         let change = backwards(found ^ expected, 2 + BEHIND_IPV4_ID + ib.len());
         let [first, second, 0, 0] = change.to_le_bytes() else { return Err(mismatch) };
         let id = ip.id ^ u16::from_be_bytes([first, second]);

@@ -106,7 +106,7 @@ fn items(declarations: &str) -> Vec<Item<'_>> {
 /// `item`, with the signatures of those of its functions that `words` names.
 fn signatures(item: &str, words: &BTreeSet<String>) -> String {
     let mut out = String::new();
-    // What is before the first field, then each field with its name.
+    // The first part is the text before the first field; each other part is a field with its name.
     for (at, field) in item.split("\n    pub ").enumerate() {
         let (body, end) = field.strip_suffix("\n}\n").map_or((field, ""), |body| (body, "\n}\n"));
         let name = body.split(':').next().unwrap_or("");

@@ -90,7 +90,7 @@ fn length(file: &Path, text: &str) -> usize {
     let public_header = file.parent() == Some(Path::new("kernels/include/warpverbs"));
     let limit = if public_header { MAX_HEADER_LINES } else { MAX_LINES };
     let lines = text.lines().count();
-    // What a program wrote is read by programs; the one that wrote it is held to the limit.
+    // A generated file is read by programs; the program that wrote it is held to the limit.
     if lines <= limit || text.starts_with(GENERATED) {
         return 0;
     }

@@ -2,8 +2,8 @@
 //
 //   thread  Each calling lane for itself. Lanes of a warp that arrive together on one queue pair
 //           share one reservation and one doorbell; nothing about that is visible but the speed.
-//   warp    All lanes of the warp call, with the same arguments. ONE transfer is posted. What the
-//           lanes wrote before the call is part of it. All get the same result.
+//   warp    All lanes of the warp call, with the same arguments. ONE transfer is posted. Data that
+//           the lanes wrote before the call are part of it. All get the same result.
 //   block   The same for all threads of the block.
 //
 // Any type with these members will do. `sync`, `any` and `assemble` order memory among the members.

@@ -123,7 +123,7 @@ fn scapy_finds_the_same_icrc() {
         assert_eq!(wrong, 0, "of {count}");
         assert!(count > 2 * SIZES.len() * ITERS as usize, "{count}");
     }
-    // What a fault has changed is seen as such.
+    // Packets that a fault has changed are seen as such.
     for file in run(&folder, "corrupt=20%,seed=2") {
         let [wrong, count] = scapy(&python, &file);
         assert!(wrong > 0 && wrong < count, "{wrong} of {count}");

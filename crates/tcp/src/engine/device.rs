@@ -153,7 +153,7 @@ impl Device {
     /// Waits for the moves that are under way.
     pub(super) fn finish(mut self) {
         if let Some((last, _)) = self.in_flight.back() {
-            // What hangs keeps its memory.
+            // Moves that hang keep their memory.
             let _ = self.unpacker.wait(*last, self.deadline);
         }
     }
@@ -177,7 +177,7 @@ impl Device {
         for _ in 0..TURN {
             check_ending(ending)?;
             *ended |= place.protocol.is_finished(socket);
-            // What is not announced has no place yet, and waits in the socket.
+            // Payload that is not announced has no place yet, and waits in the socket.
             let due = place.protocol.announced(socket);
             if due == 0 || self.moves.as_slice().len() >= MOVES {
                 break;

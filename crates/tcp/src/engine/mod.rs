@@ -114,7 +114,7 @@ impl Engine {
         self.fault()?;
         let len = memory.len() as u64;
         let request = self.place.protocol.post(op, memory, len, remote)?;
-        // What came before a receive may be complete.
+        // A message that came before its receive may be complete.
         self.handle_events();
         Ok(request)
     }

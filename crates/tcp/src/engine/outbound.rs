@@ -140,7 +140,7 @@ impl Outbound {
     /// Adds payload that is sent from where it lies.
     pub(super) fn attach(&mut self, piece: Piece) {
         debug_assert!(self.piece.is_none());
-        // What the peer reads may be deregistered, and used otherwise, at any time.
+        // Memory that the peer reads may be deregistered, and used otherwise, at any time.
         let own = matches!(piece.kind, Kind::Message | Kind::Write) && !piece.bounced;
         let least = self.zerocopy.as_ref().map_or(u64::MAX, |(_, least)| *least);
         let (left, zerocopy) = (piece.len, own && piece.len as u64 >= least);

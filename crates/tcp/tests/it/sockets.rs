@@ -417,7 +417,7 @@ fn raw(listener: &mut Listener, domain: &Domain) -> (TcpStream, Link) {
 fn a_hostile_peer_ends_its_link_only() {
     let domain = Domain::new(Config::default()).unwrap();
     let mut listener = domain.listen(LOCAL).unwrap();
-    // What says nothing, or something else, holds up nobody.
+    // A connection that says nothing, or something else, holds up nobody.
     let _silent = TcpStream::connect(listener.address()).unwrap();
     let mut web = TcpStream::connect(listener.address()).unwrap();
     web.write_all(&[b'G'; HELLO]).unwrap();

@@ -249,7 +249,7 @@ fn a_kernel_gets_no_less_memory_than_it_touches() {
     let askew = KernelPtr::at(&cells, 4, 8).expect("a part");
     let refused = launch(askew, Dim::new(1, 1)).expect_err("not aligned");
     assert!(matches!(refused, GpuError::BadArgument { parameter: "cell", .. }), "{refused}");
-    // What is counted does not overflow.
+    // The count of elements does not overflow.
     let fill = l::Fill { data: (&cells).into(), bytes: u64::MAX, seed: 0 };
     let refused = gpu.launch(&fill, Dim::new(1, 1), DEADLINE).map(drop);
     assert!(matches!(refused, Err(GpuError::TooShort { touched: u64::MAX, .. })), "{refused:?}");
@@ -277,7 +277,7 @@ const DIE: &str = "WARPVERBS_TEST_OVERFLOW";
 #[test]
 #[ignore = "kills its process"]
 fn overflow() {
-    // Whoever runs all ignored tests does not mean this one.
+    // A run of all ignored tests does not mean this one.
     if std::env::var_os(DIE).is_none() {
         return;
     }

@@ -226,7 +226,7 @@ fn a_device_that_is_gone_ends_what_it_had() {
     let Error::Work(work) = &error else { panic!("{error}") };
     // IBV_WC_FATAL_ERR, which has no syndrome of its own.
     assert_eq!((work.syndrome, work.index), (Syndrome::Unknown(0xc0 | 19), 0), "{error}");
-    // Who only receives hears of it, too.
+    // An endpoint that only receives hears of it, too.
     let receiver = pair.b.host().unwrap();
     let _ = receiver.post_recv(pair.dst.local()).unwrap();
     fake.fail_next("ibv_poll_cq", 5);

@@ -196,7 +196,7 @@ fn everything_goes_in_any_order_with_copies_under_way() {
             4 => drop((a, dst, device, src, b, memory)),
             _ => drop((b, memory, src, a, device, dst)),
         }
-        // What the copies still touch lives until they end.
+        // Memory that the copies still touch lives until they end.
         copier.allow(u64::MAX);
         assert_eq!(fake.live(), Live::default(), "order {order}");
     }

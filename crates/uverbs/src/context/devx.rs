@@ -393,7 +393,8 @@ fn check_service(service: Service, context: &QpContext, path: &AddressPath) -> R
     }
 }
 
-/// A transition as verbs ask for it. What the context has no field for is what a port has anyway.
+/// A transition as verbs ask for it. Attributes for which the context has no field have the
+/// value that a port has anyway.
 fn transition_request(
     transition: Transition,
     options: u32,

@@ -139,7 +139,7 @@ impl<D: Device> Context<D> {
         Ok(())
     }
 
-    /// Writes the answer. What it would have named is destroyed again if it cannot be written.
+    /// Writes the answer. The objects that it names are destroyed again if it cannot be written.
     fn finish(&mut self, memory: &impl UserMemory, call: &Call) -> Result<(), Refusal> {
         let written = call.finish(memory);
         if written.is_err() {

@@ -121,7 +121,7 @@ fn attributes_are_checked() {
     for (i, (change, errno)) in rows.into_iter().enumerate() {
         assert_eq!(program.errno(&with(change)), errno, "row {i}");
     }
-    // What is unknown and optional is passed over.
+    // An attribute that is unknown and optional is passed over.
     program.make(&with(&|attrs| attrs.push(Attr { flags: 0, ..extra }))).unwrap();
 }
 

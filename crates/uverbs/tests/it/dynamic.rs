@@ -198,7 +198,7 @@ fn queues_lie_where_a_dmabuf_does() {
     create(&mut r.program, &Command::CreateQp { context, path, buffer }).unwrap();
     let made = r.program.model.seen.borrow().qp.unwrap();
     assert_eq!((made.buf, made.dbr), (DMABUF + 0x1100, DMABUF + 0x1ff8));
-    // What lies beyond the umem lies beyond it, although the dmabuf is longer.
+    // A record that crosses the end of the umem is refused, although the dmabuf is longer.
     let context = QpContext { dbr_addr: 0xffc, ..context };
     assert_eq!(create(&mut r.program, &Command::CreateQp { context, path, buffer }), Err(3));
     let before = r.program.context.objects();

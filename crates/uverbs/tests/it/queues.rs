@@ -93,7 +93,7 @@ fn objects_in_use_are_kept() {
     assert_eq!(program.errno(&destroy(1, 0, pd)), Errno::EBUSY);
     program.make(&destroy(7, 1, mr)).unwrap();
     program.make(&destroy(1, 0, pd)).unwrap();
-    // What is left is the doorbell page.
+    // The doorbell page is left.
     assert_eq!(program.model.live.get(), 1);
 }
 
@@ -400,7 +400,7 @@ fn a_qp_goes_to_ready_as_pingpong_brings_it_there() {
     assert_eq!((answer[at("timeout")], answer[at("sq_sig_all")]), (14, 1));
     assert_eq!(answer[at("max_send_wr")], 16);
     assert_eq!((answer[at("rq_psn")], answer[at("sq_psn")], answer[at("sq_draining")]), (1, 2, 0));
-    // What the device knows better than what was given.
+    // PSNs that the device knows go before those given, and it says whether the queue drains.
     program.model.seen.borrow_mut().psns = (Some(0x55), Some(0x66));
     program.model.seen.borrow_mut().draining = true;
     let (core, _) = program.write_command(25, &query, 128, 0).unwrap();

@@ -86,7 +86,7 @@ fn replay_one(name: &str) -> (Model, Context<Model>) {
 #[test]
 fn ibv_devinfo_opens_and_asks() {
     for (model, context) in replay("ibv_devinfo.trace") {
-        // What is left is the channel of events, which ends with the file.
+        // The channel of events is left; it ends with the file.
         assert_eq!(model.live.get(), 1);
         drop(context);
         assert_eq!(model.live.get(), 0);

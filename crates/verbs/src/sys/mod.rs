@@ -2,7 +2,7 @@
 //!
 //! [`bindings`](self) comes from bindgen and holds types, constants and the signatures of exported
 //! functions; nothing is linked. [`Api`] holds the functions, found with the symbol versions that
-//! rdma-core promises to keep. What the header defines inline is in `inline.rs`.
+//! rdma-core promises to keep. Functions that the header defines inline are in `inline.rs`.
 
 mod api;
 // Generated; the names and their style are the header's.

@@ -24,7 +24,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 pub(crate) fn run(program: &PathBuf, line: &str) -> Result<Vec<Value>> {
     let mut command = Command::new(program);
     command.arg("perf").args(line.split_whitespace()).arg("--json").stderr(Stdio::inherit());
-    // What the user exported for other runs would change these.
+    // Variables that the user exported for other runs would change these rows.
     command.env_remove("WARPVERBS_FAULT").env_remove("WARPVERBS_PCAP");
     let out = command.output().with_context(|| program.display().to_string())?;
     ensure!(out.status.success(), "warpverbs perf {line}: {}", out.status);

@@ -24,7 +24,7 @@ pub(super) struct Module {
     pub(super) imports: BTreeMap<String, Names>,
     /// The modules of which it takes everything.
     pub(super) globs: Vec<Names>,
-    /// Paths that it uses. What it only passes on by `pub use` is not among them.
+    /// Paths that it uses, without those that it only passes on by `pub use`.
     pub(super) uses: Vec<Names>,
 }
 

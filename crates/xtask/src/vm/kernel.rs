@@ -44,7 +44,7 @@ impl Kernel {
             if !unpacked.success() {
                 bail!("dpkg-deb -x {}: {unpacked}", archive.display());
             }
-            // Whoever else did the same at the same time has won.
+            // Another process that did the same at the same time has won.
             let _ = fs::rename(&root, &folder);
         }
         Self::open(name, &folder)

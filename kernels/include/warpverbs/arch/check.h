@@ -102,8 +102,8 @@ inline u64 gather(collective what, u32 mask, u64 value, u32 arg, site where) {
   return wv_check_collective(mask, static_cast<u32>(what), value, arg, where.file, where.line);
 }
 inline void block_sync(site where) { wv_check_block_sync(where.file, where.line); }
-// Memory of the block. What is assigned and read whole counts as one plain word of the checker's;
-// the rest is not checked.
+// Memory of the block. A structure that is assigned and read whole counts as one plain word of the
+// checker's; the rest is not checked.
 constexpr u64 shared_word = 0x111000;  // As in crates/modelcheck/src/world.rs.
 template <class T>
 struct shared_object {

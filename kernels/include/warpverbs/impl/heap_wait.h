@@ -77,9 +77,9 @@ WV_DEVICE Status alarm_of(const Watch& watch, u32 peer) {
   return Status{};
 }
 
-// The pace of one wait. What is waited for usually comes within microseconds: looks follow one
+// The pace of one wait. The awaited value usually comes within microseconds: looks follow one
 // another until about as much time has gone by as a pause would take. They come in turns, because
-// what is done between two of them adds to the latency of what is waited for.
+// work between two of them adds to the latency of the value.
 struct HeapPace {
   static constexpr u32 looks = 8;  // of a turn
   static constexpr u32 eager_turns = 64;

@@ -10,7 +10,7 @@ namespace impl {
 
 // Views are never written after they were handed out, so their fields are read by `fixed`: such
 // loads need not be repeated behind a fence or an acquire.
-// What bounds a wait is read once the wait lasts.
+// The fields that bound a wait are read once the wait lasts.
 struct WatchedView {
   const LocalView& view;
 };

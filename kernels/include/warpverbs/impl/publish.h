@@ -148,7 +148,7 @@ constexpr u32 token_offered = 1u << 31;
 // Passes of one combiner before it offers the token to whoever asks next.
 constexpr u32 most_passes = 64;
 
-// For a combiner that others never let go. Whoever asks while the token is offered finds
+// For a combiner that others never let go. A poster that asks while the token is offered finds
 // `token_offered` and takes over; false then. True: nobody came, and the caller holds the token
 // still. Exactly one of the two changes the word, so there is one holder; and its acquire shows it
 // all the bits whose posters had asked before the offer, so their work is rung.
@@ -227,10 +227,10 @@ WV_DEVICE void publish(const Queue& q, const Lanes& group, u64 base, u64 n,
   if (group.from_leader(must_ring)) combine(q, group, group.from_leader(was) + 1);
 }
 
-// Makes [base, base + n) ready and leaves the ringing to whoever posts or waits next. Whoever takes
-// the token after the look at it here acquires that look, and so sees the bits. Whoever held it before
-// may have stopped in front of them with work of its own behind: then the token is held still, or its
-// holder's release of it shows that more is reserved, and this poster rings like any other.
+// Makes [base, base + n) ready and leaves the ringing to the next poster or waiter. A holder that
+// takes the token after the look at it here acquires that look, so it sees the bits. An earlier one
+// may have stopped in front of them with work of its own behind: then the token is held still, or
+// its holder's release of it shows that more is reserved, and this poster rings like any other.
 template <class Queue, class Lanes>
 WV_DEVICE void publish_deferred(const Queue& q, const Lanes& group, u64 base, u64 n) {
   u32* word = &q.counters()->ring_token;

@@ -40,7 +40,7 @@ fn places_outside_the_heap_and_ranks_beyond_the_world_are_refused() {
                 assert_eq!(get(&ranks, group, 0, to, bytes, 1), bad, "{to:#x} {bytes:#x}");
             }
             assert_eq!(put(&ranks, group, BYTES, 0, 0, 1), Ok(()));
-            // What the NIC would have to read or write has no key.
+            // The memory that the NIC would have to read or write has no key.
             if routes == Routes::Rdma {
                 assert_eq!(put(&ranks, group, 0, BYTES, 8, 1), bad);
                 assert_eq!(get(&ranks, group, BYTES - 4, 0, 8, 1), bad);

@@ -1,6 +1,6 @@
 //! Calls of kernels on a symmetric heap whose ranks are pieces of memory of one process: reached
-//! directly, by RDMA through the software NIC, or both. What the calls do is compared with a model
-//! that knows nothing of routes. A failure prints the seed that repeats it.
+//! directly, by RDMA through the software NIC, or both. The effects of the calls are compared with
+//! a model that knows nothing of routes. A failure prints the seed that repeats it.
 
 mod atomics;
 mod barriers;

@@ -82,7 +82,7 @@ impl VerbsNic {
     /// A QP of the device, and what it takes.
     fn device_qp(&self, options: &verbs::QpOptions) -> Result<(DeviceQp, ProxyLimits), Error> {
         let (qp, caps) = (Arc::new(inline::create_qp(&self.device_pd, options)?), options.caps);
-        // What was asked for, not the more that the device gave: the CQs are made for that.
+        // The CQs are made for the limits asked for, not for the larger ones that the device gave.
         let limits = ProxyLimits {
             send_depth: caps.max_send_wr,
             recv_depth: caps.max_recv_wr,

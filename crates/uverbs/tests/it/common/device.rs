@@ -186,7 +186,7 @@ impl Device for Model {
     }
 
     fn withdraw(&self, fd: u32) {
-        // What stood for it has gone before.
+        // The object that stood for it was removed before.
         self.files.borrow_mut().remove(&fd);
     }
 

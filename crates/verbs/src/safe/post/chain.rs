@@ -83,7 +83,7 @@ impl<W: Request> Chain<W> {
             return Err(ListError::Sges { needed, left, capacity });
         }
         match (sges, &mut self.sges[self.sges_used..]) {
-            // What most requests have.
+            // Most requests have one entry.
             ([from], [to, ..]) => *to = *from,
             (from, to) => to[..needed].copy_from_slice(from),
         }

@@ -1,7 +1,7 @@
 //! Lists of work requests: filled, posted with one call, and used again.
 //!
-//! A list allocates when it is made and never after. What is posted is copied by the provider, so
-//! a list may be cleared as soon as it was posted; the memory that entries name must stay
+//! A list allocates when it is made and never after. Posted requests are copied by the provider,
+//! so a list may be cleared as soon as it was posted; the memory that entries name must stay
 //! registered until the completion.
 
 mod chain;
