@@ -23,7 +23,8 @@ use warpverbs::shmem::{Heap, HeapConfig, Sym, TEAM_BLOCK_BYTES};
 
 /// Ranks meet in a symmetric heap
 #[derive(Parser)]
-#[command(version)]
+// Where ranks share cores, a round takes milliseconds.
+#[command(version, mut_arg("end", |end| end.default_value("512")))]
 struct Flags {
     #[command(flatten)]
     heap: HeapFlags,
