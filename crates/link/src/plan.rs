@@ -108,9 +108,9 @@ pub enum PlanError {
         /// Its name.
         name: String,
     },
-    /// Not a probability.
+    /// The text cannot be read as a probability.
     #[error(
-        "{text:?} is no probability, expected 0% to 100% with at most 4 decimals, such as 0.1%"
+        "{text:?} is not a probability, expected 0% to 100% with at most 4 decimals, such as 0.1%"
     )]
     Chance {
         /// The text.

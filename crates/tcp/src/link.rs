@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use warpverbs_meet::{Deadline, poll};
 use warpverbs_mem::{Region, SmallBuf};
 
-/// Another thread that uses the link may complete what this one sleeps for.
+/// The longest sleep of a waiting thread: another thread that uses the link may complete its request.
 const NAP: Duration = Duration::from_millis(10);
 /// A thread that serves is woken by the peer, and looks by itself only to see whether it is done.
 const SERVING_NAP: Duration = Duration::from_millis(200);

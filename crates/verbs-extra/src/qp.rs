@@ -249,8 +249,8 @@ impl Drop for Batch<'_> {
 }
 
 impl Batch<'_> {
-    /// Appends a request; `id` comes back with its completion. That there is no room in the send
-    /// queue is told by [`post`](Self::post).
+    /// Appends a request; `id` comes back with its completion. A send queue without
+    /// room is an error of [`post`](Self::post).
     #[inline]
     pub fn push(
         &mut self,

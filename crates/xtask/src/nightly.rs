@@ -118,7 +118,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     all.push(Campaign::seeded(
         "payload of other programs",
         options.rounds,
-        "test -p warpverbs-cli --test it run::payload",
+        "test -p warpverbs-cli --test it unmodified::payload",
     ));
     all.push(Campaign::seeded(
         "agent kills",

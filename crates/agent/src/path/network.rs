@@ -24,7 +24,7 @@ use warpverbs_transport::{
 
 /// Bytes of one work request at most: long pieces are spread over the queue pairs.
 const CHUNK: u64 = 256 << 10;
-/// Of so many work requests one at least asks for its completion, so that there is room again.
+/// Work requests of which at least one asks for its completion, so that there is room again.
 const SIGNALED: u64 = 16;
 /// Queue pairs that a peer may ask for.
 const MOST_PAIRS: usize = 16;

@@ -286,7 +286,7 @@ impl StreamSender {
         self.wait_for_transfer(at, deadline)?;
         lock(&self.outgoing.state).next += 1;
         if let Err(why) = self.post(at, number, bytes) {
-            // That the receiver has given up, or is lost, is the cause, if it is known.
+            // If the receiver has given up, or is lost, that is the cause.
             self.outgoing.give_up(&why);
             return Outgoing::check(&lock(&self.outgoing.state));
         }

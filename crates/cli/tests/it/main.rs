@@ -6,6 +6,6 @@ mod common;
 mod conform;
 mod conform_far;
 mod network;
-mod run;
 mod shmem;
 mod tcp;
+mod unmodified;

@@ -56,7 +56,7 @@ pub(super) fn shared_receives_return(setup: &Setup) -> End {
         let (sender, receiver) = connected(setup, &queue)?;
         let host = sender.host()?;
         host.wait(host.post_send_inline(&[1; 8], SIGNALED)?)?;
-        // That the sender's is complete does not say yet that the receiver's is.
+        // The sender's completion does not say yet that the receiver has one.
         std::thread::sleep(SETTLED);
         match how.contains("reset") {
             true => receiver.reset()?,

@@ -6,8 +6,8 @@ use crate::violation::Rule;
 use warpverbs_mem::{Block, SendRing};
 use zerocopy::IntoBytes;
 
-/// The WQE at `index`, whose first WQEBB is `block`, and its bytes. If it is none: how many WQEBBs
-/// it says it has, and what is wrong.
+/// The WQE at `index`, whose first WQEBB is `block`, and its bytes. The error has the number of
+/// WQEBBs that the bytes announce, and the rule that they break.
 #[inline(always)]
 pub(crate) fn read_wqe<'a>(
     q: &SendQueue,

@@ -7,7 +7,7 @@
 //!
 //! A record that must be copied costs microseconds. It is looked at when its QP is named, and when a
 //! register has changed by which its QP was rung before: programs have a register for each QP, or
-//! few. That somebody rang by a register that was not known to be theirs, and was overwritten, is
+//! few. A doorbell by a register that was not known to be its QP's, and that was overwritten, is
 //! found by a look now and then.
 
 use crate::NicError;

@@ -25,7 +25,7 @@ use warpverbs_mem::{HostBuf, Region};
 
 /// Passes without anything to do after which lazy news are sent.
 const LAZY: u32 = 256;
-/// Sockets other than the first are looked at in every so manyeth pass while nothing is expected.
+/// Passes from one look at the sockets other than the first to the next, while nothing is expected.
 const SELDOM: u32 = 8;
 
 /// The events that the caller should wait for.

@@ -237,8 +237,8 @@ struct LinePatience {
 // Turns of HeapPace between two looks at the clock.
 constexpr u32 line_turns = 4;
 
-// Behind so many looks: pauses, or says why the wait must end. Not inlined, and what it needs goes by
-// value: a message usually comes within a few looks, and what is done between two delays an answer.
+// After `line_turns` turns of looks: pauses, or returns why the wait must end. Not inlined; arguments go
+// by value: a message usually comes within a few looks, and work between two looks delays an answer.
 WV_D WV_NOINLINE inline LinePatience line_turn(const Heap& heap, u32 peer, u64 timeout_ns,
                                                LinePatience past) {
   HeapDeadline deadline{timeout_ns != 0 ? timeout_ns : fixed(heap.timeout_ns), {past.end}};

@@ -19,7 +19,7 @@ pub(crate) fn program(line: &str) -> Command {
 }
 
 /// A port of TCP that nobody listens on, never the same twice, and below those that the system hands out.
-/// `is_listening` of [`run`](crate::run) knows a server by its port, and looks into this network until the
+/// `is_listening` of [`unmodified`](crate::unmodified) knows a server by its port, and looks into this network until the
 /// server is in its own.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
