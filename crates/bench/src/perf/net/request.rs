@@ -219,7 +219,7 @@ mod tests {
             ("--mtu 1500", "--mtu is 1500"),
             ("--lat --bw", "cannot be used with"),
             ("--seed 4", "--loss"),
-            ("--loss 1", "no probability"),
+            ("--loss 1", "not a probability"),
             ("--loss 51%", "--loss in millionths is 510000"),
             ("-c 2", "--gpu"),
             ("--gpu simt -t 2000", "-t is 2000"),
