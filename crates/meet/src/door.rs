@@ -60,8 +60,8 @@ pub struct Door {
 pub enum Arrival<S> {
     /// A connection.
     Guest(S),
-    /// The system has no descriptor, or no memory, for a connection that waits. The caller closes one of its own,
-    /// [turns away](Door::turn_away) the next one, or [closes](Door::close) for a while.
+    /// The system has no descriptor, or no memory, for a connection that waits. The caller closes one
+    /// of its own, [turns away](Door::turn_away) the next one, or [closes](Door::close) for a while.
     Short,
     /// No connection waits, or accepting pauses.
     Nobody,

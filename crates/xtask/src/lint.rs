@@ -1,6 +1,6 @@
 //! Limits on tracked files and their functions, circles of files, that every relative link in a document
-//! leads somewhere, that no error says what its cause says, how sentences begin, which
-//! folder may name which crate, and that lock files are up to date.
+//! leads somewhere, that no error says what its cause says, how sentences begin, which folder may
+//! name which crate, and that lock files are up to date.
 
 mod allowed;
 mod causes;

@@ -119,8 +119,8 @@ const SPIN: Duration = Duration::from_millis(2);
 /// The same on an only core: those that the lanes wait for need it, the system's own work too.
 const SPIN_ALONE: Duration = Duration::from_micros(50);
 const NAP: Duration = Duration::from_micros(50);
-/// A yield that takes longer has given the core to a thread that only computes, and the system counts it
-/// as if this thread had used up its own slice.
+/// A yield that takes longer has given the core to a thread that only computes, and the system
+/// counts it as if this thread had used up its own slice. A nap is not counted so.
 const SLICE: Duration = Duration::from_micros(700);
 /// After such a one, naps replace yields for so many times as long.
 const REST: u32 = 64;

@@ -81,7 +81,7 @@ fn a_store_that_is_stopped_between_two_requests_is_waited_for_once() {
     assert!(begun.elapsed() < HANG, "it asks once more, and waits again");
 }
 
-/// The store is stopped when a rank has left all the same, and hangs up on nobody.
+/// The store stops before a rank leaves, and the rank's connection stays open.
 #[test]
 fn a_store_that_is_stopped_at_the_end_is_named_after_the_silence() {
     let store = serve();

@@ -37,17 +37,21 @@ impl Hosts {
 
     /// A command, to be run on host `i`.
     pub(crate) fn on(&self, i: usize, inner: &Command) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0[i]]).arg(inner.get_program());
-        command.args(inner.get_args());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
+        within(&["ip", "netns", "exec", &self.0[i]], inner)
     }
+}
+
+/// A command that is started by `outer`, a program and its arguments, in the environment that it has.
+pub(crate) fn within(outer: &[&str], inner: &Command) -> Command {
+    let mut command = Command::new(outer[0]);
+    command.args(&outer[1..]).arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
 }
 
 impl Drop for Hosts {

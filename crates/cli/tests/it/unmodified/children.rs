@@ -2,6 +2,7 @@
 
 use super::unmapped::{compiled, passes};
 use super::{pair_with, ready, run};
+use crate::common::hosts::within;
 use std::process::Command;
 
 /// Runs a case with random payload, whose seed the program prints.
@@ -64,19 +65,8 @@ fn processes_with_the_same_number_have_devices() {
     if !ready() || !made.is_ok_and(|output| output.status.success()) {
         return eprintln!("SKIPPED: needs the right to make namespaces of processes");
     }
-    let contained = |line: &str| {
-        let inner = run(line);
-        let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--kill-child"]).arg(inner.get_program());
-        command.args(inner.get_args());
-        for (name, value) in inner.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command
-    };
+    let contained =
+        |line: &str| within(&["unshare", "--pid", "--fork", "--kill-child"], &run(line));
     for line in ["ibv_rc_pingpong -g 0 -n 200 -c", "ib_write_bw -x 0 -n 100"] {
         pair_with(line, contained, contained, "localhost");
     }
