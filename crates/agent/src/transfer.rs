@@ -86,7 +86,7 @@ impl Transfer {
             spins += 1;
             match spins {
                 0..64 => std::hint::spin_loop(),
-                64..4096 => std::thread::yield_now(),
+                64..4096 => warpverbs_mem::pause(),
                 _ => std::thread::sleep(NAP),
             }
         }

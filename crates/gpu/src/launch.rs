@@ -178,7 +178,7 @@ impl Launch {
             }
             spins += 1;
             if spins < 64 {
-                std::thread::yield_now();
+                warpverbs_mem::pause();
             } else {
                 std::thread::sleep(Duration::from_micros(50));
             }

@@ -102,7 +102,7 @@ impl Pending {
             if asked.elapsed() > self.timeout() {
                 return Err(HANGS);
             }
-            std::thread::yield_now();
+            crate::pause();
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Started {
                 HANGING.lock().unwrap_or_else(PoisonError::into_inner).push(self.clone());
                 return;
             }
-            std::thread::yield_now();
+            crate::pause();
         }
     }
 }

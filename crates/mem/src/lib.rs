@@ -1,6 +1,8 @@
 //! Registered memory, for all crates that touch it: bytes that a NIC, a kernel and the host use at the
 //! same time.
 //!
+//! Threads that poll such bytes wait by [`pause`].
+//!
 //! Two rules, everywhere: no `&` or `&mut` to such bytes is ever made (single atomics excepted),
 //! and every access is bounds-checked against a [`Region`], which keeps its memory alive.
 
@@ -9,6 +11,7 @@ mod cells;
 mod copier;
 mod doorbell;
 mod error;
+mod give_way;
 mod guarded;
 mod host;
 mod keys;
@@ -29,6 +32,7 @@ pub use cells::{Cell, Cells};
 pub use copier::{Copier, CopyTicket, Pending, Progress, copy, copy_on_host};
 pub use doorbell::{DoorbellPage, RegisterPage};
 pub use error::MemError;
+pub use give_way::{give_way, pause};
 #[cfg(feature = "fault-guard")]
 pub use guarded::resume_at;
 pub use host::{HostBuf, SmallBuf, VecBuf};

@@ -1,9 +1,9 @@
 //! The engine's own thread.
 
+use crate::NicError;
 use crate::config::Idle;
 use crate::engine::{Core, Step, monitor};
 use crate::shared::Shared;
-use crate::{GiveWay, NicError};
 use nix::sys::prctl::set_timerslack;
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use warpverbs_mem::pause;
 
 /// A thread that drives a NIC; stops and joins on drop.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
     let (Idle { spin, yields, sleep }, burst) = idle_of(nic);
     // Without it, sleeps are longer and all else is the same.
     let _ = set_timerslack(SLACK_NS);
-    let (mut idle, way) = (0u32, GiveWay::default());
+    let mut idle = 0u32;
     while !stop.load(Ordering::Acquire) {
         // Callers that wait get the lock first, but endless calls must not stop the engine.
         if nic.waiting.load(Ordering::Relaxed) != 0 {
@@ -95,7 +96,7 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
         if idle > spin.saturating_add(yields) {
             thread::park_timeout(sleep);
         } else if idle > spin || ends_burst(idle, burst) {
-            way.give_way();
+            pause();
         }
     }
 }
@@ -105,7 +106,7 @@ fn drive(nic: &Shared, stop: &AtomicBool) {
 fn give_way_to_callers(nic: &Shared) {
     let began = Instant::now();
     while nic.waiting.load(Ordering::Relaxed) != 0 && began.elapsed() < COURTESY {
-        thread::yield_now();
+        pause();
     }
 }
 

@@ -237,7 +237,7 @@ impl Copies {
                 0..4096 => std::hint::spin_loop(),
                 _ => {
                     limit.check()?;
-                    std::thread::yield_now();
+                    warpverbs_mem::pause();
                 }
             }
         }

@@ -146,7 +146,7 @@ impl Unpacker {
             if start.elapsed() > timeout {
                 return Err(UnpackError::Timeout { after: timeout });
             }
-            std::thread::yield_now();
+            warpverbs_mem::pause();
         }
         Ok(())
     }

@@ -115,7 +115,7 @@ impl Occupancy {
                     let (device, what) = (self.device.clone(), "a copy inside the device");
                     return Err(GpuError::Stuck { device, what, after: DEADLINE });
                 }
-                std::thread::yield_now();
+                warpverbs_mem::pause();
             }
         }
         let over = |(line, number): &mut (Arc<dyn Landing>, u64)| {

@@ -123,7 +123,7 @@ fn register(
             let owned = Owned::new(driver, Resource::Host(start, len)).keeping(keep.clone());
             return Ok((start, len, Some(owned)));
         }
-        std::thread::yield_now();
+        warpverbs_mem::pause();
     }
     Ok((start, len, None))
 }

@@ -119,11 +119,6 @@ const SPIN: Duration = Duration::from_millis(2);
 /// The same on an only core: those that the lanes wait for need it, the system's own work too.
 const SPIN_ALONE: Duration = Duration::from_micros(50);
 const NAP: Duration = Duration::from_micros(50);
-/// A yield that takes longer has given the core to a thread that only computes, and the system
-/// counts it as if this thread had used up its own slice. A nap is not counted so.
-const SLICE: Duration = Duration::from_micros(700);
-/// After such a one, naps replace yields for so many times as long.
-const REST: u32 = 64;
 
 /// Leaves the CPU to those that the lanes wait for.
 pub(crate) struct Idle {
@@ -131,15 +126,13 @@ pub(crate) struct Idle {
     pauses: u64,
     since: Option<Instant>,
     spin: Duration,
-    /// Naps replace yields until then.
-    crowded: Option<Instant>,
 }
 
 impl Default for Idle {
     fn default() -> Self {
         let alone = std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1);
         let spin = if alone { SPIN_ALONE } else { SPIN };
-        Self { pauses: 0, since: None, spin, crowded: None }
+        Self { pauses: 0, since: None, spin }
     }
 }
 
@@ -166,13 +159,8 @@ impl Idle {
     fn give_way(&mut self, limit: Duration) {
         let now = Instant::now();
         let spun = now - *self.since.get_or_insert(now);
-        if spun > self.spin || self.crowded.is_some_and(|until| now < until) {
-            return std::thread::sleep(limit.min(NAP));
-        }
-        std::thread::yield_now();
-        let took = now.elapsed();
-        if took > SLICE {
-            self.crowded = Some(now + took * REST);
+        if spun > self.spin || !warpverbs_mem::give_way() {
+            std::thread::sleep(limit.min(NAP));
         }
     }
 }

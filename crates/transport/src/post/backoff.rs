@@ -1,4 +1,4 @@
-//! Waiting without a wake-up: spin, then yield, until a deadline.
+//! Waiting without a wake-up: spin, then give way, until a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ impl Backoff {
     #[cold]
     fn pause_slowly(&mut self) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
-        std::thread::yield_now();
+        warpverbs_mem::pause();
         since.elapsed() < self.limit
     }
 }

@@ -9,9 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::Gpu;
-use warpverbs::raw::nic::{
-    Config, EngineThread, GiveWay, LinkConfig, LinkKind, SoftNic, Step, UdpConfig,
-};
+use warpverbs::raw::mem::pause;
+use warpverbs::raw::nic::{Config, EngineThread, LinkConfig, LinkKind, SoftNic, Step, UdpConfig};
 use warpverbs::transport::{Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
 
 /// Which end.
@@ -27,7 +26,6 @@ pub(crate) enum Role {
 pub(crate) struct Engine {
     nic: SoftNic,
     thread: Option<EngineThread>,
-    way: GiveWay,
 }
 
 /// Turns without news before a thread makes way for others, and between looks at the clock.
@@ -45,10 +43,10 @@ impl Engine {
                 let idle = self.nic.step() == Step::Idle;
                 // The peer may need this core: there may be fewer than programs.
                 if idle && fruitless % LOOKS == LOOKS - 1 {
-                    self.way.give_way();
+                    pause();
                 }
             }
-            Some(_) if fruitless > PATIENCE => self.way.give_way(),
+            Some(_) if fruitless > PATIENCE => pause(),
             Some(_) => std::hint::spin_loop(),
         }
     }
@@ -99,13 +97,7 @@ impl Side {
             EngineMode::Inline => None,
         };
         let device = Context::builder().soft_nic(nic.clone()).build()?.open(NicChoice::Soft)?;
-        Ok(Self {
-            role,
-            setup,
-            engine: Engine { nic, thread, way: GiveWay::default() },
-            gpu,
-            device,
-        })
+        Ok(Self { role, setup, engine: Engine { nic, thread }, gpu, device })
     }
 
     pub(crate) fn row_limit(&self) -> Duration {
