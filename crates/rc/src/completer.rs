@@ -41,13 +41,13 @@ impl Requester {
     /// The position that a response answers. One that is not outstanding has no effect, but the
     /// last acknowledgement may be repeated with new credits.
     fn check_psn(&mut self, psn: Psn, ext: &Extension, stats: &mut Stats) -> Option<u64> {
-        let position = self.outstanding_position(psn);
+        let position = self.flight.outstanding_position(psn);
         if position.is_none() {
             stats.ghosts += 1;
-            if let (true, Extension::Aeth(aeth)) = (self.is_last_answered(psn), ext)
+            if let (true, Extension::Aeth(aeth)) = (self.flight.is_last_answered(psn), ext)
                 && self.is_plausible(ext)
             {
-                self.learn_credits(aeth);
+                self.flight.learn_credits(aeth);
             }
         } else if !self.is_plausible(ext) {
             stats.implausible += 1;
@@ -75,7 +75,7 @@ impl Requester {
     ) -> Result<(), Status> {
         match aeth.syndrome {
             Syndrome::Ack(_) => {
-                self.learn_credits(aeth);
+                self.flight.learn_credits(aeth);
                 self.acknowledge(now, position + 1, stats)
             }
             Syndrome::RnrNak(timer) => self.handle_rnr(now, position, timer, stats),
@@ -89,19 +89,19 @@ impl Requester {
     /// responses: one that is passed over lost its own.
     //= [comp.coalesced-ack] [comp.implied-nak]
     fn acknowledge(&mut self, now: Instant, upto: u64, stats: &mut Stats) -> Result<(), Status> {
-        let before = self.una;
-        while self.una < upto {
+        let before = self.flight.una;
+        while self.flight.una < upto {
             let Some(head) = self.queue.head() else { break };
             if head.request.op.is_rd_atomic() {
                 break;
             }
             let end = head.end().min(upto);
-            self.advance(end, false);
+            self.flight.advance(&mut self.queue, end, false);
         }
-        if self.una > before {
-            self.retry.on_progress(now, self.una, self.is_outstanding());
+        if self.flight.una > before {
+            self.retry.on_progress(now, self.flight.una, self.flight.is_outstanding());
         }
-        match self.una < upto {
+        match self.flight.una < upto {
             true => self.handle_loss(now, stats),
             false => Ok(()),
         }
@@ -112,11 +112,11 @@ impl Requester {
     //= [comp.implied-ack]
     fn reach(&mut self, now: Instant, position: u64, stats: &mut Stats) -> Result<bool, Status> {
         self.acknowledge(now, position, stats)?;
-        Ok(self.una == position)
+        Ok(self.flight.una == position)
     }
 
     fn handle_loss(&mut self, now: Instant, stats: &mut Stats) -> Result<(), Status> {
-        if self.retry.on_loss(now, self.una)? {
+        if self.retry.on_loss(now, self.flight.una)? {
             stats.losses += 1;
             self.handle_lost();
         }
@@ -178,7 +178,7 @@ impl Requester {
         if !self.reach(now, position, stats)? {
             return Ok(Place::Nothing);
         }
-        self.learn_credits(aeth);
+        self.flight.learn_credits(aeth);
         self.answer_one(now, true);
         Ok(Place::Original { id: entry.request.id, value })
     }
@@ -206,7 +206,7 @@ impl Requester {
             return Ok(Place::Nothing);
         }
         if let Extension::Aeth(aeth) = ext {
-            self.learn_credits(aeth);
+            self.flight.learn_credits(aeth);
         }
         self.answer_one(now, opcode.position().ends());
         Ok(match payload_len {
@@ -225,13 +225,13 @@ impl Requester {
         payload_len: u32,
     ) -> Result<u32, Status> {
         let Op::Read(_) = entry.request.op else { return Err(Status::BadResponse) };
-        let chunk_end = self.chunk_end(entry, position);
+        let chunk_end = self.flight.chunk_end(entry, position);
         // A repeated request may begin anywhere in a chunk, so its first response may as well.
-        let no_begin = self.begins_chunk(entry, position) && !opcode.position().begins();
+        let no_begin = self.flight.begins_chunk(entry, position) && !opcode.position().begins();
         let ends = position + 1 == chunk_end;
-        let offset = u64::from(entry.packets_before(position)) * u64::from(self.mtu());
+        let offset = u64::from(entry.packets_before(position)) * u64::from(self.flight.mtu);
         let left = u64::from(entry.request.len).saturating_sub(offset);
-        let expected_len = left.min(u64::from(self.mtu()));
+        let expected_len = left.min(u64::from(self.flight.mtu));
         if no_begin || opcode.position().ends() != ends || u64::from(payload_len) != expected_len {
             return Err(Status::BadResponse);
         }
@@ -240,14 +240,7 @@ impl Requester {
 
     /// The response at the oldest outstanding position is here.
     fn answer_one(&mut self, now: Instant, rd_atomic: bool) {
-        self.advance(self.una + 1, rd_atomic);
-        self.retry.on_progress(now, self.una, self.is_outstanding());
-    }
-
-    //= [comp.credits]
-    fn learn_credits(&mut self, aeth: &Aeth) {
-        if let Syndrome::Ack(credits) = aeth.syndrome {
-            self.limit = credits.count().map(|count| aeth.msn + u32::from(count));
-        }
+        self.flight.advance(&mut self.queue, self.flight.una + 1, rd_atomic);
+        self.retry.on_progress(now, self.flight.una, self.flight.is_outstanding());
     }
 }

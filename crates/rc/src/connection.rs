@@ -99,7 +99,7 @@ impl Connection {
 
     /// PSN of the next packet that is sent for the first time, and of the next one expected.
     pub fn psns(&self) -> (Psn, Psn) {
-        (self.requester.next_psn(), self.responder.expected())
+        (self.requester.flight.next_psn(), self.responder.expected())
     }
 
     /// Counters since the connection was made.
@@ -249,13 +249,13 @@ impl Connection {
     /// Changes [`Config::window_bytes`]: what receivers can hold is shared with other connections.
     #[inline]
     pub fn limit_bytes(&mut self, bytes: u64) {
-        self.requester.limit_bytes(bytes);
+        self.requester.flight.limit_bytes(bytes);
     }
 
     /// Whether packets are sent and not answered.
     #[inline]
     pub fn is_outstanding(&self) -> bool {
-        self.requester.is_outstanding()
+        self.requester.flight.is_outstanding()
     }
 
     /// Time has passed; harmless at any moment. The caller first asks for the peer's state, then
@@ -356,7 +356,7 @@ impl Connection {
             self.requester.fail(None);
             self.responder.fail();
         }
-        if self.state == State::Draining && !self.requester.is_outstanding() {
+        if self.state == State::Draining && !self.requester.flight.is_outstanding() {
             // The table has this pair.
             let _ = self.on(Event::Emptied);
         }
