@@ -1,12 +1,9 @@
-//! Opening a context, what the device says about itself, doorbell pages and firmware commands.
+//! Opening a context, descriptors, doorbell pages and firmware commands.
 
 use super::{Context, handle_bytes};
-use crate::abi::{
-    AllocUcontext, AllocUcontextResp, ExQueryDevice, ExQueryDeviceResp, GidEntry, LIB_CAP_DYN_UAR,
-    Mlx5QueryDeviceResp, QueryDeviceResp, QueryPortResp, QueryPortRespEx, UCONTEXT_DEVX, take,
-};
+use crate::abi::{AllocUcontext, AllocUcontextResp, LIB_CAP_DYN_UAR, UCONTEXT_DEVX, take};
 use crate::call::Call;
-use crate::device::{Device, Profile, UarKind};
+use crate::device::{Device, UarKind};
 use crate::objects::{Object, UarObject, file};
 use crate::schema::{DRIVER, UHW_IN, UHW_OUT};
 use crate::{Errno, Refusal};
@@ -22,17 +19,6 @@ const UHW_QUERY_DEVICE: u8 = 1;
 const UHW_CREATE_AH: u8 = 2;
 /// `eth_min_inline`: Ethernet headers need not lie in the WQE.
 const INLINE_NONE: u8 = 1;
-
-/// `IB_DEVICE_SYS_IMAGE_GUID` and `IB_DEVICE_RC_RNR_NAK_GEN`.
-const DEVICE_CAPS: u32 = 1 << 11 | 1 << 12;
-/// `RDMA_TRANSPORT_IB` over Ethernet: GIDs, no LIDs (`IB_UVERBS_QPF_GRH_REQUIRED`).
-const GRH_REQUIRED: u8 = 1;
-/// `IB_UVERBS_GID_TYPE_ROCE_V2`.
-const ROCE_V2: u32 = 2;
-/// Address handles cost the device nothing.
-const MAX_AH: u32 = 1 << 24;
-/// Vendor of ConnectX devices, as an IEEE company number.
-const VENDOR: u32 = 0x02c9;
 
 impl<D: Device> Context<D> {
     pub(super) fn get_context(&mut self, call: &mut Call) -> Result<(), Refusal> {
@@ -73,99 +59,6 @@ impl<D: Device> Context<D> {
         call.answer(1, [0; 8]);
         call.answer(UHW_OUT, answer.as_bytes());
         self.cqe_version = Some(cqe_version);
-        Ok(())
-    }
-
-    pub(super) fn query_device(&self) -> QueryDeviceResp {
-        device_limits(self.device.profile())
-    }
-
-    pub(super) fn ex_query_device(&self, call: &mut Call) -> Result<(), Refusal> {
-        let request: ExQueryDevice = take(call.bytes(0).unwrap_or(&[]));
-        if request != ExQueryDevice::default() {
-            return Err(Refusal::invalid(format!("reserved words are set: {request:x?}")));
-        }
-        let room = call.room(1).unwrap_or(0);
-        let length = room.min(size_of::<ExQueryDeviceResp>()) as u32;
-        let base = self.query_device();
-        let answer = ExQueryDeviceResp { base, response_length: length, ..Default::default() };
-        call.answer(1, answer.as_bytes());
-        let room = call.room(UHW_OUT).unwrap_or(0);
-        let length = room.min(size_of::<Mlx5QueryDeviceResp>());
-        let driver = Mlx5QueryDeviceResp { response_length: length as u32, ..Default::default() };
-        call.answer(UHW_OUT, &driver.as_bytes()[..length]);
-        Ok(())
-    }
-
-    pub(super) fn query_port(&self, call: &mut Call) -> Result<(), Refusal> {
-        check_port(call.number(0))?;
-        let profile = self.device.profile();
-        let port = &profile.port;
-        let legacy_resp = QueryPortResp {
-            max_msg_sz: port.max_msg_sz,
-            gid_tbl_len: profile.gids.len() as u32,
-            pkey_tbl_len: 1,
-            state: 4, // ACTIVE
-            max_mtu: port.max_mtu as u8,
-            active_mtu: port.active_mtu as u8,
-            active_width: 2,  // 4 lanes
-            active_speed: 64, // HDR: 50 Gb/s a lane
-            phys_state: 5,    // link up
-            link_layer: 2,    // Ethernet
-            flags: GRH_REQUIRED,
-            ..Default::default()
-        };
-        let answer = QueryPortRespEx { legacy_resp, ..Default::default() };
-        call.answer(1, answer.as_bytes());
-        Ok(())
-    }
-
-    fn gid_entry(&self, index: u32) -> Option<GidEntry> {
-        let found = self.device.profile().gids.get(index as usize)?;
-        let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| found.gid[at + i]));
-        Some(GidEntry {
-            gid: [half(0), half(8)],
-            gid_index: index,
-            port_num: 1,
-            gid_type: ROCE_V2,
-            netdev_ifindex: found.ifindex,
-        })
-    }
-
-    pub(super) fn query_gid_entry(&self, call: &mut Call) -> Result<(), Refusal> {
-        call.flags(2, 0)?;
-        check_port(call.number(0))?;
-        let index = call.number(1);
-        let Some(entry) = u32::try_from(index).ok().and_then(|index| self.gid_entry(index)) else {
-            let gids = self.device.profile().gids.len();
-            return Err(Refusal::invalid(format!("GID {index} of {gids}")));
-        };
-        call.answer(3, entry.as_bytes());
-        Ok(())
-    }
-
-    pub(super) fn query_gid_table(&self, call: &mut Call) -> Result<(), Refusal> {
-        call.flags(1, 0)?;
-        let size = call.number(0);
-        let want = size_of::<GidEntry>();
-        if size < want as u64 {
-            return Err(Refusal::invalid(format!("entries of {size} bytes, expected {want}")));
-        }
-        // Entries are as far apart as the program says, and what is beyond ours is zero.
-        let room = call.room(2).unwrap_or(0);
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        let (mut table, mut count) = (Vec::new(), 0u64);
-        for index in 0..self.device.profile().gids.len() as u32 {
-            let Some(entry) = self.gid_entry(index) else { break };
-            let Some(end) = table.len().checked_add(size).filter(|end| *end <= room) else {
-                return Err(Refusal::invalid(format!("{room} bytes do not hold the table")));
-            };
-            table.extend_from_slice(entry.as_bytes());
-            table.resize(end, 0);
-            count += 1;
-        }
-        call.answer(2, table);
-        call.answer(3, count.to_ne_bytes());
         Ok(())
     }
 
@@ -232,45 +125,4 @@ fn check_ucontext(request: &AllocUcontext) -> Result<(), Refusal> {
         return Err(Refusal::unsupported(why));
     }
     Ok(())
-}
-
-pub(super) fn check_port(port: u64) -> Result<(), Refusal> {
-    match port {
-        1 => Ok(()),
-        _ => Err(Refusal::invalid(format!("port {port}, there is only port 1"))),
-    }
-}
-
-fn device_limits(profile: &Profile) -> QueryDeviceResp {
-    let guid = profile.node_guid.to_be();
-    QueryDeviceResp {
-        fw_ver: profile.fw_ver,
-        node_guid: guid,
-        sys_image_guid: guid,
-        max_mr_size: u64::MAX,
-        page_size_cap: !0xfff,
-        vendor_id: VENDOR,
-        vendor_part_id: profile.vendor_part_id,
-        max_qp: profile.max_qp,
-        max_qp_wr: profile.max_qp_wr,
-        device_cap_flags: DEVICE_CAPS,
-        max_sge: profile.max_sge,
-        max_sge_rd: profile.max_sge,
-        max_cq: profile.max_cq,
-        max_cqe: profile.max_cqe - 1,
-        max_mr: profile.max_mr,
-        max_pd: profile.max_pd,
-        max_qp_rd_atom: profile.max_qp_rd_atom,
-        max_res_rd_atom: profile.max_qp_rd_atom.saturating_mul(profile.max_qp),
-        max_qp_init_rd_atom: profile.max_qp_rd_atom,
-        atomic_cap: 1, // among QPs of this device
-        max_srq: profile.max_srq,
-        max_srq_wr: profile.max_srq_wr,
-        max_srq_sge: profile.max_sge,
-        max_ah: MAX_AH,
-        max_pkeys: 1,
-        local_ca_ack_delay: 16,
-        phys_port_cnt: 1,
-        ..Default::default()
-    }
 }

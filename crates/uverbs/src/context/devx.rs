@@ -3,11 +3,12 @@
 //! They are the objects that verbs make, reached by the numbers in mailboxes instead of handles.
 //! Queues lie in umems whether the mailbox says so or not: the kernel sets those bits itself.
 
+use super::modify::change_qp;
 use super::{Context, handle_bytes};
 use crate::abi::{ModifyQp, QpCap};
 use crate::call::Call;
 use crate::device::{CqRequest, Device, OpenQp, QpRequest, QpStatus, SrqRequest};
-use crate::objects::{Made, Object, QpObject, SrqObject, Umem};
+use crate::objects::{Made, Object, Objects, QpObject, SrqObject, Umem};
 use crate::schema::{Class, DRIVER};
 use crate::{Errno, Refusal};
 use warpverbs_mlx5::prm::{
@@ -75,7 +76,88 @@ fn entries(what: &str, log: u32, max: u32) -> Result<u8, Failure> {
     }
 }
 
+pub(super) fn query_uar<D: Device>(objects: &Objects<D>, call: &mut Call) -> Result<(), Refusal> {
+    let page = call.word(DRIVER);
+    objects.uar(page)?;
+    call.answer(DRIVER + 1, page.to_ne_bytes());
+    Ok(())
+}
+
 impl<D: Device> Context<D> {
+    fn firmware(&self) -> Firmware<'_, D> {
+        let (device, objects) = (&self.device, &self.objects);
+        Firmware { device, objects, has_user_indexes: self.has_user_indexes() }
+    }
+
+    pub(super) fn create_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let mailbox = call.bytes(DRIVER + 1).unwrap_or(&[]);
+        let firmware = self.firmware();
+        let made = match parse(mailbox) {
+            Ok(Command::CreateCq { context, buffer }) => firmware.make_cq(&context, &buffer),
+            Ok(Command::CreateQp { context, buffer, .. }) => firmware.make_qp(&context, &buffer),
+            Ok(Command::CreateRmp { context }) => firmware.make_rmp(&context),
+            Ok(other) => Err(failure(Status::BadOpcode, format!("not modelled: {other:x?}"))),
+            Err(failed) => Err(failed),
+        };
+        let (object, number, uses) = answer_failure(call, DRIVER + 2, made)?;
+        let handle = self.add_made(call, object, Made { number, by_mailbox: true }, &uses)?;
+        call.answer(DRIVER, handle_bytes(handle));
+        let mut answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
+        if let Some(place) = answer.get_mut(ANSWER_NUMBER..ANSWER_NUMBER + 4) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        call.answer(DRIVER + 2, answer);
+        Ok(())
+    }
+
+    pub(super) fn modify_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let handle = call.handle(DRIVER).unwrap_or(u32::MAX);
+        let done = parse(call.bytes(DRIVER + 1).unwrap_or(&[])).and_then(|command| {
+            if let Command::ModifyRmp { change, context } = command {
+                return self.firmware().change_pool(handle, &change, &context);
+            }
+            let request = self.firmware().transition(handle, command)?;
+            let request = ModifyQp { qp_handle: handle, ..request };
+            Ok(change_qp(&self.device, &mut self.objects, &request, &[])?)
+        });
+        answer_failure(call, DRIVER + 2, done)?;
+        let answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
+        call.answer(DRIVER + 2, answer);
+        Ok(())
+    }
+
+    pub(super) fn query_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
+        let handle = call.handle(DRIVER).unwrap_or(u32::MAX);
+        let room = call.room(DRIVER + 2).unwrap_or(0);
+        let done = parse(call.bytes(DRIVER + 1).unwrap_or(&[])).and_then(|command| {
+            let Command::QueryQp { qpn } = command else {
+                return Err(failure(Status::BadOpcode, format!("not modelled: {command:x?}")));
+            };
+            self.firmware().check_number(handle, qpn)?;
+            let mut answer = vec![0; room];
+            let Some(place) =
+                answer.get_mut(ANSWER_QP_CONTEXT..ANSWER_QP_CONTEXT + QpContext::SIZE)
+            else {
+                return Err(failure(Status::BadOutputLength, format!("{room} bytes of answer")));
+            };
+            let qp = self.objects.any_qp(handle)?;
+            context_of(&self.device.query_qp(&qp.qp), qp.service, &qp.attrs).emit(place);
+            Ok(answer)
+        });
+        let answer = answer_failure(call, DRIVER + 2, done)?;
+        call.answer(DRIVER + 2, answer);
+        Ok(())
+    }
+}
+
+/// The objects of a context as firmware knows them: mailboxes name them by numbers.
+struct Firmware<'a, D: Device> {
+    device: &'a D,
+    objects: &'a Objects<D>,
+    has_user_indexes: bool,
+}
+
+impl<D: Device> Firmware<'_, D> {
     /// The handle of a umem, and the address of `bytes` bytes at `offset` in it.
     fn umem(&self, id: u32, offset: u64, bytes: u64) -> Result<(u32, u64), Failure> {
         let handle = id.wrapping_sub(1);
@@ -95,42 +177,6 @@ impl<D: Device> Context<D> {
     fn numbered(&self, class: Class, number: u32) -> Result<u32, Failure> {
         let missing = || failure(Status::BadResource, format!("there is no {class:?} {number:#x}"));
         self.objects.numbered(class, number).ok_or_else(missing)
-    }
-
-    pub(super) fn query_eqn(&self, call: &mut Call) -> Result<(), Refusal> {
-        let (vector, vectors) = (call.word(DRIVER), self.device.profile().comp_vectors);
-        if vector >= vectors {
-            return Err(Refusal::invalid(format!("completion vector {vector} of {vectors}")));
-        }
-        call.answer(DRIVER + 1, eqn(vector).to_ne_bytes());
-        Ok(())
-    }
-
-    pub(super) fn query_uar(&self, call: &mut Call) -> Result<(), Refusal> {
-        let page = call.word(DRIVER);
-        self.objects.uar(page)?;
-        call.answer(DRIVER + 1, page.to_ne_bytes());
-        Ok(())
-    }
-
-    pub(super) fn create_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let mailbox = call.bytes(DRIVER + 1).unwrap_or(&[]);
-        let made = match parse(mailbox) {
-            Ok(Command::CreateCq { context, buffer }) => self.make_cq(&context, &buffer),
-            Ok(Command::CreateQp { context, buffer, .. }) => self.make_qp(&context, &buffer),
-            Ok(Command::CreateRmp { context }) => self.make_rmp(&context),
-            Ok(other) => Err(failure(Status::BadOpcode, format!("not modelled: {other:x?}"))),
-            Err(failed) => Err(failed),
-        };
-        let (object, number, uses) = answer_failure(call, DRIVER + 2, made)?;
-        let handle = self.add_made(call, object, Made { number, by_mailbox: true }, &uses)?;
-        call.answer(DRIVER, handle_bytes(handle));
-        let mut answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
-        if let Some(place) = answer.get_mut(ANSWER_NUMBER..ANSWER_NUMBER + 4) {
-            place.copy_from_slice(&number.to_be_bytes());
-        }
-        call.answer(DRIVER + 2, answer);
-        Ok(())
     }
 
     fn make_cq(
@@ -240,7 +286,7 @@ impl<D: Device> Context<D> {
         let receives = context.rq_type != RQ_NONE;
         let recv_cq = self.numbered(Class::Cq, cqn(cqn_receive, cqn_send, receives))?;
         let cap = QpCap::default();
-        let user_index = self.user_index(context.user_index);
+        let user_index = self.has_user_indexes.then_some(context.user_index);
         let request = QpRequest {
             service,
             buf,
@@ -266,41 +312,30 @@ impl<D: Device> Context<D> {
         Ok((object, number, uses.into_iter().flatten().collect()))
     }
 
-    pub(super) fn modify_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let handle = call.handle(DRIVER).unwrap_or(u32::MAX);
-        let done = parse(call.bytes(DRIVER + 1).unwrap_or(&[])).and_then(|command| {
-            if let Command::ModifyRmp { change, context } = command {
-                return self.change_pool(handle, &change, &context);
+    /// A transition of the QP with this handle, as verbs ask for it.
+    fn transition(&self, handle: u32, command: Command) -> Result<ModifyQp, Failure> {
+        Ok(match command {
+            Command::ModifyQp { transition, qpn, options, context, path } => {
+                self.check_number(handle, qpn)?;
+                let qp = self.objects.any_qp(handle)?;
+                check_service(qp.service, &context, &path)?;
+                let mut request =
+                    transition_request(transition, options, (&context, &path), &qp.attrs)?;
+                if qp.service == Service::DcInitiator {
+                    request.attr_mask &= !OF_ONE_PEER.bits();
+                }
+                request
             }
-            let request = match command {
-                Command::ModifyQp { transition, qpn, options, context, path } => {
-                    self.check_number(handle, qpn)?;
-                    let qp = self.objects.any_qp(handle)?;
-                    check_service(qp.service, &context, &path)?;
-                    let mut request =
-                        transition_request(transition, options, (&context, &path), &qp.attrs)?;
-                    if qp.service == Service::DcInitiator {
-                        request.attr_mask &= !OF_ONE_PEER.bits();
-                    }
-                    request
-                }
-                Command::QpToErr { qpn } => {
-                    self.check_number(handle, qpn)?;
-                    to_state(QpState::Err)
-                }
-                Command::QpToReset { qpn } => {
-                    self.check_number(handle, qpn)?;
-                    to_state(QpState::Reset)
-                }
-                other => return Err(failure(Status::BadOpcode, format!("{other:x?}"))),
-            };
-            let request = ModifyQp { qp_handle: handle, ..request };
-            Ok(self.change_qp(&request, &[])?)
-        });
-        answer_failure(call, DRIVER + 2, done)?;
-        let answer = vec![0; call.room(DRIVER + 2).unwrap_or(0)];
-        call.answer(DRIVER + 2, answer);
-        Ok(())
+            Command::QpToErr { qpn } => {
+                self.check_number(handle, qpn)?;
+                to_state(QpState::Err)
+            }
+            Command::QpToReset { qpn } => {
+                self.check_number(handle, qpn)?;
+                to_state(QpState::Reset)
+            }
+            other => return Err(failure(Status::BadOpcode, format!("{other:x?}"))),
+        })
     }
 
     /// Only the limit of a pool can be changed, and its state is one.
@@ -319,30 +354,7 @@ impl<D: Device> Context<D> {
             let why = format!("a change of a pool to {context:x?}, only its limit can be");
             return Err(failure(Status::BadParameter, why));
         }
-        Ok(self.set_limit(self.objects.any_pool(handle)?, context.limit)?)
-    }
-
-    pub(super) fn query_by_mailbox(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let handle = call.handle(DRIVER).unwrap_or(u32::MAX);
-        let room = call.room(DRIVER + 2).unwrap_or(0);
-        let done = parse(call.bytes(DRIVER + 1).unwrap_or(&[])).and_then(|command| {
-            let Command::QueryQp { qpn } = command else {
-                return Err(failure(Status::BadOpcode, format!("not modelled: {command:x?}")));
-            };
-            self.check_number(handle, qpn)?;
-            let mut answer = vec![0; room];
-            let Some(place) =
-                answer.get_mut(ANSWER_QP_CONTEXT..ANSWER_QP_CONTEXT + QpContext::SIZE)
-            else {
-                return Err(failure(Status::BadOutputLength, format!("{room} bytes of answer")));
-            };
-            let qp = self.objects.any_qp(handle)?;
-            context_of(&self.device.query_qp(&qp.qp), qp.service, &qp.attrs).emit(place);
-            Ok(answer)
-        });
-        let answer = answer_failure(call, DRIVER + 2, done)?;
-        call.answer(DRIVER + 2, answer);
-        Ok(())
+        Ok(self.objects.any_pool(handle)?.set_limit(self.device, context.limit)?)
     }
 
     /// The object with this handle is the QP with this number.
@@ -352,11 +364,6 @@ impl<D: Device> Context<D> {
             false => Err(failure(Status::BadResource, format!("QP {qpn:#x} has another handle"))),
         }
     }
-}
-
-/// Number of the event queue of a completion vector.
-fn eqn(vector: u32) -> u32 {
-    vector + 1
 }
 
 fn parse(mailbox: &[u8]) -> Result<Command, Failure> {

@@ -5,43 +5,65 @@ use crate::Refusal;
 use crate::call::Call;
 use crate::device::Device;
 use crate::event::{EventForm, EventSource};
-use crate::objects::{DevxChannel, Object, file};
+use crate::objects::{DevxChannel, Object, Objects, file};
 use crate::schema::DRIVER;
 
 /// `MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA`.
 const OMIT_DATA: u64 = 1;
 
+/// The channel that a context opened first, for events of the device, and of objects that name no
+/// channel.
+pub(super) struct First<D: Device> {
+    file: Option<u64>,
+    /// Events of the device itself.
+    device: Option<D::Report>,
+}
+
+impl<D: Device> Default for First<D> {
+    fn default() -> Self {
+        Self { file: None, device: None }
+    }
+}
+
+impl<D: Device> First<D> {
+    /// Sends the events of a new object to the channel that the call names in attribute `id`, or to
+    /// the first one. The program's own name of the object is in attribute `name`.
+    pub(super) fn report(
+        &self,
+        (device, objects): (&D, &mut Objects<D>),
+        call: &Call,
+        handle: u32,
+        (id, name): (u16, u16),
+    ) {
+        let named = call.handle(id).and_then(|fd| device.file(fd));
+        let Some(file) = named.or(self.file) else { return };
+        let Some(source) = objects.source(handle) else { return };
+        // The program may have closed the first one.
+        let channel = objects.async_channel(file).ok();
+        let Some(channel) = channel.filter(|c| !device.is_closed(c)) else { return };
+        let form = EventForm::Verbs { element: call.number(name) };
+        // Every source raises asynchronous events.
+        if let Ok(report) = device.report(source, channel, form) {
+            objects.add_report(handle, report);
+        }
+    }
+}
+
 impl<D: Device> Context<D> {
     pub(super) fn open_async_channel(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let (channel, fd) = self.device.open_async_channel()?;
-        let first = self.events.is_none();
+        let first = self.first.file.is_none();
         if first {
             let form = EventForm::Verbs { element: 0 };
             let report = self.device.report(EventSource::Device, &channel, form);
-            self.device_events = Some(report.inspect_err(|_| self.device.withdraw(fd))?);
+            self.first.device = Some(report.inspect_err(|_| self.device.withdraw(fd))?);
         }
         let file = self.add_fd(call, Object::AsyncEvent(channel), fd)?;
         if first {
-            self.events = Some(file);
+            self.first.file = Some(file);
         }
         call.answer(0, handle_bytes(fd));
         Ok(())
-    }
-
-    /// Sends the events of a new object to the channel that the call names in attribute `id`, or to
-    /// the first one. The program's own name of the object is in attribute `name`.
-    pub(super) fn report_events(&mut self, call: &Call, handle: u32, id: u16, name: u16) {
-        let named = call.handle(id).and_then(|fd| self.device.file(fd));
-        let Some(file) = named.or(self.events) else { return };
-        let Some(source) = self.objects.source(handle) else { return };
-        // The program may have closed the first one.
-        let channel = self.objects.async_channel(file).ok();
-        let Some(channel) = channel.filter(|c| !self.device.is_closed(c)) else { return };
-        let form = EventForm::Verbs { element: call.number(name) };
-        // Every source raises asynchronous events.
-        if let Ok(report) = self.device.report(source, channel, form) {
-            self.objects.add_report(handle, report);
-        }
     }
 
     pub(super) fn open_devx_events(&mut self, call: &mut Call) -> Result<(), Refusal> {

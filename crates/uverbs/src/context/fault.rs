@@ -28,10 +28,12 @@ impl<D: Device> Context<D> {
     pub fn objects(&self) -> usize {
         self.objects.len()
     }
+}
 
+impl Fault {
     /// Counts the call, and refuses it if it is the one.
-    pub(super) fn count(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let Some(Fault { call: left, status }) = &mut self.fault else { return Ok(()) };
+    pub(super) fn count(fault: &mut Option<Self>, call: &mut Call) -> Result<(), Refusal> {
+        let Some(Fault { call: left, status }) = fault else { return Ok(()) };
         let ids = (call.object.id, call.method.id);
         let mut attrs = call.method.attrs.unwrap_or(&[]).iter();
         if ids == (0, 3) || attrs.any(|a| matches!(a.kind, Kind::Object(_, Access::Destroy))) {
@@ -42,7 +44,7 @@ impl<D: Device> Context<D> {
             return Ok(());
         }
         let status = *status;
-        self.fault = None;
+        *fault = None;
         let mailbox = match ids {
             (DRIVER, DRIVER) => Some(DRIVER + 1),
             (0x1001, _) => Some(DRIVER + 2),

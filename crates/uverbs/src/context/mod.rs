@@ -6,6 +6,7 @@ mod events;
 mod fault;
 mod memory;
 mod modify;
+mod profile;
 mod queues;
 mod write;
 
@@ -17,6 +18,9 @@ use crate::device::Device;
 use crate::objects::{Made, Object, Objects};
 use crate::schema::{Access, Class, DRIVER, Kind};
 use crate::{Errno, Refusal, UserMemory};
+use devx::query_uar;
+use events::First;
+use profile::{query_eqn, query_gid_entry, query_gid_table, query_port};
 use zerocopy::IntoBytes;
 
 /// One open device file, and the objects that were made through it. They go with it.
@@ -25,10 +29,7 @@ pub struct Context<D: Device> {
     objects: Objects<D>,
     /// Version of CQEs that GET_CONTEXT agreed on; `None` before it.
     cqe_version: Option<u8>,
-    /// Where events go whose object names no channel: the first channel.
-    events: Option<u64>,
-    /// Events of the device itself.
-    device_events: Option<D::Report>,
+    first: First<D>,
     /// A call that is to fail.
     fault: Option<Fault>,
 }
@@ -40,8 +41,7 @@ impl<D: Device> Context<D> {
             device,
             objects: Objects::default(),
             cqe_version: None,
-            events: None,
-            device_events: None,
+            first: First::default(),
             fault: None,
         }
     }
@@ -69,7 +69,8 @@ impl<D: Device> Context<D> {
         let mut call = Call::decode(memory, at, |class, access, name| {
             self.objects.check(&self.device, class, access, name)
         })?;
-        let mut done = self.count(&mut call).and_then(|()| self.dispatch(&mut call));
+        let mut done =
+            Fault::count(&mut self.fault, &mut call).and_then(|()| self.dispatch(&mut call));
         // A firmware command that failed says why in its answer.
         if matches!(&done, Ok(()) | Err(Refusal { errno: Errno::EREMOTEIO, .. })) {
             done = self.finish(memory, &call).and(done);
@@ -77,9 +78,9 @@ impl<D: Device> Context<D> {
         done.map_err(|refusal| refusal.of(call.name()))
     }
 
-    /// Value that CQEs of a new queue carry in place of the number of an SRQ, if not that number.
-    fn user_index(&self, given: u32) -> Option<u32> {
-        (self.cqe_version == Some(1)).then_some(given)
+    /// Whether CQEs of a new queue carry a value of the program in place of the number of an SRQ.
+    fn has_user_indexes(&self) -> bool {
+        self.cqe_version == Some(1)
     }
 
     fn dispatch(&mut self, call: &mut Call) -> Result<(), Refusal> {
@@ -87,9 +88,9 @@ impl<D: Device> Context<D> {
             (0, 0) => return self.invoke_write(call),
             (0, 3) => return self.get_context(call),
             _ if self.cqe_version.is_none() => return Err(not_open()),
-            (0, 2) => self.query_port(call)?,
-            (0, 5) => self.query_gid_table(call)?,
-            (0, 6) => self.query_gid_entry(call)?,
+            (0, 2) => query_port(self.device.profile(), call)?,
+            (0, 5) => query_gid_table(self.device.profile(), call)?,
+            (0, 6) => query_gid_entry(self.device.profile(), call)?,
             (3, 0) => self.create_cq(call)?,
             (4, 0) => self.create_qp(call)?,
             (5, 0) => self.create_srq(call)?,
@@ -98,8 +99,8 @@ impl<D: Device> Context<D> {
             (DRIVER, DRIVER) => return self.command(call),
             (DRIVER, 0x1003) => self.subscribe(call)?,
             (0x1005, DRIVER) => self.open_devx_events(call)?,
-            (DRIVER, 0x1001) => self.query_uar(call)?,
-            (DRIVER, 0x1002) => self.query_eqn(call)?,
+            (DRIVER, 0x1001) => query_uar(&self.objects, call)?,
+            (DRIVER, 0x1002) => query_eqn(self.device.profile(), call)?,
             (0x1001, DRIVER) => return self.create_by_mailbox(call),
             (0x1001, 0x1002) => return self.modify_by_mailbox(call),
             (0x1001, 0x1003) => return self.query_by_mailbox(call),

@@ -1,5 +1,6 @@
 //! Making CQs, SRQs and QPs.
 
+use super::profile::cq_entries;
 use super::{Context, handle_bytes};
 use crate::Refusal;
 use crate::abi::{
@@ -8,7 +9,7 @@ use crate::abi::{
     QP_FLAG_TYPE_DCT, QP_FLAG_UAR_PAGE_INDEX, QpCap, take,
 };
 use crate::call::Call;
-use crate::device::{CqRequest, Device, OpenQp, QpRequest, SrqRequest};
+use crate::device::{CqRequest, Device, OpenQp, Profile, QpRequest, SrqRequest};
 use crate::objects::{Made, Object, QpObject, SrqObject, file};
 use crate::schema::{UHW_IN, UHW_OUT};
 use warpverbs_rdma::Service;
@@ -60,7 +61,7 @@ impl<D: Device> Context<D> {
             let why = format!("completion vector {vector} of {}", profile.comp_vectors);
             return Err(Refusal::invalid(why));
         }
-        let entries = self.cq_entries(call.word(1))?;
+        let entries = cq_entries(profile, call.word(1))?;
         let driver: Mlx5CreateCq = take(driver_input(call, 22)?);
         check_cq(&driver)?;
         let request = CqRequest {
@@ -78,19 +79,11 @@ impl<D: Device> Context<D> {
         let (cq, cqn) = self.device.create_cq(&request, channel)?;
         let made = Made { number: cqn, by_mailbox: false };
         let handle = self.add_made(call, Object::Cq(cq), made, &[])?;
-        self.report_events(call, handle, 7, 2);
+        self.first.report((&self.device, &mut self.objects), call, handle, (7, 2));
         call.answer(0, handle_bytes(handle));
         call.answer(6, (entries - 1).to_ne_bytes());
         call.answer(UHW_OUT, Mlx5CreateCqResp { cqn, reserved: 0 }.as_bytes());
         Ok(())
-    }
-
-    /// Entries of a CQ, all but one of which are what the program asks for.
-    pub(super) fn cq_entries(&self, wanted: u32) -> Result<u32, Refusal> {
-        let max = self.device.profile().max_cqe;
-        let entries = wanted.checked_add(1).and_then(u32::checked_next_power_of_two);
-        let entries = entries.filter(|entries| (2..=max).contains(entries));
-        entries.ok_or_else(|| Refusal::invalid(format!("{wanted} CQEs, expected 1 to {}", max - 1)))
     }
 
     pub(super) fn create_srq(&mut self, call: &mut Call) -> Result<(), Refusal> {
@@ -122,27 +115,15 @@ impl<D: Device> Context<D> {
         let pd_handle = call.handle(1).unwrap_or(u32::MAX);
         let (srq, srqn) = self.device.create_srq(self.objects.pd(pd_handle)?, &request)?;
         let srq = SrqObject { srq, max_wr: entries - 1, max_sge: sge };
-        self.set_limit(&srq, call.word(7))?;
+        srq.set_limit(&self.device, call.word(7))?;
         let made = Made { number: srqn, by_mailbox: false };
         let handle = self.add_made(call, Object::Srq(srq), made, &[pd_handle])?;
-        self.report_events(call, handle, 10, 4);
+        self.first.report((&self.device, &mut self.objects), call, handle, (10, 4));
         call.answer(0, handle_bytes(handle));
         call.answer(11, (entries - 1).to_ne_bytes());
         call.answer(12, sge.to_ne_bytes());
         call.answer(13, srqn.to_ne_bytes());
         call.answer(UHW_OUT, Mlx5CreateSrqResp { srqn, reserved: 0 }.as_bytes());
-        Ok(())
-    }
-
-    /// A limit that the SRQ can fall below.
-    pub(super) fn set_limit(&self, srq: &SrqObject<D>, limit: u32) -> Result<(), Refusal> {
-        match u16::try_from(limit).ok().filter(|_| limit < srq.max_wr.max(1)) {
-            Some(limit) => self.device.set_srq_limit(&srq.srq, limit),
-            None => {
-                let why = format!("a limit of {limit}, the SRQ has {} receives", srq.max_wr);
-                return Err(Refusal::invalid(why));
-            }
-        }
         Ok(())
     }
 
@@ -165,8 +146,12 @@ impl<D: Device> Context<D> {
             return Err(Refusal::unsupported(format!("flags {:#x}", flags & !known)));
         }
         let (request, uar) = match service {
-            Service::DcTarget => (self.target_request(call)?, None),
-            _ => self.qp_request(call, service).map(|(request, uar)| (request, Some(uar)))?,
+            Service::DcTarget => (target_request(call, self.has_user_indexes())?, None),
+            _ => {
+                let (profile, indexed) = (self.device.profile(), self.has_user_indexes());
+                let (request, uar) = qp_request(call, service, profile, indexed)?;
+                (request, Some(self.objects.uar(uar)?))
+            }
         };
         let missing = |what: &str| Refusal::invalid(format!("{what} is missing"));
         let pd = call.handle(2).ok_or_else(|| missing("the protection domain"))?;
@@ -191,7 +176,7 @@ impl<D: Device> Context<D> {
             [Some(pd), Some(send_cq), Some(recv_cq), srq].into_iter().flatten().collect();
         let made = Made { number: qpn, by_mailbox: false };
         let handle = self.add_made(call, object, made, &uses)?;
-        self.report_events(call, handle, 12, 7);
+        self.first.report((&self.device, &mut self.objects), call, handle, (12, 7));
         call.answer(0, handle_bytes(handle));
         call.answer(13, cap.as_bytes());
         // A target gets its number with RTR.
@@ -200,87 +185,103 @@ impl<D: Device> Context<D> {
         call.answer(UHW_OUT, Mlx5CreateQpResp::default().as_bytes());
         Ok(())
     }
+}
 
-    /// A target of dynamic connections takes receives of an SRQ, and has nothing else.
-    fn target_request(&self, call: &Call) -> Result<QpRequest, Refusal> {
-        let driver: Mlx5CreateQp = take(driver_input(call, 48)?);
-        if driver.flags != QP_FLAG_TYPE_DCT {
-            let why = format!("flags {:#x} of the driver, only a target (DCT)", driver.flags);
-            return Err(Refusal::unsupported(why));
-        }
-        // Any key will do: it is compared with those of requests, and none come.
-        let rest = Mlx5CreateQp { flags: 0, uidx: 0, sq_buf_addr: 0, ..driver };
-        if rest != Mlx5CreateQp::default() {
-            return Err(Refusal::invalid(format!("a target (DCT) with queues: {rest:x?}")));
-        }
-        if call.handle(3).is_none() {
-            return Err(Refusal::invalid("a target (DCT) without an SRQ"));
-        }
-        Ok(QpRequest {
-            service: Service::DcTarget,
-            buf: 0,
-            dbr: 0,
-            log_sq: None,
-            rq: None,
-            user_index: self.user_index(driver.uidx),
-            scatter_requests: false,
-            scatter_receives: false,
-            cap: take(call.bytes(8).unwrap_or(&[])),
-        })
-    }
-
-    fn qp_request(&self, call: &Call, service: Service) -> Result<(QpRequest, &D::Uar), Refusal> {
-        let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
-        let driver: Mlx5CreateQp = take(driver_input(call, 40)?);
-        let known = QP_FLAG_SCATTER_CQE | QP_FLAG_ALLOW_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX;
-        let unknown = driver.flags & !known;
-        if unknown != 0 {
-            return Err(Refusal::unsupported(format!("flags {unknown:#x} of the driver")));
-        }
-        if driver.flags & QP_FLAG_UAR_PAGE_INDEX == 0 {
-            return Err(Refusal::invalid("no doorbell page is named"));
-        }
-        let uar = self.objects.uar(driver.bfreg_index)?;
-        let max = self.device.profile().max_qp_wr;
-        let log_sq = match driver.sq_wqe_count {
-            0 => None,
-            count => Some(log_of("the send queue", count, max)?),
-        };
-        let rq = match driver.rq_wqe_count {
-            0 => None,
-            _ if call.handle(3).is_some() => None,
-            count => {
-                let log = log_of("the receive queue", count, max)?;
-                if !(4..=MAX_LOG_STRIDE).contains(&driver.rq_wqe_shift) {
-                    let why = format!(
-                        "receives of 2^{} bytes, expected 2^4 to 2^10",
-                        driver.rq_wqe_shift
-                    );
-                    return Err(Refusal::invalid(why));
-                }
-                Some((log, driver.rq_wqe_shift as u8))
+impl<D: Device> SrqObject<D> {
+    /// A limit that the SRQ can fall below.
+    pub(super) fn set_limit(&self, device: &D, limit: u32) -> Result<(), Refusal> {
+        match u16::try_from(limit).ok().filter(|_| limit < self.max_wr.max(1)) {
+            Some(limit) => device.set_srq_limit(&self.srq, limit),
+            None => {
+                let why = format!("a limit of {limit}, the SRQ has {} receives", self.max_wr);
+                return Err(Refusal::invalid(why));
             }
-        };
-        let (buf, dbr) = (driver.buf_addr, driver.db_addr);
-        let user_index = self.user_index(driver.uidx);
-        // As the kernel does: a request without a CQE would lose its result.
-        let scatter_receives =
-            driver.flags & QP_FLAG_SCATTER_CQE != 0 && service == Service::Connected;
-        let signals_all = call.flags(10, u64::from(u32::MAX))? & QP_SIGNAL_ALL != 0;
-        let allowed = driver.flags & QP_FLAG_ALLOW_SCATTER_CQE != 0;
-        let request = QpRequest {
-            service,
-            buf,
-            dbr,
-            log_sq,
-            rq,
-            user_index,
-            scatter_requests: scatter_receives && (signals_all || allowed),
-            scatter_receives,
-            cap,
-        };
-        Ok((request, uar))
+        }
+        Ok(())
     }
+}
+
+/// A target of dynamic connections takes receives of an SRQ, and has nothing else.
+fn target_request(call: &Call, indexed: bool) -> Result<QpRequest, Refusal> {
+    let driver: Mlx5CreateQp = take(driver_input(call, 48)?);
+    if driver.flags != QP_FLAG_TYPE_DCT {
+        let why = format!("flags {:#x} of the driver, only a target (DCT)", driver.flags);
+        return Err(Refusal::unsupported(why));
+    }
+    // Any key will do: it is compared with those of requests, and none come.
+    let rest = Mlx5CreateQp { flags: 0, uidx: 0, sq_buf_addr: 0, ..driver };
+    if rest != Mlx5CreateQp::default() {
+        return Err(Refusal::invalid(format!("a target (DCT) with queues: {rest:x?}")));
+    }
+    if call.handle(3).is_none() {
+        return Err(Refusal::invalid("a target (DCT) without an SRQ"));
+    }
+    Ok(QpRequest {
+        service: Service::DcTarget,
+        buf: 0,
+        dbr: 0,
+        log_sq: None,
+        rq: None,
+        user_index: indexed.then_some(driver.uidx),
+        scatter_requests: false,
+        scatter_receives: false,
+        cap: take(call.bytes(8).unwrap_or(&[])),
+    })
+}
+
+/// Besides, the number of the doorbell page.
+fn qp_request(
+    call: &Call,
+    service: Service,
+    profile: &Profile,
+    indexed: bool,
+) -> Result<(QpRequest, u32), Refusal> {
+    let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
+    let driver: Mlx5CreateQp = take(driver_input(call, 40)?);
+    let known = QP_FLAG_SCATTER_CQE | QP_FLAG_ALLOW_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX;
+    let unknown = driver.flags & !known;
+    if unknown != 0 {
+        return Err(Refusal::unsupported(format!("flags {unknown:#x} of the driver")));
+    }
+    if driver.flags & QP_FLAG_UAR_PAGE_INDEX == 0 {
+        return Err(Refusal::invalid("no doorbell page is named"));
+    }
+    let max = profile.max_qp_wr;
+    let log_sq = match driver.sq_wqe_count {
+        0 => None,
+        count => Some(log_of("the send queue", count, max)?),
+    };
+    let rq = match driver.rq_wqe_count {
+        0 => None,
+        _ if call.handle(3).is_some() => None,
+        count => {
+            let log = log_of("the receive queue", count, max)?;
+            if !(4..=MAX_LOG_STRIDE).contains(&driver.rq_wqe_shift) {
+                let why =
+                    format!("receives of 2^{} bytes, expected 2^4 to 2^10", driver.rq_wqe_shift);
+                return Err(Refusal::invalid(why));
+            }
+            Some((log, driver.rq_wqe_shift as u8))
+        }
+    };
+    let (buf, dbr) = (driver.buf_addr, driver.db_addr);
+    let user_index = indexed.then_some(driver.uidx);
+    // As the kernel does: a request without a CQE would lose its result.
+    let scatter_receives = driver.flags & QP_FLAG_SCATTER_CQE != 0 && service == Service::Connected;
+    let signals_all = call.flags(10, u64::from(u32::MAX))? & QP_SIGNAL_ALL != 0;
+    let allowed = driver.flags & QP_FLAG_ALLOW_SCATTER_CQE != 0;
+    let request = QpRequest {
+        service,
+        buf,
+        dbr,
+        log_sq,
+        rq,
+        user_index,
+        scatter_requests: scatter_receives && (signals_all || allowed),
+        scatter_receives,
+        cap,
+    };
+    Ok((request, driver.bfreg_index))
 }
 
 fn check_cq(driver: &Mlx5CreateCq) -> Result<(), Refusal> {

@@ -1,5 +1,7 @@
 //! Wrapped commands of the older interface.
 
+use super::modify::change_qp;
+use super::profile::{check_route, cq_entries, ex_query_device, query_device};
 use super::queues::driver_input;
 use super::{Context, not_open};
 use crate::abi::{
@@ -9,7 +11,7 @@ use crate::abi::{
 };
 use crate::call::Call;
 use crate::device::{Device, ResizeRequest};
-use crate::objects::{Made, Object};
+use crate::objects::{Made, Object, Objects};
 use crate::schema::UHW_OUT;
 use crate::write::{WriteCommand, id};
 use crate::{Errno, Refusal};
@@ -29,20 +31,20 @@ impl<D: Device> Context<D> {
         let done = match command.id {
             _ if self.cqe_version.is_none() => Err(not_open()),
             id::QUERY_DEVICE => {
-                call.answer(CORE_OUT, self.query_device().as_bytes());
+                call.answer(CORE_OUT, query_device(self.device.profile()).as_bytes());
                 Ok(())
             }
-            id::EX_QUERY_DEVICE => self.ex_query_device(call),
+            id::EX_QUERY_DEVICE => ex_query_device(self.device.profile(), call),
             id::ALLOC_PD => self.alloc_pd(call),
             id::CREATE_AH => self.create_ah(call),
             id::REG_MR => self.reg_mr(call),
             id::CREATE_COMP_CHANNEL => self.create_comp_channel(call),
             id::MODIFY_QP => self.modify_qp(call, false),
             id::EX_MODIFY_QP => self.modify_qp(call, true),
-            id::QUERY_QP => self.query_qp(call),
+            id::QUERY_QP => query_qp(&self.device, &self.objects, call),
             id::RESIZE_CQ => self.resize_cq(call),
             id::MODIFY_SRQ => self.modify_srq(call),
-            id::QUERY_SRQ => self.query_srq(call),
+            id::QUERY_SRQ => query_srq(&self.device, &self.objects, call),
             _ => Err(Refusal::unsupported("this command is not modelled")),
         };
         done.map_err(|refusal| command.refuse(refusal))
@@ -59,7 +61,8 @@ impl<D: Device> Context<D> {
 
     fn create_ah(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let CreateAh { pd_handle, attr, .. } = take(call.bytes(0).unwrap_or(&[]));
-        self.check_route(attr.port_num, attr.is_global, attr.grh.sgid_index)?;
+        let profile = self.device.profile();
+        check_route(profile, attr.port_num, attr.is_global, attr.grh.sgid_index)?;
         self.objects.pd(pd_handle).map_err(legacy)?;
         let ah_handle = self.add(call, Object::Ah, &[pd_handle])?;
         call.answer(CORE_OUT, CreateAhResp { ah_handle }.as_bytes());
@@ -83,7 +86,8 @@ impl<D: Device> Context<D> {
         let bytes = call.bytes(0).unwrap_or(&[]).to_vec();
         let request: ModifyQp = take(&bytes);
         self.objects.qp(request.qp_handle).map_err(legacy)?;
-        self.change_qp(&request, bytes.get(112..).unwrap_or(&[]))?;
+        let rest = bytes.get(112..).unwrap_or(&[]);
+        change_qp(&self.device, &mut self.objects, &request, rest)?;
         if extended {
             let response_length = size_of::<ExModifyQpResp>() as u32;
             let answer = ExModifyQpResp { response_length, ..Default::default() };
@@ -101,58 +105,11 @@ impl<D: Device> Context<D> {
         Ok(())
     }
 
-    fn query_qp(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let request: QueryQp = take(call.bytes(0).unwrap_or(&[]));
-        let qp = self.objects.qp(request.qp_handle).map_err(legacy)?;
-        let now = self.device.query_qp(&qp.qp);
-        let state = now.state as u8;
-        let (cap, attrs) = (&qp.cap, &qp.attrs);
-        let answer = QueryQpResp {
-            dest: attrs.dest,
-            alt_dest: attrs.alt_dest,
-            max_send_wr: cap.max_send_wr,
-            max_recv_wr: cap.max_recv_wr,
-            max_send_sge: cap.max_send_sge,
-            max_recv_sge: cap.max_recv_sge,
-            max_inline_data: cap.max_inline_data,
-            rq_psn: now.rq_psn.unwrap_or(attrs.rq_psn),
-            sq_psn: now.sq_psn.unwrap_or(attrs.sq_psn),
-            dest_qp_num: attrs.dest_qp_num,
-            qkey: attrs.qkey,
-            qp_access_flags: attrs.qp_access_flags,
-            pkey_index: attrs.pkey_index,
-            qp_state: state,
-            cur_qp_state: state,
-            path_mtu: attrs.path_mtu,
-            sq_draining: u8::from(now.draining),
-            max_rd_atomic: attrs.max_rd_atomic,
-            max_dest_rd_atomic: attrs.max_dest_rd_atomic,
-            min_rnr_timer: attrs.min_rnr_timer,
-            port_num: attrs.port_num,
-            timeout: attrs.timeout,
-            retry_cnt: attrs.retry_cnt,
-            rnr_retry: attrs.rnr_retry,
-            sq_sig_all: u8::from(qp.signals_all),
-            ..Default::default()
-        };
-        call.answer(CORE_OUT, answer.as_bytes());
-        Ok(())
-    }
-
-    fn query_srq(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let request: QuerySrq = take(call.bytes(0).unwrap_or(&[]));
-        let srq = self.objects.srq(request.srq_handle).map_err(legacy)?;
-        let (max_wr, max_sge) = (srq.max_wr, srq.max_sge);
-        let srq_limit = self.device.srq_limit(&srq.srq).into();
-        call.answer(CORE_OUT, QuerySrqResp { max_wr, max_sge, srq_limit, reserved: 0 }.as_bytes());
-        Ok(())
-    }
-
     fn modify_srq(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let request: ModifySrq = take(call.bytes(0).unwrap_or(&[]));
         let srq = self.objects.srq(request.srq_handle).map_err(legacy)?;
         match request.attr_mask {
-            SRQ_LIMIT => self.set_limit(srq, request.srq_limit),
+            SRQ_LIMIT => srq.set_limit(&self.device, request.srq_limit),
             0 => Ok(()),
             mask => Err(Refusal::invalid(format!("attributes {mask:#x}, only the limit is one"))),
         }
@@ -162,13 +119,60 @@ impl<D: Device> Context<D> {
         let request: ResizeCq = take(call.bytes(0).unwrap_or(&[]));
         let driver: Mlx5ResizeCq = take(driver_input(call, size_of::<Mlx5ResizeCq>())?);
         let cq = self.objects.cq(request.cq_handle).map_err(legacy)?;
-        let entries = self.cq_entries(request.cqe)?;
+        let entries = cq_entries(self.device.profile(), request.cqe)?;
         let (cqe_size, buf) = (driver.cqe_size.into(), driver.buf_addr);
         let log_size = entries.ilog2() as u8;
         self.device.resize_cq(cq, &ResizeRequest { log_size, cqe_size, buf })?;
         call.answer(CORE_OUT, ResizeCqResp { cqe: entries - 1, reserved: 0 }.as_bytes());
         Ok(())
     }
+}
+
+fn query_qp<D: Device>(device: &D, objects: &Objects<D>, call: &mut Call) -> Result<(), Refusal> {
+    let request: QueryQp = take(call.bytes(0).unwrap_or(&[]));
+    let qp = objects.qp(request.qp_handle).map_err(legacy)?;
+    let now = device.query_qp(&qp.qp);
+    let state = now.state as u8;
+    let (cap, attrs) = (&qp.cap, &qp.attrs);
+    let answer = QueryQpResp {
+        dest: attrs.dest,
+        alt_dest: attrs.alt_dest,
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+        rq_psn: now.rq_psn.unwrap_or(attrs.rq_psn),
+        sq_psn: now.sq_psn.unwrap_or(attrs.sq_psn),
+        dest_qp_num: attrs.dest_qp_num,
+        qkey: attrs.qkey,
+        qp_access_flags: attrs.qp_access_flags,
+        pkey_index: attrs.pkey_index,
+        qp_state: state,
+        cur_qp_state: state,
+        path_mtu: attrs.path_mtu,
+        sq_draining: u8::from(now.draining),
+        max_rd_atomic: attrs.max_rd_atomic,
+        max_dest_rd_atomic: attrs.max_dest_rd_atomic,
+        min_rnr_timer: attrs.min_rnr_timer,
+        port_num: attrs.port_num,
+        timeout: attrs.timeout,
+        retry_cnt: attrs.retry_cnt,
+        rnr_retry: attrs.rnr_retry,
+        sq_sig_all: u8::from(qp.signals_all),
+        ..Default::default()
+    };
+    call.answer(CORE_OUT, answer.as_bytes());
+    Ok(())
+}
+
+fn query_srq<D: Device>(device: &D, objects: &Objects<D>, call: &mut Call) -> Result<(), Refusal> {
+    let request: QuerySrq = take(call.bytes(0).unwrap_or(&[]));
+    let srq = objects.srq(request.srq_handle).map_err(legacy)?;
+    let (max_wr, max_sge) = (srq.max_wr, srq.max_sge);
+    let srq_limit = device.srq_limit(&srq.srq).into();
+    call.answer(CORE_OUT, QuerySrqResp { max_wr, max_sge, srq_limit, reserved: 0 }.as_bytes());
+    Ok(())
 }
 
 /// The older commands say `EINVAL` for every handle that will not do.
