@@ -1,6 +1,7 @@
 //! A heap that grows: every rank adds a segment and attaches the others', or none does.
 
 use crate::agreement::History;
+use crate::heap::Parts;
 use crate::steps::Steps;
 use crate::{Heap, ShmemError};
 use serde::{Deserialize, Serialize};
@@ -44,10 +45,10 @@ impl Heap {
 
     fn try_grow(&mut self, world: &mut World, index: usize) -> Result<(), ShmemError> {
         let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
-        let all = steps.end("grow: offer", self.offer())?;
+        let all = steps.end("grow: offer", self.parts.offer(self.places.history()))?;
         let histories: Vec<_> = all.iter().map(|grown| grown.history.clone()).collect();
-        self.agreed(&histories)?;
-        let attached = self.attach(&all, index);
+        self.places.agree(&histories)?;
+        let attached = self.parts.attach(&all, index);
         steps.end("grow: attach", attached)?;
         let size = 2 * self.parts.size;
         let uploaded = self.parts.upload(size).map(|uploaded| (uploaded, ()));
@@ -57,36 +58,38 @@ impl Heap {
         self.times.append(&mut steps.times);
         Ok(())
     }
+}
 
-    fn offer(&mut self) -> Result<Grown, ShmemError> {
-        let parts = &mut self.parts;
-        let ticket = parts.local.commit(&*parts.gpu, parts.size, parts.size)?;
-        let newest = parts.local.newest();
-        let region = match (&mut parts.remote, newest) {
+impl Parts {
+    /// Adds a segment.
+    fn offer(&mut self, history: History) -> Result<Grown, ShmemError> {
+        let ticket = self.local.commit(&*self.gpu, self.size, self.size)?;
+        let newest = self.local.newest();
+        let region = match (&mut self.remote, newest) {
             (Some(remote), Some(segment)) => Some(remote.register(segment)?),
             _ => None,
         };
-        Ok(Grown { history: self.history.clone(), ticket, region })
+        Ok(Grown { history, ticket, region })
     }
 
+    /// Attaches those of the others.
     fn attach(&mut self, all: &[Grown], index: usize) -> Result<(), ShmemError> {
         // Other ranks wait for this step until the whole deadline.
-        let deadline = Instant::now() + self.parts.config.deadline / 2;
+        let deadline = Instant::now() + self.config.deadline / 2;
         for (rank, grown) in all.iter().enumerate() {
-            if let (Some(remote), Some(region)) = (&mut self.parts.remote, &grown.region) {
+            if let (Some(remote), Some(region)) = (&mut self.remote, &grown.region) {
                 remote.learn(rank, region)?;
             }
-            if self.parts.local.mapped[rank].is_none() {
+            if self.local.mapped[rank].is_none() {
                 continue;
             }
-            let attached =
-                self.parts.local.attach(rank, self.parts.size, grown.ticket.as_ref(), deadline);
+            let attached = self.local.attach(rank, self.size, grown.ticket.as_ref(), deadline);
             let attached = attached.map_err(|why| ShmemError::Config {
                 field: "segment",
                 value: format!("{index} of rank {rank}"),
                 expected: format!("one that is mapped as those before it: {}", Reason::list(&why)),
             })?;
-            if let Some(mapped) = &mut self.parts.local.mapped[rank] {
+            if let Some(mapped) = &mut self.local.mapped[rank] {
                 mapped.push(attached.segment);
             }
         }

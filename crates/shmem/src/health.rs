@@ -1,5 +1,6 @@
 //! Failures on a heap, and ending waits for ranks that will not come.
 
+use crate::heap::Parts;
 use crate::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
 use crate::{Heap, ShmemError};
 use std::fmt;
@@ -76,6 +77,12 @@ impl fmt::Display for HeapHealth {
     }
 }
 
+impl Parts {
+    fn raise(&self, alarm: usize) -> Result<(), ShmemError> {
+        Ok(self.gpu.write(&self.alarms, 4 * alarm as u64, 1u32.as_bytes())?)
+    }
+}
+
 impl Heap {
     /// Reads the state of the heap and of its queue pairs.
     ///
@@ -106,7 +113,7 @@ impl Heap {
     /// The device or the NIC refuses.
     pub fn abort(&mut self) -> Result<(), ShmemError> {
         self.aborted = true;
-        self.raise(ALARM_OF_HEAP)?;
+        self.parts.raise(ALARM_OF_HEAP)?;
         match &self.parts.remote {
             Some(remote) => (0..self.lost.len()).try_for_each(|rank| remote.abort(rank)),
             None => Ok(()),
@@ -122,11 +129,7 @@ impl Heap {
         let world = self.world();
         let lost = self.lost.get_mut(rank as usize).ok_or(ShmemError::Rank { rank, world })?;
         *lost = true;
-        self.raise(ALARM_OF_HEAP + 1 + rank as usize)?;
+        self.parts.raise(ALARM_OF_HEAP + 1 + rank as usize)?;
         self.parts.remote.as_ref().map_or(Ok(()), |remote| remote.abort(rank as usize))
-    }
-
-    fn raise(&self, alarm: usize) -> Result<(), ShmemError> {
-        Ok(self.parts.gpu.write(&self.parts.alarms, 4 * alarm as u64, 1u32.as_bytes())?)
     }
 }

@@ -1,13 +1,13 @@
 //! The heap of one rank.
 
-use crate::agreement::History;
 use crate::create::Routes;
 use crate::local::Local;
+use crate::places::Places;
 use crate::registered::Window;
 use crate::remote::Remote;
 use crate::report::{HeapReport, PeerReport};
 use crate::steps::Steps;
-use crate::{Allocation, Allocator, Export, HeapConfig, Rank, ShmemError, Sym};
+use crate::{Allocator, Export, HeapConfig, Rank, ShmemError, Sym};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -29,8 +29,7 @@ pub struct Heap {
     pub(crate) exported: KernelPtr<warpverbs_gpu::Heap>,
     own: Buffer,
     overrides: Vec<String>,
-    allocator: Allocator,
-    pub(crate) history: History,
+    pub(crate) places: Places,
     /// Bytes that it may grow to.
     pub(crate) limit: u64,
     decisions: Vec<Decision>,
@@ -104,12 +103,11 @@ impl Heap {
     ) -> Result<Self, ShmemError> {
         let (exported, own) = parts.upload(parts.size)?;
         Ok(Self {
-            allocator: Allocator::new(reserved, parts.size, limit),
+            places: Places::new(parts.id, Allocator::new(reserved, parts.size, limit)),
             parts,
             exported,
             own,
             overrides,
-            history: History::default(),
             limit,
             lost: vec![false; decisions.len()],
             decisions,
@@ -169,21 +167,7 @@ impl Heap {
         len: u64,
         align: u64,
     ) -> Result<Sym<T>, ShmemError> {
-        self.alloc_at(len, align, Location::caller())
-    }
-
-    pub(crate) fn alloc_at<T: Element>(
-        &mut self,
-        len: u64,
-        align: u64,
-        site: &Location<'_>,
-    ) -> Result<Sym<T>, ShmemError> {
-        let bytes = len.saturating_mul(size_of::<T>() as u64);
-        let given = self.allocator.alloc(bytes, align.max(align_of::<T>() as u64));
-        // A call that failed counts as well: it must fail on all ranks.
-        self.history.add(format!("alloc {bytes} bytes, align {align}"), site);
-        let given = given?;
-        Ok(Sym::new(self.parts.id, given.serial, given.offset, len))
+        self.places.alloc(len, align, Location::caller())
     }
 
     /// Gives a place back. Every rank makes the same call, after no rank uses it any more.
@@ -192,24 +176,7 @@ impl Heap {
     /// It is of another heap, is a part of a place, or was given back before.
     #[track_caller]
     pub fn free<T: Element>(&mut self, place: Sym<T>) -> Result<(), ShmemError> {
-        self.of_this_heap(&place)?;
-        let (serial, offset, len) = (place.serial, place.offset(), place.bytes());
-        self.history.add(format!("free {len} bytes at {offset:#x}"), Location::caller());
-        Ok(self.allocator.free(Allocation { serial, offset, len })?)
-    }
-
-    fn of_this_heap<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
-        match place.heap == self.parts.id {
-            true => Ok(()),
-            false => Err(ShmemError::OtherHeap { offset: place.offset() }),
-        }
-    }
-
-    /// It was given out by this heap, and not taken back.
-    fn own_place<T: Element>(&self, place: &Sym<T>) -> Result<(), ShmemError> {
-        self.of_this_heap(place)?;
-        self.allocator.check(place.serial, place.offset())?;
-        Ok(())
+        self.places.free(place, Location::caller())
     }
 
     /// Checks that all ranks have made the same calls so far; waits for all ranks.
@@ -218,18 +185,8 @@ impl Heap {
     /// [`ShmemError::Order`] names two ranks and where in the program their calls begin to differ.
     pub fn agree(&mut self, world: &mut World) -> Result<(), ShmemError> {
         let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
-        let all = steps.end("agree", Ok(self.history.clone()))?;
-        self.agreed(&all)
-    }
-
-    pub(crate) fn agreed(&mut self, all: &[History]) -> Result<(), ShmemError> {
-        for (other, theirs) in (0..).zip(all) {
-            if let Some([call, other_call]) = all[0].difference(theirs) {
-                return Err(ShmemError::Order { rank: 0, call, other, other_call });
-            }
-        }
-        self.history.agreed();
-        Ok(())
+        let all = steps.end("agree", Ok(self.places.history()))?;
+        self.places.agree(&all)
     }
 
     /// For kernels: `const wv::Heap*`. Objects that it refers to live as long as the pointer, or a
@@ -243,7 +200,7 @@ impl Heap {
     /// # Errors
     /// It is of another heap, or was given back.
     pub fn local<T: Element>(&self, place: &Sym<T>) -> Result<Buffer, ShmemError> {
-        self.own_place(place)?;
+        self.places.check(place)?;
         let (offset, len, size) = (place.offset(), place.bytes(), self.parts.size);
         let outside = |_| ShmemError::Outside { offset, len, size };
         self.own.slice(offset, len as usize).map_err(outside)
@@ -317,13 +274,14 @@ impl Heap {
                 lost: self.lost[rank],
             }
         });
+        let (free_bytes, allocations) = self.places.room();
         HeapReport {
             rank: self.parts.rank,
             heap: self.parts.id,
             bytes: self.parts.size,
             max_bytes: self.limit,
-            free_bytes: self.allocator.free_bytes(),
-            allocations: self.allocator.count(),
+            free_bytes,
+            allocations,
             segments: self.parts.local.segments(),
             base: self.own.kernel_addr(),
             reserved: self.parts.local.reserved_bytes(),
@@ -339,7 +297,7 @@ impl Heap {
     /// The heap has `size` bytes now.
     pub(crate) fn enlarge(&mut self, size: u64) {
         self.parts.size = size;
-        self.allocator.grow(size);
+        self.places.grow(size);
     }
 }
 

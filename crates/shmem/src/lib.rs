@@ -18,6 +18,7 @@ mod health;
 mod heap;
 pub mod layout;
 mod local;
+mod places;
 mod registered;
 mod remote;
 mod report;

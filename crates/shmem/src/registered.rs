@@ -7,6 +7,7 @@
 
 use crate::agreement::History;
 use crate::export::{ExportWindow, WindowRank};
+use crate::heap::Parts;
 use crate::steps::{Steps, agree};
 use crate::{Heap, ShmemError};
 use serde::{Deserialize, Serialize};
@@ -91,19 +92,19 @@ impl Heap {
         buffer: &Buffer,
     ) -> Result<Registered, ShmemError> {
         // Lengths are compared below, and may be put right.
-        self.history.add("register a buffer".to_owned(), Location::caller());
+        self.places.note("register a buffer".to_owned(), Location::caller());
         let id = self.next_window;
         self.next_window += 1;
         let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
-        let offered = self.offer_buffer(buffer).map(|exported| {
-            let offer = Offer { history: self.history.clone(), range: exported.offer().clone() };
+        let offered = self.parts.offer_buffer(buffer).map(|exported| {
+            let offer = Offer { history: self.places.history(), range: exported.offer().clone() };
             (exported, offer)
         });
         let (exported, offers) = steps.end_with("register buffer: offer", offered)?;
         let histories: Vec<_> = offers.iter().map(|offer| offer.history.clone()).collect();
-        self.agreed(&histories)?;
+        self.places.agree(&histories)?;
         agree("length of the buffer", offers.iter().map(|offer| offer.range.len()))?;
-        let reached = self.reach_buffers(&offers);
+        let reached = self.parts.reach_buffers(&offers, self.decisions());
         let uploaded = reached.and_then(|ranges| {
             self.parts.windows.push(Window { id, exported, ranges });
             self.parts.upload(self.parts.size)
@@ -145,44 +146,49 @@ impl Heap {
         drop(window);
         Ok(())
     }
+}
 
+impl Parts {
     fn offer_buffer(&self, buffer: &Buffer) -> Result<Exported, ShmemError> {
         if buffer.is_empty() {
             let (field, value) = ("buffer", "0 bytes".to_owned());
             return Err(ShmemError::Config { field, value, expected: "1 byte or more".to_owned() });
         }
-        let region = match &self.parts.remote {
+        let region = match &self.remote {
             Some(remote) => Some(Arc::new(remote.register_buffer(buffer)?)),
             None => None,
         };
-        Ok(self.parts.local.exporter().export(buffer.clone(), region))
+        Ok(self.local.exporter().export(buffer.clone(), region))
     }
 
-    fn reach_buffers(&self, offers: &[Offer]) -> Result<Vec<Option<RemoteRange>>, ShmemError> {
+    fn reach_buffers(
+        &self,
+        offers: &[Offer],
+        decisions: &[Decision],
+    ) -> Result<Vec<Option<RemoteRange>>, ShmemError> {
         // Other ranks wait for this step until the whole deadline.
-        let deadline = Instant::now() + self.parts.config.deadline / 2;
-        let own = self.parts.local.identity(self.parts.rank as usize);
+        let deadline = Instant::now() + self.config.deadline / 2;
+        let own = self.local.identity(self.rank as usize);
         let mut ranges = Vec::with_capacity(offers.len());
         for (rank, offer) in offers.iter().enumerate() {
-            if rank == self.parts.rank as usize {
+            if rank == self.rank as usize {
                 ranges.push(None);
                 continue;
             }
-            let heap = &self.decisions()[rank];
+            let heap = &decisions[rank];
             let direct = match heap.route {
                 // All ranks were started by one launch, and reach each other's memory by design.
                 Route::Direct => Ok(Trust::Launch),
                 _ => Err(Reason::new("loads and stores", format!("the heap: {}", heap.explain()))),
             };
-            let peer = self.parts.local.introduction(rank);
-            let range = reach(&*self.parts.gpu, own, peer, &offer.range, direct, deadline);
-            let posts =
-                self.parts.remote.as_ref().is_some_and(|remote| remote.route(rank).is_some());
+            let peer = self.local.introduction(rank);
+            let range = reach(&*self.gpu, own, peer, &offer.range, direct, deadline);
+            let posts = self.remote.as_ref().is_some_and(|remote| remote.route(rank).is_some());
             if range.mapped().is_none() && !(posts && range.region().is_some()) {
                 let lacks = if posts { "" } else { "; the heap has no queue pairs to it" };
                 return Err(ShmemError::Config {
                     field: "buffer",
-                    value: format!("of rank {rank}, for rank {}", self.parts.rank),
+                    value: format!("of rank {rank}, for rank {}", self.rank),
                     expected: format!(
                         "one that is mapped or reached by RDMA: {}{lacks}",
                         range.decision().explain()

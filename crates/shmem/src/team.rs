@@ -109,7 +109,7 @@ impl Heap {
         world: &mut World,
         len: u64,
     ) -> Result<Sym<T>, ShmemError> {
-        let place = self.alloc_at::<T>(len, 256, Location::caller());
+        let place = self.places.alloc::<T>(len, 256, Location::caller());
         let cleared = place.and_then(|place| self.clear(&place).map(|()| place));
         // A rank without room takes part as well: all ranks fail in the same way.
         self.agree(world)?;
