@@ -28,8 +28,6 @@ pub struct DeviceAttr {
     pub max_qp_wr: u32,
     /// Entries of one request's list.
     pub max_sge: u32,
-    /// Entries of one READ's list.
-    pub max_sge_rd: u32,
     /// Completion queues.
     pub max_cq: u32,
     /// Entries of one.
@@ -48,8 +46,6 @@ pub struct DeviceAttr {
     pub max_srq_wr: u32,
     /// Entries of one such request's list.
     pub max_srq_sge: u32,
-    /// Partition keys.
-    pub max_pkeys: u16,
 }
 
 impl DeviceAttr {
@@ -70,7 +66,6 @@ impl DeviceAttr {
             max_qp: count(classic.max_qp),
             max_qp_wr: count(classic.max_qp_wr),
             max_sge: count(classic.max_sge),
-            max_sge_rd: count(classic.max_sge_rd),
             max_cq: count(classic.max_cq),
             max_cqe: count(classic.max_cqe),
             max_mr: count(classic.max_mr),
@@ -80,7 +75,6 @@ impl DeviceAttr {
             max_srq: count(classic.max_srq),
             max_srq_wr: count(classic.max_srq_wr),
             max_srq_sge: count(classic.max_srq_sge),
-            max_pkeys: classic.max_pkeys,
         }
     }
 }
