@@ -5,7 +5,7 @@
 //! was not given one cannot guess it.
 
 use crate::access::{Access, AccessError, KeyError};
-use crate::{MemError, Region};
+use crate::{MemError, Region, Span};
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng};
 use rustc_hash::FxHashMap;
@@ -38,19 +38,6 @@ struct Entry {
 /// verified, so a stale one is harmless.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHint(u32);
-
-/// A checked range: `len` bytes at `offset` of `region`.
-#[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
-    /// The memory.
-    pub region: &'a Region,
-    /// First byte, from the start of `region`.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u32,
-    /// The key under which a proxy device has the same memory, if it has.
-    pub proxy_lkey: Option<NonZeroU32>,
-}
 
 /// Fewer than the 2^24 indexes, so that random ones stay hard to hit and quick to find.
 const MAX_KEYS: usize = 1 << 20;

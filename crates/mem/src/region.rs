@@ -1,32 +1,10 @@
 //! A span of memory that stays valid while the value lives.
 
 use crate::guarded::{self, Word};
-use crate::{Copier, Dmabuf, MemError, NotExported, Share, Span};
+use crate::{Copier, Dmabuf, Kind, MemError, NotExported, Share};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// Where bytes live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// Host memory, pinned or not: the CPU loads and stores it.
-    Host,
-    /// Memory of the CUDA device with this ordinal; only its copy engine reaches it.
-    Cuda(u32),
-    /// Memory of the HIP device with this ordinal.
-    Hip(u32),
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kind::Host => f.write_str("host"),
-            Kind::Cuda(n) => write!(f, "cuda:{n}"),
-            Kind::Hip(n) => write!(f, "hip:{n}"),
-        }
-    }
-}
 
 /// Owner of a span of memory.
 ///
@@ -279,19 +257,6 @@ impl Region {
         let old = unsafe { W::update(addr, change) };
         old.ok_or(MemError::Unmapped { addr, len, written: false })
     }
-}
-
-/// Writes bytes to pieces of host memory, in order. Bytes that the pieces do not hold are handed
-/// back.
-#[inline]
-pub fn scatter<'b>(to: &[Span<'_>], bytes: &'b [u8]) -> Result<&'b [u8], MemError> {
-    let mut rest = bytes;
-    for span in to {
-        let (now, later) = rest.split_at(rest.len().min(span.len as usize));
-        span.region.write(span.offset, now)?;
-        rest = later;
-    }
-    Ok(rest)
 }
 
 /// As [`host_copy`], from bytes that nobody else writes: they may lie in read-only memory, from
