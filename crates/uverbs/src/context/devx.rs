@@ -76,14 +76,14 @@ fn entries(what: &str, log: u32, max: u32) -> Result<u8, Failure> {
     }
 }
 
-pub(super) fn query_uar<D: Device>(objects: &Objects<D>, call: &mut Call) -> Result<(), Refusal> {
-    let page = call.word(DRIVER);
-    objects.uar(page)?;
-    call.answer(DRIVER + 1, page.to_ne_bytes());
-    Ok(())
-}
-
 impl<D: Device> Context<D> {
+    pub(super) fn query_uar(&self, call: &mut Call) -> Result<(), Refusal> {
+        let page = call.word(DRIVER);
+        self.objects.uar(page)?;
+        call.answer(DRIVER + 1, page.to_ne_bytes());
+        Ok(())
+    }
+
     fn firmware(&self) -> Firmware<'_, D> {
         let (device, objects) = (&self.device, &self.objects);
         Firmware { device, objects, has_user_indexes: self.has_user_indexes() }

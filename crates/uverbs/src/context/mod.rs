@@ -18,7 +18,6 @@ use crate::device::Device;
 use crate::objects::{Made, Object, Objects};
 use crate::schema::{Access, Class, DRIVER, Kind};
 use crate::{Errno, Refusal, UserMemory};
-use devx::query_uar;
 use events::First;
 use profile::{query_eqn, query_gid_entry, query_gid_table, query_port};
 use zerocopy::IntoBytes;
@@ -99,7 +98,7 @@ impl<D: Device> Context<D> {
             (DRIVER, DRIVER) => return self.command(call),
             (DRIVER, 0x1003) => self.subscribe(call)?,
             (0x1005, DRIVER) => self.open_devx_events(call)?,
-            (DRIVER, 0x1001) => query_uar(&self.objects, call)?,
+            (DRIVER, 0x1001) => self.query_uar(call)?,
             (DRIVER, 0x1002) => query_eqn(self.device.profile(), call)?,
             (0x1001, DRIVER) => return self.create_by_mailbox(call),
             (0x1001, 0x1002) => return self.modify_by_mailbox(call),
