@@ -1,4 +1,4 @@
-//! Limits on tracked files and their functions, circles of files, that every relative link in a document
+//! Limits on tracked files, their functions and types, circles of files, that every relative link in a document
 //! leads somewhere, that no error says what its cause says, how sentences begin, which folder may
 //! name which crate, and that lock files are up to date.
 
@@ -9,11 +9,13 @@ mod functions;
 mod modules;
 mod rooms;
 mod sentences;
+mod types;
 
 use crate::bindgen::GENERATED;
 use crate::workspace::root;
 use allowed::Allowed;
 use clap::Args;
+use modules::Tree;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,7 +52,9 @@ pub(crate) fn run(options: &Lint) -> io::Result<usize> {
         }
         if file.ends_with("Cargo.toml") {
             let folder = file.parent().unwrap_or(Path::new(""));
-            found += circles::check(&root, folder, &mut allowed)?;
+            let trees = Tree::of_crate(&root.join(folder))?;
+            found += circles::check(folder, &trees, &mut allowed);
+            found += types::check(folder, &trees, &mut allowed);
         }
     }
     Ok(found + allowed.end(&root)?)

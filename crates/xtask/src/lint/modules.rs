@@ -9,9 +9,12 @@ use std::io;
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 
+/// Re-exports that are followed, one after the other.
+const MOST_HOPS: u32 = 8;
+
 /// Names, joined by `::` in the source.
 pub(super) type Names = Vec<String>;
-type Tokens = Peekable<proc_macro2::token_stream::IntoIter>;
+pub(super) type Tokens = Peekable<proc_macro2::token_stream::IntoIter>;
 
 /// One module, in a file of its own or inside one.
 #[derive(Default)]
@@ -26,6 +29,8 @@ pub(super) struct Module {
     pub(super) globs: Vec<Names>,
     /// Paths that it uses, without those that it only passes on by `pub use`.
     pub(super) uses: Vec<Names>,
+    /// All that it has, modules inside of it as well.
+    pub(super) body: TokenStream,
 }
 
 /// All modules below one root.
@@ -36,6 +41,12 @@ pub(super) struct Tree {
 }
 
 impl Tree {
+    /// The modules of the library and the program in a crate's folder.
+    pub(super) fn of_crate(folder: &Path) -> io::Result<Vec<Self>> {
+        let roots = ["lib.rs", "main.rs"].map(|name| folder.join("src").join(name));
+        roots.iter().filter(|root| root.exists()).map(|root| Self::read(root)).collect()
+    }
+
     /// The modules of `root`, such as a `lib.rs`, without those for tests.
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
@@ -62,7 +73,7 @@ impl Tree {
         file: usize,
         folder: &Path,
     ) -> io::Result<()> {
-        let mut module = Module { file, ..Module::default() };
+        let mut module = Module { file, body: body.clone(), ..Module::default() };
         let mut children = Vec::new();
         module.walk(body, &mut Some(&mut children));
         self.modules.insert(name.clone(), module);
@@ -88,6 +99,74 @@ impl Tree {
         }
         Ok(())
     }
+
+    /// A file, as seen from the root.
+    pub(super) fn name(&self, file: usize) -> &Path {
+        let path = &self.files[file];
+        let root = self.files[0].parent().unwrap_or(Path::new(""));
+        path.strip_prefix(root).unwrap_or(path)
+    }
+
+    /// The module in which what `path` names for module `at` is defined, and what is left of the path
+    /// there. Nothing, if it is of another crate.
+    pub(super) fn locate(&self, at: &Names, path: &[String]) -> Option<(Names, Names)> {
+        self.locate_within(at, path, MOST_HOPS)
+    }
+
+    fn locate_within(&self, at: &Names, path: &[String], hops: u32) -> Option<(Names, Names)> {
+        let hops = hops.checked_sub(1)?;
+        let (first, mut rest) = path.split_first()?;
+        let mut base = match first.as_str() {
+            "crate" => Names::new(),
+            "self" => at.clone(),
+            "super" => at.split_last()?.1.to_vec(),
+            name if self.modules.contains_key(&child(at, name)) => child(at, name),
+            name => {
+                let import = self.modules.get(at)?.imports.get(name)?;
+                // `use rdma::Op` names another crate.
+                let is_foreign = import.first() == Some(first);
+                return (!is_foreign)
+                    .then(|| self.locate_within(at, &[import, rest].concat(), hops))?;
+            }
+        };
+        while let Some((next, further)) = rest.split_first() {
+            match next.as_str() {
+                "super" => drop(base.pop()),
+                name if self.modules.contains_key(&child(&base, name)) => base = child(&base, name),
+                _ => break,
+            }
+            rest = further;
+        }
+        let passed_on = self.passed_on(&base, rest, hops);
+        Some(passed_on.unwrap_or((base, rest.to_vec())))
+    }
+
+    /// Where a module has from what it does not define itself.
+    fn passed_on(&self, at: &Names, path: &[String], hops: u32) -> Option<(Names, Names)> {
+        let (name, rest) = path.split_first()?;
+        let module = self.modules.get(at)?;
+        if module.items.contains(name) {
+            return None;
+        }
+        if let Some(import) = module.imports.get(name) {
+            return self.locate_within(at, &[import, rest].concat(), hops);
+        }
+        module.globs.iter().find_map(|glob| {
+            let (from, _) =
+                self.locate_within(at, glob, hops).filter(|(_, left)| left.is_empty())?;
+            if self.modules.contains_key(&child(&from, name)) {
+                return self.locate_within(&from, path, hops);
+            }
+            match self.modules.get(&from)?.items.contains(name) {
+                true => Some((from, path.to_vec())),
+                false => self.passed_on(&from, path, hops.checked_sub(1)?),
+            }
+        })
+    }
+}
+
+fn child(at: &[String], name: &str) -> Names {
+    at.iter().cloned().chain([name.to_owned()]).collect()
 }
 
 /// A module that another one declares.
@@ -110,7 +189,7 @@ impl Module {
                     let inner = take(&mut tokens, '!');
                     let Some(TokenTree::Group(attribute)) = tokens.next() else { continue };
                     let text = attribute.stream().to_string();
-                    if text.starts_with("cfg (test)") && !inner {
+                    if is_for_tests(&text) && !inner {
                         skip_item(&mut tokens);
                     }
                     if let Some(value) = text.strip_prefix("path = ") {
@@ -197,12 +276,17 @@ impl Module {
 }
 
 /// Takes a mark, if it comes next.
-fn take(tokens: &mut Tokens, mark: char) -> bool {
+pub(super) fn take(tokens: &mut Tokens, mark: char) -> bool {
     tokens.next_if(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == mark)).is_some()
 }
 
+/// Whether an attribute, without its brackets, leaves what it belongs to out of all but tests.
+pub(super) fn is_for_tests(attribute: &str) -> bool {
+    ["cfg (test)", "cfg (all (test"].iter().any(|start| attribute.starts_with(start))
+}
+
 /// Skips what an attribute belongs to: up to a semicolon or the end of a body.
-fn skip_item(tokens: &mut Tokens) {
+pub(super) fn skip_item(tokens: &mut Tokens) {
     for token in tokens {
         match token {
             TokenTree::Punct(mark) if mark.as_char() == ';' || mark.as_char() == ',' => return,
