@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 pub const PREAMBLE: usize = 9;
 /// Bytes of a message at most.
 pub const LONGEST: usize = 4 << 20;
-/// Timeout of a peer's preamble, and of a peer that reads nothing of what is sent.
+/// How long a peer may take for both preambles.
 const PROMPT: Duration = Duration::from_secs(5);
+/// How long a peer may take to read a message, the longest one at 140 kB/s.
+const TAKEN: Duration = Duration::from_secs(30);
 /// How long a side that gives up waits for the other to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Between two looks at a stream that has nothing to read, or takes nothing.
@@ -127,7 +129,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
         let mut begun =
             Self { stream, peer, role, inbox, since, during: "", messages: PhantomData };
         let own = [Self::hello().bytes(), vec![role.byte()]].concat();
-        begun.write(&own)?;
+        begun.write(&own, PROMPT)?;
         Ok(begun)
     }
 
@@ -167,17 +169,23 @@ impl<M: Message, S: Stream> Connection<M, S> {
         self.during = what;
     }
 
-    /// Sends a message.
+    /// Sends a message, which the peer must take within 30 s.
     ///
     /// # Errors
-    /// The stream's, and [`MeetError::Unsendable`] for one that is longer than [`LONGEST`].
+    /// The stream's, `TimedOut` among them, and [`MeetError::Unsendable`] for one that is longer than
+    /// [`LONGEST`].
     pub fn send(&mut self, message: M) -> Result<(), MeetError> {
-        self.say(message.kind(), &Said::Message(message))
+        self.say(message.kind(), &Said::Message(message), TAKEN)
     }
 
-    fn say(&mut self, kind: &'static str, said: &Said<M>) -> Result<(), MeetError> {
+    fn say(
+        &mut self,
+        kind: &'static str,
+        said: &Said<M>,
+        limit: Duration,
+    ) -> Result<(), MeetError> {
         let bytes = frame(said, LONGEST);
-        self.write(&bytes.map_err(|why| MeetError::Unsendable { kind, why })?)
+        self.write(&bytes.map_err(|why| MeetError::Unsendable { kind, why })?, limit)
     }
 
     /// The result of `work`. The other end is told why it failed.
@@ -199,10 +207,11 @@ impl<M: Message, S: Stream> Connection<M, S> {
     /// bytes would make TCP discard what was sent.
     fn give_up(&mut self, why: String) {
         // The other side may have failed first; then it reads no more.
-        if self.say("failure", &Said::Failed(why)).is_err() || self.stream.finish().is_err() {
+        let start = Instant::now();
+        let said = self.say("failure", &Said::Failed(why), FAREWELL);
+        if said.is_err() || self.stream.finish().is_err() {
             return;
         }
-        let start = Instant::now();
         while start.elapsed() < FAREWELL && self.fill().is_ok() {
             self.inbox.skip(usize::MAX);
             std::thread::sleep(PAUSE);
@@ -275,22 +284,18 @@ impl<M: Message, S: Stream> Connection<M, S> {
         Ok(())
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> Result<(), MeetError> {
-        let mut progress = Instant::now();
+    /// Writes all of `bytes` within `limit`, at whatever pace the peer takes them.
+    fn write(&mut self, mut bytes: &[u8], limit: Duration) -> Result<(), MeetError> {
+        let start = Instant::now();
         while !bytes.is_empty() {
+            if start.elapsed() > limit {
+                return Err(self.io(ErrorKind::TimedOut.into()));
+            }
             match self.stream.write(bytes) {
                 Ok(0) => return Err(self.ended()),
-                Ok(n) => {
-                    bytes = &bytes[n..];
-                    progress = Instant::now();
-                }
+                Ok(n) => bytes = &bytes[n..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if progress.elapsed() > PROMPT {
-                        return Err(self.io(ErrorKind::TimedOut.into()));
-                    }
-                    std::thread::sleep(PAUSE);
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
                 Err(error) => return Err(self.io(error)),
             }
         }
@@ -322,5 +327,72 @@ impl<M: Message, S: Stream> Connection<M, S> {
     fn malformed(&self, why: FrameError) -> MeetError {
         let (who, peer) = (self.role.other(), self.peer.clone());
         MeetError::Malformed { who, peer, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a byte at a time, and none at every other call.
+    #[derive(Default)]
+    struct Slow {
+        taken: usize,
+        is_full: bool,
+    }
+
+    impl Read for Slow {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(ErrorKind::WouldBlock.into())
+        }
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            self.is_full = !self.is_full;
+            if self.is_full {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            self.taken += 1;
+            Ok(1)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Stream for Slow {
+        fn finish(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Word;
+
+    impl Message for Word {
+        const NAME: [u8; 6] = *b"wvslow";
+        const VERSION: u16 = 1;
+        const PROGRAM: &'static str = "test";
+
+        fn kind(&self) -> &'static str {
+            "word"
+        }
+    }
+
+    /// With a pause for each byte, all of them would take ten times as long as the limit.
+    #[test]
+    fn a_peer_that_takes_byte_by_byte_ends_at_the_limit() {
+        let limit = Duration::from_millis(100);
+        let count = 10 * limit.as_micros() / PAUSE.as_micros();
+        let slow = Slow::default();
+        let mut connection =
+            Connection::<Word, _>::begin(slow, "here".into(), Role::Client).unwrap();
+        let error = connection.write(&vec![0; count as usize], limit).unwrap_err();
+        let late =
+            matches!(&error, MeetError::Io { cause, .. } if cause.kind() == ErrorKind::TimedOut);
+        assert!(late, "{error}");
+        assert!(connection.stream.taken > PREAMBLE);
     }
 }
