@@ -26,7 +26,7 @@ use warpverbs_meet::{Hello, unix};
 /// For all processes that join before this one, for one of them to hand over the sockets, and for
 /// one that ends to release its part.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
-/// After a caller that could not be accepted.
+/// After a caller that could not be accepted, and before calling again where too many wait.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Buffer of a socket whose part nobody has: datagrams for it are soon lost.
 const UNUSED_BUFFER: usize = 4096;
@@ -115,22 +115,28 @@ fn take_part(address: SocketAddr) -> io::Result<(QpnPart, OwnedFd, Vec<SocketAdd
 /// The sockets, from the first of those that have them to answer: some may be stopped. `None` if
 /// all of these have ended.
 fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>>> {
-    let mut peers = Vec::new();
-    for name in taken {
-        match named::reach(name, SocketFlags::empty()) {
-            Ok(peer) => peers.push(peer),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(error) => return Err(error),
+    let (mut busy, mut peers): (Vec<_>, _) = (taken.iter().collect(), Vec::new());
+    loop {
+        for name in std::mem::take(&mut busy) {
+            // A process that is stopped may have more callers than the system lets wait.
+            match named::reach(name, SocketFlags::NONBLOCK) {
+                Ok(peer) => peers.push(peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => busy.push(name),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) => return Err(error),
+            }
         }
-    }
-    while !peers.is_empty() {
+        if peers.is_empty() && busy.is_empty() {
+            return Ok(None);
+        }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
+        let pause = if busy.is_empty() { left } else { left.min(PAUSE) };
         let watched = |peer| PollFd::from_borrowed_fd(peer, PollFlags::IN);
         let mut ready: Vec<_> = peers.iter().map(|peer| watched(peer.as_fd())).collect();
-        warpverbs_meet::poll(&mut ready, Some(left))?;
+        warpverbs_meet::poll(&mut ready, Some(pause))?;
         let Some(first) = ready.iter().position(|peer| !peer.revents().is_empty()) else {
             continue;
         };
@@ -138,7 +144,6 @@ fn ask(taken: &[SocketAddrUnix], end: Instant) -> io::Result<Option<Vec<OwnedFd>
             return Ok(Some(sockets));
         }
     }
-    Ok(None)
 }
 
 /// Sockets that a process has answered with. `None`: it ended before it answered.
@@ -193,4 +198,46 @@ fn bind_all(address: SocketAddr) -> io::Result<Vec<OwnedFd>> {
     let (at, shift) = part::WORD;
     steer_by_word(&sockets[0], at, shift, QpnPart::COUNT as u32 - 1)?;
     Ok(sockets.into_iter().map(|socket| own(socket.into())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket_with};
+    use std::sync::mpsc::channel;
+
+    /// Ends a hang.
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// A process that has a part, has stopped, and has as many callers as the system lets wait.
+    #[test]
+    fn one_that_accepts_nobody_is_waited_for_until_the_deadline() {
+        let name = format!("warpverbs-test-port-{}", std::process::id());
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let full = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        bind(&full, &name).unwrap();
+        listen(&full, 0).unwrap();
+        let mut callers = Vec::new();
+        while let Ok(caller) = named::reach(&name, SocketFlags::NONBLOCK) {
+            callers.push(caller);
+        }
+        let ask_within = |limit| {
+            let ((answer, answered), name) = (channel(), name.clone());
+            thread::spawn(move || answer.send(ask(&[name], Instant::now() + limit)));
+            answered
+        };
+        let late = ask_within(Duration::from_millis(50)).recv_timeout(LONG).unwrap();
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        // It goes on.
+        let answered = ask_within(LONG);
+        let sockets: Vec<_> = (0..QpnPart::COUNT).map(|_| full.try_clone().unwrap()).collect();
+        for _ in 0..=callers.len() {
+            let caller = named::accept(&full, SocketFlags::empty()).unwrap();
+            // Those that have gone do not take them.
+            let _ = unix::send(&caller, &HELLO, &(), &sockets);
+        }
+        let got = answered.recv_timeout(LONG).unwrap().unwrap();
+        assert_eq!(got.map(|sockets| sockets.len()), Some(QpnPart::COUNT));
+    }
 }
