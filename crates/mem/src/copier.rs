@@ -24,7 +24,8 @@ pub unsafe trait Copier: Send + Sync {
     /// Whether the copy, and every earlier one, has landed. Never blocks.
     fn is_done(&self, ticket: CopyTicket) -> Result<bool, MemError>;
 
-    /// Zeroed host memory that this engine copies from and to directly.
+    /// Zeroed host memory that this engine, and any other of its driver, copies from and to directly.
+    /// Nobody else has a clone of it.
     fn host_memory(&self, len: usize) -> Result<Region, MemError> {
         HostBuf::region(len)
     }

@@ -7,6 +7,7 @@
 //! and every access is bounds-checked against a [`Region`], which keeps its memory alive.
 
 mod access;
+mod bounce;
 mod cells;
 mod copier;
 mod doorbell;
@@ -30,6 +31,7 @@ pub mod testing;
 mod through;
 
 pub use access::{Access, AccessError, KeyError};
+pub use bounce::{BounceBuffer, BouncePool, BounceShare};
 pub use cells::{Cell, Cells};
 pub use copier::{Copier, CopyTicket, Pending, Progress, copy, copy_on_host};
 pub use doorbell::{DoorbellPage, RegisterPage};

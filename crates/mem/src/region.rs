@@ -135,6 +135,19 @@ impl Region {
         self.backing.copier()
     }
 
+    /// The engine that moves these bytes, to and from host memory.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn engine(&self) -> Result<Arc<dyn Copier>, MemError> {
+        self.copier().ok_or(MemError::NoCopier { from: self.kind, to: Kind::Host })
+    }
+
+    /// Whether this value alone keeps the memory alive.
+    pub(crate) fn is_unshared(&mut self) -> bool {
+        Arc::get_mut(&mut self.backing).is_some()
+    }
+
     /// A dmabuf in which these bytes lie, with the offset of the first. Fails where driver, kernel
     /// or kind of memory have none.
     pub fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {

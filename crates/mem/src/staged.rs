@@ -6,12 +6,6 @@ use std::collections::VecDeque;
 use std::sync::OnceLock;
 use zerocopy::IntoBytes;
 
-/// Host memory that the engine of `device` copies from and to.
-fn host_memory(device: &Region, len: usize) -> Result<Region, MemError> {
-    let none = MemError::NoCopier { from: device.kind(), to: Kind::Host };
-    device.copier().ok_or(none)?.host_memory(len)
-}
-
 /// Memory that is read: a copy of it in host memory, brought up to date on demand.
 #[derive(Debug)]
 pub(crate) struct StagedReads {
@@ -24,7 +18,7 @@ pub(crate) struct StagedReads {
 impl StagedReads {
     /// All of `device`. The copy is zero until bytes are fetched.
     pub(crate) fn new(device: &Region) -> Result<Self, MemError> {
-        let host = host_memory(device, device.len())?;
+        let host = device.engine()?.host_memory(device.len())?;
         Ok(Self { device: device.clone(), host, failed: OnceLock::new() })
     }
 
@@ -85,7 +79,7 @@ impl StagedWrites {
     /// All of `device`, whose bytes are set to 0xff.
     pub(crate) fn new(device: Region) -> Result<Self, MemError> {
         let len = SLOTS * BLOCK;
-        let host = host_memory(&device, len)?;
+        let host = device.engine()?.host_memory(len)?;
         host.fill(0, len, 0xff)?;
         for at in (0..device.len()).step_by(len) {
             let part = len.min(device.len() - at);

@@ -70,6 +70,7 @@ struct Queue {
     pace: Option<u64>,
     asked: u64,
     broken: bool,
+    buffers: u64,
 }
 
 impl LazyCopier {
@@ -88,6 +89,11 @@ impl LazyCopier {
     /// Copies started so far.
     pub fn started(&self) -> u64 {
         self.queue().started
+    }
+
+    /// Times that it was asked for host memory so far.
+    pub fn buffers(&self) -> u64 {
+        self.queue().buffers
     }
 
     /// From now on a copy is performed after so many polls, without being allowed.
@@ -151,6 +157,11 @@ unsafe impl Copier for LazyCopier {
             }
         }
         Ok(ticket.0 <= queue.done)
+    }
+
+    fn host_memory(&self, len: usize) -> Result<Region, MemError> {
+        self.queue().buffers += 1;
+        HostBuf::region(len)
     }
 
     /// Short where a test holds copies back, and does not want to wait.

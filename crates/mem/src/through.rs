@@ -18,7 +18,7 @@ impl Region {
             return self.read(offset, out);
         }
         self.range(offset, out.len())?;
-        let between = self.between(out.len())?;
+        let between = self.engine()?.host_memory(out.len().min(PART))?;
         for (part, at) in out.chunks_mut(PART).zip((offset..).step_by(PART)) {
             copy(&between, 0, self, at, part.len())?.wait()?;
             between.read(0, part)?;
@@ -36,18 +36,12 @@ impl Region {
             return self.write(offset, data);
         }
         self.range(offset, data.len())?;
-        let between = self.between(data.len())?;
+        let between = self.engine()?.host_memory(data.len().min(PART))?;
         for (part, at) in data.chunks(PART).zip((offset..).step_by(PART)) {
             between.write(0, part)?;
             copy(self, at, &between, 0, part.len())?.wait()?;
         }
         Ok(())
-    }
-
-    /// Host memory for one part.
-    fn between(&self, len: usize) -> Result<Region, MemError> {
-        let none = MemError::NoCopier { from: self.kind(), to: Kind::Host };
-        self.copier().ok_or(none)?.host_memory(len.min(PART))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::TcpError;
 use crate::protocol::{Due, Target};
 use std::io;
 use warpverbs_devmem::stream::{Part, receive};
-use warpverbs_mem::{Kind as MemKind, Region};
+use warpverbs_mem::{BounceBuffer, BounceShare, Kind as MemKind, Region};
 
 /// Bytes read at a time while no payload is due.
 const SCRATCH: usize = 16 << 10;
@@ -26,14 +26,15 @@ pub(super) struct Inbound {
     start: usize,
     end: usize,
     /// The bounce buffer of the chunk that comes in, and how much of it is filled.
-    bounce: Option<(Region, usize)>,
+    bounce: Option<(BounceBuffer, u64)>,
+    share: BounceShare,
     pub(super) ended: bool,
 }
 
-impl Default for Inbound {
-    fn default() -> Self {
+impl Inbound {
+    pub(super) fn new(share: BounceShare) -> Self {
         let scratch = vec![0; SCRATCH].into();
-        Self { scratch, start: 0, end: 0, bounce: None, ended: false }
+        Self { scratch, start: 0, end: 0, bounce: None, share, ended: false }
     }
 }
 
@@ -165,17 +166,18 @@ impl Engine {
     /// Where the next byte that is due goes; `None` while all bounce buffers are in use.
     fn landing(&mut self, at: usize, due: &Due) -> Result<Option<Landing>, TcpError> {
         if let Some((buffer, filled)) = &self.inbound[at].bounce {
-            return Ok(Some(Landing::Bounce(buffer.clone(), *filled as u64)));
+            return Ok(Some(Landing::Bounce(Region::clone(buffer), *filled)));
         }
         let Some(region) = self.place.target(due)? else { return Ok(Some(Landing::Waste)) };
         if region.kind() == MemKind::Host {
             return Ok(Some(Landing::Place(region, due.offset)));
         }
-        // One for each socket that sends, and two for each that receives.
-        let buffer = self.place.bounce.take(&region, 3 * self.sockets.len())?;
+        let inbound = &mut self.inbound[at];
+        let buffer = inbound.share.take(&*region.engine()?, region.kind())?;
         Ok(buffer.map(|buffer| {
-            self.inbound[at].bounce = Some((buffer.clone(), 0));
-            Landing::Bounce(buffer, 0)
+            let landing = Landing::Bounce(Region::clone(&buffer), 0);
+            inbound.bounce = Some((buffer, 0));
+            landing
         }))
     }
 
@@ -188,14 +190,16 @@ impl Engine {
         match landing {
             Landing::Place(..) => place.protocol.placed(kind, id, count),
             Landing::Waste => place.placed(kind, id, count, due.target != Target::Discard),
-            Landing::Bounce(buffer, filled) if count < due.len => {
-                *bounce = Some((buffer, (filled + count) as usize));
+            Landing::Bounce(..) if count < due.len => {
+                if let Some((_, filled)) = bounce {
+                    *filled += count;
+                }
             }
-            Landing::Bounce(buffer, filled) => {
-                *bounce = None;
+            Landing::Bounce(from, filled) => {
                 // The chunk is complete.
+                let buffer = bounce.take().map(|(buffer, _)| buffer);
                 let (to, len) = (place.target(due), filled + count);
-                let (from, offset) = (buffer.clone(), due.offset + count - len);
+                let offset = due.offset + count - len;
                 let then = Then::Place { kind, id, len, buffer };
                 place.copy(to, offset, (&from, 0), len, then);
             }

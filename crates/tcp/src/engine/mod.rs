@@ -1,6 +1,5 @@
 //! A link over its sockets. Never waits and keeps no time; the caller does.
 
-mod bounce;
 mod device;
 mod inbound;
 mod outbound;
@@ -21,7 +20,7 @@ use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use warpverbs_mem::{HostBuf, Region};
+use warpverbs_mem::{BouncePool, HostBuf, Region};
 
 /// Passes without anything to do after which lazy news are sent.
 const LAZY: u32 = 256;
@@ -63,12 +62,15 @@ impl Engine {
         zerocopy: Option<u64>,
     ) -> Result<Self, TcpError> {
         let count = met.sockets.len();
-        let outbound = met.sockets.iter().map(|socket| Outbound::new(socket, zerocopy));
+        // A buffer for each socket that sends, and two for each that receives.
+        let bounce = BouncePool::new(met.agreed.chunk as usize, count);
+        let outbound = met.sockets.iter();
+        let outbound = outbound.map(|socket| Outbound::new(socket, zerocopy, bounce.share()));
         Ok(Self {
             place: Placement::new(Protocol::new(met.agreed), keys),
             outbound: outbound.collect(),
             sockets: met.sockets.into(),
-            inbound: (0..count).map(|_| Inbound::default()).collect(),
+            inbound: (0..count).map(|_| Inbound::new(bounce.share())).collect(),
             notifications: VecDeque::new(),
             device,
             waste: HostBuf::region(64 << 10)?,

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use warpverbs_devmem::send::{Outgoing, SendError, Zerocopy};
 use warpverbs_devmem::stream::{Part, send, send_more};
-use warpverbs_mem::{MemError, Pending, Region};
+use warpverbs_mem::{BounceBuffer, BounceShare, MemError, Pending, Region};
 
 /// Frames are gathered up to so many bytes before they are sent.
 const GATHER: usize = 32 << 10;
@@ -21,9 +21,10 @@ pub(super) struct Piece {
     pub(super) region: Region,
     pub(super) offset: u64,
     pub(super) len: usize,
-    /// The region is a bounce buffer; the copy into it, while that is under way.
-    pub(super) bounced: bool,
+    /// The copy into the bounce buffer, while that is under way.
     pub(super) copy: Option<Pending>,
+    /// If the region is one.
+    pub(super) bounce: Option<BounceBuffer>,
 }
 
 /// A piece that is being sent.
@@ -51,7 +52,6 @@ struct Held {
 }
 
 /// Bytes that a socket has yet to send: gathered bytes, then a piece of payload.
-#[derive(Default)]
 pub(super) struct Outbound {
     gathered: Vec<u8>,
     sent: usize,
@@ -63,13 +63,24 @@ pub(super) struct Outbound {
     /// If the kernel can send without copying: pieces of so many bytes at least.
     zerocopy: Option<(Zerocopy, u64)>,
     held: VecDeque<Held>,
+    /// Bounce buffers.
+    pub(super) share: BounceShare,
 }
 
 impl Outbound {
     /// Sends of `zerocopy` bytes or more are not copied, as long as the kernel has a use for that.
-    pub(super) fn new(socket: &TcpStream, zerocopy: Option<u64>) -> Self {
+    pub(super) fn new(socket: &TcpStream, zerocopy: Option<u64>, share: BounceShare) -> Self {
         let enable = |least| Some((Zerocopy::enable(socket.as_fd()).ok()?, least));
-        Self { zerocopy: zerocopy.and_then(enable), ..Self::default() }
+        Self {
+            gathered: Vec::new(),
+            sent: 0,
+            inside: VecDeque::new(),
+            piece: None,
+            blocked: false,
+            zerocopy: zerocopy.and_then(enable),
+            held: VecDeque::new(),
+            share,
+        }
     }
 
     /// Whether the kernel may read payload of this request that was handed over.
@@ -141,7 +152,7 @@ impl Outbound {
     pub(super) fn attach(&mut self, piece: Piece) {
         debug_assert!(self.piece.is_none());
         // Memory that the peer reads may be deregistered, and used otherwise, at any time.
-        let own = matches!(piece.kind, Kind::Message | Kind::Write) && !piece.bounced;
+        let own = matches!(piece.kind, Kind::Message | Kind::Write) && piece.bounce.is_none();
         let least = self.zerocopy.as_ref().map_or(u64::MAX, |(_, least)| *least);
         let (left, zerocopy) = (piece.len, own && piece.len as u64 >= least);
         self.piece = Some(Sending { piece, left, zerocopy, last: None });
@@ -163,15 +174,15 @@ impl Outbound {
         Ok(())
     }
 
-    /// Sends what the socket takes, and reports payload of which the last byte was taken, with the
-    /// bounce buffer that is free again. Whether anything was sent.
+    /// Sends what the socket takes, and reports payload of which the last byte was taken. Whether
+    /// anything was sent.
     ///
     /// # Errors
     /// The socket's, but for one that is full; the copy engine's.
     pub(super) fn flush(
         &mut self,
         socket: &TcpStream,
-        mut done: impl FnMut(Kind, u64, u64, Option<Region>),
+        mut done: impl FnMut(Kind, u64, u64),
     ) -> Result<bool, TcpError> {
         self.poll_copy()?;
         let mut any = false;
@@ -237,7 +248,7 @@ impl Outbound {
         Ok(Some((send(socket, head, part)?, offered)))
     }
 
-    fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64, Option<Region>)) {
+    fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64)) {
         let head = count.min(self.gathered.len() - self.sent);
         self.sent += head;
         // Each as soon as it was taken: the peer may answer it before it has the rest.
@@ -245,7 +256,7 @@ impl Outbound {
             && end <= self.sent
         {
             self.inside.pop_front();
-            done(kind, id, len, None);
+            done(kind, id, len);
         }
         if self.sent == self.gathered.len() {
             self.gathered.clear();
@@ -256,13 +267,12 @@ impl Outbound {
         if sending.left == 0
             && let Some(Sending { piece, last, .. }) = self.piece.take()
         {
-            let Piece { kind, id, region, len, bounced, .. } = piece;
-            let buffer = bounced.then(|| region.clone());
+            let Piece { kind, id, region, len, .. } = piece;
             if let Some(last) = last {
                 let request = Request::carried(kind, id);
                 self.held.push_back(Held { request, last, _region: region });
             }
-            done(kind, id, len as u64, buffer);
+            done(kind, id, len as u64);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Where bytes of transfers belong in the memory of this end, and the copies that bring them there.
 
-use super::bounce::Bounce;
 use crate::error::TcpError;
 use crate::keys::Keys;
 use crate::protocol::{Due, Failure, Kind, Need, Protocol, Request, Target};
@@ -8,7 +7,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use warpverbs_devmem::Fragment;
-use warpverbs_mem::{HostBuf, MemError, Pending, Progress, Region, SmallBuf, copy};
+use warpverbs_mem::{BounceBuffer, HostBuf, MemError, Pending, Progress, Region, SmallBuf, copy};
 
 /// A copy between a bounce buffer and memory of a device.
 struct Copying {
@@ -19,7 +18,7 @@ struct Copying {
 /// The consequence of a copy.
 pub(super) enum Then {
     /// Bytes of a chunk are where they belong.
-    Place { kind: Kind, id: u64, len: u64, buffer: Region },
+    Place { kind: Kind, id: u64, len: u64, buffer: Option<BounceBuffer> },
     /// Bytes of a chunk that lay in a fragment are where they belong.
     Fragment { kind: Kind, id: u64, socket: u16, part: Fragment },
     /// A message that came before its receive is where it belongs.
@@ -32,7 +31,6 @@ pub(super) struct Placement {
     pub(super) keys: Keys,
     /// Messages before their receive, and notifications that are not complete.
     buffers: FxHashMap<(Kind, u64), Region>,
-    pub(super) bounce: Bounce,
     copies: VecDeque<Copying>,
     /// Fragments that were copied, with their sockets.
     pub(super) free: Vec<(u16, Fragment)>,
@@ -43,7 +41,6 @@ pub(super) struct Placement {
 impl Placement {
     pub(super) fn new(protocol: Protocol<Region>, keys: Keys) -> Self {
         Self {
-            bounce: Bounce::new(protocol.agreed().chunk as usize),
             protocol,
             keys,
             buffers: FxHashMap::default(),
@@ -155,7 +152,7 @@ impl Placement {
             Then::Deliver(id) => self.protocol.delivered(id, failed),
             Then::Place { kind, id, len, buffer } => {
                 self.placed(kind, id, len, failed);
-                self.bounce.give_back(buffer);
+                drop(buffer);
             }
             Then::Fragment { kind, id, socket, part } => {
                 self.placed(kind, id, part.len, failed);

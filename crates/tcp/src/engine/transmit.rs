@@ -2,7 +2,6 @@
 
 use super::Engine;
 use super::outbound::Piece;
-use super::placement::Placement;
 use crate::error::TcpError;
 use crate::keys::Asked;
 use crate::protocol::{Framing, Payload, Source};
@@ -68,14 +67,16 @@ impl Engine {
         };
         let Some(region) = region else { return Err(TcpError::UnknownRequest) };
         let outbound = &mut self.outbound[usize::from(socket)];
-        let mut piece = Piece { kind, id, region, offset, len, bounced: false, copy: None };
+        let mut piece = Piece { kind, id, region, offset, len, bounce: None, copy: None };
         if piece.region.kind() != MemKind::Host {
+            let engine = piece.region.engine()?;
             // Each socket sends one piece at a time: there is always a buffer.
-            if let Some(buffer) = self.place.bounce.take(&piece.region, usize::MAX)? {
+            if let Some(buffer) = outbound.share.take(&*engine, piece.region.kind())? {
                 if let Progress::Pending(copy) = copy(&buffer, 0, &piece.region, offset, len)? {
                     piece.copy = Some(copy);
                 }
-                (piece.region, piece.offset, piece.bounced) = (buffer, 0, true);
+                (piece.region, piece.offset) = (Region::clone(&buffer), 0);
+                piece.bounce = Some(buffer);
             }
         } else if len <= GATHERED {
             return Ok(outbound.gather(kind, id, &piece.region, offset, len)?);
@@ -94,12 +95,7 @@ impl Engine {
     }
 
     pub(super) fn flush(&mut self, socket: u16) -> Result<bool, TcpError> {
-        let (at, Placement { protocol, bounce, .. }) = (usize::from(socket), &mut self.place);
-        self.outbound[at].flush(&self.sockets[at], |kind, id, len, buffer| {
-            protocol.sent(kind, id, len);
-            if let Some(buffer) = buffer {
-                bounce.give_back(buffer);
-            }
-        })
+        let (at, protocol) = (usize::from(socket), &mut self.place.protocol);
+        self.outbound[at].flush(&self.sockets[at], |kind, id, len| protocol.sent(kind, id, len))
     }
 }

@@ -2,6 +2,7 @@
 //! loopback, and hostile peers.
 
 mod aborts;
+mod bounce;
 mod device;
 mod ends;
 mod floods;

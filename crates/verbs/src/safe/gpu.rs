@@ -3,9 +3,7 @@
 use super::{Mr, NotRegistered, Pd, Registration, VerbsError};
 use std::os::fd::AsFd;
 use std::path::Path;
-use warpverbs_mem::{
-    Access, Dmabuf, Kind, MemError, NotTaken, Region, RegistrationChoice, RegistrationPath,
-};
+use warpverbs_mem::{Access, Dmabuf, Kind, NotTaken, Region, RegistrationChoice, RegistrationPath};
 
 /// Ways besides a dmabuf that may be tried for memory that the CPU does not reach.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,10 +95,8 @@ fn bounce(
     if registration.access().intersects(UNSEEN) {
         return Err("peers may not reach memory that is copied".to_owned());
     }
-    let Some(copier) = region.copier() else {
-        return Err(MemError::NoCopier { from: region.kind(), to: Kind::Host }.to_string());
-    };
-    let host = copier.host_memory(region.len()).map_err(|e| e.to_string())?;
+    let host = region.engine().and_then(|engine| engine.host_memory(region.len()));
+    let host = host.map_err(|e| e.to_string())?;
     Mr::register(pd, &host, registration).map_err(|e| e.to_string())
 }
 

@@ -1,7 +1,7 @@
 //! Connections with [bounce buffers](super::bounce): what they keep back, and what is passed on when copies
 //! have ended.
 
-use super::bounce::{Bounce, Failed, Held, Pool, Purpose};
+use super::bounce::{Bounce, Failed, Held, Purpose};
 use super::rx::Turn;
 use super::tx::{TURN, request_spans};
 use super::{Connections, Network};
@@ -18,15 +18,13 @@ use warpverbs_wire::Psn;
 const GATHERED: u32 = 256;
 
 impl Connections {
-    fn bounce(&mut self, slot: QpSlot) -> Option<(&mut Bounce, &mut Pool)> {
-        let Self { ends, pool, .. } = self;
-        let end = ends.get_mut(slot)?;
-        Some((end.bounce.as_deref_mut()?, pool))
+    fn bounce(&mut self, slot: QpSlot) -> Option<&mut Bounce> {
+        self.ends.get_mut(slot)?.bounce.as_deref_mut()
     }
 
     /// Copies of the connection in `slot` are to be looked after.
     pub(crate) fn enlist(&mut self, slot: QpSlot) {
-        if let Some((bounce, _)) = self.bounce(slot)
+        if let Some(bounce) = self.bounce(slot)
             && !std::mem::replace(&mut bounce.listed, true)
         {
             self.bouncing.push(slot);
@@ -40,19 +38,19 @@ impl Network {
     pub(crate) fn transmit_bounced(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
         let mut taken = 0;
         while taken < GATHERED
-            && self.conns.bounce(slot).is_some_and(|(bounce, pool)| bounce.wants_packets(pool))
+            && self.conns.bounce(slot).is_some_and(|bounce| bounce.wants_packets())
             && let Some(transmit) = self.conns.poll_transmit(tables, slot, now)
         {
             self.conns.keep_back(tables, slot, transmit);
             taken += 1;
         }
-        if let Some((bounce, _)) = self.conns.bounce(slot) {
+        if let Some(bounce) = self.conns.bounce(slot) {
             bounce.start();
         }
         let mut sent = 0;
         while sent < TURN
             && self.blocked.is_empty()
-            && let Some(held) = self.conns.bounce(slot).and_then(|(bounce, _)| bounce.pop_packet())
+            && let Some(held) = self.conns.bounce(slot).and_then(|bounce| bounce.pop_packet())
         {
             self.pack(tables, slot, &held.transmit, held.payload, now);
             self.conns.give_back(slot, &held);
@@ -67,8 +65,8 @@ impl Network {
 
 impl Connections {
     fn give_back(&mut self, slot: QpSlot, held: &Held) {
-        if let Some((bounce, pool)) = self.bounce(slot) {
-            bounce.give_back(pool, held);
+        if let Some(bounce) = self.bounce(slot) {
+            bounce.give_back(held);
         }
     }
 
@@ -98,7 +96,7 @@ impl Connections {
         };
         match found {
             Ok(()) => {
-                if let Some((bounce, _)) = self.bounce(slot) {
+                if let Some(bounce) = self.bounce(slot) {
                     bounce.hold(transmit, &spans);
                 }
             }
@@ -119,7 +117,7 @@ impl Connections {
             if self.serve_copies_of(tables, slot, now) {
                 self.ends.enqueue(slot);
             }
-            let Some((bounce, _)) = self.bounce(slot) else { continue };
+            let Some(bounce) = self.bounce(slot) else { continue };
             let (copies, bytes) = bounce.take_counts();
             bounce.listed = !bounce.is_idle();
             let listed = bounce.listed;
@@ -135,26 +133,26 @@ impl Connections {
     /// Starts and ends copies of the connection in `slot`. Whether it may go on by it.
     fn serve_copies_of(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) -> bool {
         let mut progress = false;
-        while let Some((bounce, pool)) = self.bounce(slot) {
-            let (any, failed) = bounce.poll(now, pool);
+        while let Some(bounce) = self.bounce(slot) {
+            let (any, failed) = bounce.poll(now);
             progress |= any;
             let Some(failed) = failed else { break };
             self.fail_copy(tables, slot, &failed);
         }
-        if self.bounce(slot).is_some_and(|(bounce, _)| bounce.advance_atomic()) {
+        if self.bounce(slot).is_some_and(|bounce| bounce.advance_atomic()) {
             tables.atomics.release(slot);
             progress = true;
         }
-        while let Some(parked) = self.bounce(slot).and_then(|(bounce, _)| bounce.pop_parked()) {
+        while let Some(parked) = self.bounce(slot).and_then(|bounce| bounce.pop_parked()) {
             if !self.handle(tables, slot, now, &parked.packet(), Turn::Now) {
-                if let Some((bounce, _)) = self.bounce(slot) {
+                if let Some(bounce) = self.bounce(slot) {
                     bounce.park_again(parked);
                 }
                 break;
             }
             progress = true;
         }
-        if let Some((bounce, _)) = self.bounce(slot) {
+        if let Some(bounce) = self.bounce(slot) {
             bounce.start();
         }
         progress
@@ -167,7 +165,7 @@ impl Connections {
         let Failed { number, purpose, rule } = *failed;
         match purpose {
             Purpose::Request(id) => {
-                let kept = self.bounce(slot).is_some_and(|(bounce, _)| bounce.fail_report(id));
+                let kept = self.bounce(slot).is_some_and(|bounce| bounce.fail_report(id));
                 match kept {
                     true => {
                         let end = self.ends.get(slot);
@@ -187,7 +185,7 @@ impl Connections {
 
     /// The payload of packets could not be gathered.
     fn fail_packets(&mut self, slot: QpSlot, number: u64, rule: Rule) {
-        let Some((bounce, _)) = self.bounce(slot) else { return };
+        let Some(bounce) = self.bounce(slot) else { return };
         let packets = bounce.take_ungathered(number);
         for held in &packets {
             self.give_back(slot, held);
@@ -205,7 +203,7 @@ impl Connections {
     /// The peer's request with the packet at `psn` failed here, by copy `number`.
     #[cold]
     pub(crate) fn fail_response(&mut self, slot: QpSlot, number: u64, psn: Psn, rule: Rule) {
-        let held = self.bounce(slot).map(|(bounce, _)| bounce.take_unfounded(number));
+        let held = self.bounce(slot).map(|bounce| bounce.take_unfounded(number));
         for held in held.into_iter().flatten() {
             self.give_back(slot, &held);
         }

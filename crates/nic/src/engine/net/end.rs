@@ -1,6 +1,6 @@
 //! This end of a connection, and its requests that are not yet complete.
 
-use super::bounce::{Bounce, Pool};
+use super::bounce::Bounce;
 use crate::engine::outcome::Refusal;
 use crate::engine::report::Report;
 use crate::format::Sge;
@@ -8,7 +8,7 @@ use crate::violation::{QueueKind, Rule, Violation};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use warpverbs_mem::Region;
+use warpverbs_mem::{BouncePool, Region};
 use warpverbs_rc::{Connection, WrId};
 
 /// Where the payload of a request lies. Keys are looked up again for every packet, so memory may go
@@ -154,7 +154,7 @@ impl End {
     }
 
     /// From now on payload may lie in memory such as `region`.
-    pub(super) fn bounce_for(&mut self, pool: &mut Pool, region: &Region) -> Result<(), Rule> {
+    pub(super) fn bounce_for(&mut self, pool: &BouncePool, region: &Region) -> Result<(), Rule> {
         Bounce::admit(&mut self.bounce, pool, region)
     }
 

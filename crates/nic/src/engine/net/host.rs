@@ -1,6 +1,6 @@
 //! The upcalls of a connection (`rc::Host`): memory and receives, checked as in loopback.
 
-use super::bounce::{Bounce, Pool};
+use super::bounce::Bounce;
 use super::end::CurrentReceive;
 use crate::engine::access::{self, Spans};
 use crate::engine::atomic::{Amo, AtomicGate};
@@ -12,7 +12,7 @@ use crate::objects::srq::SharedReceiveQueue;
 use crate::slots::{Slots, SrqSlot};
 use crate::violation::Rule;
 use std::ops::Range;
-use warpverbs_mem::{Access, KeyTable, Kind, MemError, Span};
+use warpverbs_mem::{Access, BouncePool, KeyTable, Kind, MemError, Span};
 use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
 use warpverbs_wire::Rkey;
 
@@ -26,7 +26,7 @@ pub(super) struct Responder<'a, 's> {
     /// The last refusal that ends the connection.
     pub(super) refusal: &'a mut Option<Refusal>,
     pub(super) bounce: &'a mut Option<Box<Bounce>>,
-    pub(super) pool: &'a mut Pool,
+    pub(super) pool: &'a BouncePool,
     pub(super) atomics: &'a mut AtomicGate,
     pub(super) reports: &'a mut Vec<Report>,
     /// An atomic has no answer yet.
@@ -47,7 +47,7 @@ fn right(need: Need) -> Access {
 
 /// The CPU reaches the memory, or bounce buffers make up for it.
 #[inline]
-fn reach(bounce: &mut Option<Box<Bounce>>, pool: &mut Pool, span: &Span<'_>) -> Result<(), Rule> {
+fn reach(bounce: &mut Option<Box<Bounce>>, pool: &BouncePool, span: &Span<'_>) -> Result<(), Rule> {
     match span.region.kind() {
         Kind::Host => Ok(()),
         _ => Bounce::admit(bounce, pool, span.region),

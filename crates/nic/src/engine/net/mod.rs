@@ -35,7 +35,6 @@ use super::tables::Tables;
 use crate::objects::receive::Receives;
 use crate::slots::QpSlot;
 use crate::stats::NetStats;
-use bounce::Pool;
 use ends::Ends;
 use envelope::Envelopes;
 use std::cmp::Reverse;
@@ -44,6 +43,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use train::Train;
 use warpverbs_link::{Link, Peer, QpnPart};
+use warpverbs_mem::BouncePool;
 use warpverbs_rc::Instant;
 
 /// Batches received before a timer is processed: about what a socket holds.
@@ -74,7 +74,7 @@ pub(crate) struct Connections {
     /// Slots whose copies are to be looked after.
     bouncing: Vec<QpSlot>,
     /// Memory of bounce buffers.
-    pool: Pool,
+    pool: BouncePool,
     pub(crate) stats: NetStats,
     /// Events since the engine looked last.
     pub(super) reports: Vec<Report>,
@@ -100,7 +100,7 @@ impl Network {
             datagrams: Datagrams::default(),
             envelopes: Envelopes::new(link.as_ref().map(|link| link.local())),
             bouncing: Vec::new(),
-            pool: Pool::default(),
+            pool: bounce::pool(),
             stats: NetStats::default(),
             reports: Vec::new(),
         };

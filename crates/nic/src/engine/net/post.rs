@@ -3,7 +3,6 @@
 //! [`Connection::post`]: warpverbs_rc::Connection::post
 
 use super::Connections;
-use super::bounce::Pool;
 use super::end::{End, Outgoing, Posted};
 use crate::engine::access::{Spans, check_initiator, gather_mixed, gather_own};
 use crate::engine::atomic::Amo;
@@ -13,7 +12,7 @@ use crate::format::{MAX_MESSAGE, Op, Payload, SendWith, Sge, Sges, Wqe};
 use crate::objects::send::SendQueue;
 use crate::slots::QpSlot;
 use crate::violation::{KeySide, Rule};
-use warpverbs_mem::{Access, KeyTable, Kind, Span};
+use warpverbs_mem::{Access, BouncePool, KeyTable, Kind, Span};
 use warpverbs_rc::{Op as NetOp, PostError, Request};
 
 /// Bytes of a single segment that need no more checks than its key's.
@@ -34,7 +33,7 @@ struct Posting {
 struct Own<'a> {
     keys: &'a KeyTable,
     end: &'a mut End,
-    pool: &'a mut Pool,
+    pool: &'a BouncePool,
 }
 
 impl Own<'_> {

@@ -156,7 +156,7 @@ impl Connections {
             if bounce.is_parked() && turn == Turn::InOrder {
                 return false;
             }
-            if !bounce.has_room(host.pool, len) {
+            if !bounce.has_room(len) {
                 drop(checked);
                 self.stats.bounce_full += 1;
                 return true;

@@ -111,11 +111,8 @@ impl Connections {
 
     /// The connection goes. It may have copies under way, so it is dropped without a lock held.
     pub(crate) fn remove(&mut self, slot: QpSlot) -> Option<Box<End>> {
-        let mut end = self.ends.remove(slot)?;
+        let end = self.ends.remove(slot)?;
         self.bouncing.retain(|bouncing| *bouncing != slot);
-        if let Some(bounce) = &mut end.bounce {
-            bounce.release_all(&mut self.pool);
-        }
         Some(end)
     }
 

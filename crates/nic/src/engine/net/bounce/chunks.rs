@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use warpverbs_mem::{Copier, MemError, Region, Span};
+use warpverbs_mem::{BounceBuffer, BouncePool, BounceShare, Copier, Kind, MemError, Region, Span};
 
 /// Bytes of one chunk, and so of one copy at most. A copy of this size takes longer to move than to
 /// start, and a connection that moves little holds little.
@@ -13,30 +13,9 @@ const PER_CONNECTION: usize = 32;
 /// Chunks of a NIC at most, beyond the first of each connection.
 const PER_NIC: usize = 256;
 
-/// Free chunks of a NIC.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    free: Vec<Region>,
-    /// Chunks that connections use beyond their first.
-    lent: usize,
-}
-
-impl Pool {
-    /// Memory that the driver knows is known to all its devices, so any connection may have any
-    /// chunk.
-    fn take(&mut self, copier: &dyn Copier) -> Result<Region, MemError> {
-        self.free.pop().map_or_else(|| copier.host_memory(CHUNK as usize), Ok)
-    }
-
-    fn lend(&mut self, copier: &dyn Copier) -> Option<Region> {
-        if self.lent >= PER_NIC {
-            return None;
-        }
-        let memory = self.take(copier).inspect_err(|error| {
-            tracing::warn!(%error, "no more memory for bounce buffers");
-        });
-        memory.ok().inspect(|_| self.lent += 1)
-    }
+/// The chunks of a NIC.
+pub(crate) fn pool() -> BouncePool {
+    BouncePool::new(CHUNK as usize, PER_NIC)
 }
 
 /// Bytes of a chunk that lie together.
@@ -56,7 +35,7 @@ impl Slice {
 
 #[derive(Debug)]
 struct Chunk {
-    memory: Region,
+    memory: BounceBuffer,
     /// Bytes taken, from the start.
     used: u32,
     /// Bytes taken and not released.
@@ -68,18 +47,31 @@ pub(super) struct Chunks {
     list: VecDeque<Chunk>,
     /// Number of the first.
     first: u64,
+    share: BounceShare,
     copier: Arc<dyn Copier>,
+    kind: Kind,
 }
 
 impl Chunks {
-    pub(super) fn new(pool: &mut Pool, copier: Arc<dyn Copier>) -> Result<Self, MemError> {
-        let memory = pool.take(&*copier)?;
-        let list = VecDeque::from([Chunk { memory, used: 0, live: 0 }]);
-        Ok(Self { list, first: 0, copier })
+    /// For memory such as `region`.
+    pub(super) fn new(pool: &BouncePool, region: &Region) -> Result<Self, MemError> {
+        let (list, share, copier) = (VecDeque::new(), pool.share(), region.engine()?);
+        let mut chunks = Self { list, first: 0, share, copier, kind: region.kind() };
+        chunks.add()?;
+        Ok(chunks)
+    }
+
+    /// Adds a chunk, if the NIC has one.
+    fn add(&mut self) -> Result<bool, MemError> {
+        let taken = self.share.take(&*self.copier, self.kind)?;
+        let chunk = taken.map(|memory| Chunk { memory, used: 0, live: 0 });
+        let any = chunk.is_some();
+        self.list.extend(chunk);
+        Ok(any)
     }
 
     /// Makes room for the next `len` bytes. False if there is none now.
-    pub(super) fn make_room(&mut self, pool: &mut Pool, len: u32) -> bool {
+    pub(super) fn make_room(&mut self, len: u32) -> bool {
         if let Some(last) = self.list.back_mut() {
             if last.live == 0 {
                 last.used = 0;
@@ -91,9 +83,10 @@ impl Chunks {
         if self.list.len() >= PER_CONNECTION || len > CHUNK {
             return false;
         }
-        let Some(memory) = pool.lend(&*self.copier) else { return false };
-        self.list.push_back(Chunk { memory, used: 0, live: 0 });
-        true
+        self.add().unwrap_or_else(|error| {
+            tracing::warn!(%error, "no more memory for bounce buffers");
+            false
+        })
     }
 
     /// Takes bytes for which there is room.
@@ -106,13 +99,12 @@ impl Chunks {
         Some(Slice { chunk, at, len })
     }
 
-    pub(super) fn give_back(&mut self, pool: &mut Pool, slice: Slice) {
+    pub(super) fn give_back(&mut self, slice: Slice) {
         if let Some(chunk) = self.list.get_mut((slice.chunk - self.first) as usize) {
             chunk.live -= slice.len;
         }
         while self.list.len() > 1 && self.list.front().is_some_and(|chunk| chunk.live == 0) {
-            pool.free.extend(self.list.pop_front().map(|chunk| chunk.memory));
-            pool.lent -= 1;
+            self.list.pop_front();
             self.first += 1;
         }
     }
@@ -122,13 +114,6 @@ impl Chunks {
         let chunk = self.list.get(slice.chunk.checked_sub(self.first)? as usize)?;
         let (offset, len) = (u64::from(slice.at), slice.len);
         Some(Span { region: &chunk.memory, offset, len, proxy_lkey: None })
-    }
-
-    /// The connection goes: its idle chunks go back to the pool.
-    pub(super) fn release_all(&mut self, pool: &mut Pool) {
-        pool.lent -= self.list.len().saturating_sub(1);
-        let idle = self.list.drain(..).filter(|chunk| chunk.live == 0);
-        pool.free.extend(idle.map(|chunk| chunk.memory));
     }
 }
 

@@ -11,8 +11,7 @@ mod atomic;
 mod chunks;
 mod kept;
 
-pub(crate) use chunks::Pool;
-pub(super) use chunks::Slice;
+pub(super) use chunks::{Slice, pool};
 pub(super) use kept::{Failed, Fit, Held, Purpose};
 
 use crate::engine::access::MAX_PIECES;
@@ -21,7 +20,7 @@ use crate::violation::Rule;
 use chunks::Chunks;
 use kept::{Parked, Pending, Tag};
 use std::collections::VecDeque;
-use warpverbs_mem::{Kind, MemError, Region, Span};
+use warpverbs_mem::{BouncePool, Kind, MemError, Region, Span};
 use warpverbs_rc::{Completion, Connection, Status, Transmit, WrId};
 
 /// Bytes gathered ahead of the link at most: some copies, so that one is under way while others are
@@ -56,13 +55,12 @@ pub(super) struct Bounce {
 
 impl Bounce {
     /// For memory such as `region`.
-    pub(super) fn new(pool: &mut Pool, region: &Region) -> Result<Box<Self>, MemError> {
+    pub(super) fn new(pool: &BouncePool, region: &Region) -> Result<Box<Self>, MemError> {
+        let chunks = Chunks::new(pool, region)?;
         let kind = region.kind();
-        let none = MemError::NoCopier { from: kind, to: Kind::Host };
-        let copier = region.copier().ok_or(none)?;
         tracing::info!(%kind, "payload of a connection is copied through host memory");
         Ok(Box::new(Self {
-            chunks: Chunks::new(pool, copier)?,
+            chunks,
             copies: CopyQueue::default(),
             placed: 0,
             full: false,
@@ -79,7 +77,7 @@ impl Bounce {
     #[cold]
     pub(super) fn admit(
         bounce: &mut Option<Box<Bounce>>,
-        pool: &mut Pool,
+        pool: &BouncePool,
         region: &Region,
     ) -> Result<(), Rule> {
         if bounce.is_none() {
@@ -107,19 +105,14 @@ impl Bounce {
     pub(super) fn take_counts(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.copies.count), std::mem::take(&mut self.copies.bytes))
     }
-
-    /// The connection goes: its idle chunks go back to the pool.
-    pub(super) fn release_all(&mut self, pool: &mut Pool) {
-        self.chunks.release_all(pool);
-    }
 }
 
 /// Payload that arrives.
 impl Bounce {
     /// A packet with so many bytes of payload can be taken. An atomic's answer has none and brings
     /// 8.
-    pub(super) fn has_room(&mut self, pool: &mut Pool, len: u32) -> bool {
-        self.takes_copies() && self.chunks.make_room(pool, len.max(8))
+    pub(super) fn has_room(&mut self, len: u32) -> bool {
+        self.takes_copies() && self.chunks.make_room(len.max(8))
     }
 
     /// Another packet's copies can be asked for: it has at most as many pieces as a receive.
@@ -188,9 +181,9 @@ impl Bounce {
 /// Packets and completions that leave later.
 impl Bounce {
     /// Another packet of the connection can be taken.
-    pub(super) fn wants_packets(&mut self, pool: &mut Pool) -> bool {
+    pub(super) fn wants_packets(&mut self) -> bool {
         let few = self.ahead < AHEAD && self.packets.len() < KEPT && self.takes_copies();
-        few && self.chunks.make_room(pool, PACKET)
+        few && self.chunks.make_room(PACKET)
     }
 
     /// Keeps a packet back. Its payload lies in `spans`, and is gathered now if the CPU does not
@@ -228,10 +221,10 @@ impl Bounce {
     }
 
     /// The packet was sent, or never will be.
-    pub(super) fn give_back(&mut self, pool: &mut Pool, held: &Held) {
+    pub(super) fn give_back(&mut self, held: &Held) {
         if let Some(payload) = held.payload {
             self.ahead -= payload.len;
-            self.chunks.give_back(pool, payload);
+            self.chunks.give_back(payload);
         }
     }
 
@@ -252,7 +245,7 @@ impl Bounce {
     }
 
     /// Starts and ends copies: whether any has ended; no further than the first that failed.
-    pub(super) fn poll(&mut self, now: u64, pool: &mut Pool) -> (bool, Option<Failed>) {
+    pub(super) fn poll(&mut self, now: u64) -> (bool, Option<Failed>) {
         let mut any = false;
         loop {
             self.start();
@@ -263,7 +256,7 @@ impl Bounce {
             any = true;
             // A slice that a hanging copy may still touch is used for nothing else.
             if let Some(slice) = tag.frees.filter(|_| !hangs) {
-                self.chunks.give_back(pool, slice);
+                self.chunks.give_back(slice);
             }
             let Err(error) = result else { continue };
             tracing::warn!(%error, "copy failed");
@@ -319,11 +312,10 @@ mod tests {
     fn copies_of_single_bytes_are_bounded_in_number() {
         let copier = Arc::new(LazyCopier::default());
         let (region, view) = LazyMemory::regions(1 << 16, 0, &copier).unwrap();
-        let mut pool = Pool::default();
-        let mut bounce = Bounce::new(&mut pool, &region).unwrap();
+        let mut bounce = Bounce::new(&pool(), &region).unwrap();
         let fit = Fit { begins: true, full: false };
         let mut taken = 0;
-        while bounce.has_room(&mut pool, 1) {
+        while bounce.has_room(1) {
             // Every other byte: no copy continues the one before it.
             let span = Span { region: &region, offset: taken * 2, len: 1, proxy_lkey: None };
             bounce.place(&[span], &[7], Purpose::Peer(Psn::from_low_bits(0)), fit).unwrap();
@@ -331,8 +323,8 @@ mod tests {
         }
         assert!((1000..=COPIES as u64).contains(&taken), "{taken} copies");
         copier.allow(u64::MAX / 2);
-        let (ended, failed) = bounce.poll(0, &mut pool);
-        assert!(ended && failed.is_none() && bounce.has_room(&mut pool, 1));
+        let (ended, failed) = bounce.poll(0);
+        assert!(ended && failed.is_none() && bounce.has_room(1));
         let mut bytes = vec![0; 1 << 16];
         view.read(0, &mut bytes).unwrap();
         let expected = |at: u64| u8::from(at.is_multiple_of(2) && at / 2 < taken) * 7;
