@@ -70,6 +70,25 @@ impl Signs {
     pub(super) fn new(silence: Duration) -> Self {
         Self { silence, looked: Instant::now(), seen: HashMap::new(), silent: Vec::new() }
     }
+
+    /// The ranks that have been silent for too long at `now`, by the beats that were found.
+    fn look(&mut self, now: Instant, found: Vec<(u32, Vec<u8>)>) -> Vec<u32> {
+        let mut silent = Vec::new();
+        // This process itself may have been stopped: then nobody else is to blame.
+        let absent = now.duration_since(self.looked) > self.silence / 2;
+        self.looked = now;
+        for (rank, value) in found {
+            match self.seen.get_mut(&rank) {
+                Some((last, since)) if *last == value && !absent => {
+                    if now.duration_since(*since) >= self.silence {
+                        silent.push(rank);
+                    }
+                }
+                _ => drop(self.seen.insert(rank, (value, now))),
+            }
+        }
+        silent
+    }
 }
 
 impl World {
@@ -90,20 +109,7 @@ impl World {
         }
         let found = self.read_signs().map_err(|error| self.refine(error))?;
         let Some(signs) = &mut self.signs else { return Ok(()) };
-        let (now, mut silent) = (Instant::now(), Vec::new());
-        // This process itself may have been stopped: then nobody else is to blame.
-        let absent = now.duration_since(signs.looked) > signs.silence / 2;
-        signs.looked = now;
-        for (rank, value) in found {
-            match signs.seen.get_mut(&rank) {
-                Some((last, since)) if *last == value && !absent => {
-                    if now.duration_since(*since) >= signs.silence {
-                        silent.push(rank);
-                    }
-                }
-                _ => drop(signs.seen.insert(rank, (value, now))),
-            }
-        }
+        let mut silent = signs.look(Instant::now(), found);
         let silence = signs.silence;
         self.forgive(&mut silent)?;
         let first = silent.first().copied();
@@ -140,5 +146,39 @@ impl World {
     /// The key at which `rank` beats.
     pub(super) fn sign(&self, rank: u32) -> String {
         self.key(&format!("alive/{rank}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(4);
+
+    /// What is found silent in each second, if `beat` is what rank 1 shows in it.
+    fn looks(seconds: impl Iterator<Item = u64>, beat: impl Fn(u64) -> u64) -> Vec<u64> {
+        let mut signs = Signs::new(SILENCE);
+        let start = signs.looked;
+        let silent = |second: &u64| {
+            let found = vec![(1, beat(*second).to_string().into_bytes())];
+            !signs.look(start + Duration::from_secs(*second), found).is_empty()
+        };
+        seconds.filter(silent).collect()
+    }
+
+    #[test]
+    fn a_rank_is_silent_when_it_has_shown_nothing_new_for_so_long() {
+        // However rarely it runs, if that is often enough.
+        assert_eq!(looks(0..100, |second| second / 4), []);
+        assert_eq!(looks(0..100, |second| second.min(90)), [94, 95, 96, 97, 98, 99]);
+        // A beat that comes late is one.
+        assert_eq!(looks(0..12, |second| second / 6), [4, 5, 10, 11]);
+    }
+
+    #[test]
+    fn a_process_that_did_not_run_itself_blames_nobody() {
+        // It begins to count anew.
+        assert_eq!(looks((0..3).chain(50..57), |_| 1), [54, 55, 56]);
+        assert_eq!(looks((0..100).step_by(3), |_| 1), []);
     }
 }
