@@ -4,6 +4,10 @@
 //! Messages are numbered from 0; message `n` lies in slot `n % slots`. The sender may send those
 //! below a *limit*, which the receiver raises when slots were given back: in quarters of the ring,
 //! and at once if the sender has used up its limit.
+//!
+//! The window of a TCP link (`warpverbs_tcp`'s `protocol/window.rs`) is another account: it sums bytes of
+//! messages without a place, in order, at both ends. Here each message has a place that overtaking
+//! transfers fill, and that the program gives back, in any order, and the receiver alone keeps count.
 
 use std::collections::VecDeque;
 

@@ -15,7 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// Bytes of messages on their way at most, but at least two messages.
+/// Bytes of messages on their way at most, but at least two messages. It bounds what a peer that offers
+/// long slots may have this end allocate and pin: places for longer messages follow when such are sent.
 const STAGING: u64 = 16 << 20;
 /// Between two questions whether the peer offers the stream: from the first to the longest.
 const ASK: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
@@ -148,6 +149,25 @@ struct Posted {
     transfer: Transfer,
 }
 
+/// Where messages lie until they are in the receiver's memory.
+struct Staging {
+    /// For each place, what was posted last. Before the memory, so that transfers end first.
+    posted: Vec<Option<Posted>>,
+    /// Bytes of a place.
+    place: u64,
+    memory: Registration,
+}
+
+impl Staging {
+    /// Places of so many bytes, for a ring of `slots`.
+    fn new(agent: &dyn Sending, place: u64, slots: u64) -> Result<Self, AgentError> {
+        // No more than the ring.
+        let depth = (STAGING / place).clamp(slots.min(2), slots);
+        let memory = agent.stage((depth * place) as usize)?;
+        Ok(Self { posted: (0..depth).map(|_| None).collect(), place, memory })
+    }
+}
+
 /// The sending end of a stream, for one thread at a time. Dropping it before
 /// [`StreamSender::finish`] tells the receiver that messages are missing.
 pub struct StreamSender {
@@ -156,10 +176,7 @@ pub struct StreamSender {
     waker: Waker,
     slot_bytes: u64,
     ring: RemoteMemory,
-    /// Where messages lie until they are in the receiver's memory, one after the other.
-    staging: Registration,
-    /// For each place in `staging`, what was posted last.
-    posted: Vec<Option<Posted>>,
+    staging: Staging,
     path: PathKind,
     stats: StreamStats,
 }
@@ -223,11 +240,8 @@ impl StreamSender {
             let why = format!("{slots} slots of {slot_bytes} bytes in {} bytes", ring.len());
             return Err(AgentError::Refused { peer: peer.to_string(), why });
         }
-        // No more than the ring.
-        let depth = (STAGING / slot_bytes).clamp(slots.min(2), slots);
-        let bytes = (depth * slot_bytes) as usize;
-        let staging = agent.stage(bytes)?;
-        let path = agent.path(&staging, &ring)?;
+        let staging = Staging::new(&**agent, slot_bytes.min(STAGING / 2), slots)?;
+        let path = agent.path(&staging.memory, &ring)?;
         Ok(Self {
             agent: Arc::downgrade(agent),
             waker: outgoing.clone().into(),
@@ -235,7 +249,6 @@ impl StreamSender {
             slot_bytes,
             ring,
             staging,
-            posted: (0..depth).map(|_| None).collect(),
             path,
             stats: StreamStats::default(),
         })
@@ -271,7 +284,8 @@ impl StreamSender {
     /// while the receiver has no free slot.
     ///
     /// # Errors
-    /// It is too long, or there was no room in time: nothing was sent, and the call may be repeated.
+    /// It is too long, or there was no room, or no memory, in time: nothing was sent, and the call may
+    /// be repeated.
     /// Anything else ends the stream: the receiver is lost or has given up, each with its name; it
     /// was stopped; a transfer has failed.
     pub fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
@@ -282,7 +296,10 @@ impl StreamSender {
         }
         let deadline = &Deadline::after(timeout);
         let number = self.wait_for_slot(deadline)?;
-        let at = (number % self.posted.len() as u64) as usize;
+        if len > self.staging.place {
+            self.make_room(len, deadline)?;
+        }
+        let at = (number % self.staging.posted.len() as u64) as usize;
         self.wait_for_transfer(at, deadline)?;
         lock(&self.outgoing.state).next += 1;
         if let Err(why) = self.post(at, number, bytes) {
@@ -303,9 +320,7 @@ impl StreamSender {
     /// [`StreamSender::send`].
     pub fn finish(&mut self, timeout: Duration) -> Result<(), AgentError> {
         let deadline = &Deadline::after(timeout);
-        for at in 0..self.posted.len() {
-            self.wait_for_transfer(at, deadline)?;
-        }
+        self.wait_for_transfers(deadline)?;
         let mut state = lock(&self.outgoing.state);
         if !state.end_said && state.over.is_none() {
             state.end_said = true;
@@ -363,9 +378,23 @@ impl StreamSender {
         }
     }
 
+    /// Makes the places long enough for a message of this length, which a slot is.
+    fn make_room(&mut self, len: u64, deadline: &Deadline) -> Result<(), AgentError> {
+        self.wait_for_transfers(deadline)?;
+        let agent = self.agent.upgrade().ok_or_else(|| ended(self.ring.owner()))?;
+        let place = len.checked_next_power_of_two().unwrap_or(len).min(self.slot_bytes);
+        self.staging = Staging::new(&*agent, place, self.outgoing.slots)?;
+        Ok(())
+    }
+
+    /// Waits until all messages have left.
+    fn wait_for_transfers(&self, deadline: &Deadline) -> Result<(), AgentError> {
+        (0..self.staging.posted.len()).try_for_each(|at| self.wait_for_transfer(at, deadline))
+    }
+
     /// Waits until the message before, at this place of the staging memory, has left.
     fn wait_for_transfer(&self, at: usize, deadline: &Deadline) -> Result<(), AgentError> {
-        let Some(Posted { transfer, .. }) = &self.posted[at] else { return Ok(()) };
+        let Some(Posted { transfer, .. }) = &self.staging.posted[at] else { return Ok(()) };
         loop {
             let seen = lock(&self.outgoing.state).changes;
             let mut end = transfer.completion();
@@ -391,12 +420,12 @@ impl StreamSender {
             self.outgoing.link.send(&frame);
             return Ok(());
         }
-        let staged = at as u64 * self.slot_bytes;
-        self.staging.write(staged, bytes)?;
-        let place = &mut self.posted[at];
+        let staged = at as u64 * self.staging.place;
+        self.staging.memory.write(staged, bytes)?;
+        let place = &mut self.staging.posted[at];
         if place.as_ref().is_none_or(|posted| (posted.slot, posted.len) != (slot, len)) {
             let agent = self.agent.upgrade().ok_or_else(|| ended(self.ring.owner()))?;
-            let from = self.staging.blocks(staged, len, 1)?;
+            let from = self.staging.memory.blocks(staged, len, 1)?;
             let to = self.ring.blocks(slot * self.slot_bytes, len, 1)?;
             let transfer = agent.write(&from, &to)?;
             *place = Some(Posted { slot, len, transfer });
@@ -444,7 +473,7 @@ impl Drop for StreamSender {
     fn drop(&mut self) {
         let outgoing = &self.outgoing;
         // Transfers under way end before the receiver is told.
-        self.posted.clear();
+        self.staging.posted.clear();
         outgoing.give_up(&AgentError::Cancelled);
         outgoing.link.streams.remove(outgoing.id);
     }

@@ -88,6 +88,32 @@ fn receive(receiver: &mut StreamReceiver, seed: u64, count: u64, most: u64, slot
     assert!(receiver.recv(AT_ONCE).unwrap().is_none(), "the end stays");
 }
 
+/// The memory that a sender stages grows with its own messages, whatever lengths its peer offers.
+#[test]
+fn the_slots_of_a_receiver_take_no_memory_of_its_sender() {
+    const SLOT: u64 = 48 << 20;
+    let seed = seed();
+    for (path, config) in paths() {
+        let stream = StreamConfig::default().slots(2).slot_bytes(SLOT);
+        let Ends { mut sender, mut receiver, agents: [source, sink] } = ends(&config, stream);
+        let staged = || {
+            sink.load_metadata(&source.metadata().unwrap()).unwrap();
+            sink.remote("source", "staging of a stream").unwrap().len()
+        };
+        let first = staged();
+        assert!(first <= 16 << 20, "{first} bytes are staged, {path}");
+        for (number, len) in [100, 9 << 20, 20 << 20, 30, 20 << 20].into_iter().enumerate() {
+            let mut bytes = vec![0; len];
+            SmallRng::seed_from_u64(seed ^ number as u64).fill_bytes(&mut bytes);
+            sender.send(&bytes, SOON).unwrap();
+            let message = receiver.recv(SOON).unwrap().unwrap();
+            assert!(message.to_vec().unwrap() == bytes, "{len} bytes, {path}");
+        }
+        let last = staged();
+        assert!((2 * 20 << 20..2 * SLOT).contains(&last), "{last} bytes are staged, {path}");
+    }
+}
+
 #[test]
 fn messages_arrive_in_order_and_once_over_every_path() {
     let seed = seed();

@@ -1,4 +1,8 @@
 //! How much one end may send to the other unasked: messages without a receive, and notifications.
+//!
+//! The slots of an agent's stream (`warpverbs_agent`'s `stream/account.rs`) are another account: it knows
+//! for each place of a ring whether it is filled or given back, in any order. Here either end keeps
+//! one sum of bytes, so that there is nothing to share but a comparison with a quarter.
 
 use super::agreed::OVERHEAD;
 
