@@ -23,11 +23,13 @@ pub(crate) struct Job {
     pub(crate) size: u32,
     pub(crate) port: u16,
     pub(crate) flags: Vec<&'static str>,
+    /// Seconds after which a silent rank is lost, if not the default.
+    pub(crate) wait: Option<u64>,
 }
 
 impl Job {
     pub(crate) fn new(example: &'static str, size: u32, flags: &[&'static str]) -> Self {
-        Self { example, size, port: free_port(), flags: flags.to_vec() }
+        Self { example, size, port: free_port(), flags: flags.to_vec(), wait: None }
     }
 
     /// One rank, on SIMT and the software NIC, at 127.0.0.1 and this job's port.
@@ -37,6 +39,7 @@ impl Job {
         command.args(["--master-port", &self.port.to_string()]);
         command.args(["--rank", &rank.to_string(), "--world-size", &self.size.to_string()]);
         command.args(&self.flags);
+        command.args(self.wait.into_iter().flat_map(|wait| ["--wait".into(), wait.to_string()]));
         command
     }
 
