@@ -2,7 +2,7 @@
 //! after an error. Queue pair `i` goes from NIC `i` here to NIC `i` there, each modulo how many there
 //! are, with the keys that these know the memory by.
 
-use super::wired::{Fault, ForcedEnd, Wire, Wired};
+use super::wired::{AHEAD, Fault, ForcedEnd, Window, Wire, Wired};
 use super::{Cursor, Found, Job, Limit, Path, PathKind, Started};
 use crate::control::{Asked, Link, LinkId, Service};
 use crate::deadline::Deadline;
@@ -11,7 +11,7 @@ use crate::names::{Op, Owner};
 use crate::remote::PeerMemory;
 use crate::{AgentError, lock};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,10 +24,17 @@ use warpverbs_transport::{
 
 /// Bytes of one work request at most: long pieces are spread over the queue pairs.
 const CHUNK: u64 = 256 << 10;
-/// Work requests of which at least one asks for its completion, so that there is room again.
-const SIGNALED: u64 = 16;
+/// Work requests of a queue pair, and bytes of them, of which at least one request asks for its
+/// completion, so that there is room again.
+const SIGNALED: u32 = 16;
+const SIGNALED_BYTES: u64 = 1 << 20;
 /// Queue pairs that a peer may ask for.
 const MOST_PAIRS: usize = 16;
+/// Queue pairs that all peers together may ask for.
+const MOST_ANSWERED: usize = 4096;
+
+// While a transfer waits for completions to post more, one is asked for.
+const _: () = assert!(MOST_PAIRS as u64 * SIGNALED_BYTES < AHEAD);
 
 /// The poster to the queue pairs of a set. A peer has one set of its ends for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -113,12 +120,23 @@ impl Answering {
         if used.is_empty() {
             return Err("this agent has no NIC".to_owned());
         }
+        let key = (from.clone(), poster);
+        let others =
+            |(known, set): (&_, &Answered)| if *known == key { 0 } else { set.theirs.len() };
+        let others: usize = lock(&self.0).iter().map(others).sum();
+        if others + theirs.len() > MOST_ANSWERED {
+            return Err(format!(
+                "{others} queue pairs of all peers, of {MOST_ANSWERED}, are in use"
+            ));
+        }
         let say = |error: Error| error.to_string();
         let ends = nics.endpoints(used, None, theirs.len()).map_err(say)?;
         connect(&ends, &theirs).map_err(say)?;
         let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
         let answered = Answered { by: link.id, theirs, _ends: ends };
-        lock(&self.0).insert((from.clone(), poster), answered);
+        let before = lock(&self.0).insert(key, answered);
+        // Queue pairs end without the lock.
+        drop(before);
         Ok(own)
     }
 
@@ -143,7 +161,9 @@ impl Answering {
 
     /// The connection has ended.
     pub(crate) fn forget(&self, link: &Link) {
-        lock(&self.0).retain(|_, answered| answered.by != link.id);
+        let its: Vec<_> = lock(&self.0).extract_if(|_, answered| answered.by == link.id).collect();
+        // Queue pairs end without the lock.
+        drop(its);
     }
 }
 
@@ -225,24 +245,7 @@ impl Path for Network {
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let set = self.pairs.get(peer, &limit.deadline)?;
-        let keys = job.local.keys();
-        if keys.is_empty() {
-            return Err(job.local.extent.deregistered());
-        }
-        let chunks = job.pieces.iter().map(|piece| piece.len.div_ceil(CHUNK)).sum();
-        Started::by(Wired::new(Work {
-            peer: peer.clone(),
-            job: job.clone(),
-            keys,
-            remote: self.remote.clone(),
-            pairs: self.pairs.clone(),
-            ends: vec![0; set.len()],
-            set,
-            cursor: Cursor::default(),
-            chunks,
-            posted: 0,
-            closed: 0,
-        }))
+        Started::by(Wired::new(Work::new(peer, job, (&self.pairs, set), &self.remote)?))
     }
 }
 
@@ -255,8 +258,9 @@ struct Work {
     remote: Arc<[RemoteRegion]>,
     pairs: Arc<Pairs>,
     set: Arc<Set>,
-    /// Of each queue pair, one past the last work request.
-    ends: Vec<u64>,
+    /// What each queue pair has.
+    lanes: Vec<Lane>,
+    window: Window,
     /// How far pieces have been posted.
     cursor: Cursor,
     /// Work requests in all, and how many have been posted.
@@ -266,11 +270,76 @@ struct Work {
     closed: usize,
 }
 
+/// The work requests of a transfer in one queue pair.
+#[derive(Clone, Default)]
+struct Lane {
+    /// One past the last.
+    end: u64,
+    /// Requests and bytes behind the last that asks for its completion.
+    silent: (u32, u64),
+    /// Those that ask for it: where each ends, and the bytes of which it tells.
+    telling: VecDeque<(u64, u64)>,
+}
+
+impl Lane {
+    /// Whether the next request, of so many bytes, asks for its completion.
+    fn asks(&self, bytes: u64) -> bool {
+        self.silent.0 + 1 >= SIGNALED || self.silent.1 + bytes >= SIGNALED_BYTES
+    }
+
+    fn posted(&mut self, end: u64, bytes: u64, tells: bool) {
+        self.end = end;
+        self.silent = (self.silent.0 + 1, self.silent.1 + bytes);
+        if tells {
+            self.telling.push_back((end, std::mem::take(&mut self.silent).1));
+        }
+    }
+
+    /// Bytes that are known to have ended since the last look: all before `end` has.
+    fn ended(&mut self, end: u64) -> u64 {
+        let told = |&(at, bytes): &(u64, u64)| (at <= end).then_some(bytes);
+        let mut sum = 0;
+        while let Some(bytes) = self.telling.front().and_then(told) {
+            sum += bytes;
+            self.telling.pop_front();
+        }
+        sum
+    }
+}
+
 impl Work {
+    fn new(
+        peer: &Arc<dyn Asked>,
+        job: &Arc<Job>,
+        (pairs, set): (&Arc<Pairs>, Arc<Set>),
+        remote: &Arc<[RemoteRegion]>,
+    ) -> Result<Self, AgentError> {
+        let keys = job.local.keys();
+        if keys.is_empty() {
+            return Err(job.local.extent.deregistered());
+        }
+        Ok(Self {
+            peer: peer.clone(),
+            job: job.clone(),
+            keys,
+            remote: remote.clone(),
+            pairs: pairs.clone(),
+            lanes: vec![Lane::default(); set.len()],
+            window: Window::default(),
+            set,
+            cursor: Cursor::default(),
+            chunks: job.pieces.iter().map(|piece| piece.len.div_ceil(CHUNK)).sum(),
+            posted: 0,
+            closed: 0,
+        })
+    }
+
     /// Posts as much as there is room for.
     fn post(&mut self) -> Result<(), Error> {
         let set = self.set.clone();
-        while let Some(next) = self.cursor.next(&self.job.pieces, CHUNK) {
+        while self.window.is_open()
+            && let Some(next) = self.cursor.next(&self.job.pieces, CHUNK)
+        {
             let turn = (self.posted % set.len() as u64) as usize;
             let (key, remote) =
                 (&self.keys[turn % self.keys.len()], self.remote[turn % self.remote.len()]);
@@ -279,7 +348,8 @@ impl Work {
             // The last of each queue pair tells that all are done.
             let left = self.chunks - self.posted;
             let last = left <= set.len() as u64;
-            let signaled = last || self.posted / set.len() as u64 % SIGNALED == SIGNALED - 1;
+            let asks = self.lanes[turn].asks(next.len);
+            let signaled = last || asks;
             let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::empty() };
             let poster = set[turn].host()?.with_timeout(Duration::ZERO);
             let posted = match self.job.op {
@@ -287,10 +357,11 @@ impl Work {
                 Op::Write => poster.post_write(local, remote, flags),
             };
             match posted {
-                Ok(posted) => self.ends[turn] = posted.end(),
+                Ok(posted) => self.lanes[turn].posted(posted.end(), next.len, asks),
                 Err(Error::Wait(WaitError::QueueFull { .. })) => return Ok(()),
                 Err(error) => return Err(error),
             }
+            self.window.begun(next.len);
             self.posted += 1;
             self.cursor.pass(&self.job.pieces, next.len);
         }
@@ -301,7 +372,7 @@ impl Work {
     fn end_early(&mut self) -> Result<bool, Error> {
         while let Some(endpoint) = self.set.get(self.closed) {
             match endpoint.host()?.with_timeout(Duration::ZERO).post_nop(SendFlags::SIGNALED) {
-                Ok(behind) => self.ends[self.closed] = behind.end(),
+                Ok(behind) => self.lanes[self.closed].end = behind.end(),
                 Err(Error::Wait(WaitError::QueueFull { .. })) => return Ok(false),
                 Err(error) => return Err(error),
             }
@@ -318,8 +389,10 @@ impl Work {
                 self.posted == self.chunks
             }
         };
-        for (endpoint, end) in self.set.iter().zip(&self.ends) {
-            done &= endpoint.host()?.poll()? >= *end;
+        for (endpoint, lane) in self.set.iter().zip(&mut self.lanes) {
+            let end = endpoint.host()?.poll()?;
+            self.window.ended(lane.ended(end));
+            done &= end >= lane.end;
         }
         Ok(done)
     }
@@ -371,4 +444,51 @@ pub(crate) fn network<'a>(
         (here, there) => format!("{} queue pairs, NICs: {here} here, {there} there", set.len()),
     };
     Ok((Box::new(Network { pairs: pairs.clone(), remote }), by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Flight;
+    use crate::{Agent, AgentConfig};
+    use warpverbs_transport::Context;
+
+    /// Ends a hang, on a slow machine too.
+    const SOON: Duration = Duration::from_secs(600);
+
+    /// One call posts what there is room for, whatever the NIC ends meanwhile.
+    #[test]
+    fn a_transfer_has_a_bounded_number_of_bytes_ahead() {
+        let nic = Context::new().unwrap().open("soft").unwrap();
+        let config = || AgentConfig::default().nic(&nic).require(PathKind::Network);
+        let agent = |name| Agent::new(name, config()).unwrap();
+        let (a, b) = (agent("ahead-a"), agent("ahead-b"));
+        let (len, times) = (1 << 20, 512);
+        let mut bytes = vec![0; len];
+        rand::fill(&mut bytes[..]);
+        let ours = a.register(bytes.clone(), "m").unwrap();
+        let theirs = b.register(vec![0; len], "m").unwrap();
+        a.load_metadata(&b.metadata().unwrap()).unwrap();
+        let (here, there) = (
+            ours.blocks_at(&vec![0; times], len as u64).unwrap(),
+            theirs.blocks_at(&vec![0; times], len as u64).unwrap(),
+        );
+        let write = a.transfer(Op::Write, &here, &there).unwrap();
+        let peer = a.peers().peer("ahead-b").unwrap();
+        let (asked, deadline) = (peer.asked(), Deadline::after(SOON));
+        let set = peer.pairs.get(&asked, &deadline).unwrap();
+        let remote: Arc<[_]> = [theirs.nic().unwrap().remote()].into();
+        let job = &write.shared().plan.parts[0].job;
+        let mut work = Work::new(&asked, job, (&peer.pairs, set), &remote).unwrap();
+        work.post().unwrap();
+        let ahead = work.posted * CHUNK;
+        assert!((AHEAD..AHEAD + CHUNK).contains(&ahead), "{ahead} bytes are ahead");
+        // The rest goes on as the NIC ends these.
+        let mut flight = Wired::new(work);
+        while !flight.poll().unwrap() {
+            assert!(!deadline.0.passed(), "it does not end");
+            std::thread::yield_now();
+        }
+        assert!(theirs.to_vec().unwrap() == bytes);
+    }
 }

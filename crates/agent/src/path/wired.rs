@@ -15,6 +15,29 @@ use std::time::{Duration, Instant};
 /// After an error of one request, those beside it have so long to end by themselves.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Bytes that a transfer has under way, beside those of its last request: no more than even a slow
+/// network ends in that time.
+pub(super) const AHEAD: u64 = 64 << 20;
+
+/// The bytes that a transfer has under way.
+#[derive(Default)]
+pub(super) struct Window(u64);
+
+impl Window {
+    /// Whether more may be posted.
+    pub(super) fn is_open(&self) -> bool {
+        self.0 < AHEAD
+    }
+
+    pub(super) fn begun(&mut self, bytes: u64) {
+        self.0 += bytes;
+    }
+
+    pub(super) fn ended(&mut self, bytes: u64) {
+        self.0 -= bytes;
+    }
+}
+
 /// An error, and how far it reaches.
 pub(super) struct Fault {
     pub(super) error: AgentError,
@@ -94,7 +117,7 @@ impl<W: Wire> Flight for Wired<W> {
     }
 
     fn cancel(&mut self, until: Instant) {
-        self.until.get_or_insert(until);
+        self.until = Some(self.until.map_or(until, |first| first.min(until)));
     }
 }
 

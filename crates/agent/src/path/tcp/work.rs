@@ -5,7 +5,7 @@ use crate::AgentError;
 use crate::control::{Asked, Service};
 use crate::deadline::Deadline;
 use crate::names::Op;
-use crate::path::wired::{Fault, Wire, Wired};
+use crate::path::wired::{Fault, Window, Wire, Wired};
 use crate::path::{Cursor, Found, Job, Limit, Path, Started};
 use crate::remote::{Lease, PeerMemory};
 use std::collections::VecDeque;
@@ -15,8 +15,6 @@ use warpverbs_tcp::{RemoteKey, Request, TcpError};
 
 /// Bytes of one read or write at most: a piece may be longer.
 const SLICE: u64 = 8 << 20;
-/// Bytes that a transfer has under way, beside those of the last slice: what may have to end by itself.
-const AHEAD: u64 = 64 << 20;
 
 struct ByTcp(Arc<Sockets>);
 
@@ -37,7 +35,7 @@ impl Path for ByTcp {
             made,
             remote,
             under_way: VecDeque::new(),
-            ahead: 0,
+            window: Window::default(),
             cursor: Cursor::default(),
             _lease: lease,
         }))
@@ -63,9 +61,9 @@ struct Work {
     sockets: Arc<Sockets>,
     made: Arc<Connected>,
     remote: RemoteKey,
-    /// Slices that are posted, with their lengths, and how many bytes these are.
+    /// Slices that are posted, with their lengths.
     under_way: VecDeque<(Request, u64)>,
-    ahead: u64,
+    window: Window,
     /// How far pieces have been posted.
     cursor: Cursor,
     _lease: Lease,
@@ -75,12 +73,12 @@ impl Work {
     /// Posts as many slices as the connection takes. Whether there are no more.
     fn post(&mut self) -> Result<bool, TcpError> {
         let pieces = &self.job.pieces;
-        if self.ahead >= AHEAD || self.cursor.next(pieces, SLICE).is_none() {
+        if !self.window.is_open() || self.cursor.next(pieces, SLICE).is_none() {
             return Ok(self.cursor.next(pieces, SLICE).is_none());
         }
         let mut posting = self.made.connection.posting();
         while let Some(next) = self.cursor.next(pieces, SLICE) {
-            if self.ahead >= AHEAD {
+            if !self.window.is_open() {
                 return Ok(false);
             }
             let local = self.job.local.region().slice(next.local, next.len as usize)?;
@@ -95,7 +93,7 @@ impl Work {
                 Err(TcpError::Post(PostError::TooMany { .. })) => return Ok(false),
                 Err(error) => return Err(error),
             }
-            self.ahead += next.len;
+            self.window.begun(next.len);
             self.cursor.pass(pieces, next.len);
         }
         Ok(true)
@@ -119,7 +117,7 @@ impl Wire for Work {
                 break;
             }
             self.under_way.pop_front();
-            self.ahead -= len;
+            self.window.ended(len);
             let _ = ended.map_err(|error| self.fault(&error))?;
         }
         let posted = stopping || self.post().map_err(|error| self.fault(&error))?;
