@@ -173,12 +173,13 @@ fn transfers_with_a_stopped_target_end_when_it_goes_on() {
     assert!(bytes == random(seed + 5));
 }
 
-/// A target that was lost while it was stopped: what it has received by then is not placed once it is
-/// used again.
+/// A target that was given up while it was stopped: what it has received by then is not placed once it is
+/// used again. (`stream_processes` has a peer that is stopped for longer than an agent waits: no time ends
+/// here, so a target that runs is never lost, however late it gets a processor.)
 #[test]
 fn a_lost_target_places_nothing_once_it_is_used_again() {
     let mut target = Target::start();
-    let agent = Agent::new("initiator", config().silence(Duration::from_secs(2))).unwrap();
+    let agent = Agent::new("initiator", config()).unwrap();
     let ours = agent.register(vec![0; LEN], "ours").unwrap();
     let seed = first_seed();
     for turn in 0..3 {
@@ -187,7 +188,9 @@ fn a_lost_target_places_nothing_once_it_is_used_again() {
         run(&write);
         target.stop();
         ours.write(0, &random(seed + 2 * turn)).unwrap();
-        let failed = write.post(PostOptions::new()).and_then(|_| write.wait(SOON));
+        write.post(PostOptions::new()).unwrap();
+        agent.remove_peer("target").unwrap();
+        let failed = write.wait(SOON);
         assert!(matches!(failed, Err(AgentError::PeerLost { .. })), "{failed:?}");
         target.go_on();
         agent.fetch_metadata(target.address, SOON).unwrap();
