@@ -146,7 +146,16 @@ impl Agent {
     /// The bytes are foreign, damaged, of another job, of this agent, or of an older start than one that
     /// runs.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
-        self.shared.peers.load(bytes, None)
+        self.load_metadata_by(bytes, &Deadline::after(self.deadline()))
+    }
+
+    /// The same within a time of the caller.
+    pub(crate) fn load_metadata_by(
+        &self,
+        bytes: &[u8],
+        deadline: &Deadline,
+    ) -> Result<String, AgentError> {
+        self.shared.peers.load(bytes, None, deadline)
     }
 
     /// Where it serves metadata and takes notifications.
@@ -160,14 +169,16 @@ impl Agent {
     /// [`Exchange`](crate::Exchange).
     ///
     /// # Errors
-    /// No token is set; nobody answers in time; the other end has another token; otherwise as
-    /// [`Agent::load_metadata`].
+    /// No token is set; nobody answers in time, neither there nor, if it has to be asked, the start that
+    /// is known; the other end has another token; otherwise as [`Agent::load_metadata`].
     pub fn fetch_metadata(
         &self,
         address: SocketAddr,
         timeout: Duration,
     ) -> Result<String, AgentError> {
-        self.load_metadata(&control::fetch(&self.shared.control.own, address, timeout)?)
+        let deadline = Deadline::after(timeout);
+        let fetched = control::fetch(&self.shared.control.own, address, timeout)?;
+        self.load_metadata_by(&fetched, &deadline)
     }
 
     /// Has the agent that listens at `address` load the metadata of this one. `metadata` is what one
@@ -325,7 +336,8 @@ impl Agent {
         remote: &RemoteMemory,
     ) -> Result<Explanation, AgentError> {
         let peer = self.shared.peers.peer_of(remote.owner())?;
-        let route = self.router().route(local.memory(), &peer, &remote.0)?;
+        let deadline = Deadline::after(self.deadline());
+        let route = self.router().route(local.memory(), &peer, &remote.0, &deadline)?;
         let len = local.len().min(remote.len()).min(PROBE);
         if route.rate.get().is_none() && len >= 1 << 18 {
             // Of the same kind as the local memory, so that the path is the same.

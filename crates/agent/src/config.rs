@@ -218,7 +218,7 @@ impl AgentConfig {
         field("kernel_blocks", blocks.into(), blocks > 0, "at least 1")?;
         field("queue_pairs", pairs as u64, (1..=16).contains(&pairs), "1 to 16")?;
         let nics = self.nics.len();
-        field("NICs", nics as u64, nics <= 16, "at most 16")?;
+        field("NICs", nics as u64, nics <= crate::metadata::MOST_NICS, "at most 16")?;
         let addresses = self.advertise.len();
         let few = addresses <= crate::metadata::MAX_ADDRESSES;
         field("advertise", addresses as u64, few, "at most 64 addresses")?;

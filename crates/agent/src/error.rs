@@ -166,6 +166,14 @@ pub enum AgentError {
         /// The reason.
         why: String,
     },
+    /// What others may have this agent keep, all of them together, has no room for it.
+    #[error("no room for {bytes} bytes: {what} is at its bound")]
+    Full {
+        /// The kind of thing that is kept.
+        what: &'static str,
+        /// Its size here.
+        bytes: usize,
+    },
     /// The other end of a stream has given it up.
     #[error("stream {stream:?}: {peer} has given it up: {why}")]
     GivenUp {
@@ -252,6 +260,7 @@ impl AgentError {
             | Self::Path { .. } => ErrorKind::BadPeer,
             Self::InProgress
             | Self::Cancelled
+            | Self::Full { .. }
             | Self::Timeout { .. }
             | Self::Exchange { .. }
             | Self::Arena(_)

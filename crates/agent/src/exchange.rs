@@ -84,18 +84,19 @@ impl Agent {
         put.map_err(failed(format!("publishing metadata as {key:?}")))
     }
 
-    /// Waits for metadata under a key, and loads it; the peer's name.
+    /// Waits for metadata under a key, and loads it; the peer's name. `timeout` is for both.
     ///
     /// # Errors
-    /// The exchange's own error, or the bytes are none of a peer.
+    /// The exchange's own error, or the bytes are none of a peer; otherwise as [`Agent::load_metadata`].
     pub fn retrieve_metadata(
         &self,
         exchange: &mut dyn Exchange,
         key: &str,
         timeout: Duration,
     ) -> Result<String, AgentError> {
+        let deadline = crate::deadline::Deadline::after(timeout);
         let got = exchange.get(key, timeout);
-        self.load_metadata(&got.map_err(failed(format!("metadata {key:?}")))?)
+        self.load_metadata_by(&got.map_err(failed(format!("metadata {key:?}")))?, &deadline)
     }
 }
 

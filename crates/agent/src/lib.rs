@@ -76,6 +76,7 @@ mod peers;
 mod plan;
 mod prepared;
 mod proof;
+mod quota;
 #[doc(hidden)]
 pub mod raw;
 mod remote;

@@ -5,7 +5,7 @@
 //!
 //! | | lock | held | taken by |
 //! |---|---|---|---|
-//! | 1 | `run::Shared::run` | for a whole `post`, copies of the CPU and a connection that it makes included; else for a look | the thread that posts; all others only try, except the control thread when the agent ends |
+//! | 1 | `run::Shared::run` | for a whole `post`, copies of the CPU and a connection that it makes included; else for a look | the thread that posts; all others only try |
 //! | 2 | `Bounce::memory` | for a copy; others try, by their own deadlines | a `post` |
 //! | 3 | `Job::lists` | while a list is made, or a copy goes through a bounce buffer | a `post` |
 //! | 4 | `Peers::table` | while metadata is taken, and the peer that it replaces is given up | the program, the control thread |

@@ -16,6 +16,8 @@ pub(crate) const FORMAT: Format =
 pub(crate) const MAX_NAME: usize = 256;
 /// Addresses at which an agent may say that it listens.
 pub(crate) const MAX_ADDRESSES: usize = 64;
+/// NICs that an agent may have.
+pub(crate) const MOST_NICS: usize = 16;
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], AgentError> {
     let mut bytes = [0; N];
@@ -123,6 +125,12 @@ impl Metadata {
             let (addr, len) = (memory.addr, memory.offer.len());
             if addr.checked_add(len).is_none() || len == 0 {
                 return Err(FORMAT.wrong(format!("memory of {len} bytes at {addr:#x}")));
+            }
+            check_name("label", &memory.label).map_err(|why| FORMAT.wrong(why))?;
+            let nics = 1 + memory.rails.len();
+            if nics > MOST_NICS {
+                let why = format!("memory with keys for {nics} NICs, expected at most {MOST_NICS}");
+                return Err(FORMAT.wrong(why));
             }
         }
         Ok(())

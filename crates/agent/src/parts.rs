@@ -128,8 +128,13 @@ impl Sending for Parts {
         Ok((peer.name.clone(), peer.link(deadline)?))
     }
 
-    fn ring(&self, peer: &Owner, metadata: &[u8], id: u32) -> Result<RemoteMemory, AgentError> {
-        self.peers.load(metadata, Some(peer))?;
+    fn ring(
+        &self,
+        peer: &Owner,
+        (metadata, id): (&[u8], u32),
+        deadline: &Deadline,
+    ) -> Result<RemoteMemory, AgentError> {
+        self.peers.load(metadata, Some(peer), deadline)?;
         Ok(RemoteMemory(self.peers.peer_of(peer)?.memory(id)?))
     }
 
@@ -137,9 +142,14 @@ impl Sending for Parts {
         self.memories.register(HostBuf::region(bytes)?.into(), "staging of a stream")
     }
 
-    fn path(&self, from: &Registration, to: &RemoteMemory) -> Result<PathKind, AgentError> {
+    fn path(
+        &self,
+        from: &Registration,
+        to: &RemoteMemory,
+        deadline: &Deadline,
+    ) -> Result<PathKind, AgentError> {
         let peer = self.peers.peer_of(to.owner())?;
-        Ok(self.router.route(from.memory(), &peer, &to.0)?.kind)
+        Ok(self.router.route(from.memory(), &peer, &to.0, deadline)?.kind)
     }
 
     fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError> {
@@ -151,12 +161,10 @@ impl Drop for Parts {
     fn drop(&mut self) {
         let why = ended(&self.control.own.owner);
         self.memories.leave();
+        // The control thread ends transfers, memory and peers, in this order, wherever the agent is dropped.
         self.control.stop();
         self.desk.serving.close();
-        // Where there was no thread.
-        drop(self.memories.end_all());
         self.desk.streams.close(&why);
-        self.peers.end_all(&why);
     }
 }
 

@@ -11,10 +11,12 @@ use crate::path::network::{Nics, Pairs, Poster};
 use crate::path::tcp::{Sockets, Tcp};
 use crate::plan::list::{BlockList, Extent};
 use crate::proof::Prover;
+use crate::quota::{Quota, Share};
 use crate::remote::PeerMemory;
 use crate::route::Route;
 use crate::{AgentError, lock};
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -46,6 +48,8 @@ pub(crate) struct Peer {
     /// Those that kernels post to.
     pub(crate) kernel_pairs: Arc<Pairs>,
     pub(crate) sockets: Arc<Sockets>,
+    /// Of what is kept for others, if a connection has brought it.
+    share: Option<Share>,
 }
 
 /// All that is known of a peer's memory.
@@ -59,8 +63,17 @@ struct Known {
 /// Memory of a peer with the ways to it.
 pub(crate) struct Routed {
     pub(crate) memory: Arc<PeerMemory>,
+    /// Of what is kept for others, if a connection has brought it.
+    _share: Option<Share>,
     /// How it is reached from memory of a kind.
     routes: Mutex<FxHashMap<Place, Arc<Made<Arc<Route>>>>>,
+}
+
+/// A share for so many bytes, if there is a bound.
+fn shared(quota: Option<&Arc<Quota>>, bytes: usize) -> Result<Option<Share>, AgentError> {
+    let Some(quota) = quota else { return Ok(None) };
+    let full = || AgentError::Full { what: "metadata that peers have brought", bytes };
+    quota.take(bytes).ok_or_else(full).map(Some)
 }
 
 impl Deref for Routed {
@@ -72,10 +85,16 @@ impl Deref for Routed {
 }
 
 impl Routed {
-    fn new(owner: &Owner, info: MemoryInfo) -> Arc<Self> {
+    /// Bytes that it takes here, about.
+    fn weight(info: &MemoryInfo) -> usize {
+        size_of::<Self>() + size_of::<PeerMemory>() + encoded(info)
+    }
+
+    fn new(owner: &Owner, info: MemoryInfo, share: Option<Share>) -> Arc<Self> {
         let (id, label, len) = (info.id, info.label.clone(), info.offer.len());
         let extent = Extent { owner: owner.clone(), id, label, len };
-        Arc::new(Self { memory: Arc::new(PeerMemory::new(extent, info)), routes: Mutex::default() })
+        let memory = Arc::new(PeerMemory::new(extent, info));
+        Arc::new(Self { memory, _share: share, routes: Mutex::default() })
     }
 
     /// The way from memory of a kind, looked for or not.
@@ -84,9 +103,33 @@ impl Routed {
     }
 }
 
+/// Bytes in memory of what travels, about: lists in it have entries of a few bytes.
+fn encoded(what: &impl Serialize) -> usize {
+    postcard::experimental::serialized_size(what).unwrap_or(0).saturating_mul(4)
+}
+
 impl Peer {
-    pub(crate) fn new(metadata: &Metadata, here: Option<Weak<Memories>>, ways: &Ways) -> Self {
-        Self {
+    /// Bytes that a peer without memory takes here, about.
+    fn weight(metadata: &Metadata) -> usize {
+        const WAYS: usize = 4096;
+        size_of::<Self>() + WAYS + encoded(&(&metadata.name, &metadata.contact))
+    }
+
+    /// Bytes that metadata takes here, about.
+    pub(crate) fn weight_of(metadata: &Metadata) -> usize {
+        let memories = metadata.memories.iter().map(Routed::weight);
+        memories.fold(Self::weight(metadata), usize::saturating_add)
+    }
+
+    /// What is known of it is bounded by `quota`, unless the program has loaded it.
+    pub(crate) fn new(
+        metadata: &Metadata,
+        here: Option<Weak<Memories>>,
+        ways: &Ways,
+        quota: Option<&Arc<Quota>>,
+    ) -> Result<Self, AgentError> {
+        let share = shared(quota, Self::weight(metadata))?;
+        Ok(Self {
             name: Owner { name: metadata.name.clone(), generation: metadata.generation },
             contact: metadata.contact.clone(),
             here,
@@ -98,7 +141,13 @@ impl Peer {
             pairs: Pairs::new(&ways.nics, Poster::Host),
             kernel_pairs: Pairs::new(&ways.nics, Poster::Kernels),
             sockets: Sockets::new(&ways.tcp),
-        }
+            share,
+        })
+    }
+
+    /// Whether it is here because a connection has brought it, and nothing leads to it any more.
+    pub(crate) fn is_left_over(&self) -> bool {
+        self.share.is_some() && self.gone.get().is_some()
     }
 
     fn look<T>(&self, look: impl FnOnce(&Known) -> T) -> T {
@@ -109,21 +158,32 @@ impl Peer {
         change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes what is said of its memory. Of full metadata, what is missing is no longer registered.
-    pub(crate) fn learn(&self, metadata: Metadata) {
+    /// Takes what is said of its memory, within `quota`. Of full metadata, what is missing is no longer
+    /// registered.
+    pub(crate) fn learn(
+        &self,
+        metadata: Metadata,
+        quota: Option<&Arc<Quota>>,
+    ) -> Result<(), AgentError> {
         if metadata.content == Content::Full {
             let live: Vec<u32> = metadata.memories.iter().map(|memory| memory.id).collect();
             self.only(&live);
         }
         self.change(|known| {
-            for info in metadata.memories {
-                if !known.dead.contains(info.id) {
-                    // A number never changes its meaning, so what is known stays, with its paths.
-                    let memory = known.memories.entry(info.id);
-                    memory.or_insert_with(|| Routed::new(&self.name, info));
-                }
+            let mut new = metadata.memories;
+            // A number never changes its meaning, so what is known stays, with its paths.
+            new.retain(|info| {
+                !known.dead.contains(info.id) && !known.memories.contains_key(&info.id)
+            });
+            let bytes = new.iter().map(Routed::weight).fold(0, usize::saturating_add);
+            let mut share = shared(quota, bytes)?;
+            for info in new {
+                let its = share.as_mut().map(|share| share.split(Routed::weight(&info)));
+                let memory = known.memories.entry(info.id);
+                memory.or_insert_with(|| Routed::new(&self.name, info, its));
             }
-        });
+            Ok(())
+        })
     }
 
     pub(crate) fn memory(&self, id: u32) -> Result<Arc<Routed>, AgentError> {

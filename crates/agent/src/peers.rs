@@ -5,6 +5,7 @@ use crate::deadline::Deadline;
 use crate::metadata::{Content, Metadata};
 use crate::names::Owner;
 use crate::peer::{Peer, Ways};
+use crate::quota::Quota;
 use crate::{AgentError, lock, memories};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
@@ -19,7 +20,12 @@ pub(crate) struct Peers {
     news_lock: Mutex<()>,
     /// How long a peer may take to answer that it runs.
     deadline: Duration,
+    brought: Arc<Quota>,
 }
+
+/// Memory for metadata that connections have brought, of all peers together. The program's own is its
+/// own business.
+const MOST_BROUGHT: usize = 1 << 30;
 
 /// By what means metadata came, and what is known of its agent by that.
 enum Means<'a> {
@@ -44,7 +50,14 @@ impl Peers {
             news: Condvar::new(),
             news_lock: Mutex::new(()),
             deadline,
+            brought: Quota::new(MOST_BROUGHT),
         }
+    }
+
+    /// Takes what connections may bring, as others do that keep it, but for so many bytes.
+    #[cfg(test)]
+    pub(crate) fn take_all_but(&self, bytes: usize) -> Option<crate::quota::Share> {
+        self.brought.take(self.brought.free().checked_sub(bytes)?)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut HashMap<Arc<str>, Arc<Peer>>) -> T) -> T {
@@ -76,10 +89,11 @@ impl Peers {
         Ok(())
     }
 
-    /// Ends the use of all.
-    pub(crate) fn end_all(&self, why: &AgentError) {
+    /// Ends the use of all, which are known no more.
+    pub(crate) fn end_all(&self, why: &AgentError) -> Vec<Arc<dyn Remote>> {
         let all = self.change(std::mem::take);
         all.values().for_each(|peer| peer.lose(why.clone()));
+        all.into_values().map(|peer| peer as Arc<dyn Remote>).collect()
     }
 
     pub(crate) fn knows(&self, name: &str) -> bool {
@@ -97,11 +111,16 @@ impl Peers {
 
     /// Takes metadata, if it is of `from`. That of a start which is older by its host's clock is taken if
     /// the start that is known does not answer.
-    pub(crate) fn load(&self, bytes: &[u8], from: Option<&Owner>) -> Result<String, AgentError> {
+    pub(crate) fn load(
+        &self,
+        bytes: &[u8],
+        from: Option<&Owner>,
+        deadline: &Deadline,
+    ) -> Result<String, AgentError> {
         match self.take(bytes, from, &Means::Program) {
             Err(AgentError::Stale { peer, current, found }) => {
                 let known = self.peer(&peer)?;
-                if known.name.generation == current && self.answers(&known) {
+                if known.name.generation == current && self.answers(&known, deadline)? {
                     return Err(AgentError::Stale { peer, current, found });
                 }
                 self.take(bytes, from, &Means::After(&known.name))
@@ -176,16 +195,18 @@ impl Peers {
             }
             return Ok(());
         }
-        // One that was lost begins anew.
-        match peers.get(&owner.name).filter(|known| known.check().is_ok()) {
-            Some(known) => known.learn(metadata),
-            None => {
-                let here = memories::of_this_process(owner);
-                let peer = Peer::new(&metadata, here, &self.ways);
-                peer.learn(metadata);
-                peers.insert(owner.name.clone(), Arc::new(peer));
-            }
+        let quota = matches!(means, Means::Connection).then_some(&self.brought);
+        if quota.is_some_and(|quota| quota.free() < Peer::weight_of(&metadata)) {
+            peers.retain(|_, peer| !peer.is_left_over());
         }
+        // One that was lost begins anew.
+        if let Some(known) = peers.get(&owner.name).filter(|known| known.check().is_ok()) {
+            return known.learn(metadata, quota);
+        }
+        let here = memories::of_this_process(owner);
+        let peer = Peer::new(&metadata, here, &self.ways, quota)?;
+        peer.learn(metadata, quota)?;
+        peers.insert(owner.name.clone(), Arc::new(peer));
         Ok(())
     }
 
@@ -196,9 +217,18 @@ impl Peers {
         here || connected() || self.control.is_connected(&peer.name)
     }
 
-    /// Whether this start of a peer runs. Asks it.
-    fn answers(&self, peer: &Arc<Peer>) -> bool {
-        let ask = || peer.clone().link(&Deadline::after(self.deadline)).is_ok();
-        peer.check().is_ok() && (self.is_alive(peer) || ask())
+    /// Whether this start of a peer runs. Asks it, and takes one that says nothing for as long as this
+    /// agent waits by its settings for ended. A caller with less time learns nothing.
+    fn answers(&self, peer: &Arc<Peer>, deadline: &Deadline) -> Result<bool, AgentError> {
+        if peer.check().is_err() || self.is_alive(peer) {
+            return Ok(peer.check().is_ok());
+        }
+        let own = Deadline::after(self.deadline);
+        let is_short = deadline.0.end() < own.0.end();
+        match peer.clone().link(if is_short { deadline } else { &own }) {
+            Ok(_) => Ok(true),
+            Err(late @ AgentError::Timeout { .. }) if is_short => Err(late),
+            Err(_) => Ok(false),
+        }
     }
 }

@@ -60,9 +60,10 @@ impl Router {
         if here[0].extent.owner != self.owner {
             return Err(local.foreign("the local list", "this agent"));
         }
+        let deadline = &Deadline::after(self.config.deadline);
         let part = |Span { slots, pieces, bytes }| {
             let (local, remote) = (&here[slots.0 as usize], &there[slots.1 as usize]);
-            let route = self.route(local, peer, remote)?;
+            let route = self.route(local, peer, remote, deadline)?;
             let (kind, lists) = (route.kind, Mutex::default());
             let (local, remote) = (local.clone(), remote.memory.clone());
             let job = Arc::new(Job { op, kind, local, remote, pieces, bytes, lists });
@@ -78,8 +79,8 @@ impl Router {
         local: &LocalMemory,
         peer: &Arc<Peer>,
         remote: &Arc<Routed>,
+        deadline: &Deadline,
     ) -> Result<Arc<Route>, AgentError> {
-        let deadline = &Deadline::after(self.config.deadline);
         let place = local.region().kind().into();
         let what = || format!("a path to {:?} of {}", remote.extent.label, peer.name);
         let ends = Ends { local, peer, remote, deadline };

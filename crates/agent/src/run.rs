@@ -12,7 +12,7 @@ use crate::names::{Op, State};
 use crate::path::{Flight, Job, Limit, Started};
 use crate::route::Route;
 use crate::{AgentError, lock};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -94,6 +94,8 @@ pub(crate) struct Shared {
     cancel: AtomicBool,
     /// The control thread looks after it. Changed under the lock of the list of those.
     watched: AtomicBool,
+    /// Futures that were made of it.
+    futures: AtomicU64,
     /// Threads in `Transfer::wait`, which look after it as well.
     pub(crate) waiting: AtomicU32,
     /// Held over copies by the CPU: what is asked of a transfer while it is posted is in `outcome`.
@@ -117,7 +119,8 @@ struct Run {
 struct Outcome {
     error: Option<AgentError>,
     timing: Option<Timing>,
-    wakers: Vec<Waker>,
+    /// One for each future that waits, by its number.
+    wakers: Vec<(u64, Waker)>,
 }
 
 /// The notification of a post.
@@ -149,6 +152,7 @@ impl Shared {
             phase: AtomicU8::new(NOT_POSTED),
             cancel: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            futures: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             run: Mutex::default(),
             outcome: Mutex::default(),
@@ -182,14 +186,34 @@ impl Shared {
         self.error().unwrap_or(AgentError::NotPosted)
     }
 
-    /// Has its end wake `waker`, unless it is over.
-    pub(crate) fn wake_at_end(&self, waker: &Waker) {
+    /// The number of a new future.
+    pub(crate) fn future(&self) -> u64 {
+        self.futures.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has its end wake `waker`, unless it is over, in place of the one that this future had before.
+    pub(crate) fn wake_at_end(&self, future: u64, waker: &Waker) {
+        // Wakers are code of the program: they are cloned and dropped without the lock.
+        let mut waker = waker.clone();
         let mut outcome = lock(&self.outcome);
         // Under the lock, so that the end finds it.
-        let over = self.state() != State::InProgress;
-        if !over && !outcome.wakers.iter().any(|known| known.will_wake(waker)) {
-            outcome.wakers.push(waker.clone());
+        if self.state() != State::InProgress {
+            return;
         }
+        match outcome.wakers.iter_mut().find(|(known, _)| *known == future) {
+            Some((_, known)) => std::mem::swap(known, &mut waker),
+            None => return outcome.wakers.push((future, waker)),
+        }
+        drop(outcome);
+    }
+
+    /// Nobody waits by this future any more.
+    pub(crate) fn forget_waker(&self, future: u64) {
+        let mut outcome = lock(&self.outcome);
+        let at = outcome.wakers.iter().position(|(known, _)| *known == future);
+        let waker = at.map(|at| outcome.wakers.swap_remove(at));
+        drop(outcome);
+        drop(waker);
     }
 
     /// `then` is sent to the peer when all blocks are in place, which is not waited for.
@@ -227,8 +251,10 @@ impl Shared {
         }
         self.phase.store(RUNNING, Ordering::Release);
         drop(run);
-        if let Some(control) = self.control.upgrade() {
-            control.watch(self);
+        if let Some(control) = self.control.upgrade()
+            && !control.watch(self)
+        {
+            self.abort(ended(&control.own.owner));
         }
         Ok(State::InProgress)
     }
@@ -248,14 +274,18 @@ impl Shared {
             job.local.check()?;
             job.remote.check()?;
         }
-        let limit = Limit::new(&self.cancel, Deadline::since(posted, run.deadline), peer.owner());
+        let (cancel, deadline) = (&self.cancel, Deadline::since(posted, run.deadline));
         if let Some(bytes) = notification {
-            run.notice = Notice::Later(peer.clone().link(&limit.deadline)?, bytes);
+            run.notice = Notice::Later(peer.clone().link(&deadline)?, bytes);
         }
         if let Some(frame) = then {
-            run.notice = Notice::Then(peer.clone().link(&limit.deadline)?, frame);
+            run.notice = Notice::Then(peer.clone().link(&deadline)?, frame);
         }
         for Part { job, route } in parts {
+            // The peer keeps its memory in place until this process has agreed that it is deregistered,
+            // and an agent that ends waits for what is copied: neither happens while there is a lease.
+            let _lease = job.remote.lease(&**peer)?;
+            let limit = Limit { cancel, deadline, peer: &**peer, remote: &job.remote };
             match route.path.start(peer, job, &limit)? {
                 Started::Done => {}
                 Started::Flight(flight) => run.flights.push(flight),
@@ -340,7 +370,7 @@ impl Shared {
         self.phase.store(phase, Ordering::Release);
         drop(outcome);
         drop(run);
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     pub(crate) fn cancel(&self) {
@@ -391,8 +421,16 @@ impl Watched for Shared {
         self.state().is_terminal()
     }
 
+    fn end(&self, why: AgentError) {
+        if let Ok(mut run) = self.run.try_lock()
+            && self.phase.load(Ordering::Acquire) == RUNNING
+        {
+            run.end_until(why, Instant::now());
+        }
+    }
+
     fn abort(&self, why: AgentError) {
-        let run = self.run();
+        let Ok(run) = self.run.try_lock() else { return };
         if self.phase.load(Ordering::Acquire) == RUNNING {
             let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
             self.finish(run, Err(why), took);

@@ -1,7 +1,7 @@
 //! Answers to what peers ask of an agent by a connection.
 
 use crate::AgentError;
-use crate::control::{Control, Link, Revoked, Service, Services};
+use crate::control::{Control, Link, Remote, Revoked, Service, Services};
 use crate::memories::{Memories, Registration};
 use crate::metadata::{Content, Secret};
 use crate::names::Owner;
@@ -75,6 +75,7 @@ impl Services for Desk {
 
     fn lost(&self, link: &Link) {
         self.serving.forget(link);
+        self.answering.forget(link);
     }
 
     fn closed(&self, link: &Link) {
@@ -84,8 +85,14 @@ impl Services for Desk {
     fn take_memories(&self) -> Vec<Arc<dyn Revoked>> {
         self.memories.end_all()
     }
+
+    fn end_peers(&self, why: &AgentError) -> Vec<Arc<dyn Remote>> {
+        self.peers.end_all(why)
+    }
 }
 
+#[cfg(test)]
+mod drops;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]

@@ -104,9 +104,10 @@ impl Transfer {
     }
 
     /// Its end as a future, for any runtime: the control thread of the agent wakes it. Its result
-    /// is that of [`Transfer::wait`]; it is over at once if the transfer is not in progress.
+    /// is that of [`Transfer::wait`]; it is over at once if the transfer is not in progress. One that is
+    /// dropped is not woken.
     pub fn completion(&self) -> Completion<'_> {
-        Completion(self)
+        Completion { transfer: self, number: self.shared.future(), waits: false }
     }
 
     /// Stops it: blocks that have not begun are not moved. When its state is terminal, no byte of it
@@ -147,21 +148,35 @@ impl Transfer {
 
 /// The end of a transfer, to be awaited.
 #[derive(Debug)]
-pub struct Completion<'a>(&'a Transfer);
+pub struct Completion<'a> {
+    transfer: &'a Transfer,
+    number: u64,
+    /// The transfer has its waker.
+    waits: bool,
+}
 
 impl Future for Completion<'_> {
     type Output = Result<State, AgentError>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let transfer = self.0;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let transfer = self.transfer;
         if let Some(over) = transfer.outcome() {
             return Poll::Ready(over);
         }
-        transfer.shared.wake_at_end(context.waker());
+        self.waits = true;
+        transfer.shared.wake_at_end(self.number, context.waker());
         // It may have ended before the waker was there to be found.
         match transfer.outcome() {
             Some(over) => Poll::Ready(over),
             None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Completion<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            self.transfer.shared.forget_waker(self.number);
         }
     }
 }

@@ -5,6 +5,7 @@ use super::frame::Frame;
 use super::link::{Link, Revoked, ended};
 use super::services::Services;
 use super::session::{Role, Session};
+use super::shared::IS_CONTROL;
 use crate::AgentError;
 use crate::lock;
 use rustix::event::{PollFd, PollFlags};
@@ -32,7 +33,8 @@ const LONG_PAUSE: Duration = Duration::from_micros(200);
 const LINGER: Duration = Duration::from_millis(1);
 /// Between two looks at copies that must end before a connection is closed.
 const SETTLE: Duration = Duration::from_millis(1);
-/// How long an agent that ends waits for its peers' last copies.
+/// How long an agent that ends waits for its peers to confirm the ends of its transfers; and then for their
+/// last copies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Starts the control thread.
@@ -68,6 +70,7 @@ impl Engine {
     }
 
     fn run(mut self) {
+        IS_CONTROL.set(true);
         while !self.services.control().closing.load(Ordering::Acquire) {
             self.adopt();
             let pause = self.pause();
@@ -99,7 +102,7 @@ impl Engine {
                 self.busy = None;
                 // Sequentially consistent, pairs with `Control::watch`.
                 control.alert.store(false, Ordering::SeqCst);
-                if !lock(&control.active).is_empty() {
+                if control.all_waited_for().is_some() {
                     return Some(Duration::ZERO);
                 }
             }
@@ -184,21 +187,25 @@ impl Engine {
         }
     }
 
-    /// Looks after transfers in progress.
-    fn progress(&self) {
+    /// Looks after transfers in progress. Whether there are any.
+    fn progress(&self) -> bool {
         let control = self.services.control();
-        let active = lock(&control.active).clone();
+        let active = lock(&control.active).clone().unwrap_or_default();
         if active.is_empty() {
-            return;
+            return false;
         }
         active.iter().for_each(|transfer| transfer.progress());
         // Under the lock, as `Control::watch` is: one that is posted again just now stays, or is put
         // there anew.
-        lock(&control.active).retain(|transfer| {
-            let keep = !transfer.is_over();
-            transfer.watched().store(keep, Ordering::Relaxed);
-            keep
+        let mut active = lock(&control.active);
+        active.iter_mut().for_each(|active| {
+            active.retain(|transfer| {
+                let keep = !transfer.is_over();
+                transfer.watched().store(keep, Ordering::Relaxed);
+                keep
+            });
         });
+        active.as_ref().is_some_and(|active| !active.is_empty())
     }
 
     fn accept(&mut self) {
@@ -243,38 +250,48 @@ impl Engine {
         true
     }
 
-    /// Ends all connections, each when nothing is copied by its means any more.
+    /// Ends transfers and connections: a transfer when the peer has confirmed its end, a connection when
+    /// nothing is copied by its means any more.
     fn close(mut self) {
-        let owner = self.services.control().own.owner.clone();
-        let ended = || ended(&owner);
-        for transfer in std::mem::take(&mut *lock(&self.services.control().active)) {
-            transfer.abort(ended());
-        }
+        let services = self.services.clone();
+        let control = services.control();
+        let ended = || ended(&control.own.owner);
         self.adopt();
-        let memories = self.services.take_memories();
+        let memories = services.take_memories();
         for session in &mut self.sessions {
             match &session.role {
-                Role::Outbound { peer, .. } => peer.lose(ended()),
+                Role::Outbound { .. } => continue,
                 Role::Inbound { .. } => {
                     let mut kept = lock(&session.link.revoking);
                     kept.extend(memories.iter().map(|memory| (memory.id(), memory.clone())));
+                    drop(kept);
+                    // Before the peer sees the end, and takes its transfers for over.
+                    services.lost(&session.link);
                 }
                 _ => session.ended = true,
             }
             session.link.lose(ended());
         }
         drop(memories);
-        let until = Instant::now() + FAREWELL;
-        while !self.sessions.is_empty() && Instant::now() < until {
-            for session in &mut self.sessions {
-                session.serve(&*self.services);
-            }
-            self.sessions.retain(|session| !session.is_closed());
-            if !self.sessions.is_empty() {
-                self.door.close();
-                self.wait(Some(SETTLE));
+        self.serve_while(|engine| {
+            let active = lock(&control.active).clone().unwrap_or_default();
+            active.iter().for_each(|transfer| transfer.end(ended()));
+            engine.progress()
+        });
+        for transfer in lock(&control.active).take().unwrap_or_default() {
+            transfer.abort(ended());
+        }
+        let peers = services.end_peers(&ended());
+        self.adopt();
+        for session in &self.sessions {
+            if let Role::Outbound { peer, .. } = &session.role {
+                peer.lose(ended());
+                session.link.lose(ended());
             }
         }
+        self.serve_while(|engine| {
+            !engine.sessions.is_empty() || !peers.iter().all(|peer| peer.is_idle())
+        });
         for session in &self.sessions {
             // The peer may still write there: this memory is never given up.
             let kept = std::mem::take(&mut *lock(&session.link.revoking));
@@ -283,6 +300,23 @@ impl Engine {
                 tracing::warn!(%label, "a peer may still use this memory");
                 std::mem::forget(memory);
             }
+        }
+    }
+
+    /// Serves connections while the agent ends and there is something to wait for, for a bounded time.
+    fn serve_while(&mut self, wanted: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + FAREWELL;
+        loop {
+            for session in &mut self.sessions {
+                session.serve(&*self.services);
+                session.settle(&*self.services);
+            }
+            self.sessions.retain(|session| !session.is_closed());
+            if !wanted(self) || Instant::now() >= until {
+                return;
+            }
+            self.door.close();
+            self.wait(Some(SETTLE));
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use warpverbs_meet::{FrameError, Frames, Hello, decode};
 
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 pub(crate) const MAGIC: [u8; 4] = *b"WVAC";
 
 /// The longest frame that a connection takes.
@@ -57,6 +57,8 @@ pub(crate) enum Frame<'a> {
     Notify { number: u64, bytes: Cow<'a, [u8]> },
     /// The notification is in the inbox of its receiver.
     Accepted { number: u64 },
+    /// The notification was not taken, and there is room for another one. Its sender may try again.
+    Declined { number: u64, why: Cow<'a, str> },
     /// There is room for so many more.
     Credit { count: u32 },
     /// Memory is no longer registered. The peer confirms when it does not touch it any more.
@@ -174,6 +176,7 @@ mod tests {
             Frame::Refused { why: "no".into() },
             Frame::Notify { number: 7, bytes: b"UUID1"[..].into() },
             Frame::Accepted { number: 7 },
+            Frame::Declined { number: 7, why: "full".into() },
             Frame::Credit { count: 1 },
             Frame::Revoke { id: 9 },
             Frame::Revoked { id: 9 },
@@ -219,7 +222,7 @@ mod tests {
             Frame::next(&mut decoder).unwrap_err()
         };
         assert_eq!(first(*b"HTTP", 2, b"x"), "magic \"HTTP\", expected \"WVAC\"");
-        assert_eq!(first(MAGIC, 2, b""), "version 2 of the protocol, expected 3");
+        assert_eq!(first(MAGIC, 2, b""), "version 2 of the protocol, expected 4");
         assert!(first(MAGIC, VERSION, b"").starts_with("cannot decode a message"));
         assert_eq!(check_protocol(*b"WVAB", 2).unwrap_err(), "magic \"WVAB\", expected \"WVAC\"");
     }

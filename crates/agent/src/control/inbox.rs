@@ -9,8 +9,11 @@ use crate::names::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// Bytes of notifications that wait. While there are more no sender is admitted.
-const MOST_WAITING: usize = 256 << 20;
+/// Memory for notifications that wait, of all senders together. Half of it is for senders of which
+/// nothing else waits, so that those whose notifications nobody takes leave room to the others.
+pub(crate) const MOST_WAITING: usize = 512 << 20;
+/// Memory of one beside its bytes, about.
+const BESIDE: usize = 512;
 
 /// A notification of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,11 @@ pub struct Notification {
 }
 
 impl Notification {
+    /// Memory that it takes, about.
+    fn weight(&self) -> usize {
+        self.bytes.len() + BESIDE
+    }
+
     pub(crate) fn is(&self, peer: &str, tag: &[u8]) -> bool {
         &*self.from.name == peer && self.bytes == tag
     }
@@ -37,8 +45,8 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Arrived {
     all: VecDeque<Notification>,
-    /// Their bytes.
-    bytes: usize,
+    /// Memory that they take, about.
+    weight: usize,
     /// Of each start of an agent: what it has room for.
     senders: HashMap<Owner, Sender>,
 }
@@ -70,7 +78,23 @@ impl Sender {
     }
 }
 
+/// What became of a notification that has arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    Taken,
+    /// Those of all senders are too many. The sender keeps its credit.
+    Full,
+    /// The sender has no credit for it.
+    Beyond,
+}
+
 impl Inbox {
+    /// As if others had so many bytes waiting.
+    #[cfg(test)]
+    pub(crate) fn pretend(&self, bytes: usize) {
+        self.state().weight = bytes;
+    }
+
     fn state(&self) -> MutexGuard<'_, Arrived> {
         lock(&self.state)
     }
@@ -78,22 +102,13 @@ impl Inbox {
     /// A peer has connected to send notifications: for how many there is room. Notifications
     /// that may still arrive by its earlier connections take room until those end. Notifications that are taken from now on make
     /// room on this connection.
-    pub(crate) fn connected(
-        &self,
-        from: &Owner,
-        link: &Arc<Link>,
-        window: u32,
-    ) -> Result<u32, String> {
+    pub(crate) fn connected(&self, from: &Owner, link: &Arc<Link>, window: u32) -> u32 {
         let mut state = self.state();
-        if state.bytes > MOST_WAITING {
-            let bytes = state.bytes;
-            return Err(format!("{bytes} bytes of notifications wait here to be taken"));
-        }
         let sender = state.senders.entry(from.clone()).or_default();
         let earlier = sender.links.iter().fold(0, |sum: u32, one| sum.saturating_add(one.credits));
         let credits = window.saturating_sub(sender.waiting.saturating_add(earlier));
         sender.links.push(Credited { link: link.clone(), credits });
-        Ok(credits)
+        credits
     }
 
     /// Nothing arrives by this connection any more.
@@ -109,29 +124,31 @@ impl Inbox {
         }
     }
 
-    /// Whether there is room: a sender that goes by its credits always finds some.
-    pub(crate) fn push(&self, notification: Notification, link: LinkId) -> bool {
-        let mut state = self.state();
-        let sender = state.senders.get_mut(&notification.from);
-        let sender = sender.and_then(|sender| {
-            let its = sender.links.iter_mut().find(|one| one.link.id == link)?;
-            its.credits = its.credits.checked_sub(1)?;
-            Some(&mut sender.waiting)
-        });
-        let Some(waiting) = sender else { return false };
-        *waiting += 1;
-        state.bytes += notification.bytes.len();
+    pub(crate) fn push(&self, notification: Notification, link: LinkId) -> Put {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(sender) = state.senders.get_mut(&notification.from) else { return Put::Beyond };
+        let its = sender.links.iter_mut().find(|one| one.link.id == link);
+        let Some(its) = its.filter(|one| one.credits > 0) else { return Put::Beyond };
+        let most = if sender.waiting == 0 { MOST_WAITING } else { MOST_WAITING / 2 };
+        let weight = state.weight.saturating_add(notification.weight());
+        if weight > most {
+            return Put::Full;
+        }
+        its.credits -= 1;
+        sender.waiting += 1;
+        state.weight = weight;
         state.all.push_back(notification);
-        drop(state);
+        drop(guard);
         self.news.notify_all();
-        true
+        Put::Taken
     }
 
     /// Takes the first that fits, and tells its sender that there is room.
     fn take(state: &mut Arrived, fits: &impl Fn(&Notification) -> bool) -> Option<Notification> {
         let at = state.all.iter().position(fits)?;
         let taken = state.all.remove(at)?;
-        state.bytes -= taken.bytes.len();
+        state.weight -= taken.weight();
         if let Some(sender) = state.senders.get_mut(&taken.from) {
             sender.waiting -= 1;
             sender.give(1);

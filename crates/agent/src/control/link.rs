@@ -77,22 +77,33 @@ const WAITING: u8 = 0;
 const SENT: u8 = 1;
 const ACCEPTED: u8 = 2;
 const LOST: u8 = 3;
+const DECLINED: u8 = 4;
 
 /// The fate of a notification.
-pub(crate) struct Receipt(AtomicU8);
+pub(crate) struct Receipt {
+    fate: AtomicU8,
+    /// Its length.
+    len: usize,
+    /// Why the peer has not taken it.
+    why: OnceLock<String>,
+}
 
 impl Receipt {
     /// Whether the peer has it. An error says that this will never be known.
     pub(crate) fn poll(&self, link: &Link) -> Result<bool, AgentError> {
-        match self.0.load(Ordering::Acquire) {
+        match self.fate.load(Ordering::Acquire) {
             ACCEPTED => Ok(true),
+            DECLINED => {
+                let (len, why) = (self.len, self.why.get().cloned().unwrap_or_default());
+                Err(AgentError::Notification { len, why })
+            }
             LOST => Err(link.why()),
             _ => Ok(false),
         }
     }
 
     fn set(&self, from: u8, to: u8) -> bool {
-        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.fate.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// It is not to be sent any more; whether it has not been.
@@ -227,13 +238,13 @@ impl Link {
             let why = format!("at most {} are taken", AgentConfig::MAX_NOTIFICATION);
             return Err(AgentError::Notification { len, why });
         }
-        let receipt = Arc::new(Receipt(AtomicU8::new(WAITING)));
+        let receipt = Arc::new(Receipt { fate: AtomicU8::new(WAITING), len, why: OnceLock::new() });
         let mut notices = lock(&self.notices);
         if self.is_lost() {
             return Err(self.why());
         }
         if notices.waiting.len() >= queue {
-            notices.waiting.retain(|(_, receipt)| receipt.0.load(Ordering::Acquire) == WAITING);
+            notices.waiting.retain(|(_, receipt)| receipt.fate.load(Ordering::Acquire) == WAITING);
         }
         if notices.waiting.len() >= queue {
             let why = format!("{queue} wait already for room at the peer");
@@ -263,6 +274,18 @@ impl Link {
         let receipt = lock(&self.notices).sent.remove(&number);
         let receipt = receipt.ok_or_else(|| format!("notification {number} was not sent"))?;
         receipt.set(SENT, ACCEPTED);
+        Ok(())
+    }
+
+    /// The peer has not taken it, and may take another one.
+    pub(crate) fn declined(&self, number: u64, why: String) -> Result<(), String> {
+        let mut notices = lock(&self.notices);
+        let receipt = notices.sent.remove(&number);
+        let receipt = receipt.ok_or_else(|| format!("notification {number} was not sent"))?;
+        let _ = receipt.why.set(why);
+        receipt.set(SENT, DECLINED);
+        notices.credits = notices.credits.saturating_add(1);
+        self.send_waiting(&mut notices);
         Ok(())
     }
 
@@ -302,23 +325,25 @@ impl Link {
         let what = || format!("an answer of {peer}");
         deadline.left(what)?;
         let number = self.ask(service, bytes);
+        let waited = self.wait_for_answer(number, deadline, what);
+        // One that came as the time ended counts; from now on it is dropped.
+        let answer = lock(&self.calls).answers.remove(&number).flatten();
+        let answer = answer.map_or_else(|| waited.and(Err(self.why())), Ok)?;
+        answer.map_err(|why| AgentError::Refused { peer: peer.to_string(), why })
+    }
+
+    /// Waits until there is an answer, or none can come.
+    fn wait_for_answer(
+        &self,
+        number: u64,
+        deadline: &Deadline,
+        what: impl Fn() -> String,
+    ) -> Result<(), AgentError> {
         let mut calls = lock(&self.calls);
-        loop {
-            if let Some(Some(answer)) = calls.answers.get_mut(&number).map(Option::take) {
-                calls.answers.remove(&number);
-                let refused = |why| AgentError::Refused { peer: peer.to_string(), why };
-                return answer.map_err(refused);
-            }
-            if self.is_lost() {
-                calls.answers.remove(&number);
-                return Err(self.why());
-            }
-            if deadline.0.passed() {
-                calls.answers.remove(&number);
-                return Err(deadline.late(what()));
-            }
-            calls = deadline.wait(&self.answered, calls, what)?;
+        while !matches!(calls.answers.get(&number), Some(Some(_))) && !self.is_lost() {
+            calls = deadline.wait(&self.answered, calls, &what)?;
         }
+        Ok(())
     }
 
     /// An answer that nobody waits for any more is dropped.
@@ -350,4 +375,31 @@ pub(crate) fn lost(peer: &Owner, why: impl ToString) -> AgentError {
 /// The agent of this end has ended.
 pub(crate) fn ended(own: &Owner) -> AgentError {
     lost(own, "this agent has ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    /// Whenever the time ends: before the question, as the answer is waited for, between two looks.
+    #[test]
+    fn a_call_that_is_late_leaves_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let link = Link::new(stream, Arc::new(Wake::new().unwrap()), Some(0));
+        for nanos in 0..20_000 {
+            let deadline = Deadline::after(Duration::from_nanos(nanos % 2000));
+            let late = link.call(&"peer", Service::Fetch, b"", &deadline).unwrap_err();
+            assert!(matches!(late, AgentError::Timeout { .. }), "{late}");
+            assert!(lock(&link.calls).answers.is_empty(), "after {nanos} ns");
+        }
+        // An answer that comes later is nobody's.
+        let asked = lock(&link.calls).next;
+        assert!(asked > 0);
+        link.answer(asked - 1, Ok(vec![7]));
+        assert!(lock(&link.calls).answers.is_empty());
+    }
 }

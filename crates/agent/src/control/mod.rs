@@ -43,5 +43,6 @@ pub(crate) use streams::End;
 pub(crate) use {
     connect::{Blocking, Wanted, ask, establish, make},
     handshake::Key,
+    inbox::MOST_WAITING,
     shared::Identity,
 };

@@ -3,7 +3,9 @@
 
 use super::frame::Service;
 use super::link::{Link, Revoked};
+use super::remote::Remote;
 use super::shared::Control;
+use crate::AgentError;
 use crate::metadata::Secret;
 use crate::names::Owner;
 use std::sync::Arc;
@@ -24,10 +26,13 @@ pub(crate) trait Services: Send + Sync {
     fn live(&self) -> Vec<u32>;
     /// The secret in the metadata of this start of a peer, if that is loaded.
     fn secret_of(&self, peer: &Owner) -> Option<Secret>;
-    /// A connection that a peer has made is lost. The peer may still copy.
+    /// A connection that a peer has made is lost: its queue pairs and sockets end. The peer may still
+    /// copy.
     fn lost(&self, link: &Link);
     /// A connection is closed. Its maker touches no memory by its means any more.
     fn closed(&self, link: &Link);
     /// Ends all registrations.
     fn take_memories(&self) -> Vec<Arc<dyn Revoked>>;
+    /// Ends the use of all peers that are known.
+    fn end_peers(&self, why: &AgentError) -> Vec<Arc<dyn Remote>>;
 }

@@ -6,7 +6,7 @@
 
 use super::frame::{Frame, Longest, Service, check_protocol};
 use super::handshake::{self, Key, same};
-use super::inbox::Notification;
+use super::inbox::{Notification, Put};
 use super::link::{Link, lost};
 use super::remote::Remote;
 use super::services::Services;
@@ -288,8 +288,8 @@ impl Session {
             }
             (Role::Inbound { from }, Frame::Notify { number, bytes }) => {
                 let arrived = Notification { from: from.clone(), bytes: bytes.into_owned() };
-                take(services, &self.link, arrived)?;
-                self.link.send(&Frame::Accepted { number });
+                let answer = take(services, &self.link, (number, arrived))?;
+                self.link.send(&answer);
                 Ok(())
             }
             (Role::Inbound { .. }, Frame::Revoked { id }) => {
@@ -304,6 +304,9 @@ impl Session {
                 Frame::Call { number, service, bytes },
             ) => answer(services, &self.link, from, (number, service), &bytes),
             (Role::Outbound { .. }, Frame::Accepted { number }) => self.link.accepted(number),
+            (Role::Outbound { .. }, Frame::Declined { number, why }) => {
+                self.link.declined(number, why.into_owned())
+            }
             (Role::Outbound { .. }, Frame::Credit { count }) => {
                 self.link.credit(count);
                 Ok(())
@@ -395,7 +398,7 @@ impl Session {
             (self.until, self.role) = (None, Role::Asking { from });
             return Ok(());
         }
-        let credits = control.inbox.connected(&from, &self.link, control.settings.window)?;
+        let credits = control.inbox.connected(&from, &self.link, control.settings.window);
         self.decoder.longest = Longest::Peer.bytes();
         // Under this lock, so that no memory is deregistered after it is told and before its
         // revocation can be.
@@ -432,14 +435,21 @@ fn answer(
     Ok(())
 }
 
-/// Puts a notification into the inbox.
-fn take(services: &dyn Services, link: &Link, arrived: Notification) -> Result<(), String> {
+const FULL: &str = "notifications of all senders wait there to be taken, and are too many";
+
+/// Puts a notification into the inbox. The answer to its sender.
+fn take(
+    services: &dyn Services,
+    link: &Link,
+    (number, arrived): (u64, Notification),
+) -> Result<Frame<'static>, String> {
     let (len, most) = (arrived.bytes.len(), crate::AgentConfig::MAX_NOTIFICATION);
     if len > most {
         return Err(format!("a notification of {len} bytes, expected at most {most}"));
     }
     match services.control().inbox.push(arrived, link.id) {
-        true => Ok(()),
-        false => Err("a notification beyond the credits of this connection".to_owned()),
+        Put::Taken => Ok(Frame::Accepted { number }),
+        Put::Full => Ok(Frame::Declined { number, why: FULL.into() }),
+        Put::Beyond => Err("a notification beyond the credits of this connection".to_owned()),
     }
 }

@@ -9,12 +9,18 @@ use crate::metadata::{MAX_ADDRESSES, Secret};
 use crate::names::Owner;
 use crate::{AgentConfig, AgentError};
 use rustix::event::{PollFd, PollFlags};
+use std::cell::Cell;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use warpverbs_meet::{Frames, Wake, poll};
+
+thread_local! {
+    /// Whether this is the control thread of an agent. Wakers run there, and may drop agents.
+    pub(super) static IS_CONTROL: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A connection that another thread has made.
 pub(crate) struct Handed {
@@ -30,7 +36,9 @@ pub(crate) trait Watched: Send + Sync {
     fn is_over(&self) -> bool;
     /// Whether a thread that waits for it moves it on, too.
     fn is_waited_for(&self) -> bool;
-    /// Fails it: its agent ends.
+    /// Has it end soon, by force: its agent ends. Never waits, and may be called again.
+    fn end(&self, why: AgentError);
+    /// Fails it now, unless a thread is in its `post`.
     fn abort(&self, why: AgentError);
     /// Whether it is on the list. Changed under the lock of that.
     fn watched(&self) -> &AtomicBool;
@@ -74,8 +82,8 @@ pub(crate) struct Control {
     pub(super) handed: Mutex<Vec<Handed>>,
     /// Peers that may touch memory of this agent.
     pub(super) inbound: Mutex<Vec<(Owner, Arc<Link>)>>,
-    /// Transfers in progress.
-    pub(super) active: Mutex<Vec<Arc<dyn Watched>>>,
+    /// Transfers in progress, until the thread looks after none any more.
+    pub(super) active: Mutex<Option<Vec<Arc<dyn Watched>>>>,
     /// The control thread looks at `active` soon by itself.
     pub(super) alert: AtomicBool,
     /// Bytes that connections held when the thread looked last.
@@ -102,7 +110,7 @@ impl Control {
             inbox: Inbox::default(),
             handed: Mutex::default(),
             inbound: Mutex::default(),
-            active: Mutex::default(),
+            active: Mutex::new(Some(Vec::new())),
             alert: AtomicBool::new(false),
             held: AtomicUsize::new(0),
             closing: AtomicBool::new(false),
@@ -145,39 +153,41 @@ impl Control {
         found
     }
 
-    /// Ends the control thread, and waits for it.
+    /// Ends the control thread, which keeps registered memory until no peer touches it any more, and waits
+    /// for it. A control thread waits for none: it may be its own, or one for which this one waits.
     pub(crate) fn stop(&self) {
         self.closing.store(true, Ordering::Release);
         self.wake.wake();
         let thread = lock(&self.thread).take();
-        // A waker may end the agent: it runs in that thread, which ends when it has returned.
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
+        if let Some(thread) = thread.filter(|_| !IS_CONTROL.get()) {
             let _ = thread.join();
         }
     }
 
-    /// Has the control thread look after a transfer until it is over.
-    pub(crate) fn watch(&self, transfer: &Arc<impl Watched + 'static>) {
-        let mut active = lock(&self.active);
+    /// Has the control thread look after a transfer until it is over, unless that thread has ended.
+    #[must_use]
+    pub(crate) fn watch(&self, transfer: &Arc<impl Watched + 'static>) -> bool {
+        let mut list = lock(&self.active);
+        let Some(active) = &mut *list else { return false };
         // One that was posted again before the thread has seen its end is there already.
         if !transfer.watched().swap(true, Ordering::Relaxed) {
             active.push(transfer.clone());
         }
-        drop(active);
+        drop(list);
         // Sequentially consistent, with the lock between them: either this sees that the thread
         // goes to sleep, or the thread sees the transfer (`Engine::pause`).
         if !self.alert.load(Ordering::SeqCst) {
             self.wake.wake();
         }
+        true
     }
 
     /// Whether threads wait for all transfers in progress: these move them on by themselves, and need
     /// the core. `None` if there is no transfer.
     pub(super) fn all_waited_for(&self) -> Option<bool> {
         let active = lock(&self.active);
-        (!active.is_empty()).then(|| active.iter().all(|transfer| transfer.is_waited_for()))
+        let active = active.as_ref().filter(|active| !active.is_empty())?;
+        Some(active.iter().all(|transfer| transfer.is_waited_for()))
     }
 
     /// Memory is no longer registered: it is kept until no peer touches it any more.

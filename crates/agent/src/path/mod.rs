@@ -86,23 +86,22 @@ impl Cursor {
 
 /// How long a post may go on.
 pub(crate) struct Limit<'a> {
-    cancel: &'a AtomicBool,
+    pub(crate) cancel: &'a AtomicBool,
     pub(crate) deadline: Deadline,
-    peer: &'a Owner,
+    pub(crate) peer: &'a dyn Asked,
+    pub(crate) remote: &'a PeerMemory,
 }
 
-impl<'a> Limit<'a> {
-    pub(crate) fn new(cancel: &'a AtomicBool, deadline: Deadline, peer: &'a Owner) -> Self {
-        Self { cancel, deadline, peer }
-    }
-
-    /// Whether to go on.
+impl Limit<'_> {
+    /// Whether to go on: not if the peer is lost, or has taken its memory back.
     pub(crate) fn check(&self) -> Result<(), AgentError> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(AgentError::Cancelled);
         }
+        self.peer.check()?;
+        self.remote.check()?;
         match self.deadline.0.passed() {
-            true => Err(self.deadline.late(format!("transfer with {}", self.peer))),
+            true => Err(self.deadline.late(format!("transfer with {}", self.peer.owner()))),
             false => Ok(()),
         }
     }
@@ -152,6 +151,6 @@ pub(crate) trait Flight: Send {
     /// under way, either.
     fn poll(&mut self) -> Result<bool, AgentError>;
     /// Begins no more. Operations under way may end by themselves until then, and are ended by
-    /// force later. The first call counts.
+    /// force later. Of several calls the earliest time counts.
     fn cancel(&mut self, until: Instant);
 }

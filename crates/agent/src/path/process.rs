@@ -29,7 +29,7 @@ struct ProcessCopy {
 impl Path for ProcessCopy {
     fn start(
         &self,
-        peer: &Arc<dyn Asked>,
+        _: &Arc<dyn Asked>,
         job: &Arc<Job>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
@@ -37,9 +37,6 @@ impl Path for ProcessCopy {
             Op::Read => Direction::Read,
             Op::Write => Direction::Write,
         };
-        // The peer keeps its memory in place until this process has agreed that it is deregistered,
-        // which it does only while there is no lease.
-        let _lease = job.remote.lease(&**peer)?;
         if let Some(bounce) = &self.bounce {
             let transfer = |memory: &Region, pieces: &[ProcessPiece]| {
                 self.transfer(direction, job, memory, pieces)

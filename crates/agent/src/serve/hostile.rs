@@ -2,8 +2,9 @@
 //! go on meanwhile. Progress is what is looked at, not time.
 
 use super::*;
-use crate::control::{Blocking, Frame, Identity, Key, Wanted, establish};
+use crate::control::{Asked, Blocking, Frame, Identity, Key, MOST_WAITING, Wanted, ask, establish};
 use crate::deadline::Deadline;
+use crate::metadata::Metadata;
 use crate::{Agent, AgentConfig};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,12 +16,12 @@ const TOKEN: &str = "the job's";
 /// Rounds of an honest peer.
 const ROUNDS: u32 = 100;
 
-fn agent(name: &str) -> Agent {
+pub(super) fn agent(name: &str) -> Agent {
     Agent::new(name, AgentConfig::default().token(TOKEN)).unwrap()
 }
 
 /// A connection whose handshake is done, to do with as a test likes. `from` owns nothing else of it.
-fn hostile(from: &Agent, to: &Agent, named: bool) -> (Blocking, u32) {
+pub(super) fn hostile(from: &Agent, to: &Agent, named: bool) -> (Blocking, u32) {
     let secret = to.desk().control.own.secret.clone();
     let key = match named {
         true => Key::of_agent(TOKEN.as_bytes(), &secret),
@@ -184,4 +185,75 @@ fn all_connections_of_a_sender_share_its_window() {
     notify(&mut second, 3);
     let refused = second.receive().unwrap_err().to_string();
     assert!(refused.contains("beyond the credits"), "{refused}");
+}
+
+/// A sender of which nothing waits finds room when those whose notifications nobody takes have filled
+/// theirs, and connects when there is none at all.
+#[test]
+fn notifications_of_all_senders_have_one_bound() {
+    let (target, first, second) = (agent("target"), agent("first"), agent("second"));
+    let inbox = &target.desk().control.inbox;
+    let declined = |sender: &Agent| {
+        let declined = sender.notify("target", b"n", SOON).unwrap_err();
+        assert!(matches!(declined, AgentError::Notification { len: 1, .. }), "{declined}");
+        assert!(declined.to_string().contains("are too many"), "{declined}");
+    };
+    inbox.pretend(MOST_WAITING / 2);
+    for sender in [&first, &second] {
+        sender.fetch_metadata(target.address(), SOON).unwrap();
+        sender.notify("target", b"1", SOON).unwrap();
+        // More often than it has credits: it keeps them.
+        (0..100).for_each(|_| declined(sender));
+        target.wait_remote_done(sender.name(), b"1", SOON).unwrap();
+        sender.notify("target", b"2", SOON).unwrap();
+    }
+    inbox.pretend(MOST_WAITING);
+    let third = agent("third");
+    third.fetch_metadata(target.address(), SOON).unwrap();
+    declined(&third);
+    inbox.pretend(MOST_WAITING / 4);
+    third.notify("target", b"1", SOON).unwrap();
+    third.notify("target", b"2", SOON).unwrap();
+    for (sender, tag) in [("first", b"2"), ("second", b"2"), ("third", b"1"), ("third", b"2")] {
+        target.wait_remote_done(sender, tag, SOON).unwrap();
+    }
+}
+
+/// Metadata under made-up names. What the program loads itself is not counted.
+#[test]
+fn metadata_that_all_peers_bring_has_one_bound() {
+    let (target, member) = (agent("target"), agent("member"));
+    let _memory = member.register(vec![0; 64], "memory").unwrap();
+    let _others = target.peers().take_all_but(1 << 20);
+    let own = member.desk().control.own.clone();
+    let metadata = member.metadata().unwrap();
+    let named = |name: &str| {
+        let mut told = Metadata::from_bytes(&metadata, TOKEN.as_bytes()).unwrap();
+        told.name = name.into();
+        told.to_bytes(TOKEN.as_bytes()).unwrap()
+    };
+    let bring = |name: &str| {
+        let owner = Owner { name: name.into(), ..own.owner.clone() };
+        let made_up = Identity { owner, ..own.clone() };
+        ask(&made_up, target.address(), SOON, Service::Load, &named(name)).map(drop)
+    };
+    // Each takes 4 KiB at least.
+    let refused = (0..256).find_map(|number| bring(&format!("made up {number}")).err());
+    let refused = refused.expect("a bound");
+    assert!(matches!(&refused, AgentError::Refused { why, .. } if why.contains("at its bound")));
+    // One that is known says the same again, as often as it likes.
+    (0..256).for_each(|_| bring("made up 0").unwrap());
+    for number in 0..256 {
+        target.load_metadata(&named(&format!("loaded {number}"))).unwrap();
+    }
+    // Those that are known to be lost make room.
+    assert!(bring("another").is_err());
+    let lost = target.peers().peer("made up 0").unwrap();
+    lost.lose(AgentError::Cancelled);
+    drop(lost);
+    bring("another").unwrap();
+    assert!(!target.knows("made up 0") && target.knows("made up 1"));
+    assert!(bring("one more").is_err());
+    target.remove_peer("made up 1").unwrap();
+    bring("one more").unwrap();
 }

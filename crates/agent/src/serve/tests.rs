@@ -78,11 +78,12 @@ fn a_connection_to_whoever_is_there_is_for_metadata_alone() {
     }
 }
 
-/// Metadata of an agent without a token, changed.
+/// Metadata of an agent, changed.
 fn changed(agent: &Agent, change: impl FnOnce(&mut Metadata)) -> Vec<u8> {
-    let mut metadata = Metadata::from_bytes(&agent.metadata().unwrap(), b"").unwrap();
+    let token = &agent.desk().control.own.token;
+    let mut metadata = Metadata::from_bytes(&agent.metadata().unwrap(), token).unwrap();
     change(&mut metadata);
-    metadata.to_bytes(b"").unwrap()
+    metadata.to_bytes(token).unwrap()
 }
 
 fn plain(name: &str) -> Agent {
@@ -214,4 +215,29 @@ fn a_thread_that_connects_keeps_no_other_waiting() {
     a.load_metadata(&silent).unwrap();
     let late = a.connect("b", Duration::from_millis(64)).unwrap_err();
     assert!(matches!(late, AgentError::Timeout { .. }), "{late}");
+}
+
+/// Also where a start that is known has to be asked first, which neither answers nor refuses.
+#[test]
+fn metadata_is_had_within_the_time_of_the_caller() {
+    // Without that bound each call takes this long, and then replaces what is known.
+    let config = || AgentConfig::default().token("t").deadline(SOON);
+    let (a, b) = (Agent::new("a", config()).unwrap(), Agent::new("b", config()).unwrap());
+    let (_listener, address) = silent();
+    let future = changed(&b, |metadata| {
+        metadata.generation = Generation::of(u64::MAX, 1);
+        metadata.contact.addresses = vec![address];
+    });
+    a.load_metadata(&future).unwrap();
+    let short = Duration::from_secs(1);
+    let mut exchange = crate::LocalExchange::default();
+    b.publish_metadata(&mut exchange, "b").unwrap();
+    let fetched = a.fetch_metadata(b.address(), short).unwrap_err();
+    let retrieved = a.retrieve_metadata(&mut exchange, "b", short).unwrap_err();
+    for late in [fetched, retrieved] {
+        assert!(matches!(late, AgentError::Timeout { .. }), "{late}");
+    }
+    // Nothing has changed.
+    let known = Owner { name: "b".into(), generation: Generation::of(u64::MAX, 1) };
+    assert!(a.peers().peer_of(&known).is_ok());
 }

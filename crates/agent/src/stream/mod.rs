@@ -93,11 +93,21 @@ pub(crate) trait Sending: Send + Sync {
     /// A peer, and the connection to it.
     fn link_to(&self, peer: &str, deadline: &Deadline) -> Result<(Owner, Arc<Link>), AgentError>;
     /// Memory of a peer, from the metadata of it that the peer has given.
-    fn ring(&self, peer: &Owner, metadata: &[u8], id: u32) -> Result<RemoteMemory, AgentError>;
+    fn ring(
+        &self,
+        peer: &Owner,
+        metadata_and_id: (&[u8], u32),
+        deadline: &Deadline,
+    ) -> Result<RemoteMemory, AgentError>;
     /// Host memory in which messages wait.
     fn stage(&self, bytes: usize) -> Result<Registration, AgentError>;
     /// By which path memory here reaches that of a peer.
-    fn path(&self, from: &Registration, to: &RemoteMemory) -> Result<PathKind, AgentError>;
+    fn path(
+        &self,
+        from: &Registration,
+        to: &RemoteMemory,
+        deadline: &Deadline,
+    ) -> Result<PathKind, AgentError>;
     /// A transfer that writes blocks to a peer's memory.
     fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError>;
 }

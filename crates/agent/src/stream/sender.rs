@@ -222,26 +222,26 @@ impl StreamSender {
         if link.is_lost() {
             outgoing.lose(&link.why());
         }
-        let made = Self::open(agent, &peer, outgoing.clone(), &offer);
+        let made = Self::open(agent, (&peer, deadline), outgoing.clone(), &offer);
         made.inspect_err(|why| outgoing.give_up(why))
     }
 
     /// Takes an offer up.
     fn open(
         agent: &Arc<dyn Sending>,
-        peer: &Owner,
+        (peer, deadline): (&Owner, &Deadline),
         outgoing: Arc<Outgoing>,
         offer: &Offer,
     ) -> Result<Self, AgentError> {
         let Offer { slot_bytes, memory, ref metadata, .. } = *offer;
-        let ring = agent.ring(peer, metadata, memory)?;
+        let ring = agent.ring(peer, (metadata, memory), deadline)?;
         let slots = outgoing.slots;
         if slots.checked_mul(slot_bytes).is_none_or(|bytes| bytes > ring.len()) {
             let why = format!("{slots} slots of {slot_bytes} bytes in {} bytes", ring.len());
             return Err(AgentError::Refused { peer: peer.to_string(), why });
         }
         let staging = Staging::new(&**agent, slot_bytes.min(STAGING / 2), slots)?;
-        let path = agent.path(&staging.memory, &ring)?;
+        let path = agent.path(&staging.memory, &ring, deadline)?;
         Ok(Self {
             agent: Arc::downgrade(agent),
             waker: outgoing.clone().into(),

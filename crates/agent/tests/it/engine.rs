@@ -178,8 +178,8 @@ fn a_waker_may_do_everything_where_it_is_woken_and_is_kept_once() {
         });
         let Rig { engine, initiator, here: _here, there: _there, ours, remote, _target } = rig;
         let waker = Waker::from(inline.clone());
+        let mut completion = std::pin::pin!(transfer.completion());
         for _ in 0..100 {
-            let mut completion = std::pin::pin!(transfer.completion());
             assert!(completion.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
         // The last of the agent is what the waker drops, in the thread of the agent.
@@ -193,4 +193,34 @@ fn a_waker_may_do_everything_where_it_is_woken_and_is_kept_once() {
         assert_eq!(over.is_err(), fails, "{over:?}");
         assert_eq!(inline.woken.load(Ordering::SeqCst), 1);
     }
+}
+
+struct Idle;
+
+impl Wake for Idle {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// A task that makes its future anew for each look, or has another waker each time.
+#[test]
+fn a_transfer_keeps_no_waker_that_nobody_waits_by() {
+    let rig = Rig::new();
+    let read = rig.post(Op::Read);
+    let wakers: Vec<_> = (0..100).map(|_| Arc::new(Idle)).collect();
+    let held = || wakers.iter().filter(|waker| Arc::strong_count(waker) > 1).count();
+    let poll = |completion: std::pin::Pin<&mut warpverbs_agent::Completion<'_>>,
+                idle: &Arc<Idle>| {
+        let waker = Waker::from(idle.clone());
+        assert!(completion.poll(&mut Context::from_waker(&waker)).is_pending());
+    };
+    wakers.iter().for_each(|idle| poll(std::pin::pin!(read.completion()), idle));
+    assert_eq!(held(), 0);
+    {
+        let mut completion = std::pin::pin!(read.completion());
+        wakers.iter().for_each(|idle| poll(completion.as_mut(), idle));
+        assert_eq!(held(), 1);
+    }
+    assert_eq!(held(), 0);
+    rig.engine.allow(u64::MAX);
+    assert_eq!(read.wait(SOON).unwrap(), State::Done);
 }

@@ -4,6 +4,7 @@ mod bytes;
 mod control;
 mod device_memory;
 mod drops;
+mod ends;
 mod engine;
 mod exchange;
 mod gpu;

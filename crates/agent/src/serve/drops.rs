@@ -1,0 +1,115 @@
+//! Agents that are dropped by control threads, as wakers may do.
+
+use super::hostile::{agent, hostile};
+use super::*;
+use crate::control::Watched;
+use crate::{Agent, lock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+/// Ends a hang, on a slow machine too.
+const SOON: Duration = Duration::from_secs(600);
+/// An agent that ends waits so long for its peers' copies.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Drops an agent in the control thread that looks after it.
+struct Dropping {
+    agent: Mutex<Option<Agent>>,
+    /// Where threads that do this meet before.
+    meeting: Arc<Barrier>,
+    dropped: Mutex<Sender<()>>,
+    watched: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Watched for Dropping {
+    fn progress(&self) {
+        let agent = lock(&self.agent).take();
+        if agent.is_some() {
+            self.meeting.wait();
+            drop(agent);
+            self.over.store(true, Ordering::Release);
+            lock(&self.dropped).send(()).unwrap();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+
+    fn end(&self, _: AgentError) {}
+
+    fn abort(&self, _: AgentError) {}
+
+    fn watched(&self) -> &AtomicBool {
+        &self.watched
+    }
+}
+
+/// Has the control thread of one agent drop another, or itself.
+fn drop_by(thread: &Arc<Control>, agent: Agent, meeting: &Arc<Barrier>) -> Receiver<()> {
+    let (sender, dropped) = channel();
+    let dropping = Arc::new(Dropping {
+        agent: Mutex::new(Some(agent)),
+        meeting: meeting.clone(),
+        dropped: Mutex::new(sender),
+        watched: AtomicBool::new(false),
+        over: AtomicBool::new(false),
+    });
+    assert!(thread.watch(&dropping));
+    dropped
+}
+
+#[test]
+fn memory_stays_under_a_peer_whichever_thread_drops_the_agent() {
+    let peer = agent("peer");
+    for by_itself in [true, false] {
+        let target = agent("target");
+        // Confirms nothing: as a peer does that copies.
+        let (mut copying, _) = hostile(&peer, &target, true);
+        let memory = target.register(vec![7; 4096], "memory").unwrap();
+        let kept = Arc::downgrade(memory.memory());
+        let control = Arc::downgrade(&target.desk().control);
+        let thread = if by_itself { &target } else { &peer };
+        let thread = thread.desk().control.clone();
+        let dropped = drop_by(&thread, target, &Arc::new(Barrier::new(1)));
+        drop(thread);
+        dropped.recv_timeout(SOON).unwrap();
+        drop(memory);
+        // Until the target says that it has ended.
+        while copying.receive().is_ok() {}
+        assert!(kept.strong_count() > 0, "by itself: {by_itself}");
+        let closed = Instant::now();
+        drop(copying);
+        while control.strong_count() > 0 {
+            assert!(closed.elapsed() < SOON, "it does not end");
+            std::thread::yield_now();
+        }
+        // Had it not heard of the end in time, it would have left the memory for ever.
+        assert!(kept.strong_count() == 0 || closed.elapsed() > FAREWELL);
+    }
+}
+
+#[test]
+fn agents_that_drop_each_other_do_not_wait_for_each_other() {
+    let (a, b) = (agent("a"), agent("b"));
+    let [its, other] = [&a, &b].map(|agent| agent.desk().control.clone());
+    let ends = [Arc::downgrade(&its), Arc::downgrade(&other)];
+    let meeting = Arc::new(Barrier::new(2));
+    let dropped = [drop_by(&its, b, &meeting), drop_by(&other, a, &meeting)];
+    drop((its, other));
+    for dropped in dropped {
+        dropped.recv_timeout(SOON).unwrap();
+    }
+    let start = Instant::now();
+    while ends.iter().any(|control| control.strong_count() > 0) {
+        assert!(start.elapsed() < SOON, "an agent does not end");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,290 @@
+//! Ends of agents, and of their memory, under a transfer, on every path: the peer is lost because its agent
+//! ends, the agent of the transfer ends, or the peer takes its memory back. When the transfer is over, or
+//! its agent is dropped, no byte lands any more and none is read: what both ends have put there since
+//! stays.
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use warpverbs_agent::{
+    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, State, Transfer,
+};
+use warpverbs_dev::{Child, say};
+use warpverbs_mem::Region;
+use warpverbs_nic::{Config, LinkConfig, UdpConfig};
+use warpverbs_transport::Context;
+
+/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
+const SOON: Duration = Duration::from_secs(600);
+const LEN: usize = 12 << 20;
+const ROUNDS: u64 = 6;
+/// Looks at memory after a transfer was over.
+const LOOKS: usize = 4;
+/// How often a long list has the whole memory.
+const TIMES: usize = 64;
+
+fn config(path: PathKind) -> AgentConfig {
+    let config = AgentConfig::default().require(path).deadline(SOON).silence(SOON).token("t");
+    if path != PathKind::Network {
+        return config;
+    }
+    let link = UdpConfig::at(([127, 0, 0, 1], 0).into());
+    let soft = Config { link: LinkConfig::Udp(link), ..Config::default() };
+    let context = Context::builder().soft_config(soft).build().unwrap();
+    config.nic(&context.open("soft").unwrap())
+}
+
+fn random(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; LEN];
+    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}
+
+fn holds(region: &Region, expected: &[u8]) -> bool {
+    let mut bytes = vec![0; LEN];
+    region.read(0, &mut bytes).unwrap();
+    bytes == expected
+}
+
+/// The agent whose memory is used. The memory outlives it.
+struct Owner {
+    agent: Option<Agent>,
+    memory: Option<Registration>,
+    region: Region,
+    /// What was put there last.
+    filled: Vec<u8>,
+}
+
+impl Owner {
+    fn new(path: PathKind) -> Self {
+        let agent = Agent::new("target", config(path)).unwrap();
+        let memory = match path {
+            PathKind::Mapped => agent.alloc(LEN as u64, "memory").unwrap(),
+            _ => agent.register(vec![0; LEN], "memory").unwrap(),
+        };
+        let region = memory.buffer().region().clone();
+        Self { agent: Some(agent), memory: Some(memory), region, filled: vec![0; LEN] }
+    }
+
+    fn obey(&mut self, command: &str) -> String {
+        let (verb, seed) = command.split_once(' ').unwrap_or((command, "0"));
+        let seed = seed.parse().unwrap();
+        match verb {
+            "address" => return self.agent.as_ref().unwrap().address().to_string(),
+            "end" => self.agent = None,
+            "fill" => {
+                self.filled = random(seed);
+                self.region.write(0, &self.filled).unwrap();
+            }
+            "holds" => return holds(&self.region, &self.filled).to_string(),
+            // Once a transfer has begun to write there.
+            "back" => {
+                let (before, start) = (&self.filled[..64], Instant::now());
+                let mut now = before.to_vec();
+                while now == before {
+                    assert!(start.elapsed() < SOON, "nothing is written");
+                    self.region.read(0, &mut now).unwrap();
+                }
+                self.memory = None;
+            }
+            _ => panic!("{command}"),
+        }
+        "done".to_owned()
+    }
+}
+
+/// It is in a process of its own where the path needs that.
+enum Target {
+    Here(Owner),
+    There(Child),
+}
+
+impl Target {
+    fn new(path: PathKind) -> Self {
+        match path {
+            PathKind::ProcessCopy => Self::There(Child::of_test("ends::target", "AGENT_ENDS", 1)),
+            _ => Self::Here(Owner::new(path)),
+        }
+    }
+
+    fn ask(&mut self, command: impl Into<String>) -> String {
+        match self {
+            Self::Here(owner) => owner.obey(&command.into()),
+            Self::There(child) => child.ask(command.into()),
+        }
+    }
+
+    fn address(&mut self) -> SocketAddr {
+        self.ask("address").parse().unwrap()
+    }
+}
+
+/// The part of another process.
+#[test]
+fn target() {
+    if std::env::var_os("AGENT_ENDS").is_some() {
+        let mut owner = Owner::new(PathKind::ProcessCopy);
+        for command in std::io::stdin().lines() {
+            say(owner.obey(&command.unwrap()));
+        }
+    }
+}
+
+struct Rig {
+    agent: Agent,
+    ours: Registration,
+    here: Region,
+    target: Target,
+}
+
+impl Rig {
+    fn new(path: PathKind) -> Self {
+        let mut target = Target::new(path);
+        let agent = Agent::new("initiator", config(path)).unwrap();
+        let ours = agent.register(vec![0; LEN], "ours").unwrap();
+        agent.fetch_metadata(target.address(), SOON).unwrap();
+        let here = ours.buffer().region().clone();
+        Self { agent, ours, here, target }
+    }
+
+    /// Of the whole memory, in blocks, several times: the end comes in the middle of it.
+    fn transfer(&self, op: Op, block: usize, times: usize) -> Transfer {
+        let remote = self.agent.remote("target", "memory").unwrap();
+        let (block, count) = (block as u64, (LEN / block) as u64);
+        let here: Vec<_> = (0..count).map(|at| at * block).collect();
+        let there: Vec<_> = here.iter().rev().copied().collect();
+        let here = self.ours.blocks_at(&here.repeat(times), block).unwrap();
+        let there = remote.blocks_at(&there.repeat(times), block).unwrap();
+        self.agent.transfer(op, &here, &there).unwrap()
+    }
+}
+
+/// New bytes at both ends, of an ended transfer, stay.
+fn nothing_moves(here: &Region, target: &mut Target, seed: u64, what: &str) {
+    let new = random(seed);
+    here.write(0, &new).unwrap();
+    target.ask(format!("fill {}", seed + 1));
+    for _ in 0..LOOKS {
+        assert!(holds(here, &new), "{what}: bytes landed here");
+        assert_eq!(target.ask("holds"), "true", "{what}: bytes landed there");
+    }
+}
+
+/// Which of the two agents ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ending {
+    Peer,
+    Own,
+}
+
+fn over(transfer: &Transfer) -> Result<State, AgentError> {
+    let over = transfer.post(PostOptions::new()).and_then(|_| transfer.wait(SOON));
+    assert!(transfer.state().is_terminal());
+    over
+}
+
+/// Posts transfers whose agent, or whose peer's, ends at a random moment.
+fn ends(path: PathKind, ending: Ending) {
+    let mut numbers = StdRng::seed_from_u64(warpverbs_dev::seed());
+    let mut early = 0;
+    for round in 0..2 * ROUNDS {
+        let op = if round % 2 == 0 { Op::Write } else { Op::Read };
+        let block = [4 << 10, 64 << 10, LEN][(round / 2 % 3) as usize];
+        let mut rig = Rig::new(path);
+        let transfer = rig.transfer(op, block, 16);
+        // What is made once is there.
+        assert_eq!(over(&transfer).unwrap(), State::Done);
+        let seed = numbers.random::<u64>() >> 8;
+        rig.here.write(0, &random(seed)).unwrap();
+        rig.target.ask(format!("fill {}", seed + 1));
+        let micros = numbers.random_range(0..4000);
+        let what = format!("{path}, {op:?}, {ending:?} end, round {round}, blocks of {block}");
+        let Rig { agent, ours: _ours, here, mut target } = rig;
+        let new = random(seed + 2);
+        let ended = std::thread::scope(|scope| {
+            let posting = scope.spawn(|| {
+                let ended = over(&transfer);
+                if ending == Ending::Peer {
+                    // At once, though the other agent is not quite gone.
+                    here.write(0, &new).unwrap();
+                }
+                ended
+            });
+            // Any moment will do: it is drawn.
+            std::thread::sleep(Duration::from_micros(micros));
+            match ending {
+                Ending::Own => {
+                    drop(agent);
+                    nothing_moves(&here, &mut target, seed + 2, &what);
+                }
+                Ending::Peer => drop(target.ask("end")),
+            }
+            posting.join().unwrap()
+        });
+        nothing_moves(&here, &mut target, seed + 2, &what);
+        early += usize::from(ended.is_err());
+        match ended {
+            Ok(state) => assert_eq!(state, State::Done, "{what}"),
+            Err(AgentError::PeerLost { .. } | AgentError::Deregistered { .. }) => {}
+            // The peer's end may be gone before its connection.
+            Err(AgentError::Path { .. }) if ending == Ending::Peer => {}
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    println!("{path}, {ending:?}: {early} of {} ended early", 2 * ROUNDS);
+}
+
+macro_rules! on_every_path {
+    ($($name:ident: $path:ident,)*) => {
+        $(mod $name {
+            use super::*;
+
+            #[test]
+            fn nothing_moves_once_the_peer_is_lost() {
+                ends(PathKind::$path, Ending::Peer);
+            }
+
+            #[test]
+            fn nothing_moves_once_the_agent_is_dropped() {
+                ends(PathKind::$path, Ending::Own);
+            }
+        })*
+    };
+}
+
+on_every_path! {
+    same_process: SameProcess,
+    mapped: Mapped,
+    process_copy: ProcessCopy,
+    network: Network,
+    tcp: Tcp,
+}
+
+/// The rest of a long copy stops when the owner takes its memory back.
+#[test]
+fn memory_that_is_taken_back_ends_copies_of_the_cpu() {
+    let seed = warpverbs_dev::seed() >> 8;
+    for path in [PathKind::Mapped, PathKind::ProcessCopy] {
+        // The news may come when all has been copied.
+        let ended = (0..20).any(|_| {
+            let mut rig = Rig::new(path);
+            let write = rig.transfer(Op::Write, LEN, TIMES);
+            rig.target.ask(format!("fill {seed}"));
+            rig.here.write(0, &random(seed + 1)).unwrap();
+            let target = &mut rig.target;
+            let ended = std::thread::scope(|scope| {
+                let posting = scope.spawn(|| over(&write));
+                target.ask("back");
+                posting.join().unwrap()
+            });
+            nothing_moves(&rig.here, &mut rig.target, seed + 2, &path.to_string());
+            match ended {
+                Ok(_) => false,
+                Err(AgentError::Deregistered { .. }) => true,
+                Err(error) => panic!("{path}: {error}"),
+            }
+        });
+        assert!(ended, "{path}: the copy goes on");
+    }
+}
