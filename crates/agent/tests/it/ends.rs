@@ -52,8 +52,9 @@ struct Owner {
     agent: Option<Agent>,
     memory: Option<Registration>,
     region: Region,
-    /// What was put there last.
+    /// What was put there last, and what is next.
     filled: Vec<u8>,
+    next: Vec<u8>,
 }
 
 impl Owner {
@@ -64,7 +65,13 @@ impl Owner {
             _ => agent.register(vec![0; LEN], "memory").unwrap(),
         };
         let region = memory.buffer().region().clone();
-        Self { agent: Some(agent), memory: Some(memory), region, filled: vec![0; LEN] }
+        Self {
+            agent: Some(agent),
+            memory: Some(memory),
+            region,
+            filled: vec![0; LEN],
+            next: Vec::new(),
+        }
     }
 
     fn obey(&mut self, command: &str) -> String {
@@ -73,8 +80,9 @@ impl Owner {
         match verb {
             "address" => return self.agent.as_ref().unwrap().address().to_string(),
             "end" => self.agent = None,
+            "prepare" => self.next = random(seed),
             "fill" => {
-                self.filled = random(seed);
+                self.filled = std::mem::take(&mut self.next);
                 self.region.write(0, &self.filled).unwrap();
             }
             "holds" => return holds(&self.region, &self.filled).to_string(),
@@ -112,6 +120,14 @@ impl Target {
         match self {
             Self::Here(owner) => owner.obey(&command.into()),
             Self::There(child) => child.ask(command.into()),
+        }
+    }
+
+    /// Its memory, where that is in this process.
+    fn region(&self) -> Option<Region> {
+        match self {
+            Self::Here(owner) => Some(owner.region.clone()),
+            Self::There(_) => None,
         }
     }
 
@@ -160,13 +176,12 @@ impl Rig {
     }
 }
 
-/// New bytes at both ends, of an ended transfer, stay.
-fn nothing_moves(here: &Region, target: &mut Target, seed: u64, what: &str) {
-    let new = random(seed);
-    here.write(0, &new).unwrap();
-    target.ask(format!("fill {}", seed + 1));
+/// New bytes at both ends, of an ended transfer, stay. Those of the target are prepared.
+fn nothing_moves(here: &Region, target: &mut Target, new: &[u8], what: &str) {
+    here.write(0, new).unwrap();
+    target.ask("fill");
     for _ in 0..LOOKS {
-        assert!(holds(here, &new), "{what}: bytes landed here");
+        assert!(holds(here, new), "{what}: bytes landed here");
         assert_eq!(target.ask("holds"), "true", "{what}: bytes landed there");
     }
 }
@@ -197,17 +212,25 @@ fn ends(path: PathKind, ending: Ending) {
         assert_eq!(over(&transfer).unwrap(), State::Done);
         let seed = numbers.random::<u64>() >> 8;
         rig.here.write(0, &random(seed)).unwrap();
-        rig.target.ask(format!("fill {}", seed + 1));
+        rig.target.ask(format!("prepare {}", seed + 1));
+        rig.target.ask("fill");
+        rig.target.ask(format!("prepare {}", seed + 2));
         let micros = numbers.random_range(0..4000);
         let what = format!("{path}, {op:?}, {ending:?} end, round {round}, blocks of {block}");
         let Rig { agent, ours: _ours, here, mut target } = rig;
-        let new = random(seed + 2);
+        let (new, there) = ([seed + 3, seed + 4].map(random), target.region());
         let ended = std::thread::scope(|scope| {
             let posting = scope.spawn(|| {
                 let ended = over(&transfer);
+                // At once, though the other agent is not quite gone.
                 if ending == Ending::Peer {
-                    // At once, though the other agent is not quite gone.
-                    here.write(0, &new).unwrap();
+                    here.write(0, &new[0]).unwrap();
+                    there.iter().for_each(|there| there.write(0, &new[1]).unwrap());
+                    for _ in 0..LOOKS {
+                        assert!(holds(&here, &new[0]), "{what}: bytes landed here");
+                        let stay = there.iter().all(|there| holds(there, &new[1]));
+                        assert!(stay, "{what}: bytes landed there");
+                    }
                 }
                 ended
             });
@@ -216,13 +239,14 @@ fn ends(path: PathKind, ending: Ending) {
             match ending {
                 Ending::Own => {
                     drop(agent);
-                    nothing_moves(&here, &mut target, seed + 2, &what);
+                    nothing_moves(&here, &mut target, &new[0], &what);
                 }
                 Ending::Peer => drop(target.ask("end")),
             }
             posting.join().unwrap()
         });
-        nothing_moves(&here, &mut target, seed + 2, &what);
+        target.ask(format!("prepare {}", seed + 5));
+        nothing_moves(&here, &mut target, &new[1], &what);
         early += usize::from(ended.is_err());
         match ended {
             Ok(state) => assert_eq!(state, State::Done, "{what}"),
@@ -270,15 +294,18 @@ fn memory_that_is_taken_back_ends_copies_of_the_cpu() {
         let ended = (0..20).any(|_| {
             let mut rig = Rig::new(path);
             let write = rig.transfer(Op::Write, LEN, TIMES);
-            rig.target.ask(format!("fill {seed}"));
-            rig.here.write(0, &random(seed + 1)).unwrap();
+            rig.target.ask(format!("prepare {seed}"));
+            rig.target.ask("fill");
+            rig.target.ask(format!("prepare {}", seed + 1));
+            rig.here.write(0, &random(seed + 2)).unwrap();
+            let new = random(seed + 3);
             let target = &mut rig.target;
             let ended = std::thread::scope(|scope| {
                 let posting = scope.spawn(|| over(&write));
                 target.ask("back");
                 posting.join().unwrap()
             });
-            nothing_moves(&rig.here, &mut rig.target, seed + 2, &path.to_string());
+            nothing_moves(&rig.here, &mut rig.target, &new, &path.to_string());
             match ended {
                 Ok(_) => false,
                 Err(AgentError::Deregistered { .. }) => true,
