@@ -166,7 +166,7 @@ pub enum AgentError {
         /// The reason.
         why: String,
     },
-    /// What others may have this agent keep, all of them together, has no room for it.
+    /// There is a bound on the things that all peers together may have this agent keep, and it is reached.
     #[error("no room for {bytes} bytes: {what} is at its bound")]
     Full {
         /// The kind of thing that is kept.

@@ -121,7 +121,7 @@ impl Peer {
         memories.fold(Self::weight(metadata), usize::saturating_add)
     }
 
-    /// What is known of it is bounded by `quota`, unless the program has loaded it.
+    /// Within `quota`, unless the program has loaded it.
     pub(crate) fn new(
         metadata: &Metadata,
         here: Option<Weak<Memories>>,

@@ -78,7 +78,7 @@ impl Sender {
     }
 }
 
-/// What became of a notification that has arrived.
+/// The fate of a notification that has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     Taken,

@@ -258,7 +258,7 @@ struct Work {
     remote: Arc<[RemoteRegion]>,
     pairs: Arc<Pairs>,
     set: Arc<Set>,
-    /// What each queue pair has.
+    /// The requests in each queue pair.
     lanes: Vec<Lane>,
     window: Window,
     /// How far pieces have been posted.

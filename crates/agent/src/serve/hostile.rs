@@ -219,7 +219,7 @@ fn notifications_of_all_senders_have_one_bound() {
     }
 }
 
-/// Metadata under made-up names. What the program loads itself is not counted.
+/// Metadata under made-up names. The program's own is not counted.
 #[test]
 fn metadata_that_all_peers_bring_has_one_bound() {
     let (target, member) = (agent("target"), agent("member"));

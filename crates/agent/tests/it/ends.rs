@@ -52,7 +52,7 @@ struct Owner {
     agent: Option<Agent>,
     memory: Option<Registration>,
     region: Region,
-    /// What was put there last, and what is next.
+    /// The bytes that were put there last, and the next.
     filled: Vec<u8>,
     next: Vec<u8>,
 }
@@ -208,7 +208,7 @@ fn ends(path: PathKind, ending: Ending) {
         let block = [4 << 10, 64 << 10, LEN][(round / 2 % 3) as usize];
         let mut rig = Rig::new(path);
         let transfer = rig.transfer(op, block, 16);
-        // What is made once is there.
+        // Connections are made by this.
         assert_eq!(over(&transfer).unwrap(), State::Done);
         let seed = numbers.random::<u64>() >> 8;
         rig.here.write(0, &random(seed)).unwrap();
