@@ -8,20 +8,16 @@
 //! ```
 
 mod common;
-#[path = "../tests/dist/mod.rs"]
-mod dist;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, ensure};
 use clap::Parser;
-use dist::counter::Counter;
-use dist::rank::Rank;
-use dist::table::{Row, Table};
-use dist::{Job, Load};
+use common::job::{self, Job};
+use common::{DEADLINE, Session, within, words};
 use std::process::ExitCode;
-use std::time::Duration;
-use warpverbs::gpu::{Dim, KernelPtr, SafeKernel};
-use warpverbs::kernels::dist as kernels;
+use warpverbs::gpu::{Dim, KernelPtr, Local, Place};
+use warpverbs::kernels::dist::{AddUp, IMAGE, SwapUp, Target};
 use warpverbs::rendezvous::World;
+use warpverbs::transport::{Access, EndpointConfig, RemoteRegion};
 
 /// Kernels of several processes count one number up
 #[derive(Parser)]
@@ -29,73 +25,80 @@ use warpverbs::rendezvous::World;
 struct Flags {
     #[command(flatten)]
     job: Job,
-    #[command(flatten)]
-    load: Load,
-}
-
-#[derive(Clone, Copy)]
-enum Op {
-    Add,
-    Swap,
-}
-
-impl Op {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Add => "fetch-add",
-            Self::Swap => "compare-swap",
-        }
-    }
+    /// Operations of each thread
+    #[arg(short = 'n', long, default_value_t = 64)]
+    iters: u32,
+    /// Threads of each rank
+    #[arg(short = 't', long, default_value_t = 32)]
+    threads: u32,
 }
 
 fn main() -> ExitCode {
     common::main(|flags: Flags| {
-        flags.load.check()?;
-        let Dim { grid, block, .. } = flags.load.dim(1)?;
-        let plan = format!("dist_atomic {} -c {grid} -t {block}", flags.load.plan());
-        let Some(start) = flags.job.start(plan)? else { return Ok(()) };
-        start.run(World::join(&start.world), |rank| sweep(rank, &flags.load))
+        within("--threads", flags.threads, 1, 1024)?;
+        within("--iters", flags.iters, 1, (1 << 20) / u64::from(flags.threads))?;
+        let plan = format!("dist_atomic -n {} -t {}", flags.iters, flags.threads);
+        flags.job.run(&plan, |session, world| count_up(session, world, &flags))
     })
 }
 
-fn sweep(rank: &mut Rank<'_>, load: &Load) -> Result<(Table, String)> {
-    let session = rank.session;
-    let counter = Counter::new(rank, load)?;
-    let mut table = Table::new(session, rank.is_first())?;
+fn count_up(session: &Session, world: &mut World, flags: &Flags) -> Result<String> {
+    let ranks = u64::from(world.world_size());
+    let (gpu, iters) = (&session.gpu, flags.iters);
+    gpu.load(&IMAGE)?;
+
+    // Every rank registers a number, and all learn of them; only that of rank 0 is counted up. The NIC
+    // counts by instructions of the CPU, so the number is where host and GPU share memory.
+    let access = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let number = session.nic.register(gpu.alloc(8, Place::Shared)?, access)?;
+    let numbers = world.exchange("number", &number.remote().to_bytes())?;
+    let remote = RemoteRegion::from_bytes(&numbers[0])?.into();
+    // Rank 0 takes part through a pair of its own.
+    let (own, _end) = session.nic.pair(&EndpointConfig::for_gpu(gpu).timeout(DEADLINE))?;
+    let endpoints = job::connect(session, world, 0)?;
+    let endpoint = if world.rank() == 0 { &own } else { &endpoints[0].1 };
+    let target = Target { qp: endpoint.device_qp(), local: Local::default(), remote };
+    let targets = KernelPtr::upload(&**gpu, &[target])?;
+    let values = u64::from(flags.threads) * u64::from(iters);
+    let old = gpu.alloc(8 * values as usize, Place::Device)?;
+
     let mut tries = 0;
-    for op in [Op::Add, Op::Swap] {
-        let (done, time) = row(&counter, rank, load, op).context(op.name())?;
-        tries = done;
-        table.push(
-            session,
-            Row { op: Some(op.name()), size: 8, time, count: counter.own(load), sha256: None },
-        )?;
-    }
-    let (all, swaps) = (counter.all(rank, load), counter.own(load));
-    let what = format!("0 to {} came back once each, twice", all - 1);
-    Ok((table, format!("{what}; {tries} compare-and-swaps of rank 0 for its {swaps}")))
-}
-
-/// One kind of atomic. How many this rank needed, and how long the slowest took.
-fn row(counter: &Counter, rank: &mut Rank<'_>, load: &Load, op: Op) -> Result<(u64, Duration)> {
-    if load.warmup > 0 {
-        count_up(counter, rank, op, load.warmup)?;
-    }
-    let (tries, own) = count_up(counter, rank, op, load.iters)?;
-    let slowest = rank.slowest(own)?;
-    counter.verify(rank, load)?;
-    Ok((tries, slowest))
-}
-
-/// All ranks count up from 0.
-fn count_up(counter: &Counter, rank: &mut Rank<'_>, op: Op, iters: u32) -> Result<(u64, Duration)> {
-    counter.reset(rank)?;
-    rank.time(&counter.mesh, counter.dim, |report| -> Box<dyn SafeKernel> {
-        let (targets, count) = (counter.targets.clone(), counter.count);
-        let found = KernelPtr::new(&counter.found);
-        match op {
-            Op::Add => Box::new(kernels::AddUp { targets, count, iters, found, report }),
-            Op::Swap => Box::new(kernels::SwapUp { targets, count, iters, found, report }),
+    for swap in [false, true] {
+        number.write(0, &[0; 8])?;
+        world.barrier("at zero")?;
+        // The kernel's report: its first bad status, its start and end, and how often it tried.
+        let told = gpu.alloc(32, Place::Device)?;
+        let (targets, count, found) = (targets.clone(), 1, KernelPtr::new(&old));
+        let (report, dim) = (KernelPtr::new(&told), Dim::new(1, flags.threads));
+        match swap {
+            false => session.run(&AddUp { targets, count, iters, found, report }, dim)?,
+            true => session.run(&SwapUp { targets, count, iters, found, report }, dim)?,
         }
-    })
+        let health = endpoint.health()?;
+        ensure!(health.is_ok(), "work towards rank 0 failed: {health}");
+        let [status, _, _, tried] = words(gpu, &told)?;
+        ensure!(status == 0, "the kernel ended with status {status:#x}");
+        tries = tried;
+
+        // All ranks see all values that came back: each from 0 on, once.
+        let mut came = vec![0; 8 * values as usize];
+        gpu.read(&old, 0, &mut came)?;
+        let came = world.exchange("values", &came)?.concat();
+        let mut came: Vec<_> = came.as_chunks().0.iter().map(|v| u64::from_le_bytes(*v)).collect();
+        came.sort_unstable();
+        let wrong = (0..).zip(&came).find(|(expected, value)| expected != *value);
+        ensure!(wrong.is_none(), "(expected, came back): {wrong:?} is the first that is wrong");
+        if world.rank() == 0 {
+            let [last] = words(gpu, number.buffer())?;
+            ensure!(
+                last == ranks * values,
+                "the number ended as {last}, expected {}",
+                ranks * values
+            );
+        }
+        world.barrier("counted")?;
+    }
+    session.facts([("values", ranks * values), ("compare_and_swaps", tries)]);
+    let what = format!("0 to {} came back once each, twice", ranks * values - 1);
+    Ok(format!("{what}; {tries} compare-and-swaps of rank 0 for its {values}"))
 }

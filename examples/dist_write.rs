@@ -1,5 +1,5 @@
-//! Several processes, on one machine or more, in each of which a kernel writes into the memory of
-//! all others over RoCEv2. A table of sizes; the bytes of every row are compared.
+//! Several processes, on one machine or more, in each of which a kernel writes into the memory of all
+//! over RoCEv2. A table of sizes; the bytes of every row are compared.
 //!
 //! ```text
 //! dist_write --procs 2
@@ -7,114 +7,109 @@
 //! ```
 
 mod common;
-#[path = "../tests/dist/mod.rs"]
-mod dist;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use dist::mesh::{Inbox, Mesh, fill, seed, wrong_bytes};
-use dist::sweep::{Sweep, Work};
-use dist::{Load, rank::Rank};
+use common::job::{self, Job};
+use common::{MAX_BYTES, Session, compare, parse_size, poison, sample, within, words};
+use serde_json::json;
 use std::process::ExitCode;
-use std::time::Duration;
-use warpverbs::gpu::{Dim, KernelPtr};
-use warpverbs::kernels::{dist as kernels, loopback};
+use warpverbs::gpu::{Dim, KernelPtr, Place};
+use warpverbs::kernels::dist::{IMAGE, Target, WriteAll};
 use warpverbs::rendezvous::World;
-use warpverbs::transport::{Access, MemoryRegion};
+use warpverbs::transport::{Access, RemoteRegion};
 
 /// Kernels of several processes write into each other's memory
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
     #[command(flatten)]
-    sweep: Sweep,
+    job: Job,
+    /// Smallest message, as 8, 64K or 1M
+    #[arg(short = 'b', long, default_value = "8", value_parser = parse_size)]
+    begin: u64,
+    /// Largest message; each is four times as large as the one before
+    #[arg(short = 'e', long, default_value = "1M", value_parser = parse_size)]
+    end: u64,
+    /// WRITEs to each rank
+    #[arg(short = 'n', long, default_value_t = 64)]
+    iters: u32,
 }
 
 fn main() -> ExitCode {
-    common::main(|Flags { sweep }| {
-        let Some(start) = sweep.start("dist_write", 1 << 30)? else { return Ok(()) };
-        start.run(World::join(&start.world), |rank| {
-            let work = Writer::new(rank, &sweep)?;
-            sweep.rows(rank, &work)
-        })
+    common::main(|flags: Flags| {
+        within("--begin", flags.begin, 1, MAX_BYTES)?;
+        within("--end", flags.end, flags.begin, MAX_BYTES)?;
+        within("--iters", flags.iters, 1, 1_000_000)?;
+        let plan = format!("dist_write -b {} -e {} -n {}", flags.begin, flags.end, flags.iters);
+        flags.job.run(&plan, |session, world| write(session, world, &flags))
     })
 }
 
-/// Everything that a kernel needs to write to all others.
-struct Writer {
-    mesh: Mesh,
-    inboxes: Vec<Inbox>,
-    /// The payload, to all the same.
-    source: MemoryRegion,
-    targets: KernelPtr<kernels::Target>,
-    dim: Dim,
-}
+fn write(session: &Session, world: &mut World, flags: &Flags) -> Result<String> {
+    let me = world.rank();
+    let (gpu, ranks) = (&session.gpu, world.world_size());
+    gpu.load(&IMAGE)?;
 
-impl Work for Writer {
-    fn verdict(&self, ranks: u32) -> String {
-        format!("every byte at {ranks} ranks as it was sent")
+    // What this rank sends, and room for the messages of all, of which each has its own place.
+    let source = session.memory(gpu, flags.end as usize, Access::empty())?;
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let inbox = session.memory(gpu, ranks as usize * flags.end as usize, access)?;
+    let theirs = world.exchange("inbox", &inbox.remote().to_bytes())?;
+    let endpoints = job::connect(session, world, 0)?;
+    let mut targets = Vec::new();
+    for (rank, endpoint) in &endpoints {
+        let theirs = RemoteRegion::from_bytes(&theirs[*rank as usize])?;
+        let remote = theirs.slice(u64::from(me) * flags.end, flags.end)?.into();
+        let (qp, local) = (endpoint.device_qp(), source.local().into());
+        targets.push(Target { qp, local, remote });
     }
+    let (count, targets) = (ranks - 1, KernelPtr::upload(&**gpu, &targets)?);
 
-    fn mesh(&self) -> &Mesh {
-        &self.mesh
+    let mut rows = Vec::new();
+    if me == 0 {
+        session.say("Index        Size      GB/s          µs      Mpps")?;
     }
-
-    fn received(&self, size: u64) -> Vec<(&MemoryRegion, u64)> {
-        self.inboxes.iter().map(|inbox| (&inbox.own, size)).collect()
-    }
-
-    /// One size: new contents everywhere, so that nothing of an earlier row passes for this one's;
-    /// the WRITEs; and a look at what came. How long the slowest rank took.
-    fn row(&self, rank: &mut Rank<'_>, load: &Load, row: usize, size: u64) -> Result<Duration> {
-        let session = rank.session;
-        fill(session, KernelPtr::new(self.source.buffer()), size, seed(rank.number(), row))?;
-        for inbox in &self.inboxes {
-            fill(session, KernelPtr::new(inbox.own.buffer()), size, !seed(inbox.peer, row))?;
+    let sizes = std::iter::successors(Some(flags.begin), |size| size.checked_mul(4));
+    for (row, size) in (0..).zip(sizes.take_while(|&size| size <= flags.end)) {
+        // Other bytes in each row, so that none of an earlier one passes for those of this one.
+        let message = |rank: u32| sample(row << 16 | u64::from(rank), size as usize);
+        source.write(0, &message(me))?;
+        for from in endpoints.iter().map(|(from, _)| *from) {
+            inbox.write(u64::from(from) * flags.end, &poison(&message(from)))?;
         }
-        rank.barrier("prepared")?;
-        if load.warmup > 0 {
-            self.write(rank, size, load.warmup)?;
-        }
-        let own = self.write(rank, size, load.iters)?;
-        // All WRITEs of all ranks are complete behind this.
-        let slowest = rank.slowest(own)?;
-        for inbox in &self.inboxes {
-            let seed = seed(inbox.peer, row);
-            let wrong = wrong_bytes(session, KernelPtr::new(inbox.own.buffer()), size, seed)?;
-            ensure!(wrong == 0, "{wrong} of {size} bytes from rank {} are wrong", inbox.peer);
-        }
-        rank.barrier("verified")?;
-        Ok(slowest)
-    }
-}
+        world.barrier("prepared")?;
 
-impl Writer {
-    fn new(rank: &mut Rank<'_>, flags: &Sweep) -> Result<Self> {
-        let bytes = flags.sizes.end;
-        rank.session.gpu.load(&kernels::IMAGE)?;
-        rank.session.gpu.load(&loopback::IMAGE)?;
-        let source = rank.memory(bytes, Access::empty())?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let inboxes = rank.inboxes(|rank| rank.memory(bytes, access))?;
-        let mesh = Mesh::new(rank, |_| true, flags.load.qps, 0)?;
-        let mut rows = Vec::new();
-        for link in mesh.links() {
-            let inbox = inboxes.iter().find(|inbox| inbox.peer == link.peer);
-            let to = inbox.context("no inbox for a peer")?.theirs;
-            let (qp, local) = (link.endpoint.device_qp(), source.local().into());
-            rows.push(kernels::Target { qp, local, remote: to.into() });
+        // The kernel's report: its first bad status, the complement of its start, its end.
+        let report = gpu.alloc(24, Place::Device)?;
+        let (targets, bytes, iters) = (targets.clone(), u32::try_from(size)?, flags.iters);
+        let told = KernelPtr::new(&report);
+        let kernel = WriteAll { targets, count, bytes, iters, report: told };
+        session.run(&kernel, Dim::new(count, 32))?;
+        let [status, start, end] = words(gpu, &report)?;
+        for (peer, endpoint) in &endpoints {
+            let health = endpoint.health()?;
+            ensure!(health.is_ok(), "work towards rank {peer} failed: {health}");
         }
-        let targets = KernelPtr::upload(&*rank.session.gpu, &rows)?;
-        Ok(Self { mesh, inboxes, source, targets, dim: flags.load.dim(1)? })
-    }
+        ensure!(status == 0, "the kernel ended with status {status:#x}");
+        world.barrier("written")?;
 
-    /// A kernel writes `iters` messages on every link.
-    fn write(&self, rank: &mut Rank<'_>, size: u64, iters: u32) -> Result<Duration> {
-        let (count, bytes) = (u32::try_from(self.mesh.len())?, u32::try_from(size)?);
-        let (_, took) = rank.time(&self.mesh, self.dim, |report| {
-            let targets = self.targets.clone();
-            Box::new(kernels::WriteAll { targets, count, bytes, iters, report })
-        })?;
-        Ok(took)
+        let mut found = vec![0; size as usize];
+        for from in endpoints.iter().map(|(from, _)| *from) {
+            inbox.read(u64::from(from) * flags.end, &mut found)?;
+            compare(&message(from), &found)
+                .with_context(|| format!("{size} bytes from rank {from}"))?;
+        }
+        world.barrier("compared")?;
+
+        let (micros, writes) = ((end - !start) as f64 / 1e3, f64::from(flags.iters * count));
+        let (gb, rate) = (writes * size as f64 / micros / 1e3, writes / micros);
+        if me == 0 {
+            session.say(&format!("{row:>5} {size:>11} {gb:>9.3} {micros:>11.1} {rate:>9.3}"))?;
+        }
+        rows.push(json!({"index": row, "size": size, "gb_per_s": gb, "us": micros, "mpps": rate}));
     }
+    let sizes = rows.len();
+    session.fact("rows", rows);
+    Ok(format!("{sizes} sizes, every byte at {ranks} ranks as it was sent"))
 }

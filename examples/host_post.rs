@@ -4,10 +4,9 @@ mod common;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use common::{Common, MAX_BYTES, Session, check_bytes, compare, poison, sample};
+use common::{Common, MAX_BYTES, Session, compare, parse_size, poison, sample, within};
 use std::process::ExitCode;
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, Poster, SendFlags};
-use warpverbs_bench::units::parse_size;
 
 /// Every operation, posted by the host
 #[derive(Parser)]
@@ -26,8 +25,9 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: Flags) -> Result<()> {
-    let len = check_bytes(flags.bytes, 1, MAX_BYTES)?;
-    let mut session = Session::open(&flags.common)?;
+    within("--bytes", flags.bytes, 1, MAX_BYTES)?;
+    let len = flags.bytes as usize;
+    let session = Session::open(&flags.common)?;
     let config = EndpointConfig::host().timeout(common::DEADLINE);
     let (a, b) = session.nic.pair(&config)?;
     let host = a.host()?;
@@ -41,7 +41,7 @@ fn run(flags: Flags) -> Result<()> {
 }
 
 fn write(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
-    let data = sample(len);
+    let data = sample(0, len);
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     host.wait(host.post_write(src.local(), dst.remote(), SIGNALED)?)?;
@@ -50,7 +50,7 @@ fn write(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
 }
 
 fn write_inline(session: &Session, host: &Poster<'_>) -> Result<()> {
-    let data = sample(28);
+    let data = sample(0, 28);
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     host.wait(host.post_write_inline(&data, dst.remote(), SIGNALED)?)?;
     session.say("WRITE of 28 bytes inside the WQE")?;
@@ -58,7 +58,7 @@ fn write_inline(session: &Session, host: &Poster<'_>) -> Result<()> {
 }
 
 fn read(session: &Session, host: &Poster<'_>, len: usize) -> Result<()> {
-    let data = sample(len);
+    let data = sample(0, len);
     let theirs = session.buffer(&data, Access::REMOTE_READ)?;
     let ours = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
     host.wait(host.post_read(ours.local(), theirs.remote(), SIGNALED)?)?;
@@ -79,7 +79,7 @@ fn atomics(session: &Session, host: &Poster<'_>) -> Result<()> {
 
 /// In four messages, into four receives.
 fn send(session: &Session, host: &Poster<'_>, peer: &Endpoint, len: usize) -> Result<()> {
-    let data = sample(len);
+    let data = sample(0, len);
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE)?;
     let peer = peer.host()?;

@@ -9,14 +9,13 @@ mod common;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use common::{DEADLINE as WAIT, digest::Digest, roles::Part};
+use common::{DEADLINE as WAIT, parse_size, within};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use sha2::{Digest as _, Sha256};
+use std::{process::ExitCode, time::Instant};
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::rendezvous::Client;
-use warpverbs_bench::units::parse_size;
+use warpverbs::rendezvous::{Launch, World, WorldConfig};
 
 /// A paged KV cache, read by another process in random order
 #[derive(Parser)]
@@ -32,28 +31,26 @@ struct Flags {
     #[arg(long, default_value = "4K", value_parser = parse_size)]
     block_bytes: u64,
     /// Transfers of the whole cache that are timed
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
     /// Of the random order; by default another one each time
     #[arg(long)]
     seed: Option<u64>,
-    #[command(flatten)]
-    part: Part,
 }
 
 fn main() -> ExitCode {
     common::main(|flags: Flags| {
         let (blocks, each) = (flags.blocks, flags.block_bytes);
-        let all = u128::from(blocks) * u128::from(each);
-        let said = format!("--blocks {blocks} of --block-bytes {each}");
-        ensure!((1..=64 << 30).contains(&all), "{said}, expected 1 byte to 64 GiB in all");
-        common::within("--iterations", flags.iterations.into(), 1, u32::MAX.into())?;
-        let seed = flags.seed.unwrap_or_else(rand::random);
-        let more = flags.seed.is_none().then(|| format!("--seed={seed}"));
-        flags.part.say(&format!("{blocks} blocks of {each} bytes in the order of seed {seed}"));
-        flags.part.play(&flags, [("prefill", prefill), ("decode", decode)], more.as_slice())?;
-        flags.part.say(&format!("passed: {blocks} blocks have the same digest at both processes"));
-        Ok(())
+        let all = u64::from(blocks).saturating_mul(each);
+        within(&format!("--blocks {blocks} of --block-bytes {each}"), all, 1, 64 << 30)?;
+        let Some(launch) = Launch::here(2)? else {
+            println!("passed: {blocks} blocks have the same digest at both processes");
+            return Ok(());
+        };
+        let mut world = World::join(&WorldConfig::new(&launch).timeout(WAIT))?;
+        let part = if world.rank() == 0 { prefill } else { decode };
+        part(&flags, &mut world)?;
+        Ok(world.leave()?)
     })
 }
 
@@ -64,57 +61,58 @@ fn agent(name: &str, flags: &Flags) -> Result<Agent> {
     Ok(Agent::new(name, AgentConfig::default().gpu(&gpu))?)
 }
 
-fn prefill(flags: &Flags, mut store: Client) -> Result<()> {
+fn prefill(flags: &Flags, world: &mut World) -> Result<()> {
     let agent = agent("prefill", flags)?;
     let (blocks, each) = (flags.blocks as usize, flags.block_bytes);
     let cache = agent.alloc(blocks as u64 * each, "cache")?;
     let mut bytes = vec![0; cache.len() as usize];
-    StdRng::seed_from_u64(flags.seed.unwrap_or(0)).fill_bytes(&mut bytes);
+    rand::rng().fill_bytes(&mut bytes);
     cache.write(0, &bytes)?;
 
-    store.set("cache", &cache.blocks(0, each, blocks)?.to_bytes())?;
-    let digest = Digest::of(&bytes);
-    println!("[prefill] SHA-256 {}", digest.clone().text());
-    digest.tell(&mut store, "the cache")?;
-    store.set("metadata", &agent.metadata()?)?;
-    for _ in 0..=flags.iterations {
+    // What the peer needs to know is bytes, which travel by any means; here, those of the world.
+    world.exchange("metadata", &agent.metadata()?)?;
+    world.exchange("cache", &cache.blocks(0, each, blocks)?.to_bytes())?;
+    for _ in 0..flags.iterations {
         agent.wait_remote_done("decode", b"read", WAIT)?;
     }
-    Ok(store.get("checked").map(drop)?)
+    compare("prefill", Sha256::digest(&bytes).to_vec(), world)
 }
 
-fn decode(flags: &Flags, mut store: Client) -> Result<()> {
+/// Prints a digest, which must be that of the other process.
+fn compare(who: &str, digest: Vec<u8>, world: &mut World) -> Result<()> {
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("[{who}] SHA-256 {hex}");
+    let all = world.exchange("digest", &digest)?;
+    ensure!(all[0] == all[1], "the digests differ");
+    Ok(())
+}
+
+fn decode(flags: &Flags, world: &mut World) -> Result<()> {
     let agent = agent("decode", flags)?;
     let (blocks, each) = (flags.blocks as usize, flags.block_bytes);
     let cache = agent.alloc(blocks as u64 * each, "cache")?;
-    let peer = agent.load_metadata(&store.get("metadata")?)?;
+    let peer = agent.load_metadata(&world.exchange("metadata", b"")?[0])?;
     println!("[decode] {}", agent.explain(&cache, &agent.remote(&peer, "cache")?)?);
 
     // Block i of the peer lands in block order[i] here.
     let indices: Vec<u32> = (0..flags.blocks).collect();
+    let seed = flags.seed.unwrap_or_else(rand::random);
+    println!("[decode] reads {blocks} blocks of {each} bytes in the order of seed {seed}");
     let mut order = indices.clone();
-    order.shuffle(&mut StdRng::seed_from_u64(flags.seed.unwrap_or(0)));
+    order.shuffle(&mut StdRng::seed_from_u64(seed));
     let local = agent.prepare(&cache.blocks(0, each, blocks)?)?;
-    let remote = agent.prepare(&BlockList::from_bytes(&store.get("cache")?)?)?;
-    let start = Instant::now();
+    let remote = agent.prepare(&BlockList::from_bytes(&world.exchange("cache", b"")?[0])?)?;
     let read = agent.prepared_transfer(Op::Read, &local, &order, &remote, &indices)?;
-    let made = start.elapsed();
-    let mut times = Vec::new();
-    for _ in 0..=flags.iterations {
-        let start = Instant::now();
+    let start = Instant::now();
+    for _ in 0..flags.iterations {
         read.post(PostOptions::new().notify("read"))?;
         ensure!(read.wait(WAIT)? == State::Done, "the READ has not ended");
-        times.push(start.elapsed());
     }
-    // The first is not counted.
-    times.remove(0);
-    times.sort();
-    let median = times[times.len() / 2].max(Duration::from_nanos(1));
-    let (rate, rounds) = (cache.len() as f64 / median.as_secs_f64() / 1e9, flags.iterations);
-    println!("[decode] made in {made:.1?}; median of {rounds} READs {median:.1?}, {rate:.2} GB/s");
-    let (bytes, mut digest) = (cache.to_vec()?, Digest::default());
-    order.iter().for_each(|at| digest.add(&bytes[*at as usize * each as usize..][..each as usize]));
-    digest.compare(&mut store, "decode", "the cache")?;
-    store.set("checked", b"")?;
-    Ok(store.close()?)
+    let took = start.elapsed() / flags.iterations;
+    let rate = cache.len() as f64 / took.as_secs_f64() / 1e9;
+    println!("[decode] each of {} READs took {took:.1?}, {rate:.2} GB/s", flags.iterations);
+    let (bytes, mut digest) = (cache.to_vec()?, Sha256::default());
+    let block = |at: &u32| &bytes[(u64::from(*at) * each) as usize..][..each as usize];
+    order.iter().for_each(|at| digest.update(block(at)));
+    compare("decode", digest.finalize().to_vec(), world)
 }

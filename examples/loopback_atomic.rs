@@ -6,7 +6,7 @@ mod common;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use common::{Common, DEADLINE, Session, check_threads, compare};
+use common::{Common, DEADLINE, Session, compare, within};
 use std::process::ExitCode;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::Atomic;
@@ -33,8 +33,9 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: Flags) -> Result<()> {
-    let threads = check_threads(flags.threads)?;
-    let mut session = Session::open(&flags.common)?;
+    let threads = flags.threads;
+    within("--threads", threads, 1, 1024)?;
+    let session = Session::open(&flags.common)?;
     let before = [COUNTER.to_le_bytes(), SEEN.to_le_bytes()].concat();
     let words = session.buffer(&before, Access::LOCAL_WRITE | Access::REMOTE_ATOMIC)?;
     let (a, _b) = session.nic.pair(&EndpointConfig::for_gpu(&session.gpu).timeout(DEADLINE))?;

@@ -5,16 +5,13 @@ mod common;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
-use common::{Common, DEADLINE, Session, compare, digest::Digest, open, poison, within, words};
-use serde_json::json;
-use std::io::Read as _;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use common::{Common, DEADLINE, Session, compare, parse_size, poison, within, words};
+use sha2::{Digest as _, Sha256};
 use std::time::{Duration, Instant};
+use std::{fs::File, io::Read as _, path::PathBuf, process::ExitCode};
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::{IMAGE, SendRecv};
 use warpverbs::transport::{Access, Endpoint, EndpointConfig, KernelStatus, MemoryRegion};
-use warpverbs_bench::units::parse_size;
 
 /// SENDs into receives, both posted by a kernel, carry a file
 #[derive(Parser)]
@@ -41,19 +38,22 @@ fn main() -> ExitCode {
 
 fn run(flags: Flags) -> Result<()> {
     within("--chunk", flags.chunk, 1, (1 << 31) - 1)?;
-    within("--depth", flags.depth.into(), 1, 256)?;
-    let (mut file, name, len) = open(flags.file.clone())?;
-    let mut session = Session::open(&flags.common)?;
+    within("--depth", flags.depth, 1, 256)?;
+    let path = flags.file.clone().map_or_else(std::env::current_exe, Ok)?;
+    let name = path.display().to_string();
+    let mut file = File::open(&path).with_context(|| name.clone())?;
+    let len = file.metadata()?.len();
+    ensure!(path.is_file(), "{name} is no file");
+    let session = Session::open(&flags.common)?;
     session.say(&format!("{name}: {len} bytes"))?;
 
     // A part of the file, which is whole messages, is in memory at a time.
     let part = ((PART / flags.chunk).max(1) * flags.chunk).min(len);
-    let room = usize::try_from(part.max(1))?;
     let ends = session.nic.pair(&EndpointConfig::for_gpu(&session.gpu).timeout(DEADLINE))?;
-    let src = session.memory(&session.gpu, room, Access::empty())?;
-    let dst = session.memory(&session.gpu, room, Access::LOCAL_WRITE)?;
+    let src = session.memory(&session.gpu, part.max(1) as usize, Access::empty())?;
+    let dst = session.memory(&session.gpu, part.max(1) as usize, Access::LOCAL_WRITE)?;
     session.gpu.load(&IMAGE)?;
-    let (mut at, mut time, mut digests) = (0, Duration::ZERO, <[Digest; 2]>::default());
+    let (mut at, mut time, mut digests) = (0, Duration::ZERO, <[Sha256; 2]>::default());
     while at < len {
         let mut data = vec![0; usize::try_from(part.min(len - at))?];
         file.read_exact(&mut data).with_context(|| name.clone())?;
@@ -63,12 +63,13 @@ fn run(flags: Flags) -> Result<()> {
         let mut found = vec![0; data.len()];
         dst.read(0, &mut found)?;
         compare(&data, &found).with_context(|| format!("from byte {at} on"))?;
-        digests[0].add(&data);
-        digests[1].add(&found);
+        digests[0].update(&data);
+        digests[1].update(&found);
         at += data.len() as u64;
     }
 
-    let [before, after] = digests.map(Digest::text);
+    let hex = |digest: Sha256| digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let [before, after]: [String; 2] = digests.map(hex);
     session.say(&format!("  SHA-256 before  {before}\n  SHA-256 after   {after}"))?;
     ensure!(before == after, "SHA-256 is {after}, expected {before}");
     let (send, receive) = (ends.0.health()?.send, ends.1.health()?.receive);
@@ -78,9 +79,9 @@ fn run(flags: Flags) -> Result<()> {
     session.say(&format!("  {posted}, {cqes} completed"))?;
     let seconds = time.as_secs_f64();
     session.say(&format!("  {time:?}, {:.0} MB/s", len as f64 / seconds.max(1e-9) / 1e6))?;
-    session.facts(json!({"file": name, "bytes": len, "seconds": seconds}));
-    session.facts(json!({"sha256_sent": before, "sha256_received": after}));
-    session.facts(json!({"wqes": wqes, "completed": cqes}));
+    session.facts([("file", name), ("sha256_sent", before), ("sha256_received", after)]);
+    session.facts([("bytes", len), ("wqes", wqes), ("completed", cqes)]);
+    session.fact("seconds", seconds);
     let count = len.div_ceil(flags.chunk);
     session.passed(&format!("{len} bytes arrived in {count} messages, digests are equal"))
 }
@@ -93,8 +94,8 @@ fn carry(
     [src, dst]: [&MemoryRegion; 2],
     bytes: u64,
 ) -> Result<Duration> {
-    let (status, gpu) = (KernelStatus::new(&session.gpu)?, &session.gpu);
-    let counts = gpu.alloc(24, Place::Device)?;
+    let status = KernelStatus::new(&session.gpu)?;
+    let counts = session.gpu.alloc(24, Place::Device)?;
     let kernel = SendRecv {
         from: sender.device_qp(),
         to: receiver.device_qp(),
@@ -110,10 +111,10 @@ fn carry(
     session.run(&kernel, Dim::new(1, 64))?;
     let time = start.elapsed();
     status.check(&[sender, receiver])?;
-    let (counted, all) = (words(gpu, &counts)?, bytes.div_ceil(flags.chunk));
+    let (counted, all) = (words(&session.gpu, &counts)?, bytes.div_ceil(flags.chunk));
     ensure!(
         counted == [all, all, 0],
-        "sent, received, wrong: {counted:?}, expected {all}, {all}, 0"
+        "sent, received, wrong: {counted:?}, expected {all} twice, 0"
     );
     Ok(time)
 }

@@ -4,14 +4,11 @@ mod common;
 
 use anyhow::Result;
 use clap::Parser;
-use common::{
-    Common, DEADLINE, MAX_BYTES, Session, check_bytes, check_threads, compare, poison, sample,
-};
+use common::{Common, DEADLINE, MAX_BYTES, Session, compare, parse_size, poison, sample, within};
 use std::process::ExitCode;
 use warpverbs::gpu::Dim;
 use warpverbs::kernels::loopback::Write;
 use warpverbs::transport::{Access, EndpointConfig, KernelStatus};
-use warpverbs_bench::units::parse_size;
 
 /// RDMA WRITEs, posted by a kernel
 #[derive(Parser)]
@@ -31,10 +28,12 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: Flags) -> Result<()> {
-    let threads = 2 * u64::from(check_threads(flags.threads)?);
-    let len = threads as usize * check_bytes(flags.bytes, 1, MAX_BYTES / threads)?;
-    let mut session = Session::open(&flags.common)?;
-    let data = sample(len);
+    within("--threads", flags.threads, 1, 1024)?;
+    let threads = 2 * u64::from(flags.threads);
+    within("--bytes", flags.bytes, 1, MAX_BYTES / threads)?;
+    let len = (threads * flags.bytes) as usize;
+    let session = Session::open(&flags.common)?;
+    let data = sample(0, len);
     let src = session.buffer(&data, Access::empty())?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
     let (a, _b) = session.nic.pair(&EndpointConfig::for_gpu(&session.gpu).timeout(DEADLINE))?;

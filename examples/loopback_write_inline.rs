@@ -5,12 +5,11 @@ mod common;
 
 use anyhow::Result;
 use clap::Parser;
-use common::{Common, Session, check_bytes, check_threads, compare, poison, sample};
+use common::{Common, Session, compare, parse_size, poison, sample, within};
 use std::process::ExitCode;
 use warpverbs::gpu::{Dim, KernelPtr, Place};
 use warpverbs::kernels::loopback::WriteInline;
 use warpverbs::transport::{Access, EndpointConfig, KernelStatus};
-use warpverbs_bench::units::parse_size;
 
 /// RDMA WRITEs with inline payload, posted by a kernel
 #[derive(Parser)]
@@ -33,10 +32,11 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: Flags) -> Result<()> {
-    let threads = check_threads(flags.threads)?;
-    let len = threads as usize * check_bytes(flags.bytes, 1, MAX_INLINE)?;
-    let mut session = Session::open(&flags.common)?;
-    let data = sample(len);
+    within("--threads", flags.threads, 1, 1024)?;
+    within("--bytes", flags.bytes, 1, MAX_INLINE)?;
+    let (threads, len) = (flags.threads, flags.threads as usize * flags.bytes as usize);
+    let session = Session::open(&flags.common)?;
+    let data = sample(0, len);
     let source = session.gpu.alloc(len, Place::Device)?;
     session.gpu.write(&source, 0, &data)?;
     let dst = session.buffer(&poison(&data), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;

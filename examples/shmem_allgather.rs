@@ -2,72 +2,79 @@
 //!
 //! ```text
 //! shmem_allgather --procs 3
-//! shmem_allgather --rank R --world-size N --master-addr HOST --master-port PORT   (or a launcher)
+//! shmem_allgather --rank R --world-size N --master-addr HOST --master-port PORT     (or under a launcher)
 //! ```
 
 mod common;
-#[path = "../tests/dist/mod.rs"]
-mod dist;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
-use common::DEADLINE;
-use dist::heap::{Exchange, HeapFlags, Part, ROOM, compare, pattern, read};
+use common::job::Job;
+use common::{DEADLINE, Session, compare, parse_size, sample, within};
 use std::process::ExitCode;
 use std::time::Duration;
+use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_coll::ShmAllgather;
 use warpverbs::rendezvous::World;
-use warpverbs::shmem::{Heap, HeapConfig, Sym, TEAM_BLOCK_BYTES};
+use warpverbs::shmem::{Heap, HeapConfig, TEAM_BLOCK_BYTES};
 
 /// Every rank gets the bytes of all ranks
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
     #[command(flatten)]
-    heap: HeapFlags,
+    job: Job,
+    /// Bytes of each rank, as 8, 64K or 1M
+    #[arg(short = 'b', long, default_value = "1M", value_parser = parse_size)]
+    bytes: u64,
+    /// Launches, one after the other
+    #[arg(short = 'n', long, default_value_t = 4)]
+    rounds: u64,
 }
 
 fn main() -> ExitCode {
-    common::main(|Flags { heap: flags }| {
-        let Some(start) = flags.start("shmem_allgather", 1 << 28, "")? else { return Ok(()) };
-        start.run(World::join(&start.world), |rank| {
-            let (ranks, most) = (u64::from(rank.world_size()), flags.sizes.end);
-            let (gpu, nic) = (&rank.session.gpu, &rank.session.nic);
-            let config = HeapConfig::new((ranks + 1) * most + ROOM).timeout(DEADLINE);
-            let mut heap = Heap::create(rank.world, gpu, Some(nic), &config)?;
-            let (all, own) = (heap.alloc(ranks * most)?, heap.alloc(most)?);
-            let work = Allgather { all, own, team: heap.alloc(TEAM_BLOCK_BYTES)? };
-            flags.rows(rank, heap, &work)
-        })
+    common::main(|flags: Flags| {
+        within("--bytes", flags.bytes, 1, 1 << 28)?;
+        within("--rounds", flags.rounds, 1, 1_000_000)?;
+        let plan = format!("shmem_allgather -b {} -n {}", flags.bytes, flags.rounds);
+        flags.job.run(&plan, |session, world| gather(session, world, &flags))
     })
 }
 
-struct Allgather {
-    all: Sym<u8>,
-    own: Sym<u8>,
-    team: Sym<u8>,
-}
-
-impl Exchange for Allgather {
-    fn verdict(&self, ranks: u32) -> String {
-        format!("every rank has the bytes of all {ranks}")
+fn gather(session: &Session, world: &mut World, flags: &Flags) -> Result<String> {
+    let (gpu, nic, bytes) = (&session.gpu, &session.nic, flags.bytes);
+    let ranks = world.world_size();
+    let config = HeapConfig::new((u64::from(ranks) + 1) * bytes + (1 << 16)).timeout(DEADLINE);
+    let mut heap = Heap::create(world, gpu, Some(nic), &config)?;
+    if heap.rank() == 0 {
+        session.say(&heap.report().to_string())?;
     }
+    let (all, own) = (heap.alloc::<u8>(u64::from(ranks) * bytes)?, heap.alloc::<u8>(bytes)?);
+    // Zero on all ranks before any of them uses it.
+    let team = heap.alloc_zeroed::<u8>(world, TEAM_BLOCK_BYTES)?;
 
-    fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {
-        let heap = part.heap.device();
-        part.heap.write(&self.own, &pattern(part.heap.rank(), round, size))?;
-        let (all, own, team_block) = (self.all.offset(), self.own.offset(), self.team.offset());
-        let took = part.rank.run_on(&mut part.heap, part.dim, |status| {
-            Box::new(ShmAllgather { heap, all, own, bytes: size, team_block, status })
+    let part = |rank: u32, round: u64| sample(round << 8 | u64::from(rank), bytes as usize);
+    let (mut found, mut time) = (vec![0; all.len() as usize], Duration::ZERO);
+    for round in 1..=flags.rounds {
+        heap.write(&own, &part(heap.rank(), round))?;
+        let (all_at, own, team_block) = (all.offset(), own.offset(), team.offset());
+        time += heap.run(world, Dim::new(1, 128), 2 * DEADLINE, |heap, status| ShmAllgather {
+            heap,
+            all: all_at,
+            own,
+            bytes,
+            team_block,
+            status,
         })?;
-        let found = self.arrived(&part.heap, size)?;
-        for (rank, bytes) in (0..).zip(found.chunks(usize::try_from(size)?)) {
-            compare(&format!("from rank {rank}"), bytes, &pattern(rank, round, size))?;
+        heap.read(&all, &mut found)?;
+        for (from, found) in (0..).zip(found.chunks(bytes as usize)) {
+            compare(&part(from, round), found)
+                .with_context(|| format!("round {round}, from rank {from}"))?;
         }
-        Ok(took)
+        // Nobody writes what another has not yet compared.
+        world.barrier("compared")?;
     }
-
-    fn arrived(&self, heap: &Heap, size: u64) -> Result<Vec<u8>> {
-        read(heap, &self.all, u64::from(heap.world()) * size)
-    }
+    session.facts([("bytes", bytes), ("rounds", flags.rounds)]);
+    let each = time / flags.rounds as u32;
+    Ok(format!("every rank has {bytes} bytes of each of {ranks}, in {each:.1?}"))
 }

@@ -3,90 +3,90 @@
 //!
 //! ```text
 //! shmem_allreduce --procs 3
-//! shmem_allreduce --rank R --world-size N --master-addr HOST --master-port PORT   (or a launcher)
+//! shmem_allreduce --rank R --world-size N --master-addr HOST --master-port PORT     (or under a launcher)
 //! ```
 
 mod common;
-#[path = "../tests/dist/mod.rs"]
-mod dist;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Parser;
-use common::DEADLINE;
-use dist::heap::{Exchange, HeapFlags, Part, ROOM, compare, pattern, read};
+use common::job::Job;
+use common::{DEADLINE, Session, compare, parse_size, sample, within};
 use std::process::ExitCode;
 use std::time::Duration;
+use warpverbs::gpu::Dim;
 use warpverbs::kernels::shm_coll::ShmAllreduce;
 use warpverbs::rendezvous::World;
-use warpverbs::shmem::{Heap, HeapConfig, Sym, TEAM_BLOCK_BYTES};
+use warpverbs::shmem::{Heap, HeapConfig, TEAM_BLOCK_BYTES};
 
 /// Every rank gets the sums of all ranks' words
 #[derive(Parser)]
 #[command(version)]
 struct Flags {
     #[command(flatten)]
-    heap: HeapFlags,
+    job: Job,
+    /// Bytes of the words, as 8, 64K or 1M; rounded up to a word for each rank
+    #[arg(short = 'b', long, default_value = "1M", value_parser = parse_size)]
+    bytes: u64,
+    /// Launches, one after the other
+    #[arg(short = 'n', long, default_value_t = 4)]
+    rounds: u64,
 }
 
 fn main() -> ExitCode {
-    common::main(|Flags { heap: flags }| {
-        let Some(start) = flags.start("shmem_allreduce", 1 << 28, "")? else { return Ok(()) };
-        start.run(World::join(&start.world), |rank| {
-            let ranks = u64::from(rank.world_size());
-            let bytes = 8 * part_words(flags.sizes.end, ranks) * ranks;
-            let (gpu, nic) = (&rank.session.gpu, &rank.session.nic);
-            let config = HeapConfig::new(2 * bytes + ROOM).timeout(DEADLINE);
-            let mut heap = Heap::create(rank.world, gpu, Some(nic), &config)?;
-            let (data, rows) = (heap.alloc(bytes)?, heap.alloc(bytes)?);
-            let work = Allreduce { data, rows, team: heap.alloc(TEAM_BLOCK_BYTES)? };
-            flags.rows(rank, heap, &work)
-        })
+    common::main(|flags: Flags| {
+        within("--bytes", flags.bytes, 1, 1 << 28)?;
+        within("--rounds", flags.rounds, 1, 1_000_000)?;
+        let plan = format!("shmem_allreduce -b {} -n {}", flags.bytes, flags.rounds);
+        flags.job.run(&plan, |session, world| reduce(session, world, &flags))
     })
 }
 
-struct Allreduce {
-    data: Sym<u8>,
-    rows: Sym<u8>,
-    team: Sym<u8>,
-}
-
-/// Words that each rank adds: a part of `size` bytes, rounded up.
-fn part_words(size: u64, ranks: u64) -> u64 {
-    size.div_ceil(8).div_ceil(ranks)
-}
-
-/// The sum over all ranks of each word.
-fn sums(ranks: u32, round: u64, bytes: u64) -> Vec<u8> {
-    let mut sums = vec![0u64; bytes as usize / 8];
-    for rank in 0..ranks {
-        for (sum, word) in sums.iter_mut().zip(pattern(rank, round, bytes).chunks_exact(8)) {
-            *sum = sum.wrapping_add(word.iter().rev().fold(0, |v, b| v << 8 | u64::from(*b)));
+/// The sum of each word over all ranks, as the host makes it.
+fn sums(parts: impl Iterator<Item = Vec<u8>>, words: u64) -> Vec<u8> {
+    let mut sums = vec![0u64; words as usize];
+    for part in parts {
+        for (sum, word) in sums.iter_mut().zip(part.as_chunks().0) {
+            *sum = sum.wrapping_add(u64::from_le_bytes(*word));
         }
     }
     sums.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-impl Exchange for Allreduce {
-    fn verdict(&self, ranks: u32) -> String {
-        format!("every rank has the sums of all {ranks}")
+fn reduce(session: &Session, world: &mut World, flags: &Flags) -> Result<String> {
+    let (gpu, nic, ranks) = (&session.gpu, &session.nic, world.world_size());
+    // Each rank adds a part of the words.
+    let part = flags.bytes.div_ceil(8).div_ceil(u64::from(ranks));
+    let words = part * u64::from(ranks);
+    let config = HeapConfig::new(2 * 8 * words + (1 << 16)).timeout(DEADLINE);
+    let mut heap = Heap::create(world, gpu, Some(nic), &config)?;
+    if heap.rank() == 0 {
+        session.say(&heap.report().to_string())?;
     }
+    let (data, rows) = (heap.alloc::<u64>(words)?, heap.alloc::<u64>(words)?);
+    // Zero on all ranks before any of them uses it.
+    let team = heap.alloc_zeroed::<u8>(world, TEAM_BLOCK_BYTES)?;
 
-    fn launch(&self, part: &mut Part<'_, '_>, round: u64, size: u64) -> Result<Duration> {
-        let (world, heap) = (part.heap.world(), part.heap.device());
-        let words = part_words(size, world.into());
-        let bytes = 8 * words * u64::from(world);
-        part.heap.write(&self.data, &pattern(part.heap.rank(), round, bytes))?;
-        let (data, rows, team_block) = (self.data.offset(), self.rows.offset(), self.team.offset());
-        let took = part.rank.run_on(&mut part.heap, part.dim, |status| {
-            Box::new(ShmAllreduce { heap, data, rows, part: words, team_block, status })
+    let of = |rank: u32, round: u64| sample(round << 8 | u64::from(rank), 8 * words as usize);
+    let (mut found, mut time) = (vec![0; 8 * words as usize], Duration::ZERO);
+    for round in 1..=flags.rounds {
+        heap.write(&data, &of(heap.rank(), round))?;
+        let (data_at, rows, team_block) = (data.offset(), rows.offset(), team.offset());
+        time += heap.run(world, Dim::new(1, 128), 2 * DEADLINE, |heap, status| ShmAllreduce {
+            heap,
+            data: data_at,
+            rows,
+            part,
+            team_block,
+            status,
         })?;
-        let found = self.arrived(&part.heap, size)?;
-        compare("sums", &found, &sums(world, round, bytes))?;
-        Ok(took)
+        heap.read(&data, &mut found)?;
+        let expected = sums((0..ranks).map(|rank| of(rank, round)), words);
+        compare(&expected, &found).with_context(|| format!("sums of round {round}"))?;
+        // Nobody writes what another has not yet compared.
+        world.barrier("compared")?;
     }
-
-    fn arrived(&self, heap: &Heap, size: u64) -> Result<Vec<u8>> {
-        let ranks = u64::from(heap.world());
-        read(heap, &self.data, 8 * part_words(size, ranks) * ranks)
-    }
+    session.facts([("words", words), ("rounds", flags.rounds)]);
+    let each = time / flags.rounds as u32;
+    Ok(format!("every rank has the sums of {words} words of all {ranks}, in {each:.1?}"))
 }

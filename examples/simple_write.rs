@@ -1,6 +1,5 @@
 //! A kernel of one process puts into memory of another's GPU and raises its counter; a kernel there
-//! waits for that. Metadata goes through a store of PyTorch's protocol, which the initiator serves.
-//! Either may be started first.
+//! waits for that. Metadata goes through a store, which the initiator serves; either may be first.
 //!
 //! ```text
 //! simple_write --mode initiator --size 1048576
@@ -8,108 +7,114 @@
 //! ```
 
 mod common;
-#[path = "../tests/harness/writes.rs"]
-mod writes;
 
-use anyhow::{Result, ensure};
-use common::{DEADLINE as WAIT, compare, roles::connect};
-use std::process::ExitCode;
-use std::sync::Arc;
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use common::{DEADLINE as WAIT, compare, parse_size, sample, within, words};
+use std::{process::ExitCode, sync::Arc};
+use warpverbs::KernelStatus;
 use warpverbs::agent::{Agent, AgentConfig, Registration};
 use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place, SafeKernel};
 use warpverbs::kernels::simple_write::{SimpleWriteThread, SimpleWriteWait, SimpleWriteWarp};
-use warpverbs::rendezvous::{Deadline, Limits, Server};
-use warpverbs::{Context, KernelStatus};
-use writes::{Flags, LEVELS, Mode, pattern};
+use warpverbs::rendezvous::{Client, Deadline, Limits, Server};
+
+/// A kernel writes into another process's GPU and signals
+#[derive(Parser)]
+#[command(version)]
+struct Flags {
+    /// The part that this process plays
+    #[arg(long, default_value = "initiator", value_parser = ["initiator", "target"])]
+    mode: String,
+    /// Bytes of the buffer
+    #[arg(long, default_value = "1M", value_parser = parse_size)]
+    size: u64,
+    /// Where the initiator serves the store, and its port
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    #[arg(long, default_value_t = 9998)]
+    port: u16,
+    /// Where kernels run: auto, simt, cuda or cuda:N
+    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
+    gpu: String,
+    /// A NIC for memory that cannot be mapped; without one the GPUs must share a machine
+    #[arg(long)]
+    nic: Option<String>,
+    /// Writes of each level, and parts of each that are posted without waiting
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    #[arg(long, default_value_t = 4)]
+    pipeline: u32,
+    #[arg(long, default_value = "warp", value_parser = ["thread", "warp"])]
+    level: String,
+}
 
 fn main() -> ExitCode {
     common::main(|flags: Flags| {
-        flags.check()?;
-        match flags.mode {
-            Mode::Initiator => initiator(&flags),
-            Mode::Target => target(&flags),
-        }
+        within("--size", flags.size, 1, 1 << 36)?;
+        within("--pipeline", flags.pipeline, 1, flags.size)?;
+        if flags.mode == "initiator" { initiator(&flags) } else { target(&flags) }
     })
 }
 
 /// A GPU, and an agent with data and a counter there that peers can map.
-fn open(name: &str, flags: &Flags) -> Result<(Arc<dyn Gpu>, Agent, [Registration; 2])> {
+fn open(flags: &Flags) -> Result<(Arc<dyn Gpu>, Agent, [Registration; 2])> {
     let gpu = gpu::open(flags.gpu.parse::<GpuChoice>()?)?;
-    println!("[{name}] kernels on {}", gpu.info().name);
+    println!("[{}] kernels on {}", flags.mode, gpu.info().name);
     let mut config = AgentConfig::default().gpu(&gpu);
     if let Some(nic) = &flags.nic {
-        config = config.nic(&Context::new()?.open(nic.as_str())?);
+        config = config.nic(&warpverbs::Context::new()?.open(nic.as_str())?);
     }
-    let agent = Agent::new(name, config)?;
+    let agent = Agent::new(&flags.mode, config)?;
     let memory = [agent.alloc(flags.size, "data")?, agent.alloc(16, "counter")?];
     Ok((gpu, agent, memory))
 }
 
-/// Runs a kernel that is given where to leave its status.
-fn run<K: SafeKernel>(gpu: &Arc<dyn Gpu>, kernel: impl FnOnce(&KernelStatus) -> K) -> Result<()> {
-    let status = KernelStatus::new(gpu)?;
-    gpu.launch(&kernel(&status), Dim::new(1, 32), 2 * WAIT)?.wait()?;
-    Ok(status.check(&[])?)
-}
-
 fn initiator(flags: &Flags) -> Result<()> {
-    let (gpu, agent, [ours, count]) = open("initiator", flags)?;
-    let deadline = Deadline::after(WAIT);
-    let server = Server::bind_host(&flags.host, flags.port, Limits::default(), deadline)?;
-    let mut store = connect(&flags.host, server.local_addr().port())?;
-    store.set("initiator", &agent.metadata()?)?;
+    let (gpu, agent, [ours, count]) = open(flags)?;
+    let wait = Deadline::after(WAIT);
+    let server = Server::bind_host(&flags.host, flags.port, Limits::default(), wait)?;
     println!("[initiator] waiting for the target at {}", server.local_addr());
+    let (port, bytes) = (server.local_addr().port(), flags.size);
+    let mut store = Client::connect(&flags.host, port, WAIT, Limits::default())?;
+    store.set("initiator", &agent.metadata()?)?;
     let peer = agent.load_metadata(&store.get("target")?)?;
     let (data, counter) = (agent.remote(&peer, "data")?, agent.remote(&peer, "counter")?);
-    let (theirs, bytes) = (data.len(), flags.size);
-    ensure!(theirs == bytes, "the target has --size {theirs}, expected {bytes} as here");
+    ensure!(data.len() == bytes, "the target has --size {}, expected {bytes}", data.len());
     // Entry 0 of either side is the data, entry 1 the counter.
     let views = agent.views(&[&ours, &count], &[Some(&data), Some(&counter)])?;
-    let path = views.path(&peer).map_or_else(String::new, |path| path.to_string());
-    println!("[initiator] writes go by {path}");
-    println!("{}", writes::HEAD);
-    for (level, name) in LEVELS.iter().enumerate() {
-        ours.write(0, &pattern(level, bytes))?;
-        let time = gpu.alloc(8, Place::Shared)?;
-        let (local, remote) = (views.local(), views.remote());
-        let (pieces, rounds, took) = (flags.pipeline, flags.rounds, KernelPtr::new(&time));
-        match level {
-            0 => run(&gpu, |status| {
-                let status = status.pointer();
-                SimpleWriteThread { local, remote, bytes, pieces, rounds, took, status }
-            })?,
-            _ => run(&gpu, |status| {
-                let status = status.pointer();
-                SimpleWriteWarp { local, remote, bytes, pieces, rounds, took, status }
-            })?,
-        }
-        let [nanos] = common::words(&gpu, &time)?;
-        println!("{}", flags.row(name, nanos));
-        store.get(&format!("verified {name}"))?;
-    }
-    store.set("done", b"")?;
-    println!("passed: {bytes} bytes written by a kernel at each level, and verified");
+    println!("[initiator] writes go by {}", views.path(&peer).context("no path to the target")?);
+    ours.write(0, &sample(0, bytes as usize))?;
+    let (time, state) = (gpu.alloc(8, Place::Shared)?, KernelStatus::new(&gpu)?);
+    let (local, remote, status) = (views.local(), views.remote(), state.pointer());
+    let (pieces, rounds, took) = (flags.pipeline, flags.rounds, KernelPtr::new(&time));
+    let kernel: Box<dyn SafeKernel> = match flags.level == "warp" {
+        true => Box::new(SimpleWriteWarp { local, remote, bytes, pieces, rounds, took, status }),
+        false => Box::new(SimpleWriteThread { local, remote, bytes, pieces, rounds, took, status }),
+    };
+    gpu.launch(&*kernel, Dim::new(1, 32), 2 * WAIT)?.wait()?;
+    state.check(&[])?;
+    let [nanos] = words(&gpu, &time)?;
+    let each = nanos as f64 / f64::from(rounds) / 1e3;
+    println!("[initiator] {rounds} writes by a {}, {each:.2} µs each", flags.level);
     // The target ends its connection before the store goes.
-    store.get("bye")?;
+    store.get("verified")?;
+    println!("passed: {bytes} bytes written by a kernel, and verified");
     Ok(())
 }
 
 fn target(flags: &Flags) -> Result<()> {
-    let (gpu, agent, [data, count]) = open("target", flags)?;
-    let mut store = connect(&flags.host, flags.port)?;
+    let (gpu, agent, [data, count]) = open(flags)?;
+    let mut store = Client::connect(&flags.host, flags.port, WAIT, Limits::default())?;
     store.set("target", &agent.metadata()?)?;
     agent.load_metadata(&store.get("initiator")?)?;
     let views = agent.views(&[&data, &count], &[])?;
-    for (level, name) in LEVELS.iter().enumerate() {
-        let expected = (level as u64 + 1) * u64::from(flags.rounds);
-        let (local, ns) = (views.local(), WAIT.as_nanos() as u64);
-        run(&gpu, |status| SimpleWriteWait { local, expected, ns, status: status.pointer() })?;
-        compare(&pattern(level, flags.size), &data.to_vec()?)?;
-        println!("[target] {name} level: counter {expected}, {} bytes verified", flags.size);
-        store.set(&format!("verified {name}"), b"")?;
-    }
-    store.get("done")?;
-    println!("passed: {} bytes arrived at each level", flags.size);
-    store.set("bye", b"")?;
+    let (state, ns) = (KernelStatus::new(&gpu)?, WAIT.as_nanos() as u64);
+    let (local, status, expected) = (views.local(), state.pointer(), flags.rounds.into());
+    let kernel = SimpleWriteWait { local, expected, ns, status };
+    gpu.launch(&kernel, Dim::new(1, 32), 2 * WAIT)?.wait()?;
+    state.check(&[])?;
+    compare(&sample(0, flags.size as usize), &data.to_vec()?)?;
+    println!("passed: {} bytes arrived, and the counter is {expected}", flags.size);
+    store.set("verified", b"")?;
     Ok(store.close()?)
 }

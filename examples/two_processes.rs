@@ -9,11 +9,10 @@ mod common;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use common::DEADLINE as WAIT;
-use common::roles::Part;
+use common::{DEADLINE as WAIT, compare};
 use std::process::ExitCode;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
-use warpverbs::rendezvous::Client;
+use warpverbs::rendezvous::{Client, Launch, World, WorldConfig};
 
 /// Bytes of a buffer; each process has two.
 const BUFFER: u64 = 256;
@@ -21,19 +20,26 @@ const BUFFER: u64 = 256;
 /// Two processes and a metadata server: READ, then a crossed WRITE
 #[derive(Parser)]
 #[command(version)]
-struct Flags {
-    #[command(flatten)]
-    part: Part,
-}
+struct Flags {}
 
 fn main() -> ExitCode {
-    common::main(|Flags { part }| {
-        part.say("[main] Starting TCP metadata server...");
-        part.say("[main] Starting target and initiator processes...");
-        part.play(&(), [("target", target), ("initiator", initiator)], &[])?;
-        part.say("[main] ✓ Test Complete - Both processes succeeded!");
-        part.say(&format!("passed: two buffers of {BUFFER} bytes read, and written back crossed"));
-        Ok(())
+    common::main(|Flags {}| {
+        // The processes that are started come here too, and have a rank.
+        if std::env::var_os("RANK").is_none() {
+            println!("[main] Starting TCP metadata server...");
+            println!("[main] Starting target and initiator processes...");
+        }
+        let Some(launch) = Launch::here(2)? else {
+            println!("[main] ✓ Test Complete - Both processes succeeded!");
+            println!("passed: two buffers of {BUFFER} bytes read, and written back crossed");
+            return Ok(());
+        };
+        let mut world = World::join(&WorldConfig::new(&launch).timeout(WAIT))?;
+        match world.rank() {
+            0 => target(world.client())?,
+            _ => initiator(world.client())?,
+        }
+        Ok(world.leave()?)
     })
 }
 
@@ -43,7 +49,7 @@ fn buffers(first: u8, second: u8) -> Vec<u8> {
     each(first).chain(each(second)).collect()
 }
 
-fn target(_: &(), mut store: Client) -> Result<()> {
+fn target(store: &mut Client) -> Result<()> {
     println!("[target] Starting target process");
     let agent = Agent::new("target", AgentConfig::default())?;
     let memory = agent.register(buffers(10, 60), "buffers")?;
@@ -58,14 +64,14 @@ fn target(_: &(), mut store: Client) -> Result<()> {
     println!("[target] Transfer 1 done");
     agent.wait_remote_done("initiator", b"UUID2", WAIT)?;
     println!("[target] Transfer 2 done");
-    common::compare(&buffers(60, 10), &memory.to_vec()?).context("after the WRITE")?;
+    compare(&buffers(60, 10), &memory.to_vec()?).context("after the WRITE")?;
     // The initiator has seen that its last notification came before this memory goes.
     store.get("initiator_done")?;
     println!("[target] Target process complete");
     Ok(())
 }
 
-fn initiator(_: &(), mut store: Client) -> Result<()> {
+fn initiator(store: &mut Client) -> Result<()> {
     println!("[initiator] Starting initiator process");
     let agent = Agent::new("initiator", AgentConfig::default())?;
     let memory = agent.register(vec![0; 2 * BUFFER as usize], "buffers")?;
@@ -85,7 +91,7 @@ fn initiator(_: &(), mut store: Client) -> Result<()> {
     println!("[initiator] Initial transfer state: {state}");
     read.wait(WAIT)?;
     println!("[initiator] Transfer 1 done");
-    common::compare(&buffers(10, 60), &memory.to_vec()?).context("after the READ")?;
+    compare(&buffers(10, 60), &memory.to_vec()?).context("after the READ")?;
 
     println!("[initiator] Starting transfer 2 (WRITE)...");
     let (local, remote) = (agent.prepare(&local)?, agent.prepare(&remote)?);
@@ -94,7 +100,6 @@ fn initiator(_: &(), mut store: Client) -> Result<()> {
     write.wait(WAIT)?;
     println!("[initiator] Transfer 2 done");
     store.set("initiator_done", b"")?;
-    store.close()?;
     println!("[initiator] Initiator process complete");
     Ok(())
 }

@@ -8,11 +8,10 @@ mod common;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use common::{compare, poison, sample};
+use common::{MAX_BYTES, compare, parse_size, poison, sample, within};
 use std::process::ExitCode;
 use std::time::Duration;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
-use warpverbs_bench::units::parse_size;
 
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -33,14 +32,15 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: Flags) -> Result<()> {
-    let len = common::check_bytes(flags.bytes, 1, common::MAX_BYTES)?;
+    within("--bytes", flags.bytes, 1, MAX_BYTES)?;
+    let len = flags.bytes as usize;
     let blocks = flags.blocks as usize;
     ensure!(
         blocks != 0 && len.is_multiple_of(blocks),
         "--blocks is {blocks}, expected a divisor of --bytes {len}"
     );
     let each = (len / blocks) as u64;
-    let data = sample(len);
+    let data = sample(0, len);
 
     // Each registers its memory under a label.
     let target = Agent::new("target", AgentConfig::default())?;

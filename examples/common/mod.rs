@@ -1,33 +1,47 @@
-//! Shared by all examples: the device and NIC they open, memory, and a kernel that runs to its end.
-//! Flags, output, payload and ends are in `tests/harness`.
-#![allow(dead_code, unused_imports, reason = "no example needs all of it")]
+//! Shared by the examples: flags, the device and NIC that they name, what is printed, and payload.
+#![allow(dead_code, reason = "no example needs all of it")]
 
-#[path = "../../tests/harness/mod.rs"]
-mod harness;
+#[cfg(feature = "udp")]
+pub(crate) mod job;
 
-pub(crate) use harness::bytes::{compare, open, poison, sample};
-pub(crate) use harness::processes::Processes;
-#[cfg(feature = "devmem")]
-pub(crate) use harness::tcp;
-pub(crate) use harness::{Common, check_bytes, check_threads, digest, end, main, one_line, roles};
-pub(crate) use harness::{Words, within};
-
-use anyhow::Result;
-use serde_json::Value;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args, Parser};
+use serde_json::{Map, Value};
 use std::cell::RefCell;
+use std::io::{self, Write};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, Place, SafeKernel};
 use warpverbs::raw::nic::Config;
-use warpverbs::rendezvous::Launch;
 #[cfg(feature = "verbs")]
 use warpverbs::transport::VerbsProvider;
-use warpverbs::transport::{Access, Context, Device, MemoryRegion, RegisterOptions};
+use warpverbs::transport::{Access, Context, Device, MemoryRegion as Region, RegisterOptions, Way};
 
 /// Every wait of an example ends by then.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// Bytes of one buffer at most.
 pub(crate) const MAX_BYTES: u64 = 1 << 30;
+
+/// Flags of every example that has a NIC.
+#[derive(Args, Clone)]
+pub(crate) struct Common {
+    /// Where kernels run: auto, simt, cuda or cuda:N
+    #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
+    pub(crate) gpu: String,
+    /// The NIC that consumes the queues: auto, soft or a name
+    #[arg(long, default_value = "auto", env = "WARPVERBS_NIC")]
+    nic: String,
+    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    way: Way,
+    /// Let an RDMA device that cannot reach the GPU's memory have it copied through host memory
+    #[arg(long)]
+    bounce: bool,
+    /// One line of JSON on stdout; the words for people go to stderr
+    #[arg(long)]
+    json: bool,
+}
 
 /// An open device and NIC, and what is to be told at the end.
 pub(crate) struct Session {
@@ -35,88 +49,70 @@ pub(crate) struct Session {
     pub(crate) gpu: Arc<dyn Gpu>,
     /// The NIC that consumes the queues.
     pub(crate) nic: Device,
-    words: Words,
-    bounce: bool,
-    /// It speaks, as one of several processes does.
-    loud: bool,
-    /// Ways to memory that were told.
-    ways: RefCell<Vec<String>>,
+    flags: Common,
+    facts: RefCell<Map<String, Value>>,
 }
 
 impl Session {
     /// Opens both, and says in one line which and why.
-    pub(crate) fn open(common: &Common) -> Result<Self> {
-        Self::open_on(common, Config::default().with_env()?, None)
+    pub(crate) fn open(flags: &Common) -> Result<Self> {
+        Self::open_on(flags, Config::default().with_env()?, [0, 0])
     }
 
-    /// The same, the software NIC made as `config` says. Of several processes rank 0 speaks, and
-    /// `auto` is the GPU of the local rank.
-    pub(crate) fn open_on(common: &Common, config: Config, rank: Option<&Launch>) -> Result<Self> {
-        let choice: GpuChoice = common.gpu.parse()?;
-        let local = rank.and_then(|launch| launch.local_rank).unwrap_or(0);
-        let opened = gpu::open_for_rank(choice, local)?;
-        let builder = Context::builder().soft_config(config);
+    /// The same for a rank and its number on this machine, whose GPU `auto` takes; rank 0 speaks.
+    pub(crate) fn open_on(flags: &Common, soft: Config, [rank, local]: [u32; 2]) -> Result<Self> {
+        let opened = gpu::open_for_rank(flags.gpu.parse::<GpuChoice>()?, local)?;
+        let builder = Context::builder().soft_config(soft);
         #[cfg(feature = "verbs")]
-        let builder = builder.verbs(VerbsProvider::default().with_way(common.way));
-        let nic = builder.build()?.open_near(common.nic.as_str(), opened.gpu.info())?;
-
-        let (mut words, bounce) = (Words::new(common.json), common.bounce);
-        let loud = rank.is_none_or(|launch| launch.rank == 0);
-        if loud {
-            words.say(&format!("kernels on {}; NIC {}", opened.why, nic.why()))?;
+        let builder = builder.verbs(VerbsProvider::default().with_way(flags.way));
+        let nic = builder.build()?.open_near(flags.nic.as_str(), opened.gpu.info())?;
+        let session =
+            Self { gpu: opened.gpu, nic, flags: flags.clone(), facts: RefCell::default() };
+        if rank == 0 {
+            session.say(&format!("kernels on {}; NIC {}", opened.why, session.nic.why()))?;
         }
-        words.fact("gpu", opened.gpu.info().name.clone());
-        words.fact("nic", nic.info().name.clone());
-        Ok(Self { gpu: opened.gpu, nic, words, bounce, loud, ways: RefCell::default() })
+        session.fact("gpu", session.gpu.info().name.clone());
+        session.fact("nic", session.nic.info().name.clone());
+        Ok(session)
     }
 
     /// A line for people.
     pub(crate) fn say(&self, line: &str) -> Result<()> {
-        self.words.say(line)
+        if self.flags.json { print(io::stderr(), line) } else { print(io::stdout(), line) }
     }
 
     /// A field of the JSON line.
-    pub(crate) fn fact(&mut self, name: &str, value: impl Into<Value>) {
-        self.words.fact(name, value);
+    pub(crate) fn fact(&self, name: &str, value: impl Into<Value>) {
+        self.facts.borrow_mut().insert(name.to_owned(), value.into());
     }
 
-    /// Several fields: those of an object.
-    pub(crate) fn facts(&mut self, fields: Value) {
-        self.words.facts(fields);
+    pub(crate) fn facts<const N: usize, V: Into<Value>>(&self, all: [(&str, V); N]) {
+        all.into_iter().for_each(|(name, value)| self.fact(name, value));
     }
 
     /// The end of an example whose bytes were compared and found equal.
-    pub(crate) fn passed(self, what: &str) -> Result<()> {
-        self.words.passed(what)
+    pub(crate) fn passed(&self, what: &str) -> Result<()> {
+        if self.flags.json {
+            self.fact("result", "passed");
+            print(io::stdout(), &Value::Object(self.facts.take()).to_string())?;
+        }
+        self.say(&format!("passed: {what}"))
     }
 
     /// Device memory that holds `data`, registered for `access`.
-    pub(crate) fn buffer(&self, data: &[u8], access: Access) -> Result<MemoryRegion> {
+    pub(crate) fn buffer(&self, data: &[u8], access: Access) -> Result<Region> {
         let region = self.memory(&self.gpu, data.len().max(1), access)?;
         region.write(0, data)?;
         Ok(region)
     }
 
-    /// Memory of `gpu`, registered for `access`; in how far the NIC reaches it is told. With
-    /// `--bounce`, memory that peers reach is shared by host and GPU, since nobody sees them come.
-    pub(crate) fn memory(
-        &self,
-        gpu: &Arc<dyn Gpu>,
-        len: usize,
-        access: Access,
-    ) -> Result<MemoryRegion> {
+    /// Memory of `gpu`, registered for `access`. With `--bounce`, memory that peers reach is shared by
+    /// host and GPU, since nobody sees them come.
+    pub(crate) fn memory(&self, gpu: &Arc<dyn Gpu>, len: usize, access: Access) -> Result<Region> {
         let peers = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let shared = self.bounce && access.intersects(peers);
-        let place = if shared { Place::Shared } else { Place::Device };
-        let options = RegisterOptions::new(access).bounce(self.bounce);
-        let region = self.nic.register(gpu.alloc(len, place)?, options)?;
-        let way = region.how().why();
-        if self.loud && !self.ways.borrow().contains(&way) {
-            let (nic, gpu) = (&self.nic.info().name, &gpu.info().name);
-            self.say(&format!("{nic} reaches memory of {gpu}: {way}"))?;
-            self.ways.borrow_mut().push(way);
-        }
-        Ok(region)
+        let shared = self.flags.bounce && access.intersects(peers);
+        let memory = gpu.alloc(len, if shared { Place::Shared } else { Place::Device })?;
+        Ok(self.nic.register(memory, RegisterOptions::new(access).bounce(self.flags.bounce))?)
     }
 
     /// Runs a kernel to its end.
@@ -127,11 +123,60 @@ impl Session {
 
 /// The first words of a buffer, as a kernel left them.
 pub(crate) fn words<const N: usize>(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Result<[u64; N]> {
-    let mut out = [0; N];
-    for (i, word) in out.iter_mut().enumerate() {
-        let mut bytes = [0; 8];
-        gpu.read(buffer, 8 * i as u64, &mut bytes)?;
-        *word = u64::from_le_bytes(bytes);
+    let mut bytes = vec![0; 8 * N];
+    gpu.read(buffer, 0, &mut bytes)?;
+    let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    Ok(std::array::from_fn(|_| words.next().unwrap_or_default()))
+}
+
+/// A size as 8, 64K, 1M or 2G, in powers of 1024.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['K', 'M', 'G']);
+    let unit = ["", "K", "M", "G"].iter().position(|unit| *unit == &text[digits.len()..]);
+    let size = unit.zip(digits.parse().ok());
+    let size = size.and_then(|(unit, n): (_, u64)| n.checked_mul(1 << (10 * unit)));
+    size.ok_or_else(|| format!("{text:?} is no size; expected digits and perhaps K, M or G"))
+}
+
+/// A flag's value is one of those expected.
+pub(crate) fn within(name: &str, value: impl Into<u64>, least: u64, most: u64) -> Result<()> {
+    let value = value.into();
+    ensure!((least..=most).contains(&value), "{name} is {value}, expected {least} to {most}");
+    Ok(())
+}
+
+/// Bytes that differ from their neighbours, from zero-filled memory, and from those of another `seed`.
+pub(crate) fn sample(seed: u64, len: usize) -> Vec<u8> {
+    let word = |i: u64| (i + 1 ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
+}
+
+/// Contents of a destination before: every byte differs from the one that is to come.
+pub(crate) fn poison(expected: &[u8]) -> Vec<u8> {
+    expected.iter().map(|byte| !byte).collect()
+}
+
+/// Compares what arrived with what was sent.
+pub(crate) fn compare(expected: &[u8], found: &[u8]) -> Result<()> {
+    ensure!(expected.len() == found.len(), "{} bytes arrived of {}", found.len(), expected.len());
+    let wrong = expected.iter().zip(found).position(|(e, f)| e != f);
+    wrong.map_or(Ok(()), |at| {
+        bail!("byte {at} is {:#04x}, expected {:#04x}", found[at], expected[at])
+    })
+}
+
+fn print(mut out: impl Write, line: &str) -> Result<()> {
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("output")
+}
+
+/// Parses the flags, runs the example, and tells the cause if it failed.
+pub(crate) fn main<T: Parser>(example: impl FnOnce(T) -> Result<()>) -> ExitCode {
+    let Err(error) = example(T::parse()) else { return ExitCode::SUCCESS };
+    let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    // A reader of the output that has left, as `head` does, is not there to be told.
+    if cause != Some(io::ErrorKind::BrokenPipe) {
+        let line = format!("{error:#}").replace('\n', ";");
+        let _ = writeln!(io::stderr(), "failed: {line}");
     }
-    Ok(out)
+    ExitCode::FAILURE
 }

@@ -2,12 +2,11 @@
 
 use super::mesh::Mesh;
 use crate::common::{DEADLINE, Session, words};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Dim, KernelPtr, Place, SafeKernel, Status};
+use warpverbs::gpu::{Dim, KernelPtr, Place, SafeKernel};
 use warpverbs::rendezvous::World;
-use warpverbs::shmem::Heap;
-use warpverbs::transport::{Access, KernelStatus, MemoryRegion};
+use warpverbs::transport::{Access, MemoryRegion};
 
 /// How often it is asked, while a kernel runs, whether all ranks are there.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,16 +47,6 @@ impl Rank<'_> {
     /// Bytes of every rank, by rank.
     pub(crate) fn exchange(&mut self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         Ok(self.world.exchange(name, mine)?)
-    }
-
-    /// All ranks were started with the same flags, as far as these matter to the others.
-    pub(super) fn agree(&mut self, plan: &str) -> Result<()> {
-        let all = self.exchange("plan", plan.as_bytes())?;
-        for (rank, other) in all.iter().enumerate() {
-            let other = String::from_utf8_lossy(other);
-            ensure!(other == plan, "started with `{plan}`, rank {rank} with `{other}`");
-        }
-        Ok(())
     }
 
     /// Memory for payload: the GPU's own.
@@ -118,57 +107,6 @@ impl Rank<'_> {
             }
         }
         Ok(blame)
-    }
-
-    /// Rank 0 says how each is reached.
-    pub(crate) fn tell_routes(&self, heap: &Heap) -> Result<()> {
-        if !self.is_first() {
-            return Ok(());
-        }
-        let routes = heap.routes();
-        let routes = routes.iter().enumerate().map(|(rank, route)| format!("{rank} {route}"));
-        let routes: Vec<_> = routes.collect();
-        self.session.say(&format!("ranks are reached: {}", routes.join(", ")))
-    }
-
-    /// Runs a kernel on the heap to its end, or until a rank is lost. All its blocks must run at
-    /// once, because blocks of other ranks wait for them. Returns how long it took.
-    pub(crate) fn run_on(
-        &mut self,
-        heap: &mut Heap,
-        dim: Dim,
-        kernel: impl FnOnce(KernelPtr<Status>) -> Box<dyn SafeKernel>,
-    ) -> Result<Duration> {
-        let status = KernelStatus::new(&self.session.gpu)?;
-        let (begun, mut looked) = (Instant::now(), Instant::now());
-        let kernel = kernel(status.pointer());
-        let mut launch = self.session.gpu.launch_resident(&*kernel, dim, 2 * DEADLINE)?;
-        while !launch.is_done()? {
-            if looked.elapsed() > LOOK {
-                looked = Instant::now();
-                if let Err(lost) = self.world.check() {
-                    heap.abort()?;
-                    return Err(lost.into());
-                }
-            }
-            match begun.elapsed() < Duration::from_millis(1) {
-                true => std::thread::yield_now(),
-                // Leaves the processor to a kernel on the host.
-                false => std::thread::sleep(Duration::from_micros(50)),
-            }
-        }
-        let took = begun.elapsed();
-        if let Err(error) = status.check(&[]) {
-            // A peer that was killed is first noticed by its silence.
-            if let Some(loss) = self.world.loss_within(VERDICT) {
-                return Err(loss.into());
-            }
-            return Err(error).with_context(|| match heap.health() {
-                Ok(health) => health.to_string(),
-                Err(error) => error.to_string(),
-            });
-        }
-        Ok(took)
     }
 
     /// The longest time of all ranks, once all have ended.

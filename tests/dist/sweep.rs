@@ -1,9 +1,10 @@
-//! Examples that do the same for one size of message after the other.
+//! Programs that do the same for one size of message after the other.
 
 use super::mesh::Mesh;
 use super::rank::Rank;
 use super::table::{Row, Table};
-use super::{Job, Load, Sizes, Start};
+use super::{Load, Sizes};
+use crate::common::job::Job;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use sha2::{Digest as _, Sha256};
@@ -14,7 +15,7 @@ use warpverbs::transport::MemoryRegion;
 #[derive(Args)]
 pub(crate) struct Sweep {
     #[command(flatten)]
-    job: Job,
+    pub(crate) job: Job,
     #[command(flatten)]
     pub(crate) sizes: Sizes,
     #[command(flatten)]
@@ -39,12 +40,13 @@ pub(crate) trait Work {
 }
 
 impl Sweep {
-    /// This process as a rank of the example `name`, for messages up to `most`.
-    pub(crate) fn start(&self, name: &str, most: u64) -> Result<Option<Start<'_>>> {
+    /// The part of the flags that is the same on all ranks of the program `name`, for messages up to
+    /// `most`.
+    pub(crate) fn plan(&self, name: &str, most: u64) -> Result<String> {
         self.sizes.check(most)?;
         self.load.check()?;
         let hash = if self.sha256 { " --sha256" } else { "" };
-        self.job.start(format!("{name} {} {}{hash}", self.sizes.plan(), self.load.plan()))
+        Ok(format!("{name} {} {}{hash}", self.sizes.plan(), self.load.plan()))
     }
 
     /// A table of all sizes, which rank 0 prints.

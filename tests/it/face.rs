@@ -1,5 +1,6 @@
 //! The names that users of the crate `warpverbs` can reach: few enough to be learned, each written down.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -58,18 +59,51 @@ fn every_module_begins_with_a_purpose_and_an_example() {
     }
 }
 
-/// An example is what fits on a slide; harness code is in `tests/harness` and `tests/dist`.
+/// An example fits on a slide, and all that examples share, wherever it lies, on three.
 #[test]
 fn examples_are_short() {
     let lines = |file: &PathBuf| fs::read_to_string(file).expect("an example").lines().count();
     let examples = root().join("examples");
-    let (single, shared): (Vec<_>, Vec<_>) =
-        files(&examples).into_iter().partition(|file| file.parent() == Some(&*examples));
+    let mut single = files(&examples);
+    single.retain(|file| file.parent() == Some(&*examples));
+    assert!(single.len() > 20, "{single:?}");
+    let mut shared = BTreeSet::new();
     for example in &single {
         assert!(lines(example) <= 120, "{}: {} lines", example.display(), lines(example));
+        let text = fs::read_to_string(example).expect("an example");
+        assert!(!text.contains("warpverbs_"), "{}: more than the crate's face", example.display());
+        modules(example, true, &mut shared);
     }
     let all: usize = shared.iter().map(lines).sum();
-    assert!(single.len() > 20 && all <= 300, "examples share {all} lines: {shared:?}");
+    assert!(all <= 300, "examples share {all} lines: {shared:?}");
+    // Fewer would mean that this test does not find them.
+    assert!(shared.len() > 1 && all > 100, "{shared:?}");
+}
+
+/// Adds the files of all modules that a file declares, and those that these declare.
+fn modules(file: &Path, is_root: bool, found: &mut BTreeSet<PathBuf>) {
+    let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    let (folder, stem) = (file.parent().expect("a folder"), file.file_stem().expect("a name"));
+    let children = if is_root || stem == "mod" { folder.to_owned() } else { folder.join(stem) };
+    let mut path = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(named) = line.strip_prefix("#[path = \"").and_then(|l| l.strip_suffix("\"]")) {
+            path = Some(folder.join(named));
+            continue;
+        }
+        let declared = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod "));
+        if let Some((before, name)) = declared
+            && (before.is_empty() || before.starts_with("pub"))
+        {
+            let usual = [children.join(format!("{name}.rs")), children.join(name).join("mod.rs")];
+            let module = path.take().into_iter().chain(usual).find(|path| path.exists());
+            let module = module.unwrap_or_else(|| panic!("{}: mod {name}", file.display()));
+            let module = module.canonicalize().expect("a file");
+            if found.insert(module.clone()) {
+                modules(&module, false, found);
+            }
+        }
+    }
 }
 
 fn root() -> PathBuf {

@@ -25,6 +25,7 @@
 pub mod env;
 
 mod client;
+mod here;
 mod job;
 mod limits;
 mod protocol;
@@ -34,6 +35,7 @@ mod world;
 
 pub use client::{Client, ClientError, ConnectError};
 pub use env::{EnvError, Flags, Launch};
+pub use here::StartError;
 pub use job::MAX_WORLD_SIZE;
 pub use limits::Limits;
 pub use protocol::{Opcode, ProtocolError, ReplyError};

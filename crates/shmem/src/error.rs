@@ -1,8 +1,8 @@
 //! Errors of a heap.
 
-use crate::{AllocError, ExportError};
+use crate::{AllocError, ExportError, HeapHealth};
 use thiserror::Error;
-use warpverbs_gpu::{ArenaError, GpuError};
+use warpverbs_gpu::{ArenaError, GpuError, LaunchError};
 use warpverbs_rendezvous::WorldError;
 
 /// A call on a heap failed.
@@ -114,6 +114,21 @@ pub enum ShmemError {
     /// The system refused what passing descriptors needs.
     #[error("passing descriptors: {0}")]
     Descriptors(std::io::Error),
+    /// A kernel on the heap ended with a bad status, and no rank is lost.
+    #[error("{health}")]
+    Kernel {
+        /// What is known of its cause here.
+        health: Box<HeapHealth>,
+        /// The status.
+        #[source]
+        cause: warpverbs_transport::Error,
+    },
+    /// A rank is lost, or the store.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// A kernel did not end, or not by itself.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// No place.
     #[error(transparent)]
     Alloc(#[from] AllocError),

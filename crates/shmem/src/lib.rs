@@ -22,6 +22,7 @@ mod places;
 mod registered;
 mod remote;
 mod report;
+mod run;
 mod steps;
 mod sym;
 mod team;

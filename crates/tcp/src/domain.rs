@@ -9,12 +9,15 @@ use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage};
 use super::receive::Receive;
 use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_devmem::DeviceMemory;
 use warpverbs_meet::{Deadline, Timed};
 use warpverbs_mem::{Access, Region};
+
+/// Between two attempts to reach a peer that does not listen yet.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How a domain behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,6 +188,30 @@ impl Domain {
         }
         let (peer, secret) = (answer.offer, self.config.secret);
         self.begin(Met { agreed, peer, secret, sockets })
+    }
+
+    /// Connects to a host, by name or address, where a listener may begin later than this call.
+    ///
+    /// # Errors
+    /// As for [`Domain::connect`]; nobody listens within `timeout`; the name has no address.
+    pub fn reach(&self, host: &str, port: u16, timeout: Duration) -> Result<Link, TcpError> {
+        const RESOLVING: &str = "resolving the name of the peer";
+        let deadline = Deadline::after(timeout);
+        let found = (host, port).to_socket_addrs().map_err(TcpError::socket(RESOLVING))?;
+        let none = || io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+        let address =
+            found.into_iter().next().ok_or_else(|| TcpError::socket(RESOLVING)(none()))?;
+        loop {
+            let left = left(deadline, "connecting")?;
+            match self.connect(address, left) {
+                Err(TcpError::Socket { error, .. })
+                    if error.kind == io::ErrorKind::ConnectionRefused && left > AGAIN =>
+                {
+                    std::thread::sleep(AGAIN);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     pub(super) fn begin(&self, met: Met<TcpStream>) -> Result<Link, TcpError> {

@@ -21,6 +21,7 @@ const EXAMPLES: [(&str, &[&str]); 22] = [
     ("dist_send_recv", &["--procs 2"]),
     ("dist_write", &["--procs 2"]),
     ("gpu_interchange", &[""]),
+    ("heap_interchange", &[""]),
     ("host_post", &[""]),
     ("kv_blocks", &[""]),
     ("loopback_atomic", &[""]),

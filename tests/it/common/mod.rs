@@ -9,8 +9,10 @@ use std::process::{Command, Output};
 const VARIABLES: [&str; 4] =
     ["WARPVERBS_GPU", "WARPVERBS_NIC", "WARPVERBS_FAULT", "WARPVERBS_PCAP"];
 
-/// An example of the profile that this test was built with, without flags.
+/// An example of the profile that this test was built with, without flags; further words of the name
+/// are its first arguments.
 pub(crate) fn example(name: &str) -> Command {
+    let (name, words) = name.split_once(' ').unwrap_or((name, ""));
     let test = std::env::current_exe().expect("path of this test");
     // target/<profile>/deps/<test>
     let target = test.ancestors().nth(2).expect("the folder of the profile");
@@ -21,6 +23,7 @@ pub(crate) fn example(name: &str) -> Command {
         path.display()
     );
     let mut command = Command::new(path);
+    command.args(words.split_whitespace());
     for variable in VARIABLES {
         command.env_remove(variable);
     }

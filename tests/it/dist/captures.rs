@@ -18,7 +18,7 @@ const ITERS: u32 = 5;
 
 /// The captures of both ranks of a run.
 fn run(folder: &TempDir, faults: &str) -> [PathBuf; 2] {
-    let mut command = example("dist_write");
+    let mut command = example("ranks dist_write");
     command.args(["--gpu", "simt", "--procs", "2", "-b", "8", "-e", "32K", "-f", "64"]);
     command.args(["-n", "4", "-w", "1"]).env("WARPVERBS_FAULT", faults);
     passed(command.env("WARPVERBS_PCAP", folder.path().join("wire.pcap")));

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Without an end, but for the kill.
 fn endless(name: &'static str) -> Job {
     let flags = match name {
-        "dist_atomic" => vec!["-n", "200000", "-w", "0"],
+        "ranks dist_atomic" => vec!["-n", "200000", "-w", "0"],
         _ => vec!["-b", "8", "-e", "8", "-n", "1000000", "-w", "0"],
     };
     Job::new(name, 3, &flags)
@@ -49,7 +49,7 @@ fn named(victim: u32, mut run: impl FnMut(u64) -> Vec<Rank>, words: impl Fn(u64)
 
 #[test]
 fn a_rank_killed_during_a_row_is_named() {
-    for name in ["dist_write", "dist_send_recv", "dist_atomic"] {
+    for name in ["ranks dist_write", "ranks dist_send_recv", "ranks dist_atomic"] {
         for victim in [2, 0] {
             let ranks = endless(name).start_all();
             ranks[victim as usize].await_kernel(&KERNELS);
@@ -62,7 +62,7 @@ fn a_rank_killed_during_a_row_is_named() {
 fn a_rank_killed_between_rows_is_named() {
     for victim in [1, 0] {
         let flags = ["-b", "1", "-e", "256K", "-f", "2", "-n", "20", "-w", "0"];
-        let ranks = Job::new("dist_write", 3, &flags).start_all();
+        let ranks = Job::new("ranks dist_write", 3, &flags).start_all();
         ranks[0].await_rows(3);
         // The others come to a point where they wait for it, mostly outside of a kernel. One that
         // needs the frozen rank ends only when its retries are exceeded, which is another failure.
@@ -75,7 +75,7 @@ fn a_rank_killed_between_rows_is_named() {
 
 #[test]
 fn a_rank_that_is_only_silent_is_named() {
-    let mut job = endless("dist_write");
+    let mut job = endless("ranks dist_write");
     // A warp for each peer: with one, the silent rank would have its turn after the other.
     job.flags.extend(["-t", "64"]);
     let mut ranks = job.start_all();
@@ -93,7 +93,7 @@ fn a_rank_that_is_stopped_between_rows_is_named() {
     let flags = ["-b", "1", "-e", "256K", "-f", "2", "-n", "20", "-w", "0"];
     let mut stopped = None;
     let run = |wait| {
-        let job = Job { wait: Some(wait), ..Job::new("dist_write", 3, &flags) };
+        let job = Job { wait: Some(wait), ..Job::new("ranks dist_write", 3, &flags) };
         let mut ranks = job.start_all();
         ranks[0].await_rows(3);
         ranks[1].freeze();
@@ -113,17 +113,17 @@ fn a_rank_that_is_stopped_between_rows_is_named() {
 #[test]
 fn a_rank_of_a_heap_that_is_stopped_is_named() {
     for victim in [0, 1] {
-        let flags = ["-b", "8", "-e", "64K", "-f", "2", "-n", "100000"];
+        let flags = ["-b", "64K", "-n", "1000000"];
         let mut stopped = None;
         let run = |wait| {
-            let job = Job { wait: Some(wait), ..Job::new("shmem_pipeline", 3, &flags) };
+            let job = Job { wait: Some(wait), ..Job::new("shmem_ring", 3, &flags) };
             let start = |rank| {
                 let mut command = job.command(rank);
                 command.env("WARPVERBS_SHMEM_ROUTE", "rdma");
                 Rank::start(command)
             };
             let mut ranks: Vec<_> = (0..3).map(start).collect();
-            ranks[2].await_kernel(&["shm_pipeline"]);
+            ranks[2].await_kernel(&["shm_ring"]);
             ranks[victim as usize].freeze();
             stopped = Some(ranks.remove(victim as usize));
             ranks
@@ -143,7 +143,7 @@ fn a_rank_killed_at_any_moment_is_named() {
         let (victim, after) = ((seed >> 20) as u32 % 3, Duration::from_micros(seed % 300_000));
         println!("rank {victim} after {after:?}");
         let run = |wait| {
-            let job = Job { wait: Some(wait), ..endless("dist_send_recv") };
+            let job = Job { wait: Some(wait), ..endless("ranks dist_send_recv") };
             let mut ranks = job.start_all();
             // Any moment will do: it is drawn.
             sleep(after);
@@ -170,7 +170,7 @@ fn ranks_end_with_their_launcher() {
         signals.push("-INT");
     }
     for signal in signals {
-        let mut command = example("dist_write");
+        let mut command = example("ranks dist_write");
         command.args(["--gpu", "simt", "--nic", "soft", "--procs", "2"]);
         command.args(["-b", "8", "-e", "1M", "-f", "2", "-n", "1000000", "-w", "0"]);
         let launcher = Rank::start(command);

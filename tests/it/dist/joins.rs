@@ -23,10 +23,10 @@ fn join(job: &Job, rank: u32) -> World {
 
 #[test]
 fn a_rank_that_never_comes_is_named() {
-    let job = Job::new("dist_write", 3, &["--wait", "2"]);
+    let job = Job::new("ranks dist_write", 3, &["--wait", "2"]);
     let there = vec![job.start(0), job.start(1)];
     all_fail(there, &["1 of 3 ranks: 2"]);
-    let job = Job::new("dist_write", 2, &["--wait", "2"]);
+    let job = Job::new("ranks dist_write", 2, &["--wait", "2"]);
     let nobody = format!("nobody listens at 127.0.0.1:{}", job.port);
     let rank = job.start(1).end();
     rank.failed(&[&nobody]);
@@ -37,7 +37,7 @@ fn a_rank_that_never_comes_is_named() {
 fn a_rank_killed_while_all_connect_is_named() {
     // After it has joined, after the flags were compared, after memory was exchanged.
     for steps in 0..3 {
-        let job = Job::new("dist_write", 3, &FLAGS);
+        let job = Job::new("ranks dist_write", 3, &FLAGS);
         let others = vec![job.start(0), job.start(1)];
         let mut world = join(&job, 2);
         if steps > 0 {
@@ -86,7 +86,7 @@ fn handles_of_another_version_and_garbage_are_refused_by_name() {
         (vec![1, 0, 0, 0, 255], "the bytes from rank 1 (endpoints) are cut short"),
     ];
     for (handles, told) in cases {
-        let job = Job::new("dist_write", 2, &FLAGS);
+        let job = Job::new("ranks dist_write", 2, &FLAGS);
         let other = job.start(0);
         let mut world = join(&job, 1);
         world.exchange("plan", PLAN).expect("plans");
@@ -104,7 +104,7 @@ fn handles_of_another_version_and_garbage_are_refused_by_name() {
 
 #[test]
 fn ranks_with_other_flags_are_told_which() {
-    let job = Job::new("dist_write", 2, &FLAGS);
+    let job = Job::new("ranks dist_write", 2, &FLAGS);
     let flags = FLAGS.map(|flag| if flag == "4" { "5" } else { flag }).to_vec();
     let more = Job { flags, ..job.clone() };
     all_fail(vec![job.start(0), more.start(1)], &["started with `dist_write"]);
@@ -113,7 +113,7 @@ fn ranks_with_other_flags_are_told_which() {
 #[test]
 fn a_wrong_world_size_ends_all() {
     for wrong in [0, 1] {
-        let job = Job::new("dist_write", 2, &[]);
+        let job = Job::new("ranks dist_write", 2, &[]);
         let other = Job { size: 3, ..job.clone() };
         let ranks =
             [0, 1].map(|rank| if rank == wrong { other.start(rank) } else { job.start(rank) });
@@ -123,7 +123,7 @@ fn a_wrong_world_size_ends_all() {
 
 #[test]
 fn two_processes_of_one_rank_end_all() {
-    let job = Job::new("dist_atomic", 3, &[]);
+    let job = Job::new("ranks dist_atomic", 3, &[]);
     let ranks = vec![job.start(0), job.start(1), job.start(1)];
     all_fail(ranks, &["rank 1 of job \"default\", generation 0, has joined already"]);
 }
@@ -136,7 +136,7 @@ fn a_store_of_another_version_is_refused() {
     let mut client = warpverbs_rendezvous::Client::connect("127.0.0.1", port, PATIENCE, limits)
         .expect("a connection");
     client.set("warpverbs/default/0/world", b"2 two ranks").expect("a key");
-    let job = Job { port, ..Job::new("dist_write", 2, &[]) };
+    let job = Job { port, ..Job::new("ranks dist_write", 2, &[]) };
     job.start(1).end().failed(&["mixed versions"]);
 }
 
@@ -144,14 +144,14 @@ fn a_store_of_another_version_is_refused() {
 fn a_port_in_use_is_said() {
     let taken = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = taken.local_addr().expect("its address").port();
-    let job = Job { port, ..Job::new("dist_write", 2, &["--wait", "2"]) };
+    let job = Job { port, ..Job::new("ranks dist_write", 2, &["--wait", "2"]) };
     job.start(0).end().failed(&["is in use by another process"]);
     // Somebody accepts, but never answers.
     job.start(1).end().failed(&["did not answer the handshake"]);
 
     let taken = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
     let port = taken.local_addr().expect("its address").port().to_string();
-    let job = Job::new("dist_write", 2, &[]);
+    let job = Job::new("ranks dist_write", 2, &[]);
     let mut second = job.command(1);
     second.args(["--udp-port", &port]);
     let told = format!("cannot open a link at 127.0.0.1:{port}");
@@ -161,7 +161,7 @@ fn a_port_in_use_is_said() {
 #[test]
 fn a_wrong_address_is_said() {
     let at = |rank: &str, address: &str| {
-        let mut command = crate::common::example("dist_write");
+        let mut command = crate::common::example("ranks dist_write");
         command.args(["--gpu", "simt", "--wait", "2", "--rank", rank, "--world-size", "2"]);
         command.args(["--master-addr", address, "--master-port", &free_port().to_string()]);
         Rank::start(command)

@@ -6,4 +6,5 @@ mod ends;
 mod heaps;
 mod joins;
 mod ranks;
+mod users;
 mod worlds;

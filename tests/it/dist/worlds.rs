@@ -3,12 +3,12 @@
 use crate::common::{example, fails, passed, passes, text};
 use crate::dist::ranks::{Job, Rank};
 
-const NAMES: [&str; 3] = ["dist_write", "dist_send_recv", "dist_atomic"];
+const NAMES: [&str; 3] = ["ranks dist_write", "ranks dist_send_recv", "ranks dist_atomic"];
 
 /// Little to do.
 fn few(name: &'static str) -> Vec<&'static str> {
     let mut flags = vec!["-n", "6", "-w", "2", "-q", "2"];
-    if name != "dist_atomic" {
+    if name != "ranks dist_atomic" {
         flags.extend(["-b", "1", "-e", "16K", "-f", "16"]);
     }
     flags
@@ -19,18 +19,21 @@ fn worlds_of_two_three_and_four_pass() {
     for name in NAMES {
         for procs in ["2", "3", "4"] {
             let last = passes(name, &[&few(name)[..], &["--procs", procs]].concat());
-            let told = if name == "dist_atomic" { "came back once each" } else { "4 sizes" };
+            let told = if name == "ranks dist_atomic" { "came back once each" } else { "4 sizes" };
             assert!(last.contains(told), "{last}");
         }
     }
-    passes("dist_write", &["--two-proc", "-e", "64", "-n", "5", "-w", "0", "-t", "64"]);
+    passes("ranks dist_write", &["--procs", "2", "-e", "64", "-n", "5", "-w", "0", "-t", "64"]);
 }
 
 #[test]
 fn worlds_pass_over_every_link() {
     for (link, said) in [("shm", "link: shared memory at"), ("auto", "link: shared memory at")] {
-        let mut command = example("dist_write");
-        command.args(["--gpu", "simt", "--procs", "3", "--link", link]).args(few("dist_write"));
+        let mut command = example("ranks dist_write");
+        command
+            .args(["--gpu", "simt", "--procs", "3"])
+            .args(few("ranks dist_write"))
+            .env("WARPVERBS_LINK", link);
         let output = command.output().expect("the example");
         let told = text(&output.stderr);
         assert!(output.status.success(), "{told}");
@@ -43,9 +46,9 @@ fn more_messages_than_places_and_fewer() {
     // Beyond the 64 places of a queue pair, across the 16-bit index of a ring of 1024.
     for messages in ["1", "2", "65", "1100"] {
         let flags = ["--procs", "2", "-b", "3", "-e", "3", "-w", "0", "-n", messages];
-        passes("dist_send_recv", &flags);
+        passes("ranks dist_send_recv", &flags);
     }
-    passes("dist_send_recv", &["--procs", "2", "-b", "2M", "-e", "4M", "-n", "5", "-f", "2"]);
+    passes("ranks dist_send_recv", &["--procs", "2", "-b", "2M", "-e", "4M", "-n", "5", "-f", "2"]);
 }
 
 #[test]
@@ -74,7 +77,7 @@ fn ranks_may_be_started_in_any_order() {
 fn a_launcher_s_environment_is_enough() {
     let port = crate::dist::ranks::free_port().to_string();
     let ranks = ["0", "1"].map(|rank| {
-        let mut command = example("dist_write");
+        let mut command = example("ranks dist_write");
         command.args(["--gpu", "simt", "-e", "64", "-n", "4"]);
         command.env("RANK", rank).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank);
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
@@ -93,14 +96,16 @@ fn a_bad_network_changes_nothing_but_the_time() {
         command.args(["--gpu", "simt", "--procs", "2"]).args(few(name));
         passed(command.env("WARPVERBS_FAULT", faults));
     }
-    let mut command = example("dist_write");
+    let mut command = example("ranks dist_write");
     command.args(["--gpu", "simt", "--procs", "2", "-b", "8", "-e", "1M", "-n", "8"]);
     passed(command.env("WARPVERBS_FAULT", "loss=5%,seed=1"));
 }
 
 #[test]
 fn json_has_a_row_for_every_line() {
-    for (name, rows) in [("dist_write", 4), ("dist_send_recv", 4), ("dist_atomic", 2)] {
+    for (name, rows) in
+        [("ranks dist_write", 4), ("ranks dist_send_recv", 4), ("ranks dist_atomic", 2)]
+    {
         let mut command = example(name);
         command.args(["--gpu", "simt", "--procs", "2", "--json"]).args(few(name));
         let out = command.output().expect("a process");
@@ -119,25 +124,30 @@ fn json_has_a_row_for_every_line() {
 fn what_cannot_be_is_refused() {
     let simt = |args: &[&'static str]| [&["--gpu", "simt"], args].concat();
     for name in NAMES {
-        fails(name, &["--two-proc", "--gpu", "abacus"], &["abacus", "rank"]);
+        fails(name, &["--procs", "2", "--gpu", "abacus"], &["abacus", "rank"]);
         fails(name, &simt(&["-t", "33"]), &["--threads is 33", "multiple of 32"]);
         fails(name, &simt(&["-n", "0"]), &["--iters is 0"]);
-        fails(name, &simt(&["--procs", "1"]), &["--procs is 1, expected 2 to 64"]);
+        fails(name, &simt(&["--procs", "0"]), &["0 ranks of this machine", "expected 1 to 64"]);
+        fails(name, &simt(&["--procs", "65"]), &["65 ranks of this machine", "expected 1 to 64"]);
         let alone = ["--rank", "0", "--world-size", "1", "--master-addr", "127.0.0.1"];
         fails(name, &alone, &["expected two or more"]);
     }
-    fails("dist_write", &simt(&["-e", "1Q"]), &["1Q", "expected digits and perhaps K, M or G"]);
-    fails("dist_write", &simt(&["-b", "64K", "-e", "8"]), &["--end is 8, expected 65536"]);
+    fails(
+        "ranks dist_write",
+        &simt(&["-e", "1Q"]),
+        &["1Q", "expected digits and perhaps K, M or G"],
+    );
+    fails("ranks dist_write", &simt(&["-b", "64K", "-e", "8"]), &["--end is 8, expected 65536"]);
     let few_warps = ["--procs", "3", "-q", "2", "-c", "1", "-t", "64"];
-    fails("dist_send_recv", &simt(&few_warps), &["are 2 warps, expected 8 or more"]);
+    fails("ranks dist_send_recv", &simt(&few_warps), &["are 2 warps, expected 8 or more"]);
     let many = ["--procs", "2", "-n", "1000000", "-t", "1024"];
-    fails("dist_atomic", &simt(&many), &["2048000000 operations"]);
+    fails("ranks dist_atomic", &simt(&many), &["2048000000 operations"]);
 }
 
 #[test]
 fn faults_and_captures_that_cannot_be_are_refused() {
     let with = |variable: &str, value: &str| {
-        let mut command = example("dist_write");
+        let mut command = example("ranks dist_write");
         command.args(["--gpu", "simt", "--procs", "2", "-e", "8", "-n", "1"]);
         let out = command.env(variable, value).output().expect("a process");
         assert!(!out.status.success());

@@ -69,6 +69,14 @@ impl Client {
         self.peer
     }
 
+    /// Our own end of the connection: the address of the interface that leads to the store.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
     /// How long a call may take.
     pub fn timeout(&self) -> Duration {
         self.timeout

@@ -15,7 +15,7 @@ const CASES: [[&str; 4]; 4] = [
         "passed: both ends said goodbye",
     ],
     [
-        "tcpx_transfer server --unpack kernel",
+        "tcpx_transfer server",
         "tcpx_transfer client HOST --bytes 1000001",
         FIRST,
         "passed: every byte compared",

@@ -30,7 +30,9 @@ impl Nic {
     }
 }
 
-/// Examples that ranks run, and what makes them small enough for an emulated machine.
+/// The program that ranks run, see tests/dist.
+const PROGRAM: &str = "ranks";
+/// Its parts, and what makes them small enough for an emulated machine.
 const RANKS: [(&str, &str); 3] = [
     // Many blocks, which share two queue pairs.
     ("dist_write", "-b 8 -e 64K -f 16 -n 64 -w 2 -c 8 -q 2 --sha256"),
@@ -95,7 +97,7 @@ fn ranks((example, flags): (&'static str, &str), nics: [Nic; 2], rows: &Rc<RefCe
     let command = |rank: usize| {
         let (nic, own) = (nics[rank].word(), [FIRST, SECOND][rank]);
         format!(
-            "{example} --gpu simt --nic {nic} {flags} --rank {rank} --world-size 2 \
+            "{PROGRAM} {example} --gpu simt --nic {nic} {flags} --rank {rank} --world-size 2 \
              --master-addr {FIRST} --master-port 29500 --bind {own} --udp-port 4791"
         )
     };
@@ -118,7 +120,7 @@ pub(super) fn part(choice: &Choice) -> Result<Part> {
     let only = choice.only.as_deref();
     cases.retain(|case| only.is_none_or(|text| case.name().contains(text)));
     ensure!(!cases.is_empty(), "no case's name has {only:?} in it");
-    let mut programs = build::examples("warpverbs", &RANKS.map(|(example, _)| example))?;
+    let mut programs = build::examples("warpverbs", &[PROGRAM])?;
     programs.push(build::program("warpverbs-cli", "warpverbs")?);
     Ok(Part { name: "test", programs, cases })
 }
