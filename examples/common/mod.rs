@@ -147,7 +147,7 @@ pub(crate) fn within(name: &str, value: impl Into<u64>, least: u64, most: u64) -
 
 /// Bytes that differ from their neighbours, from zero-filled memory, and from those of another `seed`.
 pub(crate) fn sample(seed: u64, len: usize) -> Vec<u8> {
-    let word = |i: u64| (i + 1 ^ seed << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    let word = |i: u64| ((i + 1) ^ (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
     (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
 }
 

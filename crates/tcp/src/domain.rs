@@ -198,10 +198,8 @@ impl Domain {
         const RESOLVING: &str = "resolving the name of the peer";
         let deadline = Deadline::after(timeout);
         let found = (host, port).to_socket_addrs().map_err(TcpError::socket(RESOLVING))?;
-        let none = || io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
-        let address =
-            found.into_iter().next().ok_or_else(|| TcpError::socket(RESOLVING)(none()))?;
-        loop {
+        // A listener may have one address of several, as of IPv6 and IPv4.
+        for address in found.cycle() {
             let left = left(deadline, "connecting")?;
             match self.connect(address, left) {
                 Err(TcpError::Socket { error, .. })
@@ -212,6 +210,7 @@ impl Domain {
                 outcome => return outcome,
             }
         }
+        Err(TcpError::socket(RESOLVING)(io::Error::other("the name has no address")))
     }
 
     pub(super) fn begin(&self, met: Met<TcpStream>) -> Result<Link, TcpError> {

@@ -6,6 +6,7 @@ mod robust;
 mod client;
 mod env;
 mod fake;
+mod here;
 mod mpi;
 mod protocol;
 mod server;

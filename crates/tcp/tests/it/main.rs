@@ -16,5 +16,6 @@ mod model;
 mod modelled;
 mod packets;
 mod posting;
+mod reach;
 mod sockets;
 mod zerocopy;

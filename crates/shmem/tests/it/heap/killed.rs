@@ -184,6 +184,35 @@ fn kernels_that_wait_for_a_killed_process_end_and_name_it() {
     }
 }
 
+/// `Heap::run` watches the world: its kernel's waits end long before their own limit.
+#[test]
+fn a_rank_that_is_killed_while_a_kernel_runs_is_named() {
+    let server = serve();
+    let mut child = start("wait", server.local_addr().port());
+    let mut rank = first_rank(server.local_addr().port(), PATIENCE).unwrap();
+    let (mut heap, never, ..) = equipped(&mut rank);
+    rank.meet();
+    child.kill().unwrap();
+    let (signal, ns) = (never.offset(), PATIENCE.as_nanos() as u64);
+    let begun = Instant::now();
+    let ended = heap.run(&mut rank.world, DIM, 2 * PATIENCE, |heap, status| k::ShmWait {
+        heap,
+        group: 2,
+        signal,
+        how: 2,
+        value: 1,
+        ns,
+        from: 1,
+        status,
+    });
+    child.wait().unwrap();
+    assert!(begun.elapsed() < PATIENCE);
+    let error = ended.unwrap_err();
+    assert!(matches!(error, ShmemError::World(_)), "{error:?}");
+    assert!(error.to_string().contains("rank 1 is gone"), "{error}");
+    assert!(heap.health().unwrap().aborted);
+}
+
 /// Puts of a process before it is killed, and their bytes.
 const PUTS: u64 = 64;
 const LEN: u64 = 9001;

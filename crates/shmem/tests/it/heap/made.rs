@@ -3,9 +3,10 @@
 use crate::heap::processes::{put_to_next, wait_for};
 use crate::heap::ranks::{PATIENCE, Rank, SIZE, config, ranks};
 use std::time::Duration;
-use warpverbs_gpu::Launch;
+use warpverbs_gpu::{Dim, Launch};
 use warpverbs_peer::write_word;
-use warpverbs_shmem::{Heap, Route, RoutePolicy, Signal, Sym};
+use warpverbs_shmem::{Heap, Route, RoutePolicy, ShmemError, Signal, Sym};
+use warpverbs_test_kernels::shm as k;
 use warpverbs_transport::{KernelStatus, Outcome, WaitFor};
 
 /// Stores a word of its own into every rank that is mapped here, by a kernel.
@@ -213,6 +214,31 @@ fn a_rank_that_is_given_up_and_an_abort_show_in_the_health() {
         let text = heap.health().unwrap().to_string();
         assert!(text.contains("aborted by the host") && text.contains("given up"), "{text}");
         assert!(heap.report().peers[other as usize].lost);
+        rank.meet();
+    });
+}
+
+/// A bad status of a kernel, while all ranks are there, comes with what the heap knows.
+#[test]
+fn a_kernel_that_fails_is_told_with_the_health() {
+    ranks(2, |rank| {
+        let mut heap = rank.heap(&config()).unwrap();
+        let signal = heap.alloc_zeroed::<Signal>(&mut rank.world, 1).unwrap().offset();
+        let from = 1 - rank.number();
+        let dim = Dim::new(1, 64);
+        let ended = heap.run(&mut rank.world, dim, PATIENCE, |heap, status| k::ShmWait {
+            heap,
+            group: 2,
+            signal,
+            how: 2,
+            value: 1,
+            ns: 1,
+            from,
+            status,
+        });
+        let error = ended.unwrap_err();
+        assert!(matches!(error, ShmemError::Kernel { .. }), "{error:?}");
+        assert!(error.to_string().contains(&format!("for Signal from rank {from}")), "{error}");
         rank.meet();
     });
 }
