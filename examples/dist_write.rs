@@ -51,7 +51,7 @@ fn write(session: &Session, world: &mut World, flags: &Flags) -> Result<String> 
     let (gpu, ranks) = (&session.gpu, world.world_size());
     gpu.load(&IMAGE)?;
 
-    // What this rank sends, and room for the messages of all, of which each has its own place.
+    // The message of this rank, and a place for that of each rank.
     let source = session.memory(gpu, flags.end as usize, Access::empty())?;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let inbox = session.memory(gpu, ranks as usize * flags.end as usize, access)?;

@@ -69,7 +69,7 @@ fn prefill(flags: &Flags, world: &mut World) -> Result<()> {
     rand::rng().fill_bytes(&mut bytes);
     cache.write(0, &bytes)?;
 
-    // What the peer needs to know is bytes, which travel by any means; here, those of the world.
+    // Metadata and lists of blocks are bytes, which travel by any means: here, by the world.
     world.exchange("metadata", &agent.metadata()?)?;
     world.exchange("cache", &cache.blocks(0, each, blocks)?.to_bytes())?;
     for _ in 0..flags.iterations {

@@ -1,6 +1,6 @@
 //! Errors of a heap.
 
-use crate::{AllocError, ExportError, HeapHealth};
+use crate::{AllocError, ExportError};
 use thiserror::Error;
 use warpverbs_gpu::{ArenaError, GpuError, LaunchError};
 use warpverbs_rendezvous::WorldError;
@@ -117,8 +117,8 @@ pub enum ShmemError {
     /// A kernel on the heap ended with a bad status, and no rank is lost.
     #[error("{health}")]
     Kernel {
-        /// What is known of its cause here.
-        health: Box<HeapHealth>,
+        /// The heap's health, which has the first wait that failed.
+        health: String,
         /// The status.
         #[source]
         cause: warpverbs_transport::Error,

@@ -54,7 +54,7 @@ impl Heap {
         // A rank that was killed is first noticed by its silence.
         match world.loss_within(VERDICT) {
             Some(lost) => Err(lost.into()),
-            None => Err(ShmemError::Kernel { health: Box::new(self.health()?), cause }),
+            None => Err(ShmemError::Kernel { health: self.health()?.to_string(), cause }),
         }
     }
 }

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Every example, with the arguments of each of its processes.
-const EXAMPLES: [(&str, &[&str]); 22] = [
+const EXAMPLES: [(&str, &[&str]); 23] = [
     ("dist_atomic", &["--procs 2"]),
     ("dist_send_recv", &["--procs 2"]),
     ("dist_write", &["--procs 2"]),
