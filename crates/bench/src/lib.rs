@@ -9,7 +9,6 @@ pub mod conform;
 pub mod interop;
 #[cfg(feature = "rig")]
 pub mod perf;
-#[cfg(feature = "rig")]
 pub mod rig;
 pub mod ucx;
 pub mod units;

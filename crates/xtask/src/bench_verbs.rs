@@ -1,8 +1,8 @@
 //! `cargo xtask bench-verbs`: Debian's perftest, unmodified, by `warpverbs run`, and `warpverbs perf`, taking
 //! turns on this machine.
 
-use crate::bench::{Turns, build, ours};
-use crate::figures::{Load, Within, median, spread, table};
+use crate::bench::compared::{Compared, Report, Turns, What, cores};
+use crate::bench::ours;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use warpverbs_bench::units;
+use warpverbs_bench::rig::output::Bound;
 
 /// How long a program may take on a machine that others keep busy.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -25,44 +25,48 @@ pub(crate) struct Bench {
     program: Option<PathBuf>,
 }
 
-/// One figure, and the wanted ratio of perftest's to ours.
+/// One figure, and the wanted ratio of perftest's to that of `perf`.
 struct Figure {
     name: &'static str,
+    what: What,
     bytes: u64,
-    /// Half a round trip, or messages a second.
-    is_latency: bool,
     /// Messages in half a second, about.
     messages: u64,
-    wanted: Within,
+    wanted: Bound,
 }
 
-const fn rate(name: &'static str, bytes: u64, messages: u64, least: f64) -> Figure {
-    Figure { name, bytes, is_latency: false, messages, wanted: Within::AtLeast(least) }
+const fn figure(
+    (name, what): (&'static str, What),
+    bytes: u64,
+    messages: u64,
+    wanted: Bound,
+) -> Figure {
+    Figure { name, what, bytes, messages, wanted }
 }
 
 const FIGURES: [Figure; 4] = [
-    rate("8 bytes", 8, 300_000, 0.8),
-    rate("64 KiB", 64 << 10, 20_000, 0.9),
-    rate("1 MiB", 1 << 20, 2000, 0.9),
-    Figure {
-        name: "8 bytes, half a round trip",
-        bytes: 8,
-        is_latency: true,
-        messages: 20_000,
-        wanted: Within::AtMost(1.15),
-    },
+    figure(("8 bytes by perftest", What::Rate), 8, 300_000, Bound::AtLeast(0.8)),
+    figure(("64 KiB by perftest", What::Bandwidth), 64 << 10, 20_000, Bound::AtLeast(0.9)),
+    figure(("1 MiB by perftest", What::Bandwidth), 1 << 20, 2000, Bound::AtLeast(0.9)),
+    figure(
+        ("8 bytes by perftest, half a round trip", What::Latency),
+        8,
+        20_000,
+        Bound::AtMost(1.15),
+    ),
 ];
 
-/// The bound of the latency holds where both ends and their NICs have a core each.
+/// The bound of the latency is for machines where both ends and their NICs have a core each.
 const CORES_FOR_LATENCY: usize = 4;
 
 impl Figure {
     /// The result of `perf`, posted by the host, over the link that `warpverbs run` takes between
     /// programs of a host. perftest's NICs are threads of their own.
-    fn perf(&self, program: &PathBuf, seconds: f64) -> Result<f64> {
-        let (flags, pointer) = match self.is_latency {
-            true => ("--lat --engine thread", "/latency/p50_ns"),
-            false => ("--bw", "/messages_per_s"),
+    fn perf(&self, program: &Path, seconds: f64) -> Result<f64> {
+        let (flags, pointer) = match self.what {
+            What::Latency => ("--lat --engine thread", "/latency/p50_ns"),
+            What::Rate => ("--bw", "/messages_per_s"),
+            What::Bandwidth => ("--bw", "/bytes_per_s"),
         };
         let Self { bytes, .. } = self;
         let line = format!("write local --link shm {flags} -b {bytes} -e {bytes} -D {seconds}");
@@ -71,21 +75,17 @@ impl Figure {
 
     fn perftest(&self, program: &Path, seconds: f64) -> Result<f64> {
         let count = (self.messages as f64 * seconds / 0.5).max(100.0) as u64;
-        let name = if self.is_latency { "ib_write_lat" } else { "ib_write_bw" };
+        let name = if self.what == What::Latency { "ib_write_lat" } else { "ib_write_bw" };
         let line = format!("{name} -F -x 0 -s {} -n {count}", self.bytes);
         let text = pair(program, &line)?;
         // Bytes, iterations, then the least, largest and typical microseconds, or two bandwidths and
         // million messages a second.
         let number = column(&text, self.bytes, 4)?;
-        Ok(number * if self.is_latency { 1e3 } else { 1e6 })
-    }
-
-    fn show(&self, value: f64) -> String {
-        match self.is_latency {
-            true => units::nanos(value),
-            false if self.bytes < 4096 => units::per_second(value),
-            false => units::rate(value * self.bytes as f64),
-        }
+        Ok(match self.what {
+            What::Latency => number * 1e3,
+            What::Rate => number * 1e6,
+            What::Bandwidth => number * 1e6 * self.bytes as f64,
+        })
     }
 }
 
@@ -164,58 +164,38 @@ fn is_listening(port: u16) -> bool {
     })
 }
 
-fn built() -> Result<PathBuf> {
-    let program = build()?;
-    let folder = program.parent().and_then(Path::parent).context("a target folder")?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--package", "warpverbs-preload"]);
-    cargo.env("CARGO_TARGET_DIR", folder).current_dir(workspace::root()?);
-    ensure!(cargo.status()?.success(), "the build of warpverbs-preload failed");
+/// The program, with the library that it preloads beside it.
+fn program(given: Option<&Path>) -> Result<PathBuf> {
+    let program = ours::program(given)?;
+    if given.is_none() {
+        let folder = program.parent().and_then(Path::parent).context("a target folder")?;
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--release", "--package", "warpverbs-preload"]);
+        cargo.env("CARGO_TARGET_DIR", folder).current_dir(workspace::root()?);
+        ensure!(cargo.status()?.success(), "the build of warpverbs-preload failed");
+    }
     Ok(program)
 }
 
 /// Measures and prints; a missed bound is a finding, not a failure.
 pub(crate) fn run(bench: &Bench) -> Result<()> {
-    let program = match &bench.program {
-        Some(program) => program.canonicalize().with_context(|| program.display().to_string())?,
-        None => built()?,
-    };
-    let load = Load::now();
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    let mut rows = Vec::new();
+    let program = program(bench.program.as_deref())?;
+    let Turns { rounds, seconds, json } = bench.turns;
+    let mut report = Report::begin();
     for figure in &FIGURES {
-        let (mut perftest, mut perf) = (Vec::new(), Vec::new());
-        for round in 0..bench.turns.rounds {
-            for is_perftest in [round % 2 == 0, round % 2 != 0] {
-                match is_perftest {
-                    true => perftest.push(figure.perftest(&program, bench.turns.seconds)?),
-                    false => perf.push(figure.perf(&program, bench.turns.seconds)?),
-                }
-            }
-            eprintln!("{}: round {} of {}", figure.name, round + 1, bench.turns.rounds);
-        }
-        let ratios: Vec<f64> = perftest.iter().zip(&perf).map(|(a, b)| a / b).collect();
-        let ratio = median(&ratios);
-        let counts = !figure.is_latency || cores >= CORES_FOR_LATENCY;
-        rows.push(vec![
-            figure.name.to_owned(),
-            figure.show(median(&perftest)),
-            figure.show(median(&perf)),
-            format!("{ratio:.2}"),
-            spread(&ratios),
-            figure.wanted.to_string(),
-            if counts { figure.wanted.verdict(ratio).into() } else { "four cores".into() },
-        ]);
+        let counts = figure.what != What::Latency || cores() >= CORES_FOR_LATENCY;
+        let row =
+            Compared::new(figure.name, figure.what, "perf").wanted(counts.then_some(figure.wanted));
+        let perftest = |_| figure.perftest(&program, seconds);
+        let row = row.measured(rounds, perftest, |_| figure.perf(&program, seconds));
+        report.add(row.map(Some).context(figure.name));
     }
-    println!(
+    let contenders = format!(
         "perftest by `warpverbs run` and `warpverbs perf write local`, WRITEs between two processes; \
-         {} rounds of about {} s, medians; {cores} cores",
-        bench.turns.rounds, bench.turns.seconds
+         about {seconds} s each"
     );
-    load.warning().into_iter().for_each(|warning| println!("{warning}"));
-    let heads = ["WRITE", "perftest", "perf", "ratio", "of rounds", "wanted", ""];
-    println!("{}", table(&heads, rows));
-    Ok(())
+    let (measured, end) = report.end("bench-verbs", contenders, rounds);
+    measured.print_up_to(end, json)
 }
 
 #[cfg(test)]

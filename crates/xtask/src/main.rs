@@ -7,7 +7,6 @@ mod bench;
 mod bench_verbs;
 mod bindgen;
 mod busy;
-mod figures;
 mod fuzz;
 mod gpu;
 mod layouts;

@@ -7,8 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tabled::builder::Builder;
-use tabled::settings::Style;
+use warpverbs_bench::rig::output::table;
 
 /// The tests under ThreadSanitizer: crates with threads of their own.
 const TSAN_TESTS: &str = "-p warpverbs-mem --lib";
@@ -192,23 +191,26 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
     }
     let logs = workspace::target()?.join("nightly");
     fs::create_dir_all(&logs)?;
-    let mut table = Builder::new();
-    table.push_record(["campaign", "runs", "time", "result"]);
-    let mut failures = Vec::new();
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
     for campaign in &campaigns {
         let log: PathBuf = logs.join(campaign.name.replace(' ', "-") + ".log");
         eprintln!("{}: {}", campaign.name, log.display());
         let (took, passed) = campaign.run(&log)?;
         let result = if passed { "passed" } else { "FAILED" };
         let took = format!("{} s", took.as_secs());
-        table.push_record([campaign.name.as_str(), &campaign.amount, &took, result]);
+        rows.push(vec![
+            ("campaign", campaign.name.clone()),
+            ("runs", campaign.amount.clone()),
+            ("time", took),
+            ("result", result.to_owned()),
+        ]);
         if !passed {
             let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
             let repeat = campaign.repeat(&text);
             failures.push(format!("{}: {}\n  {repeat}", campaign.name, log.display()));
         }
     }
-    println!("{}", table.build().with(Style::markdown()));
+    println!("{}", table(&rows));
     if !failures.is_empty() {
         bail!("{} failed; to repeat:\n{}", failures.len(), failures.join("\n"));
     }

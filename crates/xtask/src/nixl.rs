@@ -1,7 +1,8 @@
 //! NIXL beside this project: builds `warpverbs`, finds NIXL's wheel and runs
 //! `crates/xtask/nixl/run.sh`, which needs no cargo itself.
 
-use crate::{bench, workspace};
+use crate::bench::ours;
+use crate::workspace;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -38,10 +39,7 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<()> {
-    let program = match &bench.program {
-        Some(program) => program.clone(),
-        None => bench::build()?,
-    };
+    let program = ours::program(bench.program.as_deref())?;
     let scratch = tempfile::tempdir()?;
     let wheel = match &bench.wheel {
         Some(folder) => folder.clone(),

@@ -1,7 +1,8 @@
 //! NVSHMEM beside this project: builds `warpverbs` and runs `crates/xtask/nvshmem/run.sh`, which needs
 //! no cargo itself.
 
-use crate::{bench, workspace};
+use crate::bench::ours;
+use crate::workspace;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use std::path::PathBuf;
@@ -19,10 +20,7 @@ pub(crate) struct Bench {
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<()> {
-    let program = match &bench.program {
-        Some(program) => program.clone(),
-        None => bench::build()?,
-    };
+    let program = ours::program(bench.program.as_deref())?;
     let script = workspace::root()?.join("crates/xtask/nvshmem/run.sh");
     let ended = Command::new(&script)
         .arg(program)

@@ -5,7 +5,7 @@ use crate::rig::busy::Watch;
 use crate::rig::cases::each;
 use crate::rig::host;
 use crate::rig::machine::{Link, Pair, Rig};
-use crate::rig::output::{Columns, Finding, Measured, Row};
+use crate::rig::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::plan::{MAX_ITERS, Mem, Op, Poster, within};
 use crate::units;
 use anyhow::Result;
@@ -91,12 +91,8 @@ fn measure(rig: &Rig, idle: &[u32], messages: u32, rows: &mut Vec<IdleRow>) -> R
 }
 
 fn finding(row: &IdleRow) -> Finding {
-    Finding {
-        what: format!("rate beside {} idle queue pairs over that beside the fewest", row.idle),
-        value: row.relative,
-        wanted: "more than 0.5",
-        met: row.relative > 0.5,
-    }
+    let what = format!("rate beside {} idle queue pairs over that beside the fewest", row.idle);
+    Finding::new(what, row.relative, Bound::AtLeast(0.5))
 }
 
 fn best_rate(rig: &Rig, busy: &Pair, iters: u32) -> Result<f64> {

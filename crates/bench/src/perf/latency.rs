@@ -2,9 +2,10 @@
 //! no NIC can beat.
 
 use crate::rig::busy::Watch;
+use crate::rig::cases::progress;
 use crate::rig::kernel::{self, Report};
 use crate::rig::machine::{self, Pair, Rig};
-use crate::rig::output::{Columns, Finding, Measured, Row, progress};
+use crate::rig::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::plan::{Mem, Op, Poster, check_iters, check_warmup};
 use crate::rig::stats::Summary;
 use crate::rig::{host, roundtrip};
@@ -101,15 +102,14 @@ fn measure(rig: &Rig, warmup: u32, iters: u32, rows: &mut Vec<LatencyRow>) -> Re
 /// Of the rows that are there.
 fn findings(rows: &[LatencyRow], kind: GpuKind) -> Vec<Finding> {
     let p50 = |what| rows.iter().find(|r| r.what == what).map(|r| r.time.p50_ns as f64);
-    let ratio = |a, b, most: f64, wanted| {
-        let value = p50(a)? / p50(b)?;
-        Some(Finding { what: format!("{a} / {b}"), value, wanted, met: value <= most })
+    let ratio = |a, b, most: f64| {
+        Some(Finding::new(format!("{a} / {b}"), p50(a)? / p50(b)?, Bound::AtMost(most)))
     };
-    let mut all = vec![ratio(HOST_WRITE, CACHE_LINE, 4.0, "at most 4")];
+    let mut all = vec![ratio(HOST_WRITE, CACHE_LINE, 4.0)];
     // Lanes of the SIMT device share a thread with their scheduler: nothing to hold a GPU's bound to.
     if kind != GpuKind::Simt {
-        all.push(ratio(KERNEL_WRITE, FLAG, 1.5, "at most 1.5"));
-        all.push(ratio(KERNEL_WRITE, KERNEL_SINK, 1.2, "at most 1.2"));
+        all.push(ratio(KERNEL_WRITE, FLAG, 1.5));
+        all.push(ratio(KERNEL_WRITE, KERNEL_SINK, 1.2));
     }
     all.into_iter().flatten().collect()
 }

@@ -5,7 +5,7 @@ use crate::rig::busy::Watch;
 use crate::rig::cases::each;
 use crate::rig::host;
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::{Columns, Finding, Measured, Row};
+use crate::rig::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::plan::{Mem, Op, PlanError, Poster, check_iters};
 use crate::units::{self, parse_size};
 use anyhow::{Result, bail};
@@ -91,12 +91,8 @@ fn measure(rig: &Rig, args: &MemcpyArgs, sizes: &[u64], rows: &mut Vec<MemcpyRow
 }
 
 fn finding(row: &MemcpyRow) -> Finding {
-    Finding {
-        what: format!("rate at {} over memcpy", units::bytes(row.bytes)),
-        value: row.ratio,
-        wanted: "at least 0.9",
-        met: row.ratio >= 0.9,
-    }
+    let what = format!("rate at {} over memcpy", units::bytes(row.bytes));
+    Finding::new(what, row.ratio, Bound::AtLeast(0.9))
 }
 
 fn row(rig: &Rig, bytes: u64, iters: u32) -> Result<MemcpyRow> {

@@ -2,7 +2,7 @@
 
 use crate::rig::output::{Columns, Row};
 use crate::rig::plan::{Op, Poster};
-use crate::rig::plot::Panel;
+use crate::rig::plot::{Drawn, Panel};
 use crate::rig::stats::Summary;
 use crate::units;
 use serde::Serialize;
@@ -73,7 +73,9 @@ impl Row for MessageRow {
         ];
         post.into_iter().chain(rest).collect()
     }
+}
 
+impl Drawn for MessageRow {
     /// Bandwidth of each number of queue pairs. Latency of the smallest number: the others add nothing
     /// to that of the first queue pair.
     fn panels(rows: &[Self]) -> Vec<Panel> {

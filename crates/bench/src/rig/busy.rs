@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// CPU time of the machine and of this program, from some moment on.
-pub(crate) struct Watch {
+pub struct Watch {
     since: Instant,
     before: Option<Times>,
 }
@@ -27,12 +27,13 @@ const SPARE: f64 = 1.0;
 const SHORTEST: Duration = Duration::from_millis(100);
 
 impl Watch {
-    pub(crate) fn start() -> Self {
+    /// Begins to watch.
+    pub fn start() -> Self {
         Self { since: Instant::now(), before: Times::now() }
     }
 
     /// A sentence, if others used cores that this program may have wanted.
-    pub(crate) fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<String> {
         let elapsed = self.since.elapsed();
         if elapsed < SHORTEST {
             return None;

@@ -1,7 +1,9 @@
 //! Case after case.
 
-use super::output::progress;
 use anyhow::{Context as _, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal as _;
+use std::time::Duration;
 
 /// Measures each case and adds its row, until one fails; the error and a progress bar have its name.
 /// `measure` also gets the rows before.
@@ -20,4 +22,16 @@ pub(crate) fn each<C, R>(
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// A progress bar, drawn only on a terminal.
+pub(crate) fn progress(steps: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }

@@ -120,6 +120,14 @@ impl Rig {
     }
 }
 
+impl Chosen {
+    /// A device with its architecture.
+    pub(crate) fn gpu(gpu: &dyn Gpu, why: &str) -> Self {
+        let info = gpu.info();
+        Self::new(format!("{} ({})", info.name, info.arch), why)
+    }
+}
+
 /// Whether this process runs on a device of `warpverbs run --consume`: its settings are in the
 /// variable that the preloaded library reads.
 pub(crate) fn only_consumes() -> bool {

@@ -1,5 +1,6 @@
 //! Lines over sizes or other numbers, as an SVG file. Both axes are logarithmic.
 
+use super::output::{Measured, Row};
 use crate::units;
 use anyhow::{Context as _, Result, anyhow};
 use plotters::coord::Shift;
@@ -41,10 +42,26 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<Line>,
 }
 
-/// Writes a plot of `panels`, one below the other, to `file`, in one go.
-pub(crate) fn write(panels: &[Panel], title: &str, file: &Path) -> Result<()> {
-    let svg = draw(panels, title)?;
-    std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
+/// Rows that are drawn.
+pub(crate) trait Drawn: Row + Sized {
+    /// Panels of a plot of rows.
+    fn panels(rows: &[Self]) -> Vec<Panel>;
+}
+
+/// As [`Measured::print_up_to`], and draws what there is to a file, if one is given: panels one below
+/// the other, written in one go.
+pub(crate) fn print_and_plot<R: Drawn>(
+    measured: &Measured<R>,
+    end: Result<()>,
+    json: bool,
+    file: Option<&Path>,
+) -> Result<()> {
+    let write = |file: &Path| {
+        let svg = draw(&R::panels(&measured.rows), &format!("warpverbs {}", measured.command))?;
+        std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
+    };
+    let drawn = file.filter(|_| !measured.rows.is_empty()).map_or(Ok(()), write);
+    measured.print_up_to(end, json).and(drawn)
 }
 
 pub(crate) fn draw(panels: &[Panel], title: &str) -> Result<String> {

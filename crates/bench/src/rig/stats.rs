@@ -4,28 +4,28 @@ use serde::Serialize;
 
 /// Summary of a set of samples, in nanoseconds. Percentiles are nearest-rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Summary {
+pub struct Summary {
     /// Number of samples.
-    pub(crate) samples: usize,
+    pub samples: usize,
     /// Smallest.
-    pub(crate) min_ns: u64,
+    pub min_ns: u64,
     /// Arithmetic mean.
-    pub(crate) mean_ns: f64,
+    pub mean_ns: f64,
     /// Half of the samples are at most this.
-    pub(crate) p50_ns: u64,
+    pub p50_ns: u64,
     /// 90 of 100 samples are at most this.
-    pub(crate) p90_ns: u64,
+    pub p90_ns: u64,
     /// 99 of 100 samples are at most this.
-    pub(crate) p99_ns: u64,
+    pub p99_ns: u64,
     /// 999 of 1000 samples are at most this.
-    pub(crate) p99_9_ns: u64,
+    pub p99_9_ns: u64,
     /// Largest.
-    pub(crate) max_ns: u64,
+    pub max_ns: u64,
 }
 
 impl Summary {
     /// Of at least one sample; `None` if there is none.
-    pub(crate) fn of(mut samples: Vec<u64>) -> Option<Self> {
+    pub fn of(mut samples: Vec<u64>) -> Option<Self> {
         samples.sort_unstable();
         let (min_ns, max_ns) = (*samples.first()?, *samples.last()?);
         let sum: u128 = samples.iter().map(|&s| u128::from(s)).sum();
@@ -44,6 +44,13 @@ impl Summary {
     }
 }
 
+/// The middle one of those that are numbers; of an even number, the lower of the two.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +66,13 @@ mod tests {
         assert_eq!((summary.mean_ns, summary.samples), (100.5, 200));
         let summary = Summary::of((1..=10_000).collect()).unwrap();
         assert_eq!((summary.p90_ns, summary.p99_ns, summary.p99_9_ns), (9000, 9900, 9990));
+    }
+
+    #[test]
+    fn medians_are_of_what_was_measured() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, f64::NAN, 1.0]), 1.0);
+        assert!(median(&[]).is_nan());
     }
 
     #[test]

@@ -1,28 +1,16 @@
 //! `cargo xtask bench-peers`: UCX over TCP and this project over RoCEv2, taking turns on this
 //! machine.
 
+pub(crate) mod compared;
 pub(crate) mod ours;
-mod report;
 
-pub(crate) use ours::build;
-
-use crate::figures::Within;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
-use report::{Curve, Report, Row};
-use std::path::PathBuf;
-use warpverbs_bench::ucx;
-
-/// How long and how often.
-#[derive(Args)]
-pub(crate) struct Turns {
-    /// Turns of each contender; medians count
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub(crate) rounds: u32,
-    /// Seconds of each measurement, about
-    #[arg(long, default_value_t = 0.5)]
-    pub(crate) seconds: f64,
-}
+use compared::{Compared, Report, Turns, What};
+use std::collections::BTreeMap;
+use std::path::Path;
+use warpverbs_bench::rig::output::Bound;
+use warpverbs_bench::{ucx, units};
 
 /// Options of `bench-peers`.
 #[derive(Args)]
@@ -32,20 +20,6 @@ pub(crate) struct Bench {
     /// Leaves out loss and numbers of queue pairs.
     #[arg(long)]
     targets_only: bool,
-    /// Print JSON instead of tables.
-    #[arg(long)]
-    json: bool,
-}
-
-/// The quantity that is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// Median of half a round trip.
-    Latency,
-    /// Messages a second.
-    Rate,
-    /// Bytes a second.
-    Bandwidth,
 }
 
 /// Which operation, and which of UCX's is the same.
@@ -63,7 +37,7 @@ struct Figure {
     what: What,
     bytes: u64,
     /// Bound of ours over UCX's, if there is one.
-    wanted: Option<Within>,
+    wanted: Option<Bound>,
     /// Messages that UCX moves in half a second, about.
     iterations: u64,
 }
@@ -71,7 +45,7 @@ struct Figure {
 /// Operations under way, at most: UCX's tests know no bound.
 const DEPTH: u32 = 4096;
 
-const fn write(what: What, bytes: u64, wanted: Within, iterations: u64) -> Figure {
+const fn write(what: What, bytes: u64, wanted: Bound, iterations: u64) -> Figure {
     Figure { kind: Kind::Write, what, bytes, wanted: Some(wanted), iterations }
 }
 
@@ -80,11 +54,11 @@ const fn send(what: What, bytes: u64, iterations: u64) -> Figure {
 }
 
 const FIGURES: [Figure; 8] = [
-    write(What::Latency, 8, Within::AtMost(1.0), 30_000),
-    write(What::Rate, 8, Within::AtLeast(4.0), 200_000),
-    write(What::Bandwidth, 4 << 10, Within::AtLeast(2.0), 60_000),
-    write(What::Bandwidth, 64 << 10, Within::AtLeast(2.0), 8_000),
-    write(What::Bandwidth, 1 << 20, Within::AtLeast(1.5), 500),
+    write(What::Latency, 8, Bound::AtMost(1.0), 30_000),
+    write(What::Rate, 8, Bound::AtLeast(4.0), 200_000),
+    write(What::Bandwidth, 4 << 10, Bound::AtLeast(2.0), 60_000),
+    write(What::Bandwidth, 64 << 10, Bound::AtLeast(2.0), 8_000),
+    write(What::Bandwidth, 1 << 20, Bound::AtLeast(1.5), 500),
     send(What::Latency, 8, 60_000),
     send(What::Rate, 8, 200_000),
     send(What::Bandwidth, 64 << 10, 8_000),
@@ -108,7 +82,16 @@ impl Figure {
         }
     }
 
-    fn ours(&self, program: &PathBuf, seconds: f64) -> Result<f64> {
+    fn name(&self) -> String {
+        let (size, op) = (units::bytes(self.bytes), self.op());
+        match self.what {
+            What::Latency => format!("{size} {op} latency, p50"),
+            What::Rate => format!("{size} {op} rate"),
+            What::Bandwidth => format!("{size} {op} bandwidth"),
+        }
+    }
+
+    fn ours(&self, program: &Path, seconds: f64) -> Result<f64> {
         let Self { what, bytes, .. } = self;
         let bw = format!("--bw --tx-depth {DEPTH}");
         let (kind, pointer) = match what {
@@ -133,75 +116,57 @@ impl Figure {
 
 /// Measures and prints; a missed bound is a finding, not a failure.
 pub(crate) fn run(bench: &Bench) -> Result<()> {
-    let ucx = ucx::version()?;
-    let program = ours::build()?;
-    let mut report = Report::new(ucx, bench.turns.rounds, bench.turns.seconds);
-    measure(bench, &program, &mut report);
-    report.print(bench.json)?;
-    match report.failures.len() {
-        0 => Ok(()),
-        failed => bail!("{failed} measurement(s) failed: {}", report.failures.join("; ")),
-    }
-}
-
-/// One that fails does not keep the others from being measured.
-fn measure(bench: &Bench, program: &PathBuf, report: &mut Report) {
+    let (ucx, program) = (ucx::version()?, ours::program(None)?);
+    let Turns { rounds, seconds, json } = bench.turns;
+    let mut report = Report::begin();
     for figure in &FIGURES {
-        let row = compare(figure, bench, program);
-        let row = report.note(row.with_context(|| figure.test().to_owned()));
-        report.rows.extend(row);
+        let row = Compared::new(figure.name(), figure.what, figure.test()).wanted(figure.wanted);
+        let ours = |_| figure.ours(&program, seconds);
+        let row = row.measured(rounds, ours, |_| figure.theirs(seconds));
+        report.add(row.map(Some).with_context(|| figure.test()));
     }
     if !bench.targets_only {
-        report.loss = report.note(loss(bench, program).context("loss"));
-        report.curve = report.note(curve(bench, program).context("curve")).unwrap_or_default();
+        report.add(loss(rounds, seconds, &program).map(Some).context("loss"));
+        report.add(curve(rounds, seconds, &program).context("queue pairs"));
     }
-}
-
-/// Both in every round, in turning order.
-fn compare(figure: &Figure, bench: &Bench, program: &PathBuf) -> Result<Row> {
-    let mut row = Row::new(figure);
-    for round in 0..bench.turns.rounds {
-        for ours in [round % 2 == 0, round % 2 != 0] {
-            match ours {
-                true => row.ours.push(figure.ours(program, bench.turns.seconds)?),
-                false => row.theirs.push(figure.theirs(bench.turns.seconds)?),
-            }
-        }
-        eprintln!("{}: round {} of {}", row.name, round + 1, bench.turns.rounds);
-    }
-    Ok(row)
+    let contenders = format!(
+        "UCX {ucx} over TCP and warpverbs over RoCEv2, both on 127.0.0.1: two processes, one thread \
+         each that polls; about {seconds} s each"
+    );
+    let (measured, end) = report.end("bench-peers", contenders, rounds);
+    measured.print_up_to(end, json)
 }
 
 /// 1 MiB with one datagram in a hundred lost by either end, beside the same without.
-fn loss(bench: &Bench, program: &PathBuf) -> Result<Row> {
-    let mut row = Row::of_loss();
-    for round in 0..bench.turns.rounds {
-        let seed = round + 1;
-        for lost in [false, true] {
-            let flags = if lost { format!("--loss 1% --seed {seed}") } else { String::new() };
-            let line = format!("write local --bw -b 1M -e 1M -D {} {flags}", bench.turns.seconds);
-            let rate = ours::number(&ours::run(program, &line)?[0], "/bytes_per_s")?;
-            if lost { row.ours.push(rate) } else { row.theirs.push(rate) }
-        }
-    }
-    Ok(row)
+fn loss(rounds: u32, seconds: f64, program: &Path) -> Result<Compared> {
+    let rate = |flags: String| {
+        let line = format!("write local --bw -b 1M -e 1M -D {seconds} {flags}");
+        ours::number(&ours::run(program, &line)?[0], "/bytes_per_s")
+    };
+    let row = Compared::new("1 MiB write bandwidth, 1 % lost", What::Bandwidth, "without loss");
+    row.wanted(Bound::AtLeast(0.25)).measured(
+        rounds,
+        |round| rate(format!("--loss 1% --seed {}", round + 1)),
+        |_| rate(String::new()),
+    )
 }
 
-/// Rates on 1, 16 and 256 queue pairs of one NIC.
-fn curve(bench: &Bench, program: &PathBuf) -> Result<Vec<Curve>> {
-    let mut curve: Vec<Curve> = Vec::new();
-    for _ in 0..bench.turns.rounds {
-        let line =
-            format!("write local --bw -b 8 -e 4K -f 512 -q 1,16,256 -D {}", bench.turns.seconds);
+/// Rates on 16 and 256 queue pairs of one NIC, beside that on one.
+fn curve(rounds: u32, seconds: f64, program: &Path) -> Result<Vec<Compared>> {
+    // By size and number of queue pairs, of every round.
+    let mut rates: BTreeMap<(u64, u64), Vec<f64>> = BTreeMap::new();
+    for _ in 0..rounds {
+        let line = format!("write local --bw -b 8 -e 4K -f 512 -q 1,16,256 -D {seconds}");
         for row in ours::run(program, &line)? {
-            let (qps, bytes) = (ours::number(&row, "/qps")?, ours::number(&row, "/bytes")?);
+            let (bytes, qps) = (ours::number(&row, "/bytes")?, ours::number(&row, "/qps")?);
             let rate = ours::number(&row, "/messages_per_s")?;
-            let (qps, bytes) = (qps as u64, bytes as u64);
-            match curve.iter_mut().find(|point| (point.qps, point.bytes) == (qps, bytes)) {
-                Some(point) => point.rates.push(rate),
-                None => curve.push(Curve { qps, bytes, rates: vec![rate] }),
-            }
+            rates.entry((bytes as u64, qps as u64)).or_default().push(rate);
         }
     }
-    Ok(curve)
+    let more = rates.iter().filter(|((_, qps), _)| *qps > 1);
+    let row = more.map(|((bytes, qps), many)| {
+        let name = format!("{} write rate, {qps} queue pairs", units::bytes(*bytes));
+        Compared::new(name, What::Rate, "one").with(many, &rates[&(*bytes, 1)])
+    });
+    Ok(row.collect())
 }

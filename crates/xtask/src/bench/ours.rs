@@ -3,11 +3,14 @@
 use crate::workspace;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds the program in release; where it is.
-pub(crate) fn build() -> Result<PathBuf> {
+/// Where the program is: `given`, or built in release.
+pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return given.canonicalize().with_context(|| given.display().to_string());
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--package", "warpverbs-cli", "--message-format=json"]);
@@ -21,7 +24,7 @@ pub(crate) fn build() -> Result<PathBuf> {
 }
 
 /// Rows of one run; every byte was compared, or it fails.
-pub(crate) fn run(program: &PathBuf, line: &str) -> Result<Vec<Value>> {
+pub(crate) fn run(program: &Path, line: &str) -> Result<Vec<Value>> {
     let mut command = Command::new(program);
     command.arg("perf").args(line.split_whitespace()).arg("--json").stderr(Stdio::inherit());
     // Variables that the user exported for other runs would change these rows.

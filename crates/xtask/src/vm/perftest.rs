@@ -5,13 +5,14 @@ use super::bed::{FIRST, Nic, SECOND};
 use super::case::{Case, Part, Shown};
 use super::image::find;
 use crate::bench_verbs::column;
-use crate::figures::median;
 use crate::workspace;
 use anyhow::Result;
 use clap::Args;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
+use warpverbs_bench::rig::output::{Bound, Finding};
+use warpverbs_bench::rig::stats::median;
 use warpverbs_bench::units;
 
 /// perftest's words when a QP's retries are exceeded: emulated guests lose packets, or stand
@@ -62,7 +63,7 @@ const PAIRS: [([Nic; 2], &str); 4] = [
 const TIMED: Duration = Duration::from_secs(2);
 
 /// Wanted ratio of the last row's rate to the first one's.
-const WANTED: f64 = 1.5;
+const WANTED: Bound = Bound::AtLeast(1.5);
 
 /// Both ends of a program, with the NIC that each guest has.
 fn both(nics: [Nic; 2], program: &str) -> [String; 2] {
@@ -120,8 +121,8 @@ pub(super) fn part(rounds: &Rounds) -> Result<Part> {
 /// Rates of WRITEs of 8 bytes. A missed bound is printed, and is no failure.
 fn medians(rates: &[Vec<f64>; PAIRS.len()]) -> String {
     let [first, .., last] = rates.each_ref().map(|rates| median(rates));
-    let mut lines =
-        format!("ours over Linux's, at both ends: {:.2}, wanted ≥ {WANTED}", last / first);
+    let over = Finding::new("ours over Linux's, at both ends", last / first, WANTED);
+    let mut lines = over.to_string();
     for ((_, name), rates) in PAIRS.iter().zip(rates) {
         lines += &format!("\nmedian, {name}: {}", units::per_second(median(rates)));
     }

@@ -11,6 +11,7 @@ mod server;
 use crate::rig::busy::Watch;
 use crate::rig::ends::{Family, Place, Role, beside};
 use crate::rig::output::{Chosen, Measured, Setting};
+use crate::rig::plot::print_and_plot;
 use anyhow::Result;
 use clap::Args;
 use client::Client;
@@ -84,5 +85,5 @@ fn measure(client: &ClientArgs, place: &Place) -> Result<()> {
         },
     };
     let measured = Measured::new("perf agent", setting, rows).noting(notes).watched(&watch);
-    measured.print_and_plot(end, args.json, args.plot.as_deref())
+    print_and_plot(&measured, end, args.json, args.plot.as_deref())
 }

@@ -3,7 +3,7 @@
 use super::memory::Mem;
 use super::plan::{Case, Layout, Pair, Way};
 use crate::rig::output::{Columns, Row};
-use crate::rig::plot::Panel;
+use crate::rig::plot::{Drawn, Panel};
 use crate::rig::stats::Summary;
 use crate::units;
 use serde::Serialize;
@@ -141,7 +141,9 @@ impl Row for AgentRow {
             ("data", self.data.to_owned()),
         ]
     }
+}
 
+impl Drawn for AgentRow {
     /// A line for each pair of memories, operation, size of a block and so on: all but the number of
     /// blocks, or where that is 1, all but the size.
     fn panels(rows: &[Self]) -> Vec<Panel> {

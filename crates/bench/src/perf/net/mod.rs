@@ -14,6 +14,7 @@ mod watch;
 use crate::rig::ends::{AtPort, Family, NicPort, Place, Role, beside};
 use crate::rig::output::Measured;
 use crate::rig::plan::Op;
+use crate::rig::plot::print_and_plot;
 use anyhow::Result;
 use client::Client;
 use request::{MeasureArgs, Request};
@@ -47,11 +48,8 @@ fn measure(args: &MeasureArgs, request: &Request, place: &Place) -> Result<()> {
     let mut client = Client::connect(request, place)?;
     let mut rows = Vec::new();
     let end = client.measure(request, &mut rows);
-    Measured::new(command(request.setup.op), client.setting(), rows).print_and_plot(
-        end,
-        args.json,
-        args.plot.as_deref(),
-    )
+    let measured = Measured::new(command(request.setup.op), client.setting(), rows);
+    print_and_plot(&measured, end, args.json, args.plot.as_deref())
 }
 
 fn command(op: Op) -> &'static str {

@@ -8,7 +8,7 @@ mod rank;
 use crate::rig::busy::Watch;
 use crate::rig::output::{Chosen, Columns, Measured, Row, Setting};
 use crate::rig::plan::{check_iters, check_warmup};
-use crate::rig::plot::Panel;
+use crate::rig::plot::{Drawn, Panel, print_and_plot};
 use crate::units::{self, parse_size};
 use anyhow::{Context as _, Result, ensure};
 use cases::{Case, Table};
@@ -114,7 +114,9 @@ impl Row for ShmemRow {
             ("data", self.data.to_owned()),
         ]
     }
+}
 
+impl Drawn for ShmemRow {
     /// Bandwidth against blocks, and what a call or a round takes against its bytes: a line for each
     /// call and group.
     fn panels(rows: &[Self]) -> Vec<Panel> {
@@ -236,6 +238,6 @@ fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device
         return end;
     }
     let notes = beside_a_line(&rows).into_iter().collect();
-    let measured = Measured::new("perf shmem", setting, rows).noting(notes);
-    measured.watched(&watch).print_and_plot(end, args.json, args.plot.as_deref())
+    let measured = Measured::new("perf shmem", setting, rows).noting(notes).watched(&watch);
+    print_and_plot(&measured, end, args.json, args.plot.as_deref())
 }

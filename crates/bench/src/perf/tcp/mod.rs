@@ -9,6 +9,7 @@ mod server;
 
 use crate::rig::ends::{Family, Place, Role, beside};
 use crate::rig::output::{Chosen, Measured, Setting};
+use crate::rig::plot::print_and_plot;
 use anyhow::Result;
 use args::{MeasureArgs, SideArgs};
 use client::Client;
@@ -51,5 +52,5 @@ fn measure(args: &MeasureArgs, place: &Place, local: bool) -> Result<()> {
     let findings = row::findings(&rows);
     let setting = Setting { gpu: Some(device), nic };
     let measured = Measured::new("perf tcp", setting, rows).with(findings);
-    measured.print_and_plot(end, args.json, args.plot.as_deref())
+    print_and_plot(&measured, end, args.json, args.plot.as_deref())
 }

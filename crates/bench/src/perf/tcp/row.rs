@@ -1,8 +1,8 @@
 //! Rows of the output.
 
 use super::case::Test;
-use crate::rig::output::{Columns, Finding, Row};
-use crate::rig::plot::Panel;
+use crate::rig::output::{Bound, Columns, Finding, Row};
+use crate::rig::plot::{Drawn, Panel};
 use crate::ucx;
 use crate::units;
 use anyhow::Result;
@@ -116,7 +116,9 @@ impl Row for TcpRow {
             ("data", self.data.to_owned()),
         ]
     }
+}
 
+impl Drawn for TcpRow {
     /// In each panel a line for messages and one for writes, beside those of the bare loop and UCX.
     fn panels(rows: &[Self]) -> Vec<Panel> {
         let lines = |contenders: &[Contender]| {
@@ -149,25 +151,18 @@ pub(super) fn findings(rows: &[TcpRow]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for row in rows {
         let name = format!("{} of {}", row.test.name(), units::bytes(row.bytes));
-        let mut add = |beside: &str, ours: Option<f64>, theirs: Option<f64>, wanted, bound: f64| {
+        let mut add = |beside: &str, ours: Option<f64>, theirs: Option<f64>, bound| {
             if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                let value = ours / theirs;
-                let met = if row.test.is_latency() { value <= bound } else { value >= bound };
-                findings.push(Finding {
-                    what: format!("{name} over {beside}"),
-                    value,
-                    wanted,
-                    met,
-                });
+                findings.push(Finding::new(format!("{name} over {beside}"), ours / theirs, bound));
             }
         };
-        add("UCX's", row.p50_ns, row.ucx_p50_ns, "at most 1.0", 1.0);
+        add("UCX's", row.p50_ns, row.ucx_p50_ns, Bound::AtMost(1.0));
         if row.bytes >= 1 << 20 {
-            add("the bare loop's", row.bytes_per_s, row.bare_bytes_per_s, "at least 0.9", 0.9);
+            add("the bare loop's", row.bytes_per_s, row.bare_bytes_per_s, Bound::AtLeast(0.9));
         }
         // The bound is of UCX's put; its messages are beside ours in the table.
         if row.bytes >= 1 << 20 && row.test == Test::WriteBandwidth {
-            add("UCX's", row.bytes_per_s, row.ucx_bytes_per_s, "at least 1.5", 1.5);
+            add("UCX's", row.bytes_per_s, row.ucx_bytes_per_s, Bound::AtLeast(1.5));
         }
     }
     findings

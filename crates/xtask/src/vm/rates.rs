@@ -1,18 +1,18 @@
 //! How fast WRITEs are between two guests: Debian's `ib_write_bw`, our transport over libibverbs
 //! posted to by the host and by a kernel, and our own NIC. Same guests, same sizes, by turns.
 
-mod report;
-
 use super::bed::{Bed, FIRST, Nic, SECOND};
 use super::build;
 use super::options::Options;
 use super::perftest::PORT;
+use crate::bench::compared::{Compared, Report, What};
 use crate::bench_verbs::column;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
-use report::Report;
 use std::path::PathBuf;
 use std::time::Duration;
+use warpverbs_bench::rig::output::Bound;
+use warpverbs_bench::units;
 
 /// For one measurement on an emulated machine, with room.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -54,6 +54,14 @@ const CONTENDERS: [(&str, Contender); 5] = [
     ("our NIC, kernel posts", Contender::Ours { nic: "soft", kernel: true }),
 ];
 
+/// `ib_write_bw`, ours by the host, ours by a kernel: in [`CONTENDERS`].
+const PERFTEST: usize = 0;
+const HOST: usize = 1;
+const KERNEL: usize = 2;
+
+/// Messages a second of every contender, by size, round by round; not a number where there is none.
+type Rates = [[Vec<f64>; SIZES.len()]; CONTENDERS.len()];
+
 impl Contender {
     fn needs_rxe(self) -> bool {
         !matches!(self, Self::Ours { nic: "soft", .. })
@@ -81,30 +89,36 @@ impl Contender {
 }
 
 pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
-    let mut report = Report::new(rounds.rounds);
+    let (mut report, mut rates) = (Report::begin(), Rates::default());
     let mut bed =
         Bed::boot(options, &[build::fast_program("warpverbs-bench", "warpverbs-interop")?])?;
+    let count = rounds.rounds;
     bed.have([Nic::Rxe; 2])?;
-    measure(&mut bed, true, rounds.rounds, &mut report);
+    measure(&mut bed, true, count, (&mut rates, &mut report.failures));
     if !rounds.targets_only {
         bed.have([Nic::Soft; 2])?;
-        measure(&mut bed, false, rounds.rounds, &mut report);
+        measure(&mut bed, false, count, (&mut rates, &mut report.failures));
     }
-    println!("{}", report.text());
+    // The CPU time of guests is known when they have ended.
+    drop(bed);
+    report.rows = compared(&rates);
+    let (measured, end) = report.end("vm rates", "WRITEs between two guests".into(), count);
     if let Some(file) = &rounds.json {
-        let text = serde_json::to_string_pretty(&report.json())?;
-        std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
+        std::fs::write(file, measured.json()? + "\n")
+            .with_context(|| file.display().to_string())?;
     }
-    match report.failures.len() {
-        0 => Ok(()),
-        failed => bail!("{failed} measurement(s) failed: {}", report.failures.join("; ")),
-    }
+    measured.print_up_to(end, false)
 }
 
 /// All contenders with rxe, or all without. Those of one size follow each other at once, and take
 /// turns in being the first, so that what else the machine does meets all of them. One that fails
 /// does not keep the others from being measured.
-fn measure(bed: &mut Bed, rxe: bool, rounds: u32, report: &mut Report) {
+fn measure(
+    bed: &mut Bed,
+    rxe: bool,
+    rounds: u32,
+    (rates, failures): (&mut Rates, &mut Vec<String>),
+) {
     let mut turn: Vec<_> = (0..CONTENDERS.len()).collect();
     turn.retain(|&at| CONTENDERS[at].1.needs_rxe() == rxe);
     for round in 1..=rounds {
@@ -113,14 +127,30 @@ fn measure(bed: &mut Bed, rxe: bool, rounds: u32, report: &mut Report) {
             for &at in &turn {
                 let (name, contender) = CONTENDERS[at];
                 let rate = contender.insist(bed, of).unwrap_or_else(|error| {
-                    report.failures.push(format!("{name}, {} bytes: {error:#}", of.0));
+                    failures.push(format!("{name}, {} bytes: {error:#}", of.0));
                     f64::NAN
                 });
-                report.rates[at][size].push(rate);
+                rates[at][size].push(rate);
             }
             turn.rotate_left(1);
         }
     }
+}
+
+/// Every contender that was measured beside `ib_write_bw`, and a kernel beside the host.
+fn compared(rates: &Rates) -> Vec<Compared> {
+    let row = |ours: usize, beside: usize, size: usize, least: Option<f64>| {
+        let name = format!("{}, {}", CONTENDERS[ours].0, units::bytes(SIZES[size].0));
+        let row = Compared::new(name, What::Rate, CONTENDERS[beside].0);
+        row.wanted(least.map(Bound::AtLeast)).with(&rates[ours][size], &rates[beside][size])
+    };
+    let measured = (HOST..CONTENDERS.len()).filter(|&at| !rates[at][0].is_empty());
+    let sizes = |at| (0..SIZES.len()).map(move |size| (at, size));
+    let wanted = |at| (at == HOST).then_some(0.95);
+    let mut rows: Vec<_> =
+        measured.flat_map(sizes).map(|(at, size)| row(at, PERFTEST, size, wanted(at))).collect();
+    rows.push(row(KERNEL, HOST, 1, Some(0.85)));
+    rows
 }
 
 fn perftest(bed: &mut Bed, bytes: u64, count: u32) -> Result<f64> {
@@ -141,4 +171,33 @@ fn ours(bed: &mut Bed, nic: &str, kernel: bool, bytes: u64, count: u32) -> Resul
     let [_, text] = bed.pair(&serve, &ask, LIMIT)?;
     // Bytes, MB/s, million messages a second.
     column(&text, bytes, 2).map(|rate| rate * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contender_that_was_measured_is_beside_perftest() {
+        let mut rates = Rates::default();
+        for (at, rates) in rates.iter_mut().take(3).enumerate() {
+            let factor = [1.0, 0.9, 0.72][at];
+            rates
+                .iter_mut()
+                .for_each(|rates| rates.extend([100.0, 10.0].map(|rate| rate * factor)));
+        }
+        let mut report = Report::begin();
+        report.rows = compared(&rates);
+        let (measured, _) = report.end("vm rates", "a test".into(), 2);
+        let json: serde_json::Value = serde_json::from_str(&measured.json().unwrap()).unwrap();
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(7), "our own NIC was not measured");
+        let findings = json["findings"].as_array().unwrap();
+        // 0.9, and 0.72 / 0.9
+        let ratios: Vec<_> = findings.iter().filter_map(|found| found["value"].as_f64()).collect();
+        assert_eq!(
+            ratios.iter().map(|ratio| (ratio * 100.0).round()).collect::<Vec<_>>(),
+            [90.0, 90.0, 90.0, 80.0]
+        );
+        assert!(findings.iter().all(|found| found["met"] == false), "{json}");
+    }
 }
