@@ -4,6 +4,7 @@ mod args;
 mod far;
 
 use crate::rig::ends::{AtPort, Place, Role, beside};
+use crate::rig::output::Measured;
 use crate::rig::{Common, NicOnly, print};
 use anyhow::{Context as _, Result, bail};
 pub use args::ConformArgs;
@@ -16,17 +17,22 @@ use warpverbs::raw::nic::Config;
 use warpverbs::transport::NicChoice;
 use warpverbs_conformance::{About, Case, Outcome, Setup, Which};
 
-/// Raised when a field is renamed or removed; new fields may come without.
-const SCHEMA: u32 = 1;
-
+/// A case, and how it ended.
 #[derive(Serialize)]
 struct Line {
-    name: &'static str,
-    poster: String,
-    about: &'static str,
+    #[serde(flatten)]
+    case: Listed,
     result: &'static str,
     detail: String,
     ms: f64,
+}
+
+/// A case.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    poster: String,
+    about: &'static str,
 }
 
 /// One side.
@@ -38,19 +44,12 @@ struct Nic {
     gpu: Option<String>,
 }
 
+/// The own side, and the peer's if it is another process's.
 #[derive(Serialize)]
-struct Document {
-    schema: u32,
-    version: &'static str,
-    command: &'static str,
+struct Nics {
     #[serde(flatten)]
     own: Nic,
-    /// Where it is in another process.
-    #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<Nic>,
-    right: bool,
-    counts: BTreeMap<&'static str, usize>,
-    cases: Vec<Line>,
 }
 
 /// Runs the cases, and prints how they ended.
@@ -70,43 +69,14 @@ pub fn run(args: &ConformArgs) -> Result<()> {
     }
 }
 
-/// A case that is not run.
-#[derive(Serialize)]
-struct Listed {
-    name: &'static str,
-    poster: String,
-    about: &'static str,
-}
-
-#[derive(Serialize)]
-struct List {
-    schema: u32,
-    version: &'static str,
-    command: &'static str,
-    cases: Vec<Listed>,
-}
-
 fn list(cases: &[&Case], json: bool) -> Result<()> {
+    let rows: Vec<_> = cases.iter().map(|case| Listed::from(*case)).collect();
     if json {
-        let one = |case: &&Case| Listed {
-            name: case.name,
-            poster: case.poster.to_string(),
-            about: case.about,
-        };
-        let list = List {
-            schema: SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            command: "conform --list",
-            cases: cases.iter().map(one).collect(),
-        };
-        print::line(serde_json::to_string_pretty(&list).context("the list as JSON")?)?;
-        return Ok(());
+        return print::line(Measured::new("conform --list", "no case is run", rows).json()?);
     }
-    for case in cases {
-        let poster = case.poster.to_string();
-        print::line(format_args!("{:<26} {poster:<6} {}", case.name, case.about))?;
-    }
-    Ok(())
+    rows.iter().try_for_each(|Listed { name, poster, about }| {
+        print::line(format_args!("{name:<26} {poster:<6} {about}"))
+    })
 }
 
 /// Both sides in this process.
@@ -153,8 +123,8 @@ fn local(args: &LocalArgs) -> Result<()> {
 fn report(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
     let cases = choice.cases()?;
     let say = |text: String| if json { Ok(()) } else { print::line(text) };
-    let (own, peer) = sides(setup);
-    for (who, side) in [("", Some(&own)), ("peer: ", peer.as_ref())] {
+    let nics = sides(setup);
+    for (who, side) in [("", Some(&nics.own)), ("peer: ", nics.peer.as_ref())] {
         if let Some(side) = side {
             say(format!("{who}{}: {}: {}", side.kind, side.nic, side.description))?;
             let gpu = side.gpu.as_deref().unwrap_or("nothing: only the host posts");
@@ -178,21 +148,15 @@ fn report(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
     }
     let wrong = outcomes.iter().filter(|outcome| !outcome.is_right()).count();
     let summary = counts.iter().map(|(word, count)| format!("{count} {word}"));
-    say(summary.collect::<Vec<_>>().join(", "))?;
+    let summary = summary.collect::<Vec<_>>().join(", ");
     let (all, ended) = (cases.len(), outcomes.len());
-    if json {
-        let document = Document {
-            schema: SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            command: "conform",
-            own,
-            peer,
-            right: wrong == 0 && ended == all,
-            counts,
-            cases: outcomes.into_iter().map(Line::from).collect(),
-        };
-        print::line(serde_json::to_string_pretty(&document).context("the outcomes as JSON")?)?;
-    }
+    print::line(match json {
+        true => {
+            let rows = outcomes.into_iter().map(Line::from).collect();
+            Measured::new("conform", nics, rows).noting(vec![summary]).json()?
+        }
+        false => summary,
+    })?;
     match setup.b.lost() {
         Some(why) => bail!("{why}; {ended} of {all} cases had ended, {wrong} not as they should"),
         None if wrong > 0 => bail!("{wrong} of {all} cases did not end as they should"),
@@ -200,8 +164,7 @@ fn report(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
     }
 }
 
-/// The own side, and the peer if it is another process's.
-fn sides(setup: &Setup) -> (Nic, Option<Nic>) {
+fn sides(setup: &Setup) -> Nics {
     let side = |which, about: About| Nic {
         kind: setup.kind(which).to_string(),
         nic: about.nic,
@@ -209,7 +172,7 @@ fn sides(setup: &Setup) -> (Nic, Option<Nic>) {
         gpu: about.gpu,
     };
     let [a, b] = setup.abouts();
-    (side(Which::A, a), setup.b.is_far().then(|| side(Which::B, b)))
+    Nics { own: side(Which::A, a), peer: setup.b.is_far().then(|| side(Which::B, b)) }
 }
 
 fn line(outcome: &Outcome) -> String {
@@ -219,12 +182,16 @@ fn line(outcome: &Outcome) -> String {
     line.trim_end().to_owned()
 }
 
+impl From<&Case> for Listed {
+    fn from(case: &Case) -> Self {
+        Self { name: case.name, poster: case.poster.to_string(), about: case.about }
+    }
+}
+
 impl From<Outcome> for Line {
     fn from(outcome: Outcome) -> Self {
         Self {
-            name: outcome.case.name,
-            poster: outcome.case.poster.to_string(),
-            about: outcome.case.about,
+            case: Listed::from(outcome.case),
             result: outcome.word(),
             detail: outcome.detail(),
             ms: outcome.took.as_secs_f64() * 1e3,

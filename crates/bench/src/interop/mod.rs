@@ -3,69 +3,64 @@
 
 mod case;
 mod play;
-mod rate;
 mod report;
 mod side;
 mod talk;
 
+use crate::rig::ends::{AtPort, Family, Place, Role, beside};
+use crate::rig::output::Measured;
+use crate::rig::print;
+use crate::rig::talk::only;
 use anyhow::{Context as _, Result, ensure};
 use case::Traits;
-use clap::{Parser, Subcommand};
-use play::Row;
-use report::Report;
+use clap::{Args, Parser};
+use report::{Kind, Nics};
 use side::{Rdma, Side, Soft};
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use talk::{Hello, Next, Talk};
+use std::path::PathBuf;
+use talk::{Hello, Item, LIMIT, Talk};
 use warpverbs::transport::NicChoice;
 
-/// The TCP port of the two programs, unless another is given.
-const PORT: u16 = 7471;
+/// Two NICs that go through the cases.
+struct Interop;
+
+impl Family for Interop {
+    const PORT: &'static str = "7471";
+    type Server = AtPort<NicArgs>;
+    type Client = AtPort<RunArgs>;
+    type Local = RunArgs;
+}
 
 /// Two RoCEv2 NICs go through a list of cases together.
 #[derive(Parser)]
 #[command(name = "warpverbs-interop")]
 pub struct Flags {
-    /// The NIC of this side: `soft`, or an RDMA device such as `rxe0`.
-    #[arg(long)]
-    nic: String,
-    /// Address of the interface to use.
-    #[arg(long)]
-    bind: IpAddr,
-    /// TCP port of the program that serves.
-    #[arg(long, default_value_t = PORT)]
-    port: u16,
     #[command(subcommand)]
-    role: Role,
+    role: Role<Interop>,
 }
 
-#[derive(Subcommand)]
-enum Role {
-    /// Waits for the other program and follows it.
-    Serve,
-    /// Goes through the cases with the program at `host`, and prints the results.
-    Run {
-        /// Address of the program that serves.
-        host: IpAddr,
-        /// Path MTUs, bytes.
-        #[arg(long, value_delimiter = ',', default_value = "1024,4096")]
-        mtu: Vec<u32>,
-        /// The network loses packets: only what must work is tried.
-        #[arg(long)]
-        lossy: bool,
-        /// A file that gets every case as JSON.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
-    /// Waits for a program that measures, and is written to.
-    RateServe,
-    /// Measures WRITEs to the program at `host`.
-    Rate {
-        /// Address of the program that serves.
-        host: IpAddr,
-        #[command(flatten)]
-        plan: rate::Plan,
-    },
+/// The NIC of a side.
+#[derive(Args)]
+struct NicArgs {
+    /// The NIC of this side: soft, or an RDMA device such as rxe0
+    #[arg(long, default_value = "soft")]
+    nic: String,
+}
+
+/// The cases.
+#[derive(Args)]
+struct RunArgs {
+    #[command(flatten)]
+    own: NicArgs,
+    /// Path MTUs, bytes
+    #[arg(long, value_delimiter = ',', default_value = "1024,4096")]
+    mtu: Vec<u32>,
+    /// The network loses packets: only what must work is tried
+    #[arg(long)]
+    lossy: bool,
+    /// A file that gets every case as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 /// Connections on which something went wrong, after which no more are tried: each may take minutes.
@@ -76,66 +71,81 @@ const ENOUGH: u32 = 5;
 /// # Errors
 /// The two programs do not meet, or a case did not end as it must.
 pub fn run(flags: &Flags) -> Result<()> {
-    let meet = |host| SocketAddr::new(host, flags.port);
-    let (nic, bind) = (flags.nic.as_str(), flags.bind);
     match &flags.role {
-        Role::RateServe => rate::serve(nic, bind, &mut Talk::accept(meet(bind))?),
-        Role::Rate { host, plan } => rate::run(nic, bind, &mut Talk::connect(meet(*host))?, plan),
-        // The NIC first, so that its errors are reported before we wait for the peer.
-        Role::Serve => try_all(flags, open(flags)?, Talk::accept(meet(bind))?),
-        Role::Run { host, .. } => try_all(flags, open(flags)?, Talk::connect(meet(*host))?),
-    }
-}
-
-fn try_all(flags: &Flags, mut side: Box<dyn Side>, mut talk: Talk) -> Result<()> {
-    // Keys of ours can be invalidated, and kernels post to us.
-    let (soft, rxe) = (is_soft(&flags.nic), side.is_rxe());
-    let own = Hello { nic: side.name(), invalidates: soft, rxe, kernels: soft };
-    talk.send(own.clone())?;
-    let theirs: Hello = talk.recv()?;
-    match &flags.role {
-        Role::Run { mtu, lossy, json, .. } => {
-            let rows = lead(&mut *side, &mut talk, [&own, &theirs], mtu, *lossy)?;
-            print(
-                &Report { nics: [&own.nic, &theirs.nic], lossy: *lossy, rows: &rows },
-                json.as_deref(),
-            )
-        }
-        _ => {
-            while let Some((asks, group)) = talk.recv::<Next>()? {
-                play::group(&mut *side, &mut talk, &group, asks)?;
+        Role::Server(args) => args.serve(|talk| {
+            let AtPort { at, own } = &args.own;
+            let (mut side, [..]) = meet(&own.nic, at.udp_port, talk)?;
+            loop {
+                let next = talk.recv("group", LIMIT)?;
+                match only!(talk, next, "group", Item::Next(next) => next) {
+                    Some((asks, group)) => drop(play::group(&mut *side, talk, &group, asks)?),
+                    None => return Ok(()),
+                }
             }
-            Ok(())
+        }),
+        Role::Client(args) => {
+            let AtPort { at, own } = &args.own;
+            lead(own, at.udp_port, &args.place())
         }
+        Role::Local(args) => beside(&[], &["--nic", &args.own.nic], |place| lead(args, 0, place)),
     }
 }
 
-fn open(flags: &Flags) -> Result<Box<dyn Side>> {
-    match is_soft(&flags.nic) {
-        true => Ok(Box::new(Soft::new(flags.bind)?)),
-        false => Ok(Box::new(Rdma::new(&flags.nic, flags.bind)?)),
+/// Opens the NIC; what both programs say of theirs, the own one first.
+fn meet(nic: &str, udp_port: u16, talk: &mut Talk) -> Result<(Box<dyn Side>, [Hello; 2])> {
+    let ip: IpAddr = talk.local_ip()?.to_canonical();
+    let soft = NicChoice::from(nic) == NicChoice::Soft;
+    let side: Box<dyn Side> = match soft {
+        true => Box::new(Soft::new(SocketAddr::new(ip, udp_port))?),
+        false => Box::new(Rdma::new(nic, ip)?),
+    };
+    // Keys of ours can be invalidated, and kernels post to us.
+    let own = Hello { nic: side.name(), invalidates: soft, rxe: side.is_rxe(), kernels: soft };
+    talk.send(Item::Hello(own.clone()))?;
+    let theirs = talk.recv("hello", LIMIT)?;
+    let theirs = only!(talk, theirs, "hello", Item::Hello(hello) => hello);
+    Ok((side, [own, theirs]))
+}
+
+/// Goes through the cases with a server, and prints how they ended.
+fn lead(args: &RunArgs, udp_port: u16, place: &Place) -> Result<()> {
+    let mut talk: Talk = place.connect()?;
+    let (nics, kinds) = talk.failing(|talk| {
+        let (mut side, both) = meet(&args.own.nic, udp_port, talk)?;
+        let kinds = all(&mut *side, talk, &both, args)?;
+        anyhow::Ok((both.map(|hello| hello.nic), kinds))
+    })?;
+    let (tried, wrong) = kinds.iter().fold((0, Vec::new()), |(tried, mut wrong), kind| {
+        wrong.extend(kind.wrong());
+        (tried + kind.tried.len(), wrong)
+    });
+    let count = kinds.iter().flat_map(|kind| &kind.tried).filter(|one| !one.is_right()).count();
+    let measured = Measured::new("interop", Nics { nics, lossy: args.lossy }, kinds).noting(wrong);
+    if let Some(file) = &args.json {
+        std::fs::write(file, measured.json()? + "\n")
+            .with_context(|| file.display().to_string())?;
     }
+    let end = || {
+        ensure!(count == 0, "{count} of {tried} cases went wrong");
+        Ok(())
+    };
+    measured.print_up_to(end(), false)?;
+    print::line(format_args!("{tried} cases, all as they must be"))
 }
 
-/// Whether a NIC is our own.
-fn is_soft(nic: &str) -> bool {
-    NicChoice::from(nic) == NicChoice::Soft
-}
-
-fn lead(
+fn all(
     side: &mut dyn Side,
     talk: &mut Talk,
-    [own, theirs]: [&Hello; 2],
-    mtus: &[u32],
-    lossy: bool,
-) -> Result<Vec<Row>> {
-    let (mut rows, mut failed) = (Vec::new(), 0);
-    for &mtu in mtus {
+    [own, theirs]: &[Hello; 2],
+    RunArgs { mtu, lossy, .. }: &RunArgs,
+) -> Result<Vec<Kind>> {
+    let (mut kinds, mut failed) = (Vec::<Kind>::new(), 0);
+    for &mtu in mtu {
         for asks in [true, false] {
             let (requester, responder) = if asks { (own, theirs) } else { (theirs, own) };
             let traits = Traits {
                 mtu,
-                lossy,
+                lossy: *lossy,
                 invalidates: responder.invalidates,
                 asks_rxe: responder.rxe,
                 kernels: requester.kernels,
@@ -144,26 +154,15 @@ fn lead(
                 if failed == ENOUGH {
                     break;
                 }
-                talk.send(Some((!asks, group.clone())))?;
+                talk.send(Item::Next(Some((!asks, group.clone()))))?;
                 let tried = play::group(side, talk, &group, asks)?;
-                failed += u32::from(tried.iter().any(|row| !row.problems.is_empty()));
-                let from = &requester.nic;
-                rows.extend(tried.into_iter().map(|row| Row { from: from.clone(), ..row }));
+                failed += u32::from(tried.iter().any(|(_, outcome)| !outcome.is_right()));
+                for (case, outcome) in tried {
+                    report::add(&mut kinds, &requester.nic, &group, (&case, outcome));
+                }
             }
         }
     }
-    talk.send(Next::None)?;
-    Ok(rows)
-}
-
-fn print(report: &Report<'_>, json: Option<&Path>) -> Result<()> {
-    if let Some(file) = json {
-        let text = serde_json::to_string(report)?;
-        std::fs::write(file, text + "\n").with_context(|| file.display().to_string())?;
-    }
-    println!("{}", report.text());
-    let wrong = report.rows.iter().filter(|row| !row.problems.is_empty()).count();
-    ensure!(wrong == 0, "{wrong} of {} cases went wrong", report.rows.len());
-    println!("{} cases, all as they must be", report.rows.len());
-    Ok(())
+    talk.send(Item::Next(None))?;
+    Ok(kinds)
 }

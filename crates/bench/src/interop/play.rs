@@ -1,11 +1,11 @@
 //! One side's part in a case: requester or responder.
 
 use crate::interop::case::{AREA, Case, GUARD, Group, Op, START, Status, Twist};
+use crate::interop::report::Outcome;
 use crate::interop::side::{Address, Area, Remote, Side, Work};
-use crate::interop::talk::Talk;
+use crate::interop::talk::{Talk, step};
 use crate::rig::pattern::pattern;
 use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// The longest wait for a completion: emulated machines are slow.
@@ -19,30 +19,13 @@ const WORD: u64 = 0x0123_4567_89ab_cdef;
 const ADD: u64 = 0xfedc_ba98_0000_0005;
 const SWAP: u64 = 0x5555_aaaa_3333_cccc;
 
-/// The outcome of a case.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
-    /// The side that asked.
-    pub(crate) from: String,
-    pub(crate) mtu: u32,
-    pub(crate) case: String,
-    pub(crate) bytes: u32,
-    /// How the requester's work must end.
-    pub(crate) expected: Status,
-    /// How it ended: the last of several.
-    pub(crate) status: Status,
-    pub(crate) micros: u64,
-    /// Nothing, if all was as it must be.
-    pub(crate) problems: Vec<String>,
-}
-
 /// One connection's cases; `asks` is for the side that posts the work requests.
 pub(crate) fn group(
     side: &mut dyn Side,
     talk: &mut Talk,
     group: &Group,
     asks: bool,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<(Case, Outcome)>> {
     let mut rows = Vec::new();
     let connected = connect(side, talk, group, asks)?;
     let mut player = Player { side, talk, group, asks };
@@ -52,7 +35,7 @@ pub(crate) fn group(
             Err(error) => Err(anyhow::anyhow!("not connected: {error:#}")),
         };
         let failed = outcome.is_err();
-        rows.push(player.row(case, outcome));
+        rows.push((*case, player.outcome(case, outcome)));
         if failed {
             // Cases after it on this connection say nothing.
             break;
@@ -67,7 +50,7 @@ fn connect(
     group: &Group,
     asks: bool,
 ) -> Result<Result<Address>> {
-    let (_, peer) = match talk.step(side.open(group))? {
+    let (_, peer) = match step(talk, side.open(group))? {
         Ok(both) => both,
         Err(error) => return Ok(Err(error)),
     };
@@ -77,7 +60,7 @@ fn connect(
         to.qpn = peer.qpn ^ 0x5a5a5a;
     }
     let connected = side.connect(&to, group);
-    Ok(talk.step(connected)?.map(|_| peer))
+    Ok(step(talk, connected)?.map(|_| peer))
 }
 
 struct Player<'a> {
@@ -88,19 +71,16 @@ struct Player<'a> {
 }
 
 /// Statuses of the work requests, the time they took, and deviations.
-type Outcome = (Vec<Status>, Duration, Vec<String>);
+type Ended = (Vec<Status>, Duration, Vec<String>);
 
 impl Player<'_> {
-    fn row(&self, case: &Case, outcome: Result<Outcome>) -> Row {
-        let (statuses, took, problems) = outcome.unwrap_or_else(|error| {
+    fn outcome(&self, case: &Case, ended: Result<Ended>) -> Outcome {
+        let (statuses, took, problems) = ended.unwrap_or_else(|error| {
             (vec![Status::Other("not ended".into())], Duration::ZERO, vec![format!("{error:#}")])
         });
-        Row {
-            from: self.side.name(),
+        Outcome {
             mtu: self.group.mtu,
-            case: format!("{case}{}", if self.group.by_kernel { ", by a kernel" } else { "" }),
             bytes: case.bytes,
-            expected: case.expected(),
             status: statuses.last().cloned().unwrap_or(Status::Success),
             micros: took.as_micros() as u64,
             problems,
@@ -108,14 +88,14 @@ impl Player<'_> {
     }
 
     /// The inner error is one of this case, of either side; the outer one ends everything.
-    fn case(&mut self, case: &Case, peer: &Address, seed: u32) -> Result<Result<Outcome>> {
+    fn case(&mut self, case: &Case, peer: &Address, seed: u32) -> Result<Result<Ended>> {
         let prepared = self.prepare(case, seed);
-        if let Err(error) = self.talk.step(prepared)? {
+        if let Err(error) = step(self.talk, prepared)? {
             return Ok(Err(error));
         }
         let began = Instant::now();
         let own = if self.asks { self.ask(case, peer) } else { self.receive_late(case) };
-        let statuses = match self.talk.step(own)? {
+        let statuses = match step(self.talk, own)? {
             Ok((own, theirs)) => {
                 if self.asks {
                     own
@@ -128,7 +108,7 @@ impl Player<'_> {
         let took = began.elapsed();
         let found =
             if self.asks { self.asked(case, seed, &statuses) } else { self.answered(case, seed) };
-        Ok(self.talk.step(found)?.map(|(mut own, theirs)| {
+        Ok(step(self.talk, found)?.map(|(mut own, theirs)| {
             own.extend(theirs.into_iter().map(|problem| format!("responder: {problem}")));
             (statuses, took, own)
         }))

@@ -1,68 +1,98 @@
-//! The table that is printed at the end.
+//! The rows that are printed at the end.
 
-use crate::interop::play::Row;
+use crate::interop::case::{Case, Group, Status};
+use crate::rig::output::{Columns, Row};
 use serde::Serialize;
-use tabled::builder::Builder;
-use tabled::settings::Style;
+use std::fmt::{self, Display, Formatter};
 
-/// Everything that was tried.
+/// The NICs of the side that ran the cases, and of the other.
 #[derive(Serialize)]
-pub(crate) struct Report<'a> {
-    /// The NICs of the side that ran the cases, and of the other.
-    pub(crate) nics: [&'a str; 2],
+pub(crate) struct Nics {
+    pub(crate) nics: [String; 2],
     pub(crate) lossy: bool,
-    pub(crate) rows: &'a [Row],
 }
 
-/// The side that asks, and the path MTU.
-type Column<'a> = (&'a str, u32);
-
-impl Report<'_> {
-    /// A line for each kind of case with the number of its sizes, a column for each way and MTU;
-    /// then what went wrong.
-    pub(crate) fn text(&self) -> String {
-        let (mut cases, mut columns) = (Vec::<&str>::new(), Vec::<Column>::new());
-        for row in self.rows {
-            if !cases.contains(&&*row.case) {
-                cases.push(&row.case);
-            }
-            if !columns.contains(&(&row.from, row.mtu)) {
-                columns.push((&row.from, row.mtu));
-            }
-        }
-        let mut table = Builder::default();
-        let heads = columns.iter().map(|(from, mtu)| format!("{from} asks, MTU {mtu}"));
-        table.push_record(["case".into(), "must end with".into()].into_iter().chain(heads));
-        for case in cases {
-            let expected = self.of(case).next().map(|row| row.expected.to_string());
-            let cells = columns.iter().map(|&column| self.cell(case, column));
-            table.push_record([case.into(), expected.unwrap_or_default()].into_iter().chain(cells));
-        }
-        let mut text = table.build().with(Style::psql()).to_string();
-        for row in self.rows.iter().filter(|row| !row.problems.is_empty()) {
-            let Row { from, mtu, case, bytes, .. } = row;
-            text += &format!("\nWRONG: {case} of {bytes} bytes, {from} asks, MTU {mtu}:");
-            text.extend(row.problems.iter().map(|problem| format!("\n    {problem}")));
-        }
-        text
+impl Display for Nics {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let [own, other] = &self.nics;
+        let network = if self.lossy { ", on a network that loses packets" } else { "" };
+        write!(f, "{own} and {other}{network}")
     }
+}
 
-    fn of(&self, case: &str) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| row.case == case)
+/// A row: all sizes and path MTUs of one kind of case, asked for by one side.
+#[derive(Serialize)]
+pub(crate) struct Kind {
+    case: String,
+    /// The side that asked.
+    from: String,
+    /// How the requester's work must end.
+    expected: Status,
+    pub(crate) tried: Vec<Outcome>,
+}
+
+/// The outcome of a case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Outcome {
+    pub(crate) mtu: u32,
+    pub(crate) bytes: u32,
+    /// How the requester's work ended: the last of several.
+    pub(crate) status: Status,
+    pub(crate) micros: u64,
+    /// Nothing, if all was as it must be.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Outcome {
+    pub(crate) fn is_right(&self) -> bool {
+        self.problems.is_empty()
     }
+}
 
-    fn cell(&self, case: &str, (from, mtu): Column<'_>) -> String {
-        let here = || self.of(case).filter(|row| row.from == from && row.mtu == mtu);
-        let (all, ok) = (here().count(), here().filter(|row| row.problems.is_empty()).count());
-        let known = here().find(|row| row.status != row.expected).map(|row| &row.status);
-        if let Some(status) = known.filter(|_| ok == all) {
-            return format!("{status}, as known");
-        }
-        match (all, ok) {
-            (0, _) => "–".into(),
-            (1, 1) => "ok".into(),
-            _ if ok == all => format!("ok, {all} sizes"),
-            _ => format!("WRONG, {ok} of {all} ok"),
-        }
+/// Adds an outcome to the row of its kind.
+pub(crate) fn add(
+    kinds: &mut Vec<Kind>,
+    from: &str,
+    group: &Group,
+    (case, outcome): (&Case, Outcome),
+) {
+    let expected = case.expected();
+    let case = format!("{case}{}", if group.by_kernel { ", by a kernel" } else { "" });
+    match kinds.iter_mut().find(|kind| kind.case == case && kind.from == from) {
+        Some(kind) => kind.tried.push(outcome),
+        None => kinds.push(Kind { case, from: from.into(), expected, tried: vec![outcome] }),
+    }
+}
+
+impl Kind {
+    /// Lines about the cases that did not end as they must.
+    pub(crate) fn wrong(&self) -> impl Iterator<Item = String> {
+        self.tried.iter().filter(|one| !one.is_right()).map(|one| {
+            let Outcome { mtu, bytes, problems, .. } = one;
+            let Self { case, from, .. } = self;
+            let problems = problems.join("\n    ");
+            format!("WRONG: {case} of {bytes} bytes, {from} asks, MTU {mtu}:\n    {problems}")
+        })
+    }
+}
+
+impl Row for Kind {
+    fn columns(&self) -> Columns {
+        let (all, right) =
+            (self.tried.len(), self.tried.iter().filter(|one| one.is_right()).count());
+        let known =
+            self.tried.iter().map(|one| &one.status).find(|status| **status != self.expected);
+        let ended = match known {
+            _ if right < all => format!("WRONG, {right} of {all} ok"),
+            Some(status) => format!("{status}, as known"),
+            None if all > 1 => format!("ok, {all} sizes and MTUs"),
+            None => "ok".to_owned(),
+        };
+        vec![
+            ("case", self.case.clone()),
+            ("asked by", self.from.clone()),
+            ("must end with", self.expected.to_string()),
+            ("ended", ended),
+        ]
     }
 }

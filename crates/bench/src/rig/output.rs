@@ -124,7 +124,7 @@ impl Display for Finding {
     }
 }
 
-impl<R: Row, S: Serialize + Display> Measured<R, S> {
+impl<R: Serialize, S: Serialize> Measured<R, S> {
     /// Rows alone.
     pub fn new(command: &'static str, setting: S, rows: Vec<R>) -> Self {
         let (version, findings, notes) = (env!("CARGO_PKG_VERSION"), Vec::new(), Vec::new());
@@ -156,7 +156,9 @@ impl<R: Row, S: Serialize + Display> Measured<R, S> {
     pub fn json(&self) -> anyhow::Result<String> {
         serde_json::to_string_pretty(self).context("the rows as JSON")
     }
+}
 
+impl<R: Row, S: Serialize + Display> Measured<R, S> {
     /// Prints everything to stdout.
     fn print(&self, json: bool) -> anyhow::Result<()> {
         print::line(match json {

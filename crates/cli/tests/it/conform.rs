@@ -8,7 +8,7 @@ fn conform_runs_the_suite_and_tells_every_case() {
     let names = succeeds("conform --list");
     assert!(names.lines().count() > 50 && names.contains("write_then_send"), "{names}");
     let list = json("conform --list --json");
-    let cases = list["cases"].as_array().expect("cases");
+    let cases = list["rows"].as_array().expect("cases");
     assert_eq!((&list["schema"], cases.len()), (&1.into(), names.lines().count()), "{list}");
     let line = |case: &Value| {
         let [name, poster, about] = ["name", "poster", "about"].map(|field| case[field].as_str());
@@ -18,9 +18,8 @@ fn conform_runs_the_suite_and_tells_every_case() {
     assert_eq!(lines.as_deref(), Some(&*names));
     for place in ["", " --network", " --network ::1"] {
         let report = json(&format!("conform --nic soft --gpu simt --json{place} --case kernel_w"));
-        assert_eq!((&report["schema"], &report["right"]), (&1.into(), &true.into()), "{report}");
-        let cases = report["cases"].as_array().expect("cases");
-        assert_eq!(report["counts"]["passed"], cases.len(), "{report}");
+        let cases = report["rows"].as_array().expect("cases");
+        assert_eq!(report["notes"], serde_json::json!(["3 passed"]), "{report}");
         assert!(cases.len() == 3 && cases.iter().all(|c| c["poster"] == "kernel"), "{report}");
     }
     let words =

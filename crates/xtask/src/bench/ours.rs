@@ -31,10 +31,16 @@ pub(crate) fn run(program: &Path, line: &str) -> Result<Vec<Value>> {
     command.env_remove("WARPVERBS_FAULT").env_remove("WARPVERBS_PCAP");
     let out = command.output().with_context(|| program.display().to_string())?;
     ensure!(out.status.success(), "warpverbs perf {line}: {}", out.status);
-    let mut document: Value = serde_json::from_slice(&out.stdout).context("its JSON")?;
+    rows(&String::from_utf8_lossy(&out.stdout)).with_context(|| format!("warpverbs perf {line}"))
+}
+
+/// The rows that a run printed.
+pub(crate) fn rows(text: &str) -> Result<Vec<Value>> {
+    let mut document: Value =
+        serde_json::from_str(text).with_context(|| format!("no JSON in {text}"))?;
     match document["rows"].take() {
         Value::Array(rows) if !rows.is_empty() => Ok(rows),
-        _ => anyhow::bail!("warpverbs perf {line}: no rows"),
+        _ => anyhow::bail!("no rows in {text}"),
     }
 }
 

@@ -18,8 +18,6 @@ pub(crate) const FIRST: &str = "10.99.0.1";
 pub(crate) const SECOND: &str = "10.99.0.2";
 /// The same of IPv6.
 pub(crate) const FIRST_V6: &str = "fd99::1";
-/// The same of IPv6.
-pub(crate) const SECOND_V6: &str = "fd99::2";
 /// Room for the largest path MTU and its headers.
 const LINK_MTU: u32 = 9000;
 

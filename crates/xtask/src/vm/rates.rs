@@ -1,11 +1,12 @@
 //! How fast WRITEs are between two guests: Debian's `ib_write_bw`, our transport over libibverbs
 //! posted to by the host and by a kernel, and our own NIC. Same guests, same sizes, by turns.
 
-use super::bed::{Bed, FIRST, Nic, SECOND};
+use super::bed::{Bed, FIRST, Nic};
 use super::build;
 use super::options::Options;
 use super::perftest::PORT;
 use crate::bench::compared::{Compared, Report, What};
+use crate::bench::ours;
 use crate::bench_verbs::column;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -83,15 +84,14 @@ impl Contender {
     fn run(self, bed: &mut Bed, (bytes, count): (u64, u32)) -> Result<f64> {
         match self {
             Self::Perftest => perftest(bed, bytes, count),
-            Self::Ours { nic, kernel } => ours(bed, nic, kernel, bytes, count),
+            Self::Ours { nic, kernel } => perf(bed, nic, kernel, bytes, count),
         }
     }
 }
 
 pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
     let (mut report, mut rates) = (Report::begin(), Rates::default());
-    let mut bed =
-        Bed::boot(options, &[build::fast_program("warpverbs-bench", "warpverbs-interop")?])?;
+    let mut bed = Bed::boot(options, &[build::fast_program("warpverbs-cli", "warpverbs")?])?;
     let count = rounds.rounds;
     bed.have([Nic::Rxe; 2])?;
     measure(&mut bed, true, count, (&mut rates, &mut report.failures));
@@ -161,16 +161,16 @@ fn perftest(bed: &mut Bed, bytes: u64, count: u32) -> Result<f64> {
 }
 
 /// As many under way as perftest has.
-fn ours(bed: &mut Bed, nic: &str, kernel: bool, bytes: u64, count: u32) -> Result<f64> {
-    let kernel = if kernel { "--kernel" } else { "" };
-    let serve = format!("warpverbs-interop --nic {nic} --bind {FIRST} rate-serve");
+fn perf(bed: &mut Bed, nic: &str, kernel: bool, bytes: u64, count: u32) -> Result<f64> {
+    let gpu = if kernel { "--gpu simt" } else { "" };
+    let (warmup, limit) = ((count / 10).max(1), LIMIT.as_secs());
+    let serve = format!("warpverbs perf write server --bind {FIRST} --nic {nic}");
     let ask = format!(
-        "warpverbs-interop --nic {nic} --bind {SECOND} rate {FIRST} --sizes {bytes}x{count} \
-         --depth 128 {kernel}"
+        "warpverbs perf write client {FIRST} --nic {nic} --bw -b {bytes} -e {bytes} -n {count} \
+         -w {warmup} --tx-depth 128 --row-limit {limit} {gpu} --json"
     );
     let [_, text] = bed.pair(&serve, &ask, LIMIT)?;
-    // Bytes, MB/s, million messages a second.
-    column(&text, bytes, 2).map(|rate| rate * 1e6)
+    ours::number(&ours::rows(&text)?[0], "/messages_per_s")
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ mod kernel;
 mod soft;
 mod verbs;
 
-pub(crate) use soft::{Soft, soft_config};
+pub(crate) use soft::Soft;
 pub(crate) use verbs::Rdma;
 
 use crate::interop::case::{Group, Op, Status};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Registered memory of [`AREA`](crate::interop::case::AREA) bytes.
@@ -32,7 +32,8 @@ pub(crate) struct Remote {
 /// Everything a peer has to know of a queue pair and the memory beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Address {
-    pub(crate) ip: IpAddr,
+    /// Where RoCEv2 packets for its NIC go.
+    pub(crate) at: SocketAddr,
     pub(crate) qpn: u32,
     pub(crate) psn: u32,
     /// [`Area::Exposed`].

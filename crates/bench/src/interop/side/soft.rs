@@ -5,9 +5,9 @@ use super::{Address, Area, Arrival, Remote, Side, Work};
 use crate::interop::case::{AREA, Group, Op, Status};
 use anyhow::{Context as _, Result, bail};
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
-use warpverbs::raw::nic::link::{LinkConfig, ROCE_PORT, UdpConfig};
+use warpverbs::raw::nic::link::{LinkConfig, UdpConfig};
 use warpverbs::raw::nic::{Config, Mtu};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, LocalRegion,
@@ -16,7 +16,6 @@ use warpverbs::transport::{
 
 /// The software NIC at an address.
 pub(crate) struct Soft {
-    ip: IpAddr,
     device: Device,
     local: MemoryRegion,
     exposed: MemoryRegion,
@@ -36,9 +35,11 @@ enum Pending {
 }
 
 impl Soft {
-    /// Brings it up.
-    pub(crate) fn new(ip: IpAddr) -> Result<Self> {
-        let device = Context::builder().soft_config(soft_config(ip)?).build()?.open("soft")?;
+    /// Brings it up, for path MTUs up to 4096, with faults and a capture as the environment says.
+    pub(crate) fn new(at: SocketAddr) -> Result<Self> {
+        let link = LinkConfig::Udp(UdpConfig { max_mtu: Some(Mtu::B4096), ..UdpConfig::at(at) });
+        let config = Config { link, ..Config::default() }.with_env()?;
+        let device = Context::builder().soft_config(config).build()?.open("soft")?;
         let all = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE
             | Access::REMOTE_READ
@@ -48,7 +49,7 @@ impl Soft {
         let closed = area(Access::LOCAL_WRITE)?;
         let (posted, kernels) = (VecDeque::new(), None);
         let (spare, endpoint) = (None, None);
-        Ok(Self { ip, device, local, exposed, closed, spare, endpoint, posted, kernels })
+        Ok(Self { device, local, exposed, closed, spare, endpoint, posted, kernels })
     }
 
     fn endpoint(&self) -> Result<&Endpoint> {
@@ -63,13 +64,6 @@ impl Soft {
     }
 }
 
-/// RoCEv2 at an address, for path MTUs up to 4096, with faults and a capture as the environment says.
-pub(crate) fn soft_config(ip: IpAddr) -> Result<Config> {
-    let bind = SocketAddr::new(ip, ROCE_PORT);
-    let link = LinkConfig::Udp(UdpConfig { max_mtu: Some(Mtu::B4096), ..UdpConfig::at(bind) });
-    Ok(Config { link, ..Config::default() }.with_env()?)
-}
-
 /// The path MTU of so many bytes.
 pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
     Mtu::from_bytes(bytes as usize).with_context(|| format!("{bytes} is no path MTU"))
@@ -80,9 +74,8 @@ fn remote(region: &MemoryRegion) -> Remote {
 }
 
 /// A peer's endpoint, whatever NIC it is on.
-pub(crate) fn handle(peer: &Address, group: &Group) -> Result<EndpointHandle> {
-    let addr = SocketAddr::new(peer.ip, ROCE_PORT);
-    Ok(EndpointHandle::foreign(addr, peer.qpn, peer.psn, mtu(group.mtu)?, 16)?)
+fn handle(peer: &Address, group: &Group) -> Result<EndpointHandle> {
+    Ok(EndpointHandle::foreign(peer.at, peer.qpn, peer.psn, mtu(group.mtu)?, 16)?)
 }
 
 impl Side for Soft {
@@ -111,7 +104,7 @@ impl Side for Soft {
         let spare = self.device.alloc_host(AREA as usize, access)?;
         let handle = endpoint.handle();
         let address = Address {
-            ip: self.ip,
+            at: handle.addr().context("the NIC has no address")?,
             qpn: handle.qpn(),
             psn: handle.psn(),
             exposed: remote(&self.exposed),

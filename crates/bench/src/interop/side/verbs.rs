@@ -3,9 +3,10 @@
 use super::{Address, Area, Arrival, Remote, Side, Work};
 use crate::interop::case::{AREA, Group, Op, Status};
 use anyhow::{Context as _, Result, ensure};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use warpverbs::raw::mem::{Access, HostBuf};
+use warpverbs::raw::nic::link::ROCE_PORT;
 use warpverbs_verbs::{
     Completion, Context, Cq, Data, Gid, GidEntry, GidKind, Mr, Op as VerbsOp, Path, Pd, Qp,
     QpAttrs, QpOptions, QpState, RecvList, Registration, Rkey, SendFlags, SendList,
@@ -120,7 +121,7 @@ impl Side for Rdma {
         let rights = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         qp.modify(QpState::Init, &QpAttrs::init(DEVICE_PORT, rights))?;
         let address = Address {
-            ip: self.ip,
+            at: SocketAddr::new(self.ip, ROCE_PORT),
             qpn: qp.qpn(),
             psn: PSN,
             exposed: remote(&self.exposed),
@@ -133,7 +134,7 @@ impl Side for Rdma {
     }
 
     fn connect(&mut self, peer: &Address, group: &Group) -> Result<()> {
-        let dgid = match peer.ip {
+        let dgid = match peer.at.ip() {
             IpAddr::V4(ip) => Gid(ip.to_ipv6_mapped().octets()),
             IpAddr::V6(ip) => Gid(ip.octets()),
         };

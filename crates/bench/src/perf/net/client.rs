@@ -50,7 +50,7 @@ impl Client {
         let at = (control.local_ip()?, request.udp_port);
         let (gpu, gpu_why) =
             gpu.map_or((None, String::new()), |opened| (Some(opened.gpu), opened.why));
-        let side = Side::open(Role::Client, request.setup.clone(), at, gpu)?;
+        let side = Side::open(Role::Client, request.setup.clone(), (&request.nic, at), gpu)?;
         Ok(Self { control, side, parts: 0, fresh: true, gpu_why })
     }
 
@@ -64,10 +64,13 @@ impl Client {
     fn describe(&self) -> String {
         let setup = &self.side.setup;
         let peer = self.control.peer();
-        let link = self.side.link();
         let engine = match setup.engine {
-            EngineMode::Inline => "engine on the measuring thread",
-            EngineMode::Thread => "engine on its own thread",
+            EngineMode::Inline => ", engine on the measuring thread",
+            EngineMode::Thread => ", engine on its own thread",
+        };
+        let (link, engine) = match self.side.device.link().filter(|_| self.side.is_soft()) {
+            Some(link) => (format!("RoCEv2 by {link}"), engine),
+            None => (self.side.device.why().to_owned(), ""),
         };
         let faults = match &setup.faults {
             Some(faults) => format!(", both ends' links with {faults}"),
@@ -78,7 +81,7 @@ impl Client {
             (Some(_), Mem::Device) => ", our payload in the GPU's memory",
             (Some(_), Mem::Pinned) => ", our payload in host memory that the GPU maps",
         };
-        format!("RoCEv2 by {link}, to {peer}, {engine}{payload}{faults}")
+        format!("{link}, to {peer}{engine}{payload}{faults}")
     }
 
     /// Adds a row for each number of queue pairs and size, until one fails.

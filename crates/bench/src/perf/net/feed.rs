@@ -8,6 +8,9 @@ use crate::rig::plan::Op;
 use anyhow::{Context as _, Result};
 use warpverbs::transport::{LocalRegion, Poster, RemoteRegion, SendFlags};
 
+/// Bytes of the longest message that does not complete by itself.
+const COMPLETED_EACH: u64 = 8192;
+
 /// Posts the same operation again and again, at most `depth` under way.
 pub(crate) struct Feed<'l> {
     pub(crate) poster: Poster<'l>,
@@ -32,7 +35,8 @@ impl<'l> Feed<'l> {
         remote: RemoteRegion,
     ) -> Result<Self> {
         let (poster, depth) = (pair.endpoint.host()?, u64::from(side.setup.tx_depth));
-        let every = (depth / 4).clamp(1, 32);
+        // As perftest has it: long messages complete one by one.
+        let every = if local.len() > COMPLETED_EACH { 1 } else { (depth / 4).clamp(1, 32) };
         let completed = poster.poll()?;
         let (op, end) = (side.setup.op, completed);
         Ok(Self { poster, op, local, remote, depth, every, posted: 0, end, completed })

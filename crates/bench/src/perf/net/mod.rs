@@ -11,13 +11,14 @@ mod side;
 mod timed;
 mod watch;
 
-use crate::rig::ends::{AtPort, Family, NicPort, Place, Role, beside};
+use crate::rig::ends::{AtPort, Family, Place, Role, beside};
 use crate::rig::output::Measured;
 use crate::rig::plan::Op;
 use crate::rig::plot::print_and_plot;
 use anyhow::Result;
 use client::Client;
 use request::{MeasureArgs, Request};
+use side::NicArgs;
 
 /// Processes that reach each other by RoCEv2.
 pub(super) struct Net;
@@ -25,21 +26,23 @@ pub(super) struct Net;
 impl Family for Net {
     // That of perftest.
     const PORT: &'static str = "18515";
-    type Server = NicPort;
+    type Server = AtPort<NicArgs>;
     type Client = AtPort<MeasureArgs>;
     type Local = MeasureArgs;
 }
 
 pub(super) fn run(op: Op, role: &Role<Net>) -> Result<()> {
     match role {
-        Role::Server(args) => args.serve(|talk| server::follow(op, args.own.udp_port, talk)),
+        Role::Server(args) => args.serve(|talk| server::follow(op, &args.own, talk)),
         Role::Client(args) => {
             let AtPort { at, own } = &args.own;
             measure(own, &own.request(op, at.udp_port)?, &args.place())
         }
         Role::Local(args) => {
             let request = args.request(op, 0)?;
-            beside(&["perf", op.word()], &[], |place| measure(args, &request, place))
+            let way = args.nic.way.to_string();
+            let flags = ["--nic", &args.nic.nic, "--way", &way];
+            beside(&["perf", op.word()], &flags, |place| measure(args, &request, place))
         }
     }
 }

@@ -2,7 +2,7 @@
 //! checked by the same rules.
 
 use super::messages::{EngineMode, Group, Setup};
-use super::side::mtu;
+use super::side::{NicArgs, mtu};
 use super::timed::Amount;
 use crate::rig::plan::{self, MAX_MESSAGE, Mem, Op, PlanError, Span, within};
 use anyhow::Result;
@@ -54,6 +54,8 @@ pub(crate) struct MeasureArgs {
     /// [default: inline, thread where a kernel posts]
     #[arg(long, value_enum)]
     engine: Option<EngineMode>,
+    #[command(flatten)]
+    pub(crate) nic: NicArgs,
     /// Datagrams that both ends' links lose, such as 1% or 0.1%
     #[arg(long)]
     loss: Option<Chance>,
@@ -73,7 +75,7 @@ pub(crate) struct MeasureArgs {
 }
 
 /// A checked request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) setup: Setup,
     /// Where a posting kernel runs; without it, the host posts.
@@ -88,6 +90,7 @@ pub(crate) struct Request {
     pub(crate) warmup: u64,
     /// UDP port of the client's NIC, 0 for any.
     pub(crate) udp_port: u16,
+    pub(crate) nic: NicArgs,
 }
 
 impl MeasureArgs {
@@ -121,6 +124,7 @@ impl MeasureArgs {
             amount: self.amount()?,
             warmup: plan::check_warmup(self.warmup)?,
             udp_port,
+            nic: self.nic.clone(),
         })
     }
 

@@ -3,9 +3,10 @@
 
 use super::messages::{Group, Measure, Message, Part, Setup};
 use super::pair::{PairEnd, explained};
-use super::side::{Role, Side};
+use super::side::{NicArgs, Role, Side};
 use super::timed;
 use super::watch::Watch;
+use crate::rig::ends::AtPort;
 use crate::rig::plan::Op;
 use crate::rig::talk::{Talk, only};
 use anyhow::{Result, bail, ensure};
@@ -16,11 +17,15 @@ const PROMPT: Duration = Duration::from_secs(10);
 /// How long the client may be busy between two messages.
 const BETWEEN: Duration = Duration::from_secs(60);
 
-pub(super) fn follow(op: Op, udp_port: u16, talk: &mut Talk<Message>) -> Result<()> {
+pub(super) fn follow(
+    op: Op,
+    AtPort { at, own }: &AtPort<NicArgs>,
+    talk: &mut Talk<Message>,
+) -> Result<()> {
     let found = talk.recv("setup", PROMPT)?;
     let setup = only!(talk, found, "setup", Message::Setup(setup) => setup);
     check(op, &setup)?;
-    let side = Side::open(Role::Server, setup, (talk.local_ip()?, udp_port), None)?;
+    let side = Side::open(Role::Server, setup, (own, (talk.local_ip()?, at.udp_port)), None)?;
     talk.send(Message::Ready)?;
     let mut pairs = Vec::new();
     loop {

@@ -4,14 +4,17 @@ use super::messages::{End, EngineMode, Setup};
 use super::pair::PairEnd;
 use crate::rig::machine::RIGHTS;
 use crate::rig::plan::Op;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::Gpu;
 use warpverbs::raw::mem::pause;
 use warpverbs::raw::nic::{Config, EngineThread, LinkConfig, LinkKind, SoftNic, Step, UdpConfig};
-use warpverbs::transport::{Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice};
+use warpverbs::transport::{
+    Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice, VerbsProvider, Way,
+};
 
 /// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +25,22 @@ pub(crate) enum Role {
     Server,
 }
 
+/// The NIC of an end.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NicArgs {
+    /// The NIC of this end: soft, or the name of an RDMA device
+    #[arg(long, default_value = "soft")]
+    pub(crate) nic: String,
+    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
+    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
+    pub(crate) way: Way,
+}
+
 /// Keeps a NIC going.
 pub(crate) struct Engine {
-    nic: SoftNic,
-    thread: Option<EngineThread>,
+    /// A software NIC that has no thread of its own.
+    stepped: Option<SoftNic>,
+    _thread: Option<EngineThread>,
 }
 
 /// Turns without news before a thread makes way for others, and between looks at the clock.
@@ -38,24 +53,24 @@ impl Engine {
     /// thread that runs it. `fruitless` counts the turns since the last news.
     #[inline]
     pub(crate) fn turn(&self, fruitless: u32) {
-        match self.thread {
-            None => {
-                let idle = self.nic.step() == Step::Idle;
+        match &self.stepped {
+            Some(nic) => {
+                let idle = nic.step() == Step::Idle;
                 // The peer may need this core: there may be fewer than programs.
                 if idle && fruitless % LOOKS == LOOKS - 1 {
                     pause();
                 }
             }
-            Some(_) if fruitless > PATIENCE => pause(),
-            Some(_) => std::hint::spin_loop(),
+            None if fruitless > PATIENCE => pause(),
+            None => std::hint::spin_loop(),
         }
     }
 
     /// After work was posted.
     #[inline]
     pub(crate) fn push(&self) {
-        if self.thread.is_none() {
-            self.nic.step();
+        if let Some(nic) = &self.stepped {
+            nic.step();
         }
     }
 }
@@ -69,44 +84,47 @@ pub(crate) struct Side {
     pub(crate) device: Device,
 }
 
+/// Code of the time after which a device misses an answer: 67 ms, as perftest has it.
+const ACK_TIMEOUT: u8 = 14;
 /// Rings, keys and memory beside the ones in use.
 const MAX_QPS: u32 = 8192;
 
 impl Side {
-    /// A NIC on a port of the interface `at`.
+    /// A software NIC on a port of the interface `at`, or an RDMA device.
     pub(crate) fn open(
         role: Role,
         setup: Setup,
-        at: (IpAddr, u16),
+        (args, at): (&NicArgs, (IpAddr, u16)),
         gpu: Option<Arc<dyn Gpu>>,
     ) -> Result<Self> {
-        let bind = SocketAddr::new(at.0.to_canonical(), at.1);
-        let max_mtu = setup.mtu.map(mtu).transpose()?;
-        let at = UdpConfig { max_mtu, ..UdpConfig::at(bind) };
-        let link = LinkConfig::Udp(at);
-        let mut config = Config { max_qps: MAX_QPS, link, ..Config::default() }.with_env()?;
-        if let Some(link) = &setup.link {
-            config.link = link.parse::<LinkKind>()?.at(at);
-        }
-        if let Some(faults) = &setup.faults {
-            config.faults = faults.parse()?;
-        }
-        let nic = SoftNic::new(config.for_process(u32::from(role == Role::Server)))?;
-        let thread = match setup.engine {
-            EngineMode::Thread => Some(nic.spawn()?),
-            EngineMode::Inline => None,
+        let (device, engine) = match NicChoice::from(args.nic.as_str()) {
+            NicChoice::Soft => {
+                let nic = soft(role, &setup, at)?;
+                let device =
+                    Context::builder().soft_nic(nic.clone()).build()?.open(NicChoice::Soft)?;
+                let (stepped, thread) = match setup.engine {
+                    EngineMode::Thread => (None, Some(nic.spawn()?)),
+                    EngineMode::Inline => (Some(nic), None),
+                };
+                (device, Engine { stepped, _thread: thread })
+            }
+            NicChoice::Auto => bail!("--nic is auto, expected soft or the name of an RDMA device"),
+            named => {
+                let verbs = VerbsProvider::default().with_way(args.way);
+                let device = Context::builder().verbs(verbs).build()?.open(named)?;
+                (device, Engine { stepped: None, _thread: None })
+            }
         };
-        let device = Context::builder().soft_nic(nic.clone()).build()?.open(NicChoice::Soft)?;
-        Ok(Self { role, setup, engine: Engine { nic, thread }, gpu, device })
+        Ok(Self { role, setup, engine, gpu, device })
+    }
+
+    /// Whether the NIC is software of this process.
+    pub(crate) fn is_soft(&self) -> bool {
+        self.device.info().provider == "soft"
     }
 
     pub(crate) fn row_limit(&self) -> Duration {
         Duration::from_secs(self.setup.row_limit_s)
-    }
-
-    /// The link to the peer.
-    pub(crate) fn link(&self) -> String {
-        self.engine.nic.describe_link().unwrap_or_default()
     }
 
     /// Queue pairs of a group, with memory, not connected.
@@ -146,6 +164,7 @@ impl Side {
         };
         let config = config.send_depth(self.send_depth()).recv_depth(self.recv_depth());
         let config = config.timeout(self.row_limit());
+        let config = if self.is_soft() { config } else { config.timers(ACK_TIMEOUT, 12) };
         match self.setup.mtu.map(mtu) {
             Some(Ok(mtu)) => config.mtu(mtu),
             _ => config,
@@ -159,6 +178,21 @@ impl Side {
             None => self.device.alloc_host(len, RIGHTS)?,
         })
     }
+}
+
+/// A software NIC on a port of the interface `at`.
+fn soft(role: Role, setup: &Setup, at: (IpAddr, u16)) -> Result<SoftNic> {
+    let bind = SocketAddr::new(at.0.to_canonical(), at.1);
+    let at = UdpConfig { max_mtu: setup.mtu.map(mtu).transpose()?, ..UdpConfig::at(bind) };
+    let link = LinkConfig::Udp(at);
+    let mut config = Config { max_qps: MAX_QPS, link, ..Config::default() }.with_env()?;
+    if let Some(link) = &setup.link {
+        config.link = link.parse::<LinkKind>()?.at(at);
+    }
+    if let Some(faults) = &setup.faults {
+        config.faults = faults.parse()?;
+    }
+    Ok(SoftNic::new(config.for_process(u32::from(role == Role::Server)))?)
 }
 
 /// The path MTU of so many bytes.

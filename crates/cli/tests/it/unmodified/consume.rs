@@ -64,6 +64,23 @@ fn one_post_is_measured_with_and_without_execution() {
 }
 
 #[test]
+fn two_processes_are_measured_on_a_device_by_either_poster() {
+    if !ready() {
+        return;
+    }
+    // Messages that complete together and one by one, and one that is cut into packets.
+    let size = "-b 8 -e 64K -f 128 -n 40 -w 5";
+    for (op, way) in
+        [("write", "direct"), ("write", "proxy"), ("read", "direct"), ("send", "proxy")]
+    {
+        let measured = perf_by(way, "", &format!("{op} local {size}"));
+        assert_eq!(column(&measured, "data"), ["equal"; 3], "{measured}");
+        let why = measured["setting"]["nic"]["why"].as_str().expect("text");
+        assert!(why.contains(way) && !why.contains("engine"), "{measured}");
+    }
+}
+
+#[test]
 fn the_soft_nic_is_what_it_was() {
     let mut command = run("--consume --");
     command.arg(env!("CARGO_BIN_EXE_warpverbs"));
