@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs_layout::{
-    HeapFault, HeapState, LocalEntry, LocalHead, Reach, RemoteEntry, RemoteHead, Segment,
+    HeapFault, HeapState, LocalEntry, LocalHead, NicAddress, Reach, RemoteEntry, RemoteHead,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -201,7 +201,7 @@ pub fn local_view(
     });
     for LocalPart { memory, nic } in parts {
         let nic = nic.unwrap_or_default();
-        let nic = Segment { addr: nic.addr, key: nic.lkey, reserved: 0 };
+        let nic = NicAddress { addr: nic.addr, key: nic.lkey, reserved: 0 };
         let (addr, bytes) = (memory.kernel_addr(), memory.len() as u64);
         table.push(&LocalEntry { addr, bytes, nic });
     }
@@ -246,7 +246,7 @@ pub fn remote_view(
                 addresses.extend(qps.iter().map(KernelPtr::addr));
                 RemoteEntry {
                     bytes: *bytes,
-                    nic: Segment { addr: place.addr, key: place.rkey, reserved: 0 },
+                    nic: NicAddress { addr: place.addr, key: place.rkey, reserved: 0 },
                     qps: channels,
                     route: Reach::Rdma as u8,
                     // At most 65535, by `check_ways`.

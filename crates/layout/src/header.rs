@@ -1,6 +1,6 @@
 //! A table as a C++ header.
 
-use crate::{Enumeration, Field, Item, Structure};
+use crate::{Enumeration, Field, Item, Part, Structure, Word};
 use core::fmt::{self, Display, Formatter};
 
 /// Columns of a line of the generated header.
@@ -36,6 +36,7 @@ impl Display for Header {
             match item {
                 Item::Structure(structure) => write!(f, "{structure}")?,
                 Item::Enumeration(enumeration) => write!(f, "{enumeration}")?,
+                Item::Word(word) => write!(f, "{word}")?,
             }
         }
         writeln!(f, "\n#undef WV_AT\n\n}}  // namespace {namespace}")
@@ -131,6 +132,28 @@ impl Display for Enumeration {
             f.write_str("  ")?;
             value.name.chars().try_for_each(|c| write!(f, "{}", c.to_ascii_lowercase()))?;
             writeln!(f, " = {},", value.value)?;
+        }
+        f.write_str("};\n")
+    }
+}
+
+impl Display for Word {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { name, doc, set, parts } = self;
+        comment(f, "", doc)?;
+        write!(f, "struct {name} {{\n  u64 raw;\n\n  static WV_HD constexpr {name} of(")?;
+        for (index, Part { name, ty, .. }) in parts.iter().enumerate() {
+            write!(f, "{}{ty} {name}", if index == 0 { "" } else { ", " })?;
+        }
+        writeln!(f, ") {{\n    u64 word = {set:#x}ull;")?;
+        for Part { name, first, .. } in *parts {
+            writeln!(f, "    word |= static_cast<u64>({name}) << {first};")?;
+        }
+        writeln!(f, "    return {name}{{word}};\n  }}")?;
+        for Part { name, ty, doc, first, mask } in *parts {
+            comment(f, "  ", doc)?;
+            writeln!(f, "  WV_HD constexpr {ty} {name}() const {{")?;
+            writeln!(f, "    return static_cast<{ty}>(raw >> {first} & {mask:#x}ull);\n  }}")?;
         }
         f.write_str("};\n")
     }

@@ -31,7 +31,7 @@ crate::layout! {
     }
 
     /// A byte of registered memory as a NIC knows it: `wv::Local` and `wv::Remote`.
-    pub struct Segment[16]: Default {
+    pub struct NicAddress[16]: Default {
         /// Its address.
         pub addr: u64,
         /// lkey or rkey.
@@ -66,7 +66,7 @@ crate::layout! {
         /// Its length, the same on all ranks.
         pub bytes: u64,
         /// Its first byte as the own NIC knows it; address 0 without RDMA.
-        pub near: Segment as "Local",
+        pub near: NicAddress as "Local",
         /// Address of a [`WindowPeer`] for each rank.
         pub peers: u64,
         /// Zero.
@@ -78,7 +78,7 @@ crate::layout! {
         /// Direct: what takes an address of the own buffer to the peer's, modulo 2^64.
         pub delta: u64,
         /// RDMA: its first byte as its NIC knows it.
-        pub far: Segment as "Remote",
+        pub far: NicAddress as "Remote",
         /// A [`Reach`].
         pub route: u8 as "reach",
         /// Zero.

@@ -20,9 +20,9 @@ mod views;
 
 pub use blocks::BlockPiece;
 pub use header::Header;
-pub use heap::{Heap, HeapFault, HeapState, Peer, Reach, Segment, Signal, Window, WindowPeer};
-pub use qp::{Cq, CqMode, Fault, PollWord, PostState, Qp, QueueState};
-pub use table::{Enumeration, Field, Item, Structure, Value};
+pub use heap::{Heap, HeapFault, HeapState, NicAddress, Peer, Reach, Signal, Window, WindowPeer};
+pub use qp::{Cause, Cq, CqMode, ErrorWord, Fault, PollWord, PostState, Qp, QueueState};
+pub use table::{Enumeration, Field, Item, Part, Structure, Value, Word};
 pub use views::{LocalEntry, LocalHead, RemoteEntry, RemoteHead};
 
 /// Every generated header.

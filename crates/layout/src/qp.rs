@@ -12,6 +12,8 @@ pub(crate) const HEADER: Header = Header {
         CqMode::LAYOUT,
         Cq::LAYOUT,
         Qp::LAYOUT,
+        PollWord::LAYOUT,
+        ErrorWord::LAYOUT,
         QueueState::LAYOUT,
         Fault::LAYOUT,
         PostState::LAYOUT,
@@ -89,6 +91,23 @@ crate::layout! {
         pub reserved: [u8; 40],
     }
 
+    /// `completed` of a queue and the lock of its poller, in one word: one release both raises the one
+    /// and gives back the other.
+    pub word PollWord {
+        /// Everything below this index is done.
+        completed: u64 = 1..64,
+        /// Somebody polls the CQ.
+        locked: bool = 0..1,
+    }
+
+    /// The first error of a queue pair, packed so that one compare-and-swap claims it; never zero.
+    pub word ErrorWord | 0x8000_0000_0000_0000 {
+        /// The `wv::Status` that every call of the device library returns from then on.
+        status: u32 = 0..32,
+        /// Low 16 bits of the failed WQE's index.
+        wqe_counter: u16 = 32..48,
+    }
+
     /// Counters of one work queue. Three 128-byte lines so that reserving, publishing and draining
     /// never share a line. Counters are in WQEBBs (SQ) or WQEs (RQ) and do not wrap: 64-bit, and
     /// `completed` 63-bit. `reserved ≥ published ≥ completed`.
@@ -139,7 +158,7 @@ crate::layout! {
         pub sq: QueueState,
         /// Receive queue.
         pub rq: QueueState,
-        /// First error CQE, claimed once and kept; 0 while healthy. An `ErrorWord`.
+        /// First error CQE, claimed once and kept; 0 while healthy. An [`ErrorWord`].
         pub error: u64,
         /// Bit i set: scratch slot i is free.
         pub scratch_free: u64,
@@ -164,31 +183,57 @@ impl QueueState {
     }
 }
 
-/// `completed` of a queue and the lock of its poller, in one word, so that one release both raises
-/// the one and gives back the other. Bit 0: somebody polls the CQ; the 63 bits above it: everything
-/// below is done.
+/// Why a queue pair failed. The numbers are those of `wv::outcome`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PollWord(pub u64);
+#[repr(u8)]
+pub enum Cause {
+    /// A poster gave up after it had reserved: a hole in the queue that nobody will fill.
+    PosterGaveUp = 2,
+    /// The CQE of a failed send work request.
+    Requester = 4,
+    /// The CQE of a failed receive.
+    Responder = 5,
+    /// A CQE that is neither a completion nor an error.
+    BadCqe = 7,
+    /// A completion that names no work in flight.
+    StrayCqe = 8,
+}
+
+impl ErrorWord {
+    /// Packs a cause and the fields of its CQE.
+    pub const fn failed(cause: Cause, syndrome: u8, vendor: u8, opcode: u8, counter: u16) -> Self {
+        Self::new(u32::from_le_bytes([cause as u8, syndrome, vendor, opcode]), counter)
+    }
+
+    /// Why the queue pair failed; `None` for a cause unknown here.
+    pub const fn cause(self) -> Option<Cause> {
+        match self.0 as u8 {
+            2 => Some(Cause::PosterGaveUp),
+            4 => Some(Cause::Requester),
+            5 => Some(Cause::Responder),
+            7 => Some(Cause::BadCqe),
+            8 => Some(Cause::StrayCqe),
+            _ => None,
+        }
+    }
+
+    /// Syndrome byte of the CQE.
+    pub const fn syndrome(self) -> u8 {
+        (self.status() >> 8) as u8
+    }
+
+    /// Vendor syndrome byte of the CQE; advisory.
+    pub const fn vendor(self) -> u8 {
+        (self.status() >> 16) as u8
+    }
+
+    /// Opcode of the failed WQE.
+    pub const fn wqe_opcode(self) -> u8 {
+        (self.status() >> 24) as u8
+    }
+}
 
 impl PollWord {
     /// The bit that is set while somebody polls the CQ.
-    pub const LOCKED: u64 = 1;
-
-    /// Packs the two.
-    #[inline]
-    pub const fn new(completed: u64, locked: bool) -> Self {
-        Self(completed << 1 | locked as u64)
-    }
-
-    /// Everything below this index is done.
-    #[inline]
-    pub const fn completed(self) -> u64 {
-        self.0 >> 1
-    }
-
-    /// Somebody polls the CQ.
-    #[inline]
-    pub const fn locked(self) -> bool {
-        self.0 & Self::LOCKED != 0
-    }
+    pub const LOCKED: u64 = Self::new(0, true).0;
 }

@@ -7,6 +7,8 @@ pub enum Item {
     Structure(&'static Structure),
     /// An enumeration.
     Enumeration(&'static Enumeration),
+    /// Values that share a 64-bit word.
+    Word(&'static Word),
 }
 
 /// A structure. Comments are those of the Rust type, line by line.
@@ -69,13 +71,44 @@ pub struct Value {
     pub value: u64,
 }
 
-/// Declares plain structures and enumerations, and an [`Item`] for each: `TYPE::LAYOUT`.
+/// Values that share a 64-bit word, so that one atomic operation is of all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Word {
+    /// Its name.
+    pub name: &'static str,
+    /// Its comment.
+    pub doc: &'static [&'static str],
+    /// The bits that are set whatever the values are.
+    pub set: u64,
+    /// Its values.
+    pub parts: &'static [Part],
+}
+
+/// A value in a word.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type: `bool`, or an integer that has as many bits or is cut off above.
+    pub ty: &'static str,
+    /// Its comment.
+    pub doc: &'static [&'static str],
+    /// Its lowest bit.
+    pub first: u32,
+    /// Where it lies, counted from that bit on.
+    pub mask: u64,
+}
+
+/// Declares plain structures, enumerations and packed words, and an [`Item`] for each: `TYPE::LAYOUT`.
 ///
 /// `struct Name[SIZE]` is followed, where that applies, by `as "name in C++"`, `align(BYTES)`, and
 /// `with "declaration"` of what only C++ has; traits behind a colon are derived beside those that every
 /// structure has. A field whose type in C++ is not that in Rust is `field: u8 as "reach"`, and one whose
 /// own fields stand in its place there is `field: Tail as fields`. There is no padding: what is not used
 /// is a field.
+///
+/// `word Name` has parts with their bits, `part: u16 = 32..48`, or `part: bool = 0..1`; `word Name | BITS`
+/// sets these bits, too. `new` packs the parts (`of` in C++), and a method for each takes it out.
 ///
 /// ```
 /// warpverbs_layout::layout! {
@@ -166,6 +199,52 @@ macro_rules! layout {
                     value: $number,
                 }),+],
             });
+        }
+
+        $crate::layout! { $($rest)* }
+    };
+    (@take $raw:expr, bool) => { $raw != 0 };
+    (@take $raw:expr, $ty:ident) => { $raw as $ty };
+    (
+        $(#[doc = $doc:literal])*
+        $vis:vis word $name:ident $(| $set:literal)? {
+            $($(#[doc = $about:literal])* $part:ident: $ty:ident = $first:literal..$end:literal),+
+            $(,)?
+        }
+        $($rest:tt)*
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $vis struct $name(pub u64);
+
+        impl $name {
+            /// The word in the table.
+            pub const LAYOUT: $crate::Item = $crate::Item::Word(&$crate::Word {
+                name: stringify!($name),
+                doc: &[$($doc),*],
+                set: 0 $(| $set)?,
+                parts: &[$($crate::Part {
+                    name: stringify!($part),
+                    ty: stringify!($ty),
+                    doc: &[$($about),*],
+                    first: $first,
+                    mask: u64::MAX >> (64 - ($end - $first)),
+                }),+],
+            });
+
+            /// Packs its values.
+            #[inline]
+            pub const fn new($($part: $ty),+) -> Self {
+                Self(0 $(| $set)? $(| ($part as u64) << $first)+)
+            }
+
+            $(
+                $(#[doc = $about])*
+                #[inline]
+                pub const fn $part(self) -> $ty {
+                    $crate::layout!(@take self.0 >> $first & (u64::MAX >> (64 - ($end - $first))), $ty)
+                }
+            )+
         }
 
         $crate::layout! { $($rest)* }

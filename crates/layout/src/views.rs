@@ -1,7 +1,7 @@
 //! Views of agents' memory, `kernels/include/warpverbs/nixl.h`. They are never written after they were
 //! handed out.
 
-use crate::{Header, Segment};
+use crate::{Header, NicAddress};
 
 pub(crate) const HEADER: Header = Header {
     path: "layout/views.h",
@@ -19,7 +19,7 @@ crate::layout! {
         /// Its size.
         pub bytes: u64,
         /// Its first byte; address 0 if the NIC does not know it.
-        pub nic: Segment as "Local",
+        pub nic: NicAddress as "Local",
     }
 
     /// A piece of a peer's memory; all zero is a hole.
@@ -29,7 +29,7 @@ crate::layout! {
         /// Its size.
         pub bytes: u64,
         /// Its first byte.
-        pub nic: Segment as "Remote",
+        pub nic: NicAddress as "Remote",
         /// Address of `qp_count` addresses of queue pairs, one for each channel; 0 if there are none.
         pub qps: u64,
         /// How it is reached; none is a hole.

@@ -1,6 +1,6 @@
 //! From a rank's memory and its ways to the others to what its kernels are given.
 
-use crate::layout::{self, HeapState, Reach, Segment};
+use crate::layout::{self, HeapState, NicAddress, Reach};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -258,7 +258,7 @@ impl Export {
         // The heap and the peers come first and are known last.
         let head = size_of::<layout::Heap>() + 32 * self.ranks.len();
         let mut table = Table { base, bytes: vec![0; head] };
-        let segments: Vec<_> = self.segments.iter().map(|s| segment(s.addr, s.lkey)).collect();
+        let segments: Vec<_> = self.segments.iter().map(|s| nic_address(s.addr, s.lkey)).collect();
         let segments = if segments.is_empty() { 0 } else { table.push(&segments) };
         let mut peers: Vec<_> = self.ranks.iter().map(|rank| rank.entry(own, &mut table)).collect();
         for (rank, peer) in peers.iter_mut().enumerate() {
@@ -306,7 +306,8 @@ impl Rank {
         }
         if let Some(rdma) = &self.rdma {
             let qps: Vec<_> = rdma.qps.iter().map(KernelPtr::addr).collect();
-            let segments: Vec<_> = rdma.segments.iter().map(|s| segment(s.addr, s.rkey)).collect();
+            let segments: Vec<_> =
+                rdma.segments.iter().map(|s| nic_address(s.addr, s.rkey)).collect();
             peer.qp_count = qps.len() as u16;
             peer.qps = table.push(&qps);
             peer.segments = table.push(&segments);
@@ -331,7 +332,7 @@ impl WindowRank {
     fn entry(&self, own: u64) -> layout::WindowPeer {
         let mut entry = layout::WindowPeer::default();
         if let Some(far) = self.rdma {
-            (entry.far, entry.route) = (segment(far.addr, far.rkey), Reach::Rdma as u8);
+            (entry.far, entry.route) = (nic_address(far.addr, far.rkey), Reach::Rdma as u8);
         }
         if let Some(memory) = &self.direct {
             (entry.delta, entry.route) = (memory.addr().wrapping_sub(own), Reach::Direct as u8);
@@ -346,12 +347,12 @@ impl ExportWindow {
         let mut peers: Vec<_> = self.ranks.iter().map(|rank| rank.entry(base)).collect();
         // Oneself.
         peers[rank] = layout::WindowPeer { route: Reach::Direct as u8, ..Default::default() };
-        let near = self.near.map(|near| segment(near.addr, near.lkey)).unwrap_or_default();
+        let near = self.near.map(|near| nic_address(near.addr, near.lkey)).unwrap_or_default();
         let peers = table.push(&peers);
         layout::Window { base, bytes: self.own.len(), near, peers, reserved: 0 }
     }
 }
 
-fn segment(addr: u64, key: u32) -> Segment {
-    Segment { addr, key, reserved: 0 }
+fn nic_address(addr: u64, key: u32) -> NicAddress {
+    NicAddress { addr, key, reserved: 0 }
 }

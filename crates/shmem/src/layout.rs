@@ -1,7 +1,7 @@
 //! The heap as kernels see it, in bytes: `kernels/include/warpverbs/heap.h`.
 
 pub use warpverbs_gpu::layout::{
-    Heap, HeapFault, HeapState, Peer, Reach, Segment, Signal, Window, WindowPeer,
+    Heap, HeapFault, HeapState, NicAddress, Peer, Reach, Signal, Window, WindowPeer,
 };
 
 /// Index behind [`Heap::alarms`] of the word that ends every wait on the heap once it is not 0. The

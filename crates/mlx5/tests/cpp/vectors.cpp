@@ -207,7 +207,7 @@ static_assert(!m::collapsed_index(0x10005, 0x10008, 8).some, "never published");
 static_assert(m::collapsed_index(0xfffe, 0x10008, 1).index == 0x10001, "across 2^16");
 static_assert(m::fm_ce_se(m::fm::fence_and_small, m::ce::always, true) == 0x8a, "flags");
 static_assert(m::inline_ds(12) == 1 && m::inline_ds(13) == 2, "inline_ds");
-static_assert(wv::ErrorWord::pack(0x08881304, 0x1f3a).raw == 0x80001f3a08881304ull, "pack");
+static_assert(wv::ErrorWord::of(0x08881304, 0x1f3a).raw == 0x80001f3a08881304ull, "pack");
 
 int main(int argc, char** argv) {
   int compared = 0, wrong = 0;

@@ -44,7 +44,7 @@ fn values(mirror: &mut Mirror) {
         }
         mirror.equal(&format!("static_cast<u8>(syndrome::{name})"), syndrome.value());
     }
-    let word = ErrorWord::new(Cause::Requester, 0x13, 0x88, 8, 0x1f3a).0;
-    mirror.equal("ErrorWord::pack(0x08881304, 0x1f3a).raw", format!("{word}ull"));
+    let word = ErrorWord::failed(Cause::Requester, 0x13, 0x88, 8, 0x1f3a).0;
+    mirror.equal("ErrorWord::of(0x08881304, 0x1f3a).raw", format!("{word}ull"));
     mirror.equal("scratch_slots", SCRATCH_SLOTS);
 }

@@ -67,7 +67,7 @@ proptest! {
 
     #[test]
     fn error_word(cause in select(CAUSES), syndrome: u8, vendor: u8, wqe: u8, counter: u16) {
-        let word = ErrorWord::new(cause, syndrome, vendor, wqe, counter);
+        let word = ErrorWord::failed(cause, syndrome, vendor, wqe, counter);
         let fields = (word.cause(), word.syndrome(), word.vendor());
         prop_assert_eq!(fields, (Some(cause), syndrome, vendor));
         prop_assert_eq!((word.wqe_opcode(), word.wqe_counter()), (wqe, counter));

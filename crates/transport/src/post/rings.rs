@@ -195,7 +195,7 @@ impl Rings {
                 Place::Never if self.send_cq.mode == CqMode::Collapsed => false,
                 Place::Never => {
                     let (opcode, counter) = (tail.wqe_opcode, tail.wqe_counter.get());
-                    q.claim_error(ErrorWord::new(Cause::StrayCqe, 0, 0, opcode, counter));
+                    q.claim_error(ErrorWord::failed(Cause::StrayCqe, 0, 0, opcode, counter));
                     true
                 }
             },
@@ -247,12 +247,12 @@ fn error_word(raw: &[u8; 64]) -> ErrorWord {
                 ErrorSide::Requester => Cause::Requester,
                 ErrorSide::Responder => Cause::Responder,
             };
-            ErrorWord::new(cause, syndrome.value(), vendor, opcode.value(), wqe_counter)
+            ErrorWord::failed(cause, syndrome.value(), vendor, opcode.value(), wqe_counter)
         }
         // A CQE of another kind; nothing after it counts.
         _ => {
             let counter = u16::from_be_bytes([raw[60], raw[61]]);
-            ErrorWord::new(Cause::BadCqe, 0, 0, raw[56], counter)
+            ErrorWord::failed(Cause::BadCqe, 0, 0, raw[56], counter)
         }
     }
 }

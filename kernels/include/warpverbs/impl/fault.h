@@ -12,7 +12,7 @@ WV_DEVICE Status error_of(PostState* state) {
 
 // The first one stays; returns the status of whoever was first. `counter` is the WQE's.
 WV_DEVICE Status claim_error(PostState* state, Status status, u16 counter) {
-  const u64 mine = ErrorWord::pack(status.code, counter).raw;
+  const u64 mine = ErrorWord::of(status.code, counter).raw;
   const u64 old = compare_exchange<order::relaxed, scope::gpu>(&state->error, 0, mine);
   return old == 0 ? status : Status{ErrorWord{old}.status()};
 }

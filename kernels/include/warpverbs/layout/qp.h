@@ -83,6 +83,47 @@ WV_AT(Qp, inline_words, 147);
 WV_AT(Qp, send_tag, 148);
 WV_AT(Qp, reserved, 152);
 
+// `completed` of a queue and the lock of its poller, in one word: one release both raises the one
+// and gives back the other.
+struct PollWord {
+  u64 raw;
+
+  static WV_HD constexpr PollWord of(u64 completed, bool locked) {
+    u64 word = 0x0ull;
+    word |= static_cast<u64>(completed) << 1;
+    word |= static_cast<u64>(locked) << 0;
+    return PollWord{word};
+  }
+  // Everything below this index is done.
+  WV_HD constexpr u64 completed() const {
+    return static_cast<u64>(raw >> 1 & 0x7fffffffffffffffull);
+  }
+  // Somebody polls the CQ.
+  WV_HD constexpr bool locked() const {
+    return static_cast<bool>(raw >> 0 & 0x1ull);
+  }
+};
+
+// The first error of a queue pair, packed so that one compare-and-swap claims it; never zero.
+struct ErrorWord {
+  u64 raw;
+
+  static WV_HD constexpr ErrorWord of(u32 status, u16 wqe_counter) {
+    u64 word = 0x8000000000000000ull;
+    word |= static_cast<u64>(status) << 0;
+    word |= static_cast<u64>(wqe_counter) << 32;
+    return ErrorWord{word};
+  }
+  // The `wv::Status` that every call of the device library returns from then on.
+  WV_HD constexpr u32 status() const {
+    return static_cast<u32>(raw >> 0 & 0xffffffffull);
+  }
+  // Low 16 bits of the failed WQE's index.
+  WV_HD constexpr u16 wqe_counter() const {
+    return static_cast<u16>(raw >> 32 & 0xffffull);
+  }
+};
+
 // Counters of one work queue. Three 128-byte lines so that reserving, publishing and draining
 // never share a line. Counters are in WQEBBs (SQ) or WQEs (RQ) and do not wrap: 64-bit, and
 // `completed` 63-bit. `reserved ≥ published ≥ completed`.

@@ -103,7 +103,13 @@ impl Direct {
             // If a send is the cause, it is known by now.
             self.drain_send(q);
         }
-        q.claim_error(ErrorWord::new(Cause::Responder, syndrome.value(), vendor, 0, index as u16));
+        q.claim_error(ErrorWord::failed(
+            Cause::Responder,
+            syndrome.value(),
+            vendor,
+            0,
+            index as u16,
+        ));
         self.end(q);
     }
 }

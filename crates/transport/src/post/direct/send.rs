@@ -245,7 +245,7 @@ impl Direct {
 
     fn error(&self, index: u64, syndrome: Syndrome, vendor: u8) -> ErrorWord {
         let opcode = self.opcodes[self.slot(index)].load(Relaxed);
-        ErrorWord::new(Cause::Requester, syndrome.value(), vendor, opcode, index as u16)
+        ErrorWord::failed(Cause::Requester, syndrome.value(), vendor, opcode, index as u16)
     }
 
     /// The NIC is gone: nothing that it has will complete.
