@@ -27,11 +27,11 @@
 pub use warpverbs_transport::VerbsProvider;
 #[doc(inline)]
 pub use warpverbs_transport::{
-    Access, AsyncEvent, Context, ContextBuilder, CqMode, Device, Endpoint, EndpointConfig,
-    EndpointHandle, Error, ErrorKind, FaultReport, FirstError, HandleError, Health, KernelError,
-    KernelStatus, LocalRegion, MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, MemoryRegion,
-    Mtu, NicChoice, NicInfo, NotAWay, NotTaken, Outcome, Posted, Poster, Progress, QpState,
-    QueueKind, QueuePlacement, Received, ReceivedKind, RegisterOptions, RegistrationChoice,
-    RegistrationPath, RemoteRegion, Rkey, SendFlags, SharedReceiveQueue, Status, Syndrome,
-    UsageError, WaitError, WaitFor, Way, WorkError,
+    Access, AsyncEvent, Context, ContextBuilder, CqMode, Decision, Device, Endpoint,
+    EndpointConfig, EndpointHandle, Error, ErrorKind, FaultReport, FirstError, HandleError, Health,
+    KernelError, KernelStatus, LocalRegion, MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd,
+    MemoryRegion, Mtu, NicChoice, NicInfo, NotAWay, Outcome, Posted, Poster, Progress, QpState,
+    QueueKind, QueuePlacement, Reason, Received, ReceivedKind, RegisterOptions, RegistrationPath,
+    RemoteRegion, Rkey, SendFlags, SharedReceiveQueue, Status, Syndrome, UsageError, WaitError,
+    WaitFor, Way, WorkError,
 };

@@ -1,6 +1,6 @@
 //! Helpers for the tests of several crates: queues in host memory or where only a copy engine reaches
 //! them, two connected QPs on one NIC or two, a fake device that executes proxied QPs, posting by
-//! hand, processes of their own, and seeds.
+//! hand, processes of their own, a PCI bus, and seeds.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.
@@ -9,6 +9,7 @@
 mod bytes;
 mod child;
 mod fake;
+pub mod machine;
 mod net;
 mod pair;
 mod port;

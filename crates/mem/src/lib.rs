@@ -46,7 +46,7 @@ pub use memfd::{SharedError, check_sealed, map_sealed, named_memfd, sealed_memfd
 pub use process::{Direction, Process, ProcessError, ProcessPiece};
 pub use proof::{Proof, ProofPlace};
 pub use region::{Backing, Region};
-pub use registration::{Dmabuf, NotExported, NotTaken, RegistrationChoice, RegistrationPath};
+pub use registration::{Dmabuf, NotExported, RegistrationPath};
 pub use ring::{Block, CompletionRecord, CompletionRing, QueueRecord, ReceiveRing, SendRing};
 pub use share::{Share, ShareHandle, SharePiece};
 pub use span::{Span, scatter};

@@ -32,47 +32,6 @@ impl fmt::Display for RegistrationPath {
     }
 }
 
-/// A way that was not taken, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotTaken {
-    /// The way.
-    pub how: RegistrationPath,
-    /// The reason.
-    pub why: String,
-}
-
-impl NotTaken {
-    /// All of them, in one line.
-    pub fn list(tried: &[Self]) -> String {
-        let lines: Vec<_> = tried.iter().map(|way| format!("{}: {}", way.how, way.why)).collect();
-        lines.join("; ")
-    }
-}
-
-/// The way that was taken, and the better ones that were not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegistrationChoice {
-    /// The way.
-    pub by: RegistrationPath,
-    /// Better ways.
-    pub not_taken: Vec<NotTaken>,
-}
-
-impl RegistrationChoice {
-    /// By the best way there is.
-    pub fn best(by: RegistrationPath) -> Self {
-        Self { by, not_taken: Vec::new() }
-    }
-
-    /// One line: which way, and why none of the better ones.
-    pub fn why(&self) -> String {
-        match self.not_taken.len() {
-            0 => self.by.to_string(),
-            _ => format!("{} ({})", self.by, NotTaken::list(&self.not_taken)),
-        }
-    }
-}
-
 /// Memory as a dmabuf, by which a NIC's driver reaches it.
 #[derive(Debug)]
 pub struct Dmabuf {

@@ -30,7 +30,7 @@ pub use descriptor::{DescriptorServer, Ticket};
 pub use identity::Identity;
 pub use probe::{ProbeError, load_probe, read_back, write_word};
 pub use range::{Exported, Exporter, RangeOffer, RangePlace, RemoteRange, reach};
-pub use survey::{Survey, WayTried, survey};
+pub use survey::{SharingSurvey, WayTried, survey};
 pub use warpverbs_rdma::{Decision, Reason, Route};
 
 #[allow(unsafe_code, unreachable_pub)]

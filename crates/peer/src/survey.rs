@@ -23,7 +23,7 @@ pub struct WayTried {
 /// Which ways descriptors can take, and whether memory that came so can be used.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-pub struct Survey {
+pub struct SharingSurvey {
     /// This process.
     pub identity: Identity,
     /// The ways, best first. Two processes need the same namespaces as well, and the last way needs
@@ -34,7 +34,7 @@ pub struct Survey {
 }
 
 /// Tries every way, and attaches and probes memory of `gpu`.
-pub fn survey(gpu: &dyn Gpu) -> Survey {
+pub fn survey(gpu: &dyn Gpu) -> SharingSurvey {
     let identity = Identity::of_this_process(gpu);
     let (ways, why_not) = match offered(gpu) {
         Err(why) => (Vec::new(), Some(why)),
@@ -49,7 +49,7 @@ pub fn survey(gpu: &dyn Gpu) -> Survey {
             (ways.into(), tried(gpu, &segment, &identity, &peer, &ticket).err())
         }
     };
-    Survey { identity, ways, why_not }
+    SharingSurvey { identity, ways, why_not }
 }
 
 fn say(error: impl ToString) -> String {

@@ -164,7 +164,7 @@ impl Remote {
 
     /// Which NIC, and how it reaches the own memory.
     pub(crate) fn describe(&self) -> String {
-        let how = self.regions.first().map(|region| region.how().why()).unwrap_or_default();
+        let how = self.regions.first().map(|region| region.how().explain()).unwrap_or_default();
         format!("{}; memory: {how}", self.device.why())
     }
 }

@@ -2,10 +2,11 @@
 
 #[cfg(feature = "verbs")]
 use crate::provider::VerbsProvider;
-use crate::provider::{NicInfo, Offer, Provider, Soft};
+use crate::provider::{NicInfo, Provider, Soft};
 use crate::{Device, Error, NicChoice, UsageError};
 use warpverbs_gpu::GpuInfo;
 use warpverbs_nic::{Config, SoftNic};
+use warpverbs_rdma::{Decision, Reason};
 
 /// The NICs of this machine, of every provider.
 ///
@@ -107,7 +108,7 @@ impl Context {
     /// Opens a NIC: by [`NicChoice`], or by what `--nic` was given.
     pub fn open(&self, choice: impl Into<NicChoice>) -> Result<Device, Error> {
         match choice.into() {
-            NicChoice::Soft => self.open_soft("software NIC, as requested"),
+            NicChoice::Soft => self.open_soft("software NIC, as requested", Vec::new()),
             NicChoice::Auto => self.open_best(None),
             NicChoice::Named(name) => self.open_named(&name),
         }
@@ -126,26 +127,28 @@ impl Context {
         self.providers.iter().chain([&self.soft]).map(|provider| &**provider)
     }
 
-    fn open_soft(&self, why: &str) -> Result<Device, Error> {
+    fn open_soft(&self, by: &str, not_better: Vec<Reason>) -> Result<Device, Error> {
         let name = self.soft.devices()?.into_iter().next().map(|info| info.name);
-        let name = name.unwrap_or_default();
-        Ok(Device::new(self.soft.open(&name)?, format!("{name}: {why}")))
+        let route = name.unwrap_or_default();
+        let nic = self.soft.open(&route)?;
+        Ok(Device::new(nic, Decision { route, by: by.to_owned(), not_better }))
     }
 
     fn open_best(&self, near: Option<&str>) -> Result<Device, Error> {
-        let mut reasons = Vec::new();
+        let mut not_better = Vec::new();
         for provider in &self.providers {
             match provider.offer(near)? {
-                Offer::Take { name, why } => {
-                    return Ok(Device::new(provider.open(&name)?, format!("{name}: {why}")));
+                Ok(mut taken) => {
+                    taken.not_better.splice(0..0, not_better);
+                    return Ok(Device::new(provider.open(&taken.route)?, taken));
                 }
-                Offer::Leave { why } => reasons.push(why),
+                Err(reasons) => not_better.extend(reasons),
             }
         }
-        match reasons.is_empty() {
-            true => self.open_soft("software NIC; RDMA devices were left out"),
-            false => self.open_soft(&format!("software NIC: {}", reasons.join("; "))),
+        if self.providers.is_empty() {
+            not_better.push(Reason::new("RDMA devices", "left out"));
         }
+        self.open_soft("software NIC", not_better)
     }
 
     fn open_named(&self, name: &str) -> Result<Device, Error> {
@@ -153,8 +156,9 @@ impl Context {
         for provider in self.all() {
             for info in provider.devices()? {
                 if info.name == name {
-                    let why = format!("{name}: asked for by name");
-                    return Ok(Device::new(provider.open(name)?, why));
+                    let by = "asked for by name".to_owned();
+                    let asked = Decision { by, ..Decision::best(name.to_owned()) };
+                    return Ok(Device::new(provider.open(name)?, asked));
                 }
                 found.push(info.name);
             }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use warpverbs_gpu::Buffer;
 use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_rdma::{Decision, Reason};
 
 /// An open NIC with a protection domain of its own. Cloning shares it.
 #[derive(Clone)]
@@ -16,17 +17,23 @@ use warpverbs_mem::{Access, HostBuf, Region};
 #[doc(alias = "RdmaDeviceContext")]
 pub struct Device {
     shared: Arc<DeviceShared>,
+    choice: Arc<Decision<String>>,
     why: Arc<str>,
 }
 
 impl Device {
-    pub(crate) fn new(nic: Arc<dyn Nic>, why: String) -> Self {
-        let why = match nic.way() {
-            Some(way) => format!("{why}; {way}"),
-            None => why,
-        };
+    pub(crate) fn new(nic: Arc<dyn Nic>, mut choice: Decision<String>) -> Self {
+        if let Some(way) = nic.way() {
+            choice.by += &format!("; {way}");
+        }
+        let Decision { route, by, not_better } = &choice;
+        let mut why = format!("{route}: {by}");
+        if !not_better.is_empty() {
+            why += &format!(" ({})", Reason::list(not_better));
+        }
         tracing::info!(%why, "NIC opened");
-        Self { shared: Arc::new(DeviceShared::new(nic)), why: why.into() }
+        let shared = Arc::new(DeviceShared::new(nic));
+        Self { shared, choice: choice.into(), why: why.into() }
     }
 
     /// Description of the NIC.
@@ -34,7 +41,12 @@ impl Device {
         self.shared.nic.info()
     }
 
-    /// One line: which NIC was chosen, and why this one.
+    /// The name of the NIC that was chosen, the reason, and why none of the better ones was.
+    pub fn choice(&self) -> &Decision<String> {
+        &self.choice
+    }
+
+    /// The same in one line.
     pub fn why(&self) -> &str {
         &self.why
     }

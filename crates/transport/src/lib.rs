@@ -88,17 +88,18 @@ pub use health::{FaultReport, Health, Outcome, Progress, WaitFor};
 pub use post::{Posted, Poster, Received};
 pub use provider::NicInfo;
 #[cfg(feature = "verbs")]
-pub use provider::{Survey, VerbsProvider};
+pub use provider::{DeviceSurvey, Reader, VerbsProvider};
 pub use region::{LocalRegion, MemoryRegion, RemoteRegion};
 pub use register::RegisterOptions;
 pub use srq::SharedReceiveQueue;
 pub use status::KernelStatus;
 
-pub use warpverbs_mem::{Access, NotTaken, RegistrationChoice, RegistrationPath};
+pub use warpverbs_mem::{Access, RegistrationPath};
 pub use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 pub use warpverbs_mlx5::export::CqMode;
 pub use warpverbs_mlx5::syndrome::Syndrome;
 pub use warpverbs_nic::FirstError;
 pub use warpverbs_rdma::{
-    AsyncEvent, Mtu, PortChange, QpState, QueueKind, ReceivedKind, Rkey, SendFlags, Status,
+    AsyncEvent, Decision, Mtu, PortChange, QpState, QueueKind, Reason, ReceivedKind, Rkey,
+    SendFlags, Status,
 };

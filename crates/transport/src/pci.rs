@@ -134,37 +134,11 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
-
-    /// A machine of two CPUs: two GPUs and a NIC below a switch, a NIC beside it, one far away.
-    const MACHINE: [(&str, &str); 6] = [
-        ("0000:05:00.0", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:00.0"),
-        ("0000:06:00.0", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:01.0"),
-        ("0000:06:00.1", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:01.0"),
-        ("0000:07:00.0", "pci0000:00/0000:00:02.0"),
-        ("0000:21:00.0", "pci0000:20/0000:20:01.0"),
-        ("0000:81:00.0", "pci0000:80/0000:80:01.0"),
-    ];
+    use warpverbs_dev::machine::{MACHINE, add_machine};
 
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        for (address, above) in MACHINE {
-            let folder = root.path().join(format!("sys/devices/{above}/{address}"));
-            fs::create_dir_all(&folder).unwrap();
-            let node = if above.starts_with("pci0000:80") { "1\n" } else { "0\n" };
-            let width = if address == "0000:07:00.0" { "8\n" } else { "16\n" };
-            for (name, text) in [
-                ("numa_node", node),
-                ("current_link_speed", "16.0 GT/s PCIe\n"),
-                ("current_link_width", width),
-                ("max_link_speed", "16.0 GT/s PCIe\n"),
-                ("max_link_width", "16\n"),
-            ] {
-                fs::write(folder.join(name), text).unwrap();
-            }
-            let links = root.path().join("sys/bus/pci/devices");
-            fs::create_dir_all(&links).unwrap();
-            symlink(folder, links.join(address)).unwrap();
-        }
+        add_machine(root.path());
         root
     }
 

@@ -7,7 +7,8 @@ use crate::{Error, HandleError, RegisterOptions, UsageError};
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Local, Remote};
-use warpverbs_mem::{Access, Region, RegistrationChoice};
+use warpverbs_mem::{Access, Region, RegistrationPath};
+use warpverbs_rdma::Decision;
 
 /// Memory that a NIC may touch: a buffer and its keys. The buffer lives at least as long as this
 /// value, and as long as the NIC needs it for work in flight.
@@ -27,7 +28,7 @@ impl MemoryRegion {
         options: RegisterOptions,
     ) -> Result<Self, Error> {
         let key = device.nic.register(buffer.region(), &options)?;
-        let how = key.how().why();
+        let how = key.how().explain();
         tracing::info!(region = ?buffer.region(), nic = device.nic.info().name, how, "registered");
         Ok(Self { key, access: options.access(), buffer, _device: device })
     }
@@ -57,8 +58,8 @@ impl MemoryRegion {
         self.access
     }
 
-    /// How the NIC reaches it, and why in no better way: [`RegistrationChoice::why`] is one line for people.
-    pub fn how(&self) -> &RegistrationChoice {
+    /// How the NIC reaches it, and why in no better way: [`Decision::explain`] is one line for people.
+    pub fn how(&self) -> &Decision<RegistrationPath> {
         self.key.how()
     }
 

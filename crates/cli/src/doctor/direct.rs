@@ -7,8 +7,8 @@ use super::root::Root;
 use serde::Serialize;
 use std::path::Path;
 use warpverbs::gpu::{Found, GpuKind};
-use warpverbs::raw::transport::Survey;
-use warpverbs::transport::Way;
+use warpverbs::raw::transport::DeviceSurvey;
+use warpverbs::transport::Reason;
 use warpverbs_bench::units;
 
 /// One condition.
@@ -22,18 +22,6 @@ pub(crate) struct Check {
     pub(crate) remedy: Option<String>,
     /// As it is, the direct way is not possible.
     pub(crate) stops: bool,
-}
-
-/// The best possible reader of kernels' queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
-    /// The device itself.
-    Direct,
-    /// A CPU thread, which posts for them.
-    Proxy,
-    /// A CPU thread, which also copies the payload through host memory.
-    Bounce,
 }
 
 impl Check {
@@ -51,15 +39,6 @@ impl Check {
     }
 }
 
-/// The verdict of `transport`; none if kernels cannot post to the device.
-pub(crate) fn verdict(survey: &Survey) -> Option<Verdict> {
-    Some(match (survey.best()?, survey.bounce) {
-        (_, Some(true)) => Verdict::Bounce,
-        (Way::Direct, _) => Verdict::Direct,
-        _ => Verdict::Proxy,
-    })
-}
-
 /// All conditions, in the order in which one would mend them. `survey` is
 /// what `transport` says of the two.
 pub(crate) fn checks(
@@ -67,7 +46,7 @@ pub(crate) fn checks(
     report: &Report,
     gpu: &Found,
     nic: &Device,
-    survey: &Survey,
+    survey: &DeviceSurvey,
 ) -> Vec<Check> {
     let queues = &survey.queues;
     let mut checks =
@@ -101,7 +80,7 @@ fn driver(nic: &Device) -> Check {
     }
 }
 
-fn firmware(nic: &Device, opened: &Result<(), String>) -> Check {
+fn firmware(nic: &Device, opened: &Result<(), Reason>) -> Check {
     let what = "queues by firmware commands";
     match opened {
         Ok(()) => Check::good(what, "libmlx5 and firmware take them"),
@@ -110,14 +89,14 @@ fn firmware(nic: &Device, opened: &Result<(), String>) -> Check {
             let version = nic.firmware.as_deref().unwrap_or("unknown");
             let remedy =
                 "see the reason; firmware options are read by `mlxconfig -d DEVICE query UCTX_EN`";
-            Check::stop(what, format!("refused (firmware {version}): {why}"), remedy)
+            Check::stop(what, format!("refused (firmware {version}): {}", why.why), remedy)
         }
     }
 }
 
 /// Modules of the kernel, by their folders in sysfs. They may be built in, and a container may not see
 /// them: a device that works needs none.
-fn modules(root: &Root, opened: &Result<(), String>) -> Check {
+fn modules(root: &Root, opened: &Result<(), Reason>) -> Check {
     let what = "kernel modules";
     let mut missing = vec!["ib_uverbs", "mlx5_core", "mlx5_ib"];
     missing.retain(|module| !loaded(root, module));
@@ -154,10 +133,11 @@ fn locked(report: &Report) -> Check {
 }
 
 /// The NIC's doorbell register in the GPU's address space, and the driver's option for that.
-fn register(root: &Root, survey: &Survey) -> Check {
+fn register(root: &Root, survey: &DeviceSurvey) -> Check {
     let what = "doorbell register in the GPU";
     let option = option(root);
-    match (&survey.register, option) {
+    let tried = survey.register.as_ref().map(|tried| tried.as_ref().map_err(|why| &why.why));
+    match (tried, option) {
         (Some(Ok(())), _) => Check::good(what, "kernels reach it"),
         (Some(Err(why)), Ok(set)) => {
             Check::stop(what, format!("refused, with {set}: {why}"), "see the reason")
@@ -344,7 +324,7 @@ mod tests {
         let params = |words: &str| {
             let text = format!("Mobile: 4294967295\nRegistryDwords: \"{words}\"\nRmMsg: \"\"\n");
             let (_dir, root) = fake(&[(&format!("{NVIDIA}/params"), &text)]);
-            register(&root, &Survey::refused("no device"))
+            register(&root, &DeviceSurvey::refused("no device"))
         };
         for good in
             ["PeerMappingOverride=1", "PeerMappingOverride=1;", "Other=3; PeerMappingOverride=1;"]
@@ -359,13 +339,13 @@ mod tests {
             assert!(check.stops && check.remedy.unwrap().contains("modprobe.d"), "{bad}");
         }
         let (_dir, root) = fake(&[]);
-        assert!(register(&root, &Survey::refused("no device")).stops);
+        assert!(register(&root, &DeviceSurvey::refused("no device")).stops);
     }
 
     #[test]
     fn modules_are_missed_where_the_device_does_not_open() {
         let (_dir, root) = fake(&[("sys/module/mlx5_core/version", "1\n")]);
-        let refused = Err("no devices".to_owned());
+        let refused = Err(Reason::new("queues", "no devices"));
         let check = modules(&root, &refused);
         assert_eq!(check.remedy.as_deref(), Some("`modprobe -a ib_uverbs mlx5_ib`"), "{check:?}");
         assert!(!check.stops && modules(&root, &Ok(())).remedy.is_none());
@@ -473,10 +453,10 @@ mod tests {
     #[test]
     fn a_register_that_was_tried_counts_for_more_than_the_option() {
         let (_dir, root) = fake(&[(&format!("{NVIDIA}/params"), "RegistryDwords: \"\"\n")]);
-        let tried = |register| Survey { register, ..Survey::refused("") };
+        let tried = |register| DeviceSurvey { register, ..DeviceSurvey::refused("") };
         let check = register(&root, &tried(Some(Ok(()))));
         assert!(!check.stops && check.remedy.is_none(), "{check:?}");
-        let check = register(&root, &tried(Some(Err("no such address".to_owned()))));
+        let check = register(&root, &tried(Some(Err(Reason::new("register", "no such address")))));
         assert!(check.stops && check.found.contains("no such address"), "{check:?}");
         assert!(check.remedy.unwrap().contains("modprobe.d"));
     }

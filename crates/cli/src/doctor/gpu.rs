@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::path::Path;
 use warpverbs::gpu::{self, GpuChoice, GpuError};
 use warpverbs::raw::gpu::cuda::{self, Cache};
-use warpverbs::transport::{Context, NicChoice};
+use warpverbs::transport::{Context, Decision, NicChoice, Reason};
 
 /// A library that is loaded at run time.
 #[derive(Debug, Default, Serialize)]
@@ -51,6 +51,8 @@ pub(super) struct Choice {
     pub(super) choice: Option<String>,
     /// Why this one.
     pub(super) why: String,
+    /// Better ones that are not taken, and why.
+    pub(super) not_better: Vec<Reason>,
 }
 
 pub(super) fn cuda() -> Cuda {
@@ -82,7 +84,7 @@ pub(super) fn auto() -> Auto {
     let opened = gpu::open_explained(GpuChoice::Auto);
     let gpu = match &opened {
         Ok(opened) => Choice::of(&opened.why),
-        Err(error) => Choice { choice: None, why: error.to_string() },
+        Err(error) => Choice::none(&error),
     };
     let nic = Context::new().and_then(|context| match &opened {
         Ok(opened) => context.open_near(NicChoice::Auto, opened.gpu.info()),
@@ -90,11 +92,13 @@ pub(super) fn auto() -> Auto {
     });
     let nic = match nic {
         // Its own name counts those of this process.
-        Ok(device) if device.info().provider == "soft" => {
-            Choice { choice: Some("soft".to_owned()), ..Choice::of(device.why()) }
+        Ok(device) => {
+            let Decision { route, by, not_better } = device.choice().clone();
+            let is_soft = device.info().provider == "soft";
+            let name = if is_soft { "soft".to_owned() } else { route };
+            Choice { choice: Some(name), why: by, not_better }
         }
-        Ok(device) => Choice::of(device.why()),
-        Err(error) => Choice { choice: None, why: error.to_string() },
+        Err(error) => Choice::none(&error),
     };
     Auto { gpu, nic }
 }
@@ -103,7 +107,11 @@ impl Choice {
     /// Of a line `name: why`.
     fn of(line: &str) -> Self {
         let (choice, why) = line.split_once(": ").unwrap_or(("?", line));
-        Self { choice: Some(choice.to_owned()), why: why.to_owned() }
+        Self { choice: Some(choice.to_owned()), why: why.to_owned(), not_better: Vec::new() }
+    }
+
+    fn none(why: &dyn std::error::Error) -> Self {
+        Self { choice: None, why: why.to_string(), not_better: Vec::new() }
     }
 }
 

@@ -4,7 +4,7 @@ use super::rdma::{Device, Rdma};
 use super::root::Root;
 use serde::Serialize;
 use warpverbs::gpu::{self, Found};
-use warpverbs::raw::transport::Survey;
+use warpverbs::raw::transport::DeviceSurvey;
 use warpverbs::raw::transport::pci::{Distance, Slot};
 use warpverbs::transport::{RegistrationPath, VerbsProvider};
 
@@ -25,7 +25,7 @@ pub(crate) struct Pairing {
     pub(crate) bounce: Option<bool>,
     /// The answers behind this, and those about queues.
     #[serde(skip)]
-    pub(crate) survey: Survey,
+    pub(crate) survey: DeviceSurvey,
 }
 
 /// Every device that libibverbs drives, for every GPU.
@@ -40,7 +40,7 @@ pub(crate) fn pairings(root: &Root, gpus: &[Found], rdma: &Rdma) -> Vec<Pairing>
         for nic in nics {
             let survey = match &opened {
                 Ok(gpu) => provider.survey(nic, gpu),
-                Err(why) => Survey::refused(why),
+                Err(why) => DeviceSurvey::refused(why),
             };
             let device = rdma.devices.iter().find(|device| device.name == *nic);
             out.push(Pairing::new(&found.name, nic, distance(root, found, device), survey));
@@ -50,12 +50,13 @@ pub(crate) fn pairings(root: &Root, gpus: &[Found], rdma: &Rdma) -> Vec<Pairing>
 }
 
 impl Pairing {
-    pub(crate) fn new(gpu: &str, nic: &str, distance: Distance, survey: Survey) -> Self {
+    pub(crate) fn new(gpu: &str, nic: &str, distance: Distance, survey: DeviceSurvey) -> Self {
         let (how, why) = match &survey.memory {
             Ok(taken) => {
-                (Some(taken.by.to_string()), (!taken.not_taken.is_empty()).then(|| taken.why()))
+                let worse = !taken.not_better.is_empty();
+                (Some(taken.route.to_string()), worse.then(|| taken.explain()))
             }
-            Err(why) => (None, Some(why.clone())),
+            Err(why) => (None, Some(why.why.clone())),
         };
         let (gpu, nic, bounce) = (gpu.to_owned(), nic.to_owned(), survey.bounce);
         Self { gpu, nic, distance, how, why, bounce, survey }
@@ -64,7 +65,7 @@ impl Pairing {
     /// Something stands between the memory and the device.
     pub(crate) fn is_indirect(&self) -> bool {
         let direct = [RegistrationPath::Host, RegistrationPath::Dmabuf];
-        self.survey.memory.as_ref().is_ok_and(|taken| !direct.contains(&taken.by))
+        self.survey.memory.as_ref().is_ok_and(|taken| !direct.contains(&taken.route))
     }
 }
 

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
     use std::collections::BTreeSet;
-    use warpverbs::raw::transport::Survey;
+    use warpverbs::raw::transport::DeviceSurvey;
     use warpverbs::raw::transport::pci::Distance;
 
     /// `a.b[].c` for every field below `value`.
@@ -144,7 +144,7 @@ mod tests {
         root::add_machine(&root);
         root::link(&root, "sys/class/infiniband/mlx5_0/device", "sys/bus/pci/devices/0000:07:00.0");
         let mut report = report(&root);
-        let (distance, survey) = (Distance::Switch, Survey::refused("no library"));
+        let (distance, survey) = (Distance::Switch, DeviceSurvey::refused("no library"));
         report.rdma.gpu_memory.push(memory::Pairing::new("simt", "mlx5_0", distance, survey));
         let way = path::way(&root, &report, ["simt", "mlx5_0"]).unwrap();
         let mut found = BTreeSet::new();

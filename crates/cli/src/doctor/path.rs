@@ -2,23 +2,23 @@
 //! keeps a faster one from being taken.
 
 use super::Report;
-use super::direct::{self, Check, Verdict};
+use super::direct::{self, Check};
 use super::memory::{Pairing, distance};
 use super::rdma::{Device, Port};
 use super::root::Root;
 use anyhow::bail;
 use serde::Serialize;
 use warpverbs::gpu::{self, Found, GpuKind};
-use warpverbs::raw::transport::Survey;
 use warpverbs::raw::transport::pci::{Distance, Slot};
+use warpverbs::raw::transport::{Decision, DeviceSurvey, Reader};
 
 /// A path, and what limits it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Way {
+pub(crate) struct Path {
     pub(crate) from: String,
     pub(crate) to: String,
     /// Of a GPU and an RDMA device: who reads the queues of kernels, at best.
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) verdict: Option<Decision<Reader>>,
     /// The conditions of the direct way.
     pub(crate) checks: Vec<Check>,
     /// Steps of a transfer, in order.
@@ -34,8 +34,8 @@ enum End<'a> {
     Soft,
 }
 
-pub(crate) fn way(root: &Root, report: &Report, [from, to]: [&str; 2]) -> anyhow::Result<Way> {
-    let mut way = Way {
+pub(crate) fn way(root: &Root, report: &Report, [from, to]: [&str; 2]) -> anyhow::Result<Path> {
+    let mut way = Path {
         from: from.to_owned(),
         to: to.to_owned(),
         verdict: None,
@@ -73,7 +73,7 @@ fn find<'a>(report: &'a Report, name: &str) -> anyhow::Result<End<'a>> {
     bail!("nothing here is called {name}; there are {}", names.join(", "))
 }
 
-impl Way {
+impl Path {
     fn step(&mut self, text: impl Into<String>) {
         self.steps.push(text.into());
     }
@@ -113,39 +113,41 @@ impl Way {
             report.rdma.gpu_memory.iter().find(|p| p.gpu == gpu.name && p.nic == nic.name);
         let survey = match pairing {
             Some(pairing) => &pairing.survey,
-            None => &Survey::refused(&no_driver(report, nic)),
+            None => &DeviceSurvey::refused(&no_driver(report, nic)),
         };
         self.checks = direct::checks(root, report, gpu, nic, survey);
-        self.verdict = direct::verdict(survey);
-        if let Err(why) = &survey.kernels {
-            self.held_back(format!("kernels cannot post to {}: {why}", nic.name));
-        } else {
-            self.kernel_posts(gpu);
-        }
-        match self.verdict {
-            None => {}
-            Some(Verdict::Direct) => self.step(format!(
-                "they ring {0}'s register, and {0} reads the queues itself (--way direct; auto takes \
-                 a CPU thread, until hardware was tried)",
-                nic.name
-            )),
-            Some(Verdict::Proxy | Verdict::Bounce) => self.step(format!(
-                "a CPU thread of the software NIC reads them there, and posts to {} for them",
-                nic.name
-            )),
+        match survey.reader() {
+            Err(why) => {
+                self.held_back(format!("kernels cannot post to {}: {}", nic.name, why.why));
+            }
+            Ok(reader) => {
+                self.kernel_posts(gpu);
+                self.step(match reader.route {
+                    Reader::Direct => format!(
+                        "they ring {0}'s register, and {0} reads the queues itself (--way direct; \
+                         auto takes a CPU thread, until hardware was tried)",
+                        nic.name
+                    ),
+                    Reader::Proxy | Reader::Bounce => format!(
+                        "a CPU thread of the software NIC reads them there, and posts to {} for them",
+                        nic.name
+                    ),
+                });
+                self.verdict = Some(reader);
+            }
         }
         match &survey.memory {
             Ok(taken) => {
-                let (how, place) = (taken.by, place(gpu, found));
+                let (how, place) = (taken.route, place(gpu, found));
                 let step =
                     format!("{} reads and writes {}'s memory: {how}{place}", nic.name, gpu.name);
                 self.step(step);
                 if pairing.is_some_and(Pairing::is_indirect) {
-                    self.held_back(format!("memory is registered by way of {}", taken.why()));
+                    self.held_back(format!("memory is registered by way of {}", taken.explain()));
                 }
             }
             Err(why) => {
-                self.held_back(format!("{}'s memory is not registered: {why}", gpu.name));
+                self.held_back(format!("{}'s memory is not registered: {}", gpu.name, why.why));
                 if survey.bounce == Some(true) {
                     self.step(format!(
                         "a program that asks for it (RegisterOptions::bounce) has {}'s memory copied \
@@ -307,7 +309,7 @@ mod tests {
     use crate::doctor::root::add_machine;
     use crate::doctor::root::{add, fake, link};
     use warpverbs::gpu::GpuInfo;
-    use warpverbs::transport::{RegistrationChoice, RegistrationPath};
+    use warpverbs::transport::{Reason, RegistrationPath};
 
     fn cuda(ordinal: u32, pci: &str) -> Found {
         let mut info = GpuInfo::new(GpuKind::Cuda, ordinal, "a GPU");
@@ -351,20 +353,20 @@ mod tests {
         let mut report = crate::doctor::report(&root);
         report.gpus.push(cuda(0, "0000:05:00.0"));
         let row = |gpu: &str, nic: &str, survey| Pairing::new(gpu, nic, Distance::Unknown, survey);
-        let queues = Err("rxe0 is not an mlx5 device".to_owned());
+        let queues = Err(Reason::new("queues", "rxe0 is not an mlx5 device"));
         report.rdma.gpu_memory = vec![
             row("cuda:0", "mlx5_0", survey(RegistrationPath::Dmabuf)),
             row("simt", "mlx5_0", survey(RegistrationPath::Host)),
             row(
                 "simt",
                 "rxe0",
-                Survey { queues, register: None, ..survey(RegistrationPath::Host) },
+                DeviceSurvey { queues, register: None, ..survey(RegistrationPath::Host) },
             ),
             row(
                 "cuda:0",
                 "mlx5_1",
-                Survey {
-                    memory: Err("no module is loaded".to_owned()),
+                DeviceSurvey {
+                    memory: Err(Reason::new("memory", "no module is loaded")),
                     bounce: Some(true),
                     ..survey(RegistrationPath::Host)
                 },
@@ -374,10 +376,10 @@ mod tests {
     }
 
     /// Everything works.
-    fn survey(by: RegistrationPath) -> Survey {
+    fn survey(by: RegistrationPath) -> DeviceSurvey {
         let register = Some(Ok(()));
-        let memory = Ok(RegistrationChoice::best(by));
-        Survey { kernels: Ok(()), queues: Ok(()), register, memory, bounce: None }
+        let memory = Ok(Decision::best(by));
+        DeviceSurvey { kernels: Ok(()), queues: Ok(()), register, memory, bounce: None }
     }
 
     fn shown(from: &str, to: &str) -> (String, String) {
@@ -385,8 +387,12 @@ mod tests {
         (way.steps.join("\n"), way.held_back_by.join("\n"))
     }
 
+    fn reader(path: &Path) -> Option<Reader> {
+        path.verdict.as_ref().map(|verdict| verdict.route)
+    }
+
     /// The way on a machine to which `change` was done.
-    fn verdict(from: &str, to: &str, change: impl FnOnce(&Root, &mut Report)) -> Way {
+    fn verdict(from: &str, to: &str, change: impl FnOnce(&Root, &mut Report)) -> Path {
         let (_dir, root, mut report) = machine();
         report.limits.memlock_bytes = crate::doctor::system::Limit(None);
         change(&root, &mut report);
@@ -414,7 +420,7 @@ mod tests {
     fn the_direct_way_is_said_where_nothing_stands_in_it() {
         let way = verdict("cuda:0", "mlx5_0", furnish);
         let (steps, held_back) = (way.steps.join("\n"), way.held_back_by.join("\n"));
-        assert_eq!(way.verdict, Some(Verdict::Direct), "{held_back}");
+        assert_eq!(reader(&way), Some(Reader::Direct), "{held_back}");
         assert!(steps.contains("dmabuf, through PCIe switches only"), "{steps}");
         assert!(steps.contains("mlx5_0 reads the queues itself"), "{steps}");
         assert_eq!(held_back, "");
@@ -428,28 +434,28 @@ mod tests {
         let way = verdict("cuda:0", "mlx5_0", |root, report| {
             furnish(root, report);
             add(root, "proc/driver/nvidia/params", "RegistryDwords: \"\"\n");
-            report.rdma.gpu_memory[0].survey.register = Some(Err(why.to_owned()));
+            report.rdma.gpu_memory[0].survey.register = Some(Err(Reason::new("the register", why)));
         });
-        assert_eq!(way.verdict, Some(Verdict::Proxy));
+        assert_eq!(reader(&way), Some(Reader::Proxy));
         assert!(way.steps.join("\n").contains("a CPU thread"), "{:?}", way.steps);
         let [held_back] = &way.held_back_by[..] else { panic!("{:?}", way.held_back_by) };
         for part in ["without PeerMappingOverride", why] {
             assert!(held_back.contains(part), "{held_back}");
         }
         // Kernels of the CPU need no register in a GPU.
-        assert_eq!(verdict("simt", "mlx5_0", |_, _| {}).verdict, Some(Verdict::Direct));
+        assert_eq!(reader(&verdict("simt", "mlx5_0", |_, _| {})), Some(Reader::Direct));
         let soft = verdict("simt", "rxe0", |_, _| {});
-        assert_eq!(soft.verdict, Some(Verdict::Proxy));
+        assert_eq!(reader(&soft), Some(Reader::Proxy));
         assert!(soft.held_back_by.join("\n").contains("only mlx5 devices"), "{soft:?}");
         let copied = verdict("cuda:0", "mlx5_1", furnish);
-        assert_eq!(copied.verdict, Some(Verdict::Bounce));
+        assert_eq!(reader(&copied), Some(Reader::Bounce));
     }
 
     #[test]
     fn a_device_to_which_kernels_cannot_post_has_no_verdict() {
         let way = verdict("cuda:0", "mlx5_0", |root, report| {
             furnish(root, report);
-            report.rdma.gpu_memory[0].survey.kernels = Err("no order".to_owned());
+            report.rdma.gpu_memory[0].survey.kernels = Err(Reason::new("kernels", "no order"));
         });
         let (steps, held_back) = (way.steps.join("\n"), way.held_back_by.join("\n"));
         assert_eq!(way.verdict, None);
@@ -457,7 +463,7 @@ mod tests {
         assert!(held_back.contains("kernels cannot post to mlx5_0: no order"), "{held_back}");
         // libibverbs drives no such device.
         let way = verdict("simt", "mlx5_1", |_, _| {});
-        assert_eq!((way.verdict, way.steps.is_empty()), (None, true), "{way:?}");
+        assert!(way.verdict.is_none() && way.steps.is_empty(), "{way:?}");
     }
 
     #[test]

@@ -68,32 +68,8 @@ pub(crate) fn link(root: &Root, path: &str, to: &str) {
     std::os::unix::fs::symlink(root.join(to), path).expect("a link");
 }
 
-/// A machine of two CPUs: two GPUs and a NIC below a switch, a NIC beside it, one far away.
-#[cfg(test)]
-const MACHINE: [(&str, &str); 6] = [
-    ("0000:05:00.0", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:00.0"),
-    ("0000:06:00.0", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:01.0"),
-    ("0000:06:00.1", "pci0000:00/0000:00:01.0/0000:03:00.0/0000:04:01.0"),
-    ("0000:07:00.0", "pci0000:00/0000:00:02.0"),
-    ("0000:21:00.0", "pci0000:20/0000:20:01.0"),
-    ("0000:81:00.0", "pci0000:80/0000:80:01.0"),
-];
-
-/// Adds `MACHINE` to a tree.
+/// Adds the machine of the tests to a tree.
 #[cfg(test)]
 pub(crate) fn add_machine(root: &Root) {
-    for (address, above) in MACHINE {
-        let folder = format!("sys/devices/{above}/{address}");
-        let node = if above.starts_with("pci0000:80") { "1\n" } else { "0\n" };
-        for (name, text) in [
-            ("numa_node", node),
-            ("current_link_speed", "16.0 GT/s PCIe\n"),
-            ("current_link_width", if address == "0000:07:00.0" { "8\n" } else { "16\n" }),
-            ("max_link_speed", "16.0 GT/s PCIe\n"),
-            ("max_link_width", "16\n"),
-        ] {
-            add(root, &format!("{folder}/{name}"), text);
-        }
-        link(root, &format!("sys/bus/pci/devices/{address}"), &folder);
-    }
+    warpverbs_dev::machine::add_machine(root.path());
 }

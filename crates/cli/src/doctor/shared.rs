@@ -3,13 +3,13 @@
 use super::root::Root;
 use serde::Serialize;
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::raw::peer::{Survey, survey};
+use warpverbs::raw::peer::{SharingSurvey, survey};
 
 /// Memory that processes share.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shared {
     /// Attempts to share memory of the SIMT device, which travels as that of a GPU does.
-    pub(crate) survey: Option<Survey>,
+    pub(crate) survey: Option<SharingSurvey>,
     /// Why nothing was tried.
     pub(crate) why_not: Option<String>,
     /// `kernel.yama.ptrace_scope`: from 1 on, processes may not trace their siblings.

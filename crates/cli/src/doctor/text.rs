@@ -1,7 +1,6 @@
 //! The report for people: sections of aligned label and value.
 
-use super::direct::Verdict;
-use super::path::Way;
+use super::path::Path;
 use super::{Report, gpu, rdma, shared, system};
 use warpverbs_bench::units;
 
@@ -47,10 +46,9 @@ pub(super) fn render(report: &Report) -> String {
 fn auto(report: &Report) -> Section {
     let mut section = Section::new("Choices of auto");
     for (flag, choice) in [("--gpu auto", &report.auto.gpu), ("--nic auto", &report.auto.nic)] {
-        section.row(
-            flag,
-            format!("{}: {}", choice.choice.as_deref().unwrap_or("nothing"), choice.why),
-        );
+        let mut text = format!("{}: {}", choice.choice.as_deref().unwrap_or("nothing"), choice.why);
+        text.extend(choice.not_better.iter().map(|reason| format!("\nnot {reason}")));
+        section.row(flag, text);
     }
     section
 }
@@ -180,13 +178,9 @@ fn rdma_device(device: &rdma::Device) -> String {
 }
 
 /// The way between two devices.
-pub(super) fn way(way: &Way) -> String {
-    let verdict = match way.verdict {
-        None => "",
-        Some(Verdict::Direct) => ": direct",
-        Some(Verdict::Proxy) => ": proxy",
-        Some(Verdict::Bounce) => ": bounce",
-    };
+pub(super) fn way(way: &Path) -> String {
+    let reader = way.verdict.as_ref().map(|verdict| format!(": {}", verdict.route));
+    let verdict = reader.unwrap_or_default();
     let mut out = format!("from {} to {}{verdict}\n", way.from, way.to);
     for (number, step) in way.steps.iter().enumerate() {
         out += &format!("  {}. {step}\n", number + 1);

@@ -10,17 +10,17 @@ pub(crate) use direct::{CompletionPort, DirectPorts, NotPosted, RecvPort, SendPo
 pub(crate) use events::Events;
 pub(crate) use soft::Soft;
 #[cfg(feature = "verbs")]
-pub use verbs::{Survey, VerbsProvider};
+pub use verbs::{DeviceSurvey, Reader, VerbsProvider};
 
 use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::Weak;
-use warpverbs_mem::{Access, Region, RegistrationChoice};
+use warpverbs_mem::{Access, Region, RegistrationPath};
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_nic::{FirstError, NicError, StopWatcher};
-use warpverbs_rdma::{Mtu, QpState};
+use warpverbs_rdma::{Decision, Mtu, QpState, Reason};
 
 /// Description of a NIC, known before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,34 +34,15 @@ pub struct NicInfo {
     pub description: String,
 }
 
-/// Whether `auto` takes a NIC of a provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Offer {
-    /// The NIC of this name.
-    Take {
-        /// Its name.
-        name: String,
-        /// The reason, in a few words.
-        why: String,
-    },
-    /// None, for this reason.
-    Leave {
-        /// In a few words.
-        why: String,
-    },
-}
+/// The NIC of a provider that `auto` takes, or why it takes none.
+pub(crate) type Offer = Result<Decision<String>, Vec<Reason>>;
 
 /// A kind of NIC.
 pub(crate) trait Provider: Send + Sync {
     /// The NIC that `auto` takes, if it takes one of this provider. `near` is the PCI address of a
-    /// GPU that the NIC is to be close to. By default the first.
+    /// GPU that the NIC is to be close to. By default none.
     fn offer(&self, _near: Option<&str>) -> Result<Offer, Error> {
-        Ok(match self.devices()?.first() {
-            Some(info) => {
-                Offer::Take { name: info.name.clone(), why: "the first RDMA device".into() }
-            }
-            None => Offer::Leave { why: "there is no RDMA device here".into() },
-        })
+        Ok(Err(Vec::new()))
     }
 
     /// The NICs it drives here.
@@ -138,7 +119,7 @@ pub(crate) trait MemoryKey: Send + Sync {
     /// For peers.
     fn rkey(&self) -> u32;
     /// The way to the memory.
-    fn how(&self) -> &RegistrationChoice;
+    fn how(&self) -> &Decision<RegistrationPath>;
 }
 
 /// A CQ to make. Collapsed CQs have one entry.

@@ -8,12 +8,13 @@ use crate::{Error, FabricAddress, NicId, RegisterOptions};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use warpverbs_mem::{Access, Kind, Region, RegistrationChoice, RegistrationPath};
+use warpverbs_mem::{Access, Kind, Region, RegistrationPath};
 use warpverbs_nic::{
     Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mr, Mtu, NicError,
     OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service,
     SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
 };
+use warpverbs_rdma::Decision;
 
 /// One software NIC, brought up when it is first opened.
 pub(crate) struct Soft {
@@ -212,7 +213,7 @@ impl Nic for SoftDevice {
         options: &RegisterOptions,
     ) -> Result<Box<dyn MemoryKey>, Error> {
         let mr = self.running.nic.reg_mr(&self.pd, region, options.access())?;
-        let how = RegistrationChoice::best(match region.kind() {
+        let how = Decision::best(match region.kind() {
             Kind::Host => RegistrationPath::Host,
             _ => RegistrationPath::CopyEngine,
         });
@@ -262,7 +263,7 @@ pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
 
 struct SoftKey {
     mr: Mr,
-    how: RegistrationChoice,
+    how: Decision<RegistrationPath>,
     _running: Arc<Running>,
 }
 
@@ -275,7 +276,7 @@ impl MemoryKey for SoftKey {
         self.mr.rkey()
     }
 
-    fn how(&self) -> &RegistrationChoice {
+    fn how(&self) -> &Decision<RegistrationPath> {
         &self.how
     }
 }

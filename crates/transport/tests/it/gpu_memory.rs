@@ -8,11 +8,11 @@ use warpverbs_gpu::{Gpu, GpuChoice, Place};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Kind, Region};
 use warpverbs_nic::Rule;
-use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{
     Access, Context, Device, EndpointConfig, Error, ErrorKind, MemoryRegion, RegisterOptions,
-    RegistrationPath, SendFlags, Way,
+    RegistrationPath, SendFlags,
 };
+use warpverbs_transport::{Reader, VerbsProvider};
 use warpverbs_verbs::VerbsError;
 use warpverbs_verbs::testing::{Fake, Live, fake};
 
@@ -94,7 +94,7 @@ fn a_dmabuf_is_registered_where_it_lies_and_nothing_is_copied() {
     let addr = slice.addr();
     let registered = device.register_region(slice, OWN).unwrap();
     let how = registered.how();
-    assert_eq!((how.by, how.why().as_str()), (RegistrationPath::Dmabuf, "dmabuf"));
+    assert_eq!((how.route, how.explain().as_str()), (RegistrationPath::Dmabuf, "dmabuf"));
     assert_eq!(fake.mr_place(registered.rkey()), Some((8192, addr, 4096)));
     copier.break_down();
     let all = view.slice(4096, 4096).unwrap();
@@ -106,7 +106,7 @@ fn a_dmabuf_is_registered_where_it_lies_and_nothing_is_copied() {
     moves_bytes(&pair(&device), &registered, |at, data| all.write(at, data).unwrap(), get);
     // Peers may reach it, too.
     let open = device.register_region(region, all_access()).unwrap();
-    assert_eq!(open.how().by, RegistrationPath::Dmabuf);
+    assert_eq!(open.how().route, RegistrationPath::Dmabuf);
 }
 
 #[test]
@@ -115,13 +115,13 @@ fn the_next_ways_are_taken_in_order_and_the_reasons_told() {
     let with = device(&fake, &["nvidia_peermem"]);
     fake.fail_next("ibv_reg_dmabuf_mr", UNSUPPORTED);
     let region = with.register_region(memory(file()).0, OWN).unwrap();
-    assert_eq!(region.how().by, RegistrationPath::PeerMemory);
-    assert!(region.how().why().contains("dmabuf: "), "{}", region.how().why());
+    assert_eq!(region.how().route, RegistrationPath::PeerMemory);
+    assert!(region.how().explain().contains("dmabuf: "), "{}", region.how().explain());
 
     let without = device(&fake, &[]);
     let region = without.register_region(memory(None).0, OWN).unwrap();
-    let why = region.how().why();
-    assert_eq!(region.how().by, RegistrationPath::Bounce);
+    let why = region.how().explain();
+    assert_eq!(region.how().route, RegistrationPath::Bounce);
     for words in ["bounce through host memory (", "cuda:0 memory is not exported", "nvidia_peermem"]
     {
         assert!(why.contains(words), "{words:?} is not in {why}");
@@ -234,9 +234,9 @@ fn the_software_nic_copies_and_says_so() {
     let device = Context::new().unwrap().open("soft").unwrap();
     let (region, ..) = memory(None);
     let gpus = device.register_region(region, OWN).unwrap();
-    assert_eq!(gpus.how().by, RegistrationPath::CopyEngine);
+    assert_eq!(gpus.how().route, RegistrationPath::CopyEngine);
     let hosts = device.alloc_host(64, all_access()).unwrap();
-    assert_eq!(hosts.how().why(), "host memory");
+    assert_eq!(hosts.how().explain(), "host memory");
 }
 
 /// Device memory with 4 KiB of something before it in the same allocation of the driver.
@@ -261,15 +261,15 @@ fn a_gpus_dmabuf_is_registered_at_its_offset_under_its_addresses() {
         assert!(exported.fd.as_fd().as_raw_fd() >= 0);
         assert_eq!(exported.offset % 4096, part.addr() % 4096, "the same place in a page");
         let registered = device.register_region(part.clone(), all_access()).unwrap();
-        let how = registered.how().why();
+        let how = registered.how().explain();
         println!("+{at:#x}, {len} bytes: {how}, offset {:#x}", exported.offset);
-        assert_eq!(registered.how().by, RegistrationPath::Dmabuf);
+        assert_eq!(registered.how().route, RegistrationPath::Dmabuf);
         let place = (exported.offset, part.addr(), len as u64);
         assert_eq!(fake.mr_place(registered.rkey()), Some(place));
     }
     let shared = gpu.alloc(4096, Place::Shared).unwrap();
     assert_eq!(shared.region().kind(), Kind::Host);
-    assert_eq!(device.register(shared, OWN).unwrap().how().by, RegistrationPath::Host);
+    assert_eq!(device.register(shared, OWN).unwrap().how().route, RegistrationPath::Host);
 }
 
 #[test]
@@ -283,8 +283,8 @@ fn a_gpus_memory_bounces_where_dmabufs_are_refused() {
     println!("{error}");
     fake.fail_next("ibv_reg_dmabuf_mr", UNSUPPORTED);
     let registered = device.register(buffer.clone(), OWN).unwrap();
-    println!("{}", registered.how().why());
-    assert_eq!(registered.how().by, RegistrationPath::Bounce);
+    println!("{}", registered.how().explain());
+    assert_eq!(registered.how().route, RegistrationPath::Bounce);
     let get = |at, len| {
         let mut out = vec![0; len];
         gpu.read(&buffer, at, &mut out).unwrap();
@@ -314,17 +314,22 @@ fn a_survey_says_what_is_refused_and_leaves_nothing_behind() {
     let simt = warpverbs_gpu::open(GpuChoice::Simt).unwrap();
     let found = provider.survey("fake0", &simt);
     let live = fake.live();
-    assert_eq!((&found.kernels, found.best(), &found.register), (&Ok(()), Some(Way::Proxy), &None));
-    assert!(found.queues.clone().unwrap_err().contains("fake0"), "{found:?}");
-    assert_eq!(found.memory.unwrap().by, RegistrationPath::Host);
+    let reader = found.reader().unwrap();
+    assert_eq!((&found.kernels, reader.route, &found.register), (&Ok(()), Reader::Proxy, &None));
+    // The reason is handed on.
+    let [queues] = &reader.not_better[..] else { panic!("{reader:?}") };
+    assert_eq!(Some(queues), found.queues.as_ref().err());
+    assert!(queues.why.contains("fake0"), "{queues}");
+    assert_eq!(found.memory.unwrap().route, RegistrationPath::Host);
     assert_eq!(found.bounce, None);
     fake.fail_next("ibv_reg_mr", 12);
     let found = provider.survey("fake0", &simt);
-    assert!(found.memory.unwrap_err().contains("ENOMEM"));
+    let reader = found.reader().unwrap();
+    assert_eq!((reader.route, reader.not_better.len()), (Reader::Bounce, 2), "{reader:?}");
+    assert!(found.memory.unwrap_err().why.contains("ENOMEM"));
     // Host memory takes no copy: the second attempt registers it.
     assert_eq!((found.bounce, fake.live()), (Some(true), live));
     let found = provider.survey("fake9", &simt);
-    assert_eq!(found.best(), None);
-    assert!(found.kernels.unwrap_err().contains("fake9"));
-    assert!(found.memory.unwrap_err().contains("fake9"));
+    assert!(found.reader().unwrap_err().why.contains("fake9"));
+    assert!(found.memory.unwrap_err().why.contains("fake9"));
 }

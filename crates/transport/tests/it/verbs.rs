@@ -213,6 +213,17 @@ fn auto_takes_the_device_nearest_to_the_gpu() {
 }
 
 #[test]
+fn a_device_that_does_not_open_is_named_beside_the_one_that_is_taken() {
+    let Some(fake) = fake() else { return };
+    let context = context(&fake);
+    fake.fail_next("ibv_open_device", nix::errno::Errno::EACCES as i32);
+    let chosen = context.open("auto").unwrap();
+    assert!(chosen.why().starts_with("fake1: ") && chosen.why().contains("(fake0: "));
+    let [passed] = &chosen.choice().not_better[..] else { panic!("{}", chosen.why()) };
+    assert!(passed.what == "fake0" && passed.why.contains("EACCES"), "{passed}");
+}
+
+#[test]
 fn what_the_device_refuses_is_told_and_leaves_nothing_behind() {
     let Some(fake) = fake() else { return };
     let device = device(&fake);

@@ -4,7 +4,8 @@ use super::{GidKind, ListError, LoadError, ModifyError, PostError, SelectionErro
 use crate::CallError;
 use nix::errno::Errno;
 use thiserror::Error;
-use warpverbs_mem::{Access, NotTaken};
+use warpverbs_mem::Access;
+use warpverbs_rdma::Reason;
 
 /// A request that libibverbs, the kernel or the device refused, or that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -119,14 +120,14 @@ pub enum VerbsError {
 
 /// A GPU's memory could not be registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{region} cannot be registered with {device}: {}", NotTaken::list(.tried))]
+#[error("{region} cannot be registered with {device}: {}", Reason::list(.tried))]
 pub struct NotRegistered {
     /// The memory.
     pub region: String,
     /// The RDMA device.
     pub device: String,
     /// The ways that were tried.
-    pub tried: Vec<NotTaken>,
+    pub tried: Vec<Reason>,
 }
 
 impl From<NotRegistered> for VerbsError {

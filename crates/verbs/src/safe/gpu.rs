@@ -3,7 +3,8 @@
 use super::{Mr, NotRegistered, Pd, Registration, VerbsError};
 use std::os::fd::AsFd;
 use std::path::Path;
-use warpverbs_mem::{Access, Dmabuf, Kind, NotTaken, Region, RegistrationChoice, RegistrationPath};
+use warpverbs_mem::{Access, Dmabuf, Kind, Region, RegistrationPath};
+use warpverbs_rdma::{Decision, Reason};
 
 /// Ways besides a dmabuf that may be tried for memory that the CPU does not reach.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +22,7 @@ pub struct Registered {
     /// as long as that.
     pub mr: Mr,
     /// The way, and the better ones that were not taken.
-    pub how: RegistrationChoice,
+    pub how: Decision<RegistrationPath>,
 }
 
 /// Accesses of peers that the owner of memory is not told of.
@@ -38,22 +39,25 @@ impl Registered {
     ) -> Result<Self, VerbsError> {
         if region.kind() == Kind::Host {
             let mr = Mr::register(pd, region, registration)?;
-            return Ok(Self { mr, how: RegistrationChoice::best(RegistrationPath::Host) });
+            return Ok(Self { mr, how: Decision::best(RegistrationPath::Host) });
         }
-        let mut not_taken = Vec::new();
-        for (by, attempt) in WAYS {
+        let mut tried = Vec::new();
+        for (route, attempt) in WAYS {
             match attempt(pd, region, registration, ways) {
-                Ok(mr) => return Ok(Self { mr, how: RegistrationChoice { by, not_taken } }),
-                Err(why) => not_taken.push(NotTaken { how: by, why }),
+                Ok(mr) => {
+                    let how = Decision { not_better: tried, ..Decision::best(route) };
+                    return Ok(Self { mr, how });
+                }
+                Err(why) => tried.push(Reason::new(route.to_string(), why)),
             }
         }
         let rights = registration.access() & UNSEEN;
         if ways.bounce && !rights.is_empty() {
-            not_taken.pop();
-            return Err(VerbsError::BouncedRights { rights, tried: NotTaken::list(&not_taken) });
+            tried.pop();
+            return Err(VerbsError::BouncedRights { rights, tried: Reason::list(&tried) });
         }
         let device = pd.context().device().name().to_owned();
-        Err(NotRegistered { region: format!("{region:?}"), device, tried: not_taken }.into())
+        Err(NotRegistered { region: format!("{region:?}"), device, tried }.into())
     }
 }
 

@@ -45,8 +45,9 @@ pub use select::{NICS_ENV, Selection, SelectionError};
 pub use srq::{Srq, SrqOptions};
 pub(crate) use wait::set_nonblocking;
 
-pub use warpverbs_mem::{NotTaken, RegistrationChoice, RegistrationPath};
+pub use warpverbs_mem::RegistrationPath;
 pub use warpverbs_rdma::{
     AsyncEvent, AttrMask, Data, Lkey, Mtu, Op, PortChange, QpState, Remote, Rkey, SendFlags, Sge,
     Status, TransitionError,
 };
+pub use warpverbs_rdma::{Decision, Reason};

@@ -34,13 +34,13 @@ fn a_dmabuf_comes_first() {
     let ways = GpuWays { peer_module: Some("nvidia_peermem"), bounce: true };
     let (pd, region) = (domain(&fake), of_gpu(file()));
     let made = Registered::new(&pd, &region, Registration::new(ALL), &ways).unwrap();
-    assert_eq!((made.how.by, made.how.why().as_str()), (RegistrationPath::Dmabuf, "dmabuf"));
+    assert_eq!((made.how.route, made.how.explain().as_str()), (RegistrationPath::Dmabuf, "dmabuf"));
     assert_eq!(made.mr.region().addr(), region.addr());
     assert_eq!(fake.mr_place(made.mr.rkey()), Some((8192, region.addr(), 8192)));
     // A slice lies further on in the same dmabuf, under its own addresses.
     let part = region.slice(4096, 100).unwrap();
     let made = Registered::new(&pd, &part, Registration::new(ALL), &ways).unwrap();
-    assert_eq!(made.how.by, RegistrationPath::Dmabuf);
+    assert_eq!(made.how.route, RegistrationPath::Dmabuf);
     let place = (8192 + 4096, region.addr() + 4096, 100);
     assert_eq!(fake.mr_place(made.mr.rkey()), Some(place));
 }
@@ -51,12 +51,12 @@ fn a_peer_module_comes_second_and_the_reason_is_kept() {
     let pd = domain(&fake);
     let ways = GpuWays { peer_module: Some("nvidia_peermem"), bounce: true };
     let made = Registered::new(&pd, &of_gpu(None), Registration::new(ALL), &ways).unwrap();
-    assert_eq!(made.how.by, RegistrationPath::PeerMemory);
-    assert_eq!(made.how.why(), format!("peer memory module (dmabuf: {REFUSED})"));
+    assert_eq!(made.how.route, RegistrationPath::PeerMemory);
+    assert_eq!(made.how.explain(), format!("peer memory module (dmabuf: {REFUSED})"));
     fake.fail_next("ibv_reg_dmabuf_mr", libc::EOPNOTSUPP);
     let made = Registered::new(&pd, &of_gpu(file()), Registration::new(ALL), &ways).unwrap();
-    assert_eq!(made.how.by, RegistrationPath::PeerMemory);
-    assert!(made.how.why().contains("Linux 5.12"), "{}", made.how.why());
+    assert_eq!(made.how.route, RegistrationPath::PeerMemory);
+    assert!(made.how.explain().contains("Linux 5.12"), "{}", made.how.explain());
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn host_memory_in_its_place_is_used_only_when_asked_for() {
     ways.bounce = true;
     let own = Registration::new(Access::LOCAL_WRITE);
     let made = Registered::new(&pd, &region, own, &ways).unwrap();
-    assert_eq!((made.how.by, made.how.not_taken.len()), (RegistrationPath::Bounce, 2));
+    assert_eq!((made.how.route, made.how.not_better.len()), (RegistrationPath::Bounce, 2));
     let host = made.mr.region();
     assert_eq!((host.kind(), host.len()), (Kind::Host, region.len()));
     assert_ne!(host.addr(), region.addr());
@@ -103,7 +103,10 @@ fn host_memory_needs_none_of_this() {
     let ways = GpuWays::default();
     let region = HostBuf::region(4096).unwrap();
     let made = Registered::new(&domain(&fake), &region, Registration::new(ALL), &ways).unwrap();
-    assert_eq!((made.how.by, made.how.why().as_str()), (RegistrationPath::Host, "host memory"));
+    assert_eq!(
+        (made.how.route, made.how.explain().as_str()),
+        (RegistrationPath::Host, "host memory")
+    );
 }
 
 #[test]

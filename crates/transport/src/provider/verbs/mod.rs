@@ -26,7 +26,7 @@ mod proxy_device;
 mod qp;
 mod survey;
 
-pub use survey::Survey;
+pub use survey::{DeviceSurvey, Reader};
 
 use super::{Nic, NicInfo, Offer, Provider};
 use crate::pci::Slot;
@@ -36,6 +36,7 @@ use opened::{Opened, info, is_emulated, sysfs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use warpverbs_rdma::{Decision, Reason};
 use warpverbs_verbs as verbs;
 
 /// The RDMA devices of this machine. libibverbs is loaded when they are first asked for; without it
@@ -79,20 +80,20 @@ impl VerbsProvider {
 
     /// The selected devices, or why there are none: on a machine without, whatever the reason, the
     /// software NIC is used. A selection that cannot be followed is an error.
-    fn list(&self) -> Result<Result<Vec<verbs::Device>, String>, Error> {
+    fn list(&self) -> Result<Result<Vec<verbs::Device>, Reason>, Error> {
         let library = match self.library() {
             Ok(library) => library,
             Err(verbs::LoadError::NotFound { file }) => {
-                return Ok(Err(format!("there is no {file}")));
+                return Ok(Err(Reason::new("libibverbs", format!("there is no {file}"))));
             }
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Err(Reason::new("libibverbs", error))),
         };
         match library.devices() {
             Ok(devices) => Ok(Ok(devices)),
             Err(error @ verbs::VerbsError::Selection(_)) => Err(error.into()),
             Err(error) => {
                 tracing::debug!(%error, "no RDMA device");
-                Ok(Err("this machine has no RDMA device".into()))
+                Ok(Err(Reason::new("RDMA devices", "this machine has none")))
             }
         }
     }
@@ -123,10 +124,9 @@ impl Provider for VerbsProvider {
     /// The first device that is hardware and has a port in use, or the nearest one to a GPU. An
     /// emulated one is slower than the software NIC and is taken by name only.
     fn offer(&self, near: Option<&str>) -> Result<Offer, Error> {
-        let leave = |why: String| Ok(Offer::Leave { why });
         let mut devices = match self.list()? {
             Ok(devices) => devices,
-            Err(why) => return leave(why),
+            Err(why) => return Ok(Err(vec![why])),
         };
         let root = self.root();
         let gpu = near.and_then(|address| Slot::at(root, address));
@@ -143,22 +143,23 @@ impl Provider for VerbsProvider {
         for device in devices {
             let name = device.name().to_owned();
             if is_emulated(root, &device) {
-                reasons.push(format!("{name} is emulated by the kernel and taken by name only"));
+                let why = "emulated by the kernel, and taken by name only";
+                reasons.push(Reason::new(name, why));
                 continue;
             }
             match self.opened(&name) {
                 Ok(opened) => {
                     let far = gpu.as_ref().zip(slot(&device)).map(|(gpu, nic)| gpu.distance(&nic));
                     let far = far.map(|far| format!("; from the GPU {}", far.words()));
-                    let why = opened.why().to_owned() + &far.unwrap_or_default();
-                    return Ok(Offer::Take { name, why });
+                    let by = opened.why().to_owned() + &far.unwrap_or_default();
+                    return Ok(Ok(Decision { route: name, by, not_better: reasons }));
                 }
-                Err(error) => reasons.push(format!("{name}: {error}")),
+                Err(error) => reasons.push(Reason::new(name, error)),
             }
         }
-        match reasons.is_empty() {
-            true => leave("libibverbs finds no RDMA device here".into()),
-            false => leave(reasons.join("; ")),
+        if reasons.is_empty() {
+            reasons.push(Reason::new("RDMA devices", "libibverbs finds none here"));
         }
+        Ok(Err(reasons))
     }
 }

@@ -14,8 +14,9 @@ use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use warpverbs_mem::{Region, RegistrationChoice, RegistrationPath};
+use warpverbs_mem::{Region, RegistrationPath};
 use warpverbs_nic::{Cq, Mr, Mtu, NicError, Pd, ProxyLimits, Srq, StopWatcher};
+use warpverbs_rdma::Decision;
 use warpverbs_verbs as verbs;
 
 /// The most entries of a send's list that are asked for; a WQE of the host's has no more.
@@ -195,7 +196,7 @@ impl Nic for VerbsNic {
             return Ok(Box::new(VerbsKey { mr: None, device, how, _opened }));
         }
         let (nic, lkey, device) = (&opened.running.nic, made.mr.lkey(), made.mr);
-        let mr = match made.how.by {
+        let mr = match made.how.route {
             RegistrationPath::Bounce => {
                 nic.reg_bounced_mr(&self.pd, region, access, device.region(), lkey)
             }
@@ -270,7 +271,7 @@ pub(super) fn registered(
 struct VerbsKey {
     mr: Option<Mr>,
     device: verbs::Mr,
-    how: RegistrationChoice,
+    how: Decision<RegistrationPath>,
     _opened: Arc<Opened>,
 }
 
@@ -283,7 +284,7 @@ impl MemoryKey for VerbsKey {
         self.device.rkey()
     }
 
-    fn how(&self) -> &RegistrationChoice {
+    fn how(&self) -> &Decision<RegistrationPath> {
         &self.how
     }
 }
