@@ -36,8 +36,10 @@ pub(crate) fn run(program: &Path, line: &str) -> Result<Vec<Value>> {
 
 /// The rows that a run printed.
 pub(crate) fn rows(text: &str) -> Result<Vec<Value>> {
+    // Libraries may have warned before it.
+    let json = text.find('{').map_or("", |at| &text[at..]);
     let mut document: Value =
-        serde_json::from_str(text).with_context(|| format!("no JSON in {text}"))?;
+        serde_json::from_str(json).with_context(|| format!("no JSON in {text}"))?;
     match document["rows"].take() {
         Value::Array(rows) if !rows.is_empty() => Ok(rows),
         _ => anyhow::bail!("no rows in {text}"),
