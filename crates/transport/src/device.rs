@@ -17,8 +17,8 @@ use warpverbs_rdma::{Decision, Reason};
 #[doc(alias = "RdmaDeviceContext")]
 pub struct Device {
     shared: Arc<DeviceShared>,
-    choice: Arc<Decision<String>>,
-    why: Arc<str>,
+    /// The choice, and a line about it.
+    choice: Arc<(Decision<String>, String)>,
 }
 
 impl Device {
@@ -33,7 +33,7 @@ impl Device {
         }
         tracing::info!(%why, "NIC opened");
         let shared = Arc::new(DeviceShared::new(nic));
-        Self { shared, choice: choice.into(), why: why.into() }
+        Self { shared, choice: Arc::new((choice, why)) }
     }
 
     /// Description of the NIC.
@@ -43,12 +43,12 @@ impl Device {
 
     /// The name of the NIC that was chosen, the reason, and why none of the better ones was.
     pub fn choice(&self) -> &Decision<String> {
-        &self.choice
+        &self.choice.0
     }
 
     /// The same in one line.
     pub fn why(&self) -> &str {
-        &self.why
+        &self.choice.1
     }
 
     /// Link of a software NIC to its peers, and the means it has used so far, such as `shared

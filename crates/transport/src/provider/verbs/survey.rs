@@ -53,7 +53,7 @@ impl fmt::Display for Reader {
 
 /// Enough for any GPU's page.
 const BYTES: usize = 64 << 10;
-/// What is tried.
+/// The attempts, as reasons name them.
 const KERNELS: &str = "posting by kernels";
 const QUEUES: &str = "queues that the device reads itself";
 const REGISTER: &str = "the doorbell register in the GPU";
