@@ -5,8 +5,8 @@
 //! asker                                              owner
 //!   nonce, number of memory ── control connection ─▶  digest of the nonce, both agents and all that
 //!                                                     is said of the memory: left in read-only memory,
-//!                           ◀── address of it ──────  and told to the server of descriptors
-//!   reads the digest there, in the process that the metadata name
+//!                           ◀── address, thread ────  and told to the server of descriptors
+//!   reads the digest there, in the process that the metadata name, by that thread
 //!   asks the server that the metadata name, by secrets made of the digest
 //! ```
 //!
@@ -47,7 +47,8 @@ fn secrets(digest: &[u8; 32]) -> Secrets {
     <[u8; 32]>::from(both.finalize()).into()
 }
 
-/// The owner's side: proves to `asker` what this agent says of its memory.
+/// The owner's side: proves to `asker` what this agent says of its memory. In the control thread, which
+/// is not the first of its process and lives as long as the agent.
 pub(crate) fn answer(
     memories: &Memories,
     link: &Link,
@@ -61,9 +62,9 @@ pub(crate) fn answer(
     let digest = digest(&nonce, asker, &memories.owner, &said);
     memory.grant(secrets(&digest));
     let proof = Proof::new(&digest).map_err(|e| say(&e))?;
-    let ProofPlace { proof: at, word } = proof.place();
+    let ProofPlace { proof: at, word, thread } = proof.place();
     link.keep(proof);
-    postcard::to_stdvec(&(at, word)).map_err(|e| say(&e))
+    postcard::to_stdvec(&(at, word, thread)).map_err(|e| say(&e))
 }
 
 /// The asker's side: the process that a peer's metadata name, once it is known to be the peer's.
@@ -129,9 +130,9 @@ impl Prover {
             let question =
                 postcard::to_stdvec(&(nonce, memory.extent.id)).map_err(|e| refused(&e))?;
             let told = link.call(peer.owner(), Service::Prove, &question, deadline)?;
-            let (proof, word) = postcard::from_bytes(&told).map_err(|e| refused(&e))?;
+            let (proof, word, thread) = postcard::from_bytes(&told).map_err(|e| refused(&e))?;
             let digest = digest(&nonce, asker, peer.owner(), &memory.info);
-            let process = self.process(&ProofPlace { proof, word }, &digest);
+            let process = self.process(&ProofPlace { proof, word, thread }, &digest);
             // The digest may have had to make room for others.
             let again = matches!(process, Err(Some(ProcessError::WrongProof { .. })));
             if again && attempt < ATTEMPTS {
@@ -153,9 +154,11 @@ impl Prover {
     ) -> Result<Arc<Process>, Option<ProcessError>> {
         self.may_copy().map_err(|_| None)?;
         let known = lock(&self.process).clone();
-        let process = match known.filter(|process| process.check().is_ok()) {
+        let is_same =
+            |process: &Arc<Process>| process.is_by(place.thread) && process.check().is_ok();
+        let process = match known.filter(is_same) {
             Some(process) => process,
-            None => Arc::new(Process::open(self.theirs.pid).map_err(Some)?),
+            None => Arc::new(Process::open(self.theirs.pid, place.thread).map_err(Some)?),
         };
         let word = u64::from_le_bytes(random().unwrap_or_default());
         process.prove(place, digest, word).map_err(Some)?;

@@ -43,7 +43,7 @@ pub use host::{HostBuf, SmallBuf, VecBuf};
 pub use keys::{KeyHint, KeyTable};
 pub use kind::Kind;
 pub use memfd::{SharedError, check_sealed, map_sealed, named_memfd, sealed_memfd};
-pub use process::{Direction, Process, ProcessError, ProcessPiece};
+pub use process::{Direction, Process, ProcessError, ProcessPiece, same_user};
 pub use proof::{Proof, ProofPlace};
 pub use region::{Backing, Region};
 pub use registration::{Dmabuf, NotExported, RegistrationPath};

@@ -17,19 +17,25 @@ pub struct ProofPlace {
     pub proof: u64,
     /// Address of a word of 8 bytes that others may write.
     pub word: u64,
+    /// Number of the thread that has left it. Others reach the memory by it as long as the thread runs, so
+    /// it should run as long as the memory may be copied. It is not the first of its process
+    /// ([`ProcessError::FirstThread`](crate::ProcessError::FirstThread)).
+    pub thread: u32,
 }
 
 /// Bytes in memory of this process that cannot be written, and beside them a word that may be.
 ///
-/// Memory that others may write, such as a registered buffer, proves nothing: a process that may write it can
-/// have left the bytes there. So [`Process::prove`](crate::Process::prove) insists on the first.
+/// Memory that others may write, such as a registered buffer or a mapping of a file of theirs, proves nothing: a
+/// process that may write it can have left the bytes there. So [`Process::prove`](crate::Process::prove) insists
+/// on private memory of no file that may only be read.
 #[derive(Debug)]
 pub struct Proof {
     page: NonNull<c_void>,
+    thread: u32,
 }
 
 impl Proof {
-    /// Leaves `bytes` in this process until this is dropped.
+    /// Leaves `bytes` in this process until this is dropped, in the name of the calling thread.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -39,7 +45,9 @@ impl Proof {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
         let page = unsafe { mmap_anonymous(None, len, access, MapFlags::MAP_PRIVATE) };
-        let own = Self { page: page.map_err(failed)? };
+        // SAFETY: takes nothing, and cannot fail.
+        let thread = unsafe { libc::gettid() }.unsigned_abs();
+        let own = Self { page: page.map_err(failed)?, thread };
         // SAFETY: the mapping is longer, writable, and known to nobody yet.
         unsafe { own.page.cast::<[u8; 32]>().write(*bytes) };
         // SAFETY: the first half of the mapping, to which no reference exists.
@@ -50,7 +58,7 @@ impl Proof {
     /// Where it is.
     pub fn place(&self) -> ProofPlace {
         let proof = self.page.as_ptr() as u64;
-        ProofPlace { proof, word: proof + PAGE as u64 }
+        ProofPlace { proof, word: proof + PAGE as u64, thread: self.thread }
     }
 }
 
