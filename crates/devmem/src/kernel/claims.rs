@@ -1,11 +1,15 @@
-//! Rules of one interface that several processes set. A lock on a file keeps two from taking the same
-//! location. Each rule has a file that its process keeps locked, so a rule whose file nobody locks is of
-//! a process that has ended, however it ended, and is removed.
+//! Rules of one interface that several processes set. A lock keeps two from taking the same location: the
+//! name of an abstract Unix socket, since such names belong to the network namespace, as interfaces
+//! and their rules do, whatever folders a process sees, and are free again when their process ends.
+//!
+//! Each rule has such a name, too, and a file: files say which rules have been set, names whose process
+//! lives. So a rule whose name is free is of a process that has ended, however it ended, and is removed.
 
-use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -60,8 +64,8 @@ pub(super) struct Claim<T: Table> {
     rule: Rule,
     location: u32,
     path: PathBuf,
-    /// Locked.
-    _file: File,
+    /// Says that this process lives.
+    _name: UnixListener,
 }
 
 impl<T: Table> Claim<T> {
@@ -74,10 +78,10 @@ impl<T: Table> Claim<T> {
         let _lock = files.lock()?;
         files.sweep(&table)?;
         // First, so that there is no rule without a file.
-        let (path, file) = files.record(&rule)?;
+        let (path, name) = files.record(&rule)?;
         let inserted = table.free().and_then(|at| table.insert(&rule, at));
         match inserted {
-            Ok(location) => Ok(Self { table, files, rule, location, path, _file: file }),
+            Ok(location) => Ok(Self { table, files, rule, location, path, _name: name }),
             Err(error) => {
                 let _ = std::fs::remove_file(&path);
                 Err(error)
@@ -115,39 +119,51 @@ impl Files {
         Ok(Self { folder: folder()?, prefix: format!("{namespace}-{interface}") })
     }
 
-    /// Keeps other processes from changing rules until the file is dropped.
-    fn lock(&self) -> io::Result<File> {
-        let path = self.folder.join(format!("{}.lock", self.prefix));
-        let file = open(&path, OpenOptions::new().write(true).create(true))?;
+    /// Keeps other processes from changing rules until it is dropped.
+    fn lock(&self) -> io::Result<UnixListener> {
+        let name = self.name(&[])?;
         let until = Instant::now() + PATIENCE;
-        while !try_lock(&file)? {
+        loop {
+            if let Some(lock) = take(&name)? {
+                return Ok(lock);
+            }
             if Instant::now() > until {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("another process keeps {} locked", path.display()),
-                ));
+                let name = String::from_utf8_lossy(name.as_abstract_name().unwrap_or_default());
+                let why = format!(
+                    "another process keeps the socket @{name}, which locks the rules, for more than \
+                     {} s: `ss -xlp` names it",
+                    PATIENCE.as_secs()
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(file)
     }
 
-    /// A locked file that says what the rule is.
-    fn record(&self, rule: &Rule) -> io::Result<(PathBuf, File)> {
+    /// The name of the lock, or with the bytes of a rule that of the rule.
+    fn name(&self, rule: &[u8]) -> io::Result<SocketAddr> {
+        let name = [b"wv-steer-", self.prefix.as_bytes(), b"-", rule].concat();
+        SocketAddr::from_abstract_name(name)
+    }
+
+    /// A file that says what the rule is, and the name of the rule.
+    fn record(&self, rule: &Rule) -> io::Result<(PathBuf, UnixListener)> {
+        let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another process steers this flow");
+        let live = take(&self.name(&rule.to_bytes())?)?.ok_or_else(taken)?;
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let name = format!("{}-{:016x}.rule", self.prefix, u64::from_le_bytes(random));
         let path = self.folder.join(name);
         let mut file = open(&path, OpenOptions::new().write(true).create_new(true))?;
-        let written = try_lock(&file).and_then(|_| file.write_all(&rule.to_bytes()));
+        let written = file.write_all(&rule.to_bytes());
         written.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
-        Ok((path, file))
+        Ok((path, live))
     }
 
     /// Removes the rules of processes that have ended.
     fn sweep(&self, table: &impl Table) -> io::Result<()> {
         let begin = format!("{}-", self.prefix);
-        let (mut live, mut stale) = (Vec::new(), Vec::new());
+        let mut stale = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -156,19 +172,16 @@ impl Files {
                 continue;
             }
             let mut file = open(&entry.path(), OpenOptions::new().read(true))?;
-            let ended = try_lock(&file)?;
             let mut bytes = [0; Rule::BYTES];
-            match (file.read_exact(&mut bytes), ended) {
-                (Ok(()), true) => stale.push((Rule::from_bytes(&bytes), entry.path())),
-                (Ok(()), false) => live.push(Rule::from_bytes(&bytes)),
-                // Its process has ended before it had written it, and inserted no rule.
-                (Err(_), true) => std::fs::remove_file(entry.path())?,
-                (Err(_), false) => {}
+            // Its process has ended before it had written it, under the lock, and inserted no rule.
+            if file.read_exact(&mut bytes).is_err() {
+                std::fs::remove_file(entry.path())?;
+            // A flow of now may be that of a socket from before: then its name is taken.
+            } else if take(&self.name(&bytes)?)?.is_some() {
+                stale.push((Rule::from_bytes(&bytes), entry.path()));
             }
         }
-        // A flow of now may be that of a socket from before.
-        let gone = stale.iter().map(|(rule, _)| *rule).filter(|rule| !live.contains(rule));
-        let gone: Vec<Rule> = gone.collect();
+        let gone: Vec<Rule> = stale.iter().map(|(rule, _)| *rule).collect();
         if !gone.is_empty() {
             for location in table.locations()? {
                 // A driver that does not tell its rules keeps them.
@@ -186,12 +199,11 @@ fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Whether nobody else has locked it.
-fn try_lock(file: &File) -> io::Result<bool> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(errno.into()),
+/// The name, unless another has it.
+fn take(name: &SocketAddr) -> io::Result<Option<UnixListener>> {
+    match UnixListener::bind_addr(name) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        taken => taken.map(Some),
     }
 }
 
@@ -227,10 +239,11 @@ fn own(path: &Path, user: u32) -> io::Result<PathBuf> {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use std::process::Command;
     use std::sync::{Arc, Mutex};
 
     /// A NIC with room for so many rules, to which another process may come between two requests.
-    #[derive(Clone, Default)]
+    #[derive(Clone, Debug, Default)]
     struct Nic(Arc<Mutex<BTreeMap<u32, Rule>>>);
 
     const ROOM: u32 = 64;
@@ -264,24 +277,34 @@ mod tests {
         }
     }
 
-    /// A folder, gone with this value.
-    struct Folder(PathBuf);
+    /// A folder and a prefix of names, gone with this value.
+    struct Folder(PathBuf, String);
 
     impl Folder {
         fn new() -> Self {
             let path =
                 std::env::temp_dir().join(format!("warpverbs-claims-{}", rand::random::<u64>()));
             std::fs::create_dir(&path).unwrap();
-            Self(path)
+            Self(path, format!("{}-2", rand::random::<u32>()))
+        }
+
+        /// As another container of the same network namespace sees it.
+        fn elsewhere(&self) -> Self {
+            let mut other = Self::new();
+            other.1.clone_from(&self.1);
+            other
+        }
+
+        fn files(&self) -> Files {
+            Files { folder: self.0.clone(), prefix: self.1.clone() }
         }
 
         fn claim(&self, nic: &Nic, port: u8) -> Claim<Nic> {
-            let files = Files { folder: self.0.clone(), prefix: "1-2".to_owned() };
-            Claim::of(nic.clone(), files, rule(port)).unwrap()
+            Claim::of(nic.clone(), self.files(), rule(port)).unwrap()
         }
 
         fn records(&self) -> usize {
-            std::fs::read_dir(&self.0).unwrap().count() - 1
+            std::fs::read_dir(&self.0).unwrap().count()
         }
     }
 
@@ -297,17 +320,21 @@ mod tests {
 
     /// As a process that is killed: the kernel closes its files, and nothing else happens.
     fn kill(claim: Claim<Nic>) {
-        let dead = std::mem::ManuallyDrop::new(claim);
-        flock(&dead._file, FlockOperation::Unlock).unwrap();
+        let mut dead = std::mem::ManuallyDrop::new(claim);
+        let other = SocketAddr::from_abstract_name(rand::random::<[u8; 16]>()).unwrap();
+        drop(std::mem::replace(&mut dead._name, UnixListener::bind_addr(&other).unwrap()));
     }
 
+    /// In two containers that have the host's network and folders of their own.
     #[test]
     fn processes_do_not_take_each_others_locations() {
         let (folder, nic) = (Folder::new(), Nic::default());
+        let folders = [&folder, &folder.elsewhere()];
         let claims = |first: u8| -> Vec<_> {
+            let folder = folders[usize::from(first / 16 % 2)];
             (first..first + 16).map(|port| folder.claim(&nic, port)).collect()
         };
-        // Locks are those of open files, so threads are as good as processes.
+        // Names are those of sockets, so threads are as good as processes.
         std::thread::scope(|scope| {
             let claims = &claims;
             let each = [0, 16, 32, 48].map(|first| scope.spawn(move || claims(first)));
@@ -317,7 +344,51 @@ mod tests {
             drop(each);
         });
         assert!(nic.0.lock().unwrap().is_empty());
-        assert_eq!(folder.records(), 0);
+        assert_eq!(folders.map(Folder::records), [0, 0]);
+    }
+
+    #[test]
+    fn a_flow_that_another_container_uses_again_keeps_its_rule() {
+        let (folder, nic) = (Folder::new(), Nic::default());
+        let elsewhere = folder.elsewhere();
+        kill(folder.claim(&nic, 1));
+        // The rule of the dead one is not known there, and is replaced by its like.
+        nic.0.lock().unwrap().clear();
+        let again = elsewhere.claim(&nic, 1);
+        let other = folder.claim(&nic, 2);
+        assert_eq!(nic.locations().unwrap().len(), 2, "a rule of a live process is gone");
+        let twice = Claim::of(nic.clone(), folder.files(), rule(1)).unwrap_err();
+        assert_eq!(twice.to_string(), "another process steers this flow");
+        drop((again, other));
+        assert!(nic.locations().unwrap().is_empty());
+    }
+
+    #[test]
+    fn another_network_namespace_has_locks_of_its_own() {
+        const PREFIX: &str = "WARPVERBS_TEST_CLAIMS";
+        let files = |prefix| Files { folder: PathBuf::new(), prefix };
+        if let Ok(prefix) = std::env::var(PREFIX) {
+            let name = files(prefix).name(&[]).unwrap();
+            return assert!(take(&name).unwrap().is_some());
+        }
+        let prefix = rand::random::<u64>().to_string();
+        let _lock = files(prefix.clone()).lock().unwrap();
+        let name = files(prefix.clone()).name(&[]).unwrap();
+        assert!(take(&name).unwrap().is_none());
+        let unshare = || Command::new("unshare");
+        if !unshare().args(["--net", "true"]).status().is_ok_and(|made| made.success()) {
+            return eprintln!("SKIPPED: needs the right to make network namespaces");
+        }
+        let own = "kernel::claims::tests::another_network_namespace_has_locks_of_its_own";
+        let mut again = unshare();
+        again
+            .arg("--net")
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", own])
+            .env(PREFIX, prefix);
+        let output = again.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 
     #[test]
