@@ -145,7 +145,8 @@ fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
     // Sparse: only the doorbell pages that are used are there. Sealed, because the NIC reads them.
     let fd = warpverbs_mem::named_memfd(&name, FILE_BYTES).map_err(failed)?;
     let pages = warpverbs_mem::map_sealed(&fd, FILE_BYTES).map_err(failed)?;
-    // Bytes that are written would be doorbells. Appended bytes lie beyond the sealed end.
+    // Bytes that are written would be doorbells. Appended bytes lie beyond the sealed end, and the
+    // program does not take the flag away: see `flags_of`.
     let mut settings = vec![FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_APPEND)];
     if flags & libc::O_CLOEXEC == 0 {
         settings.push(FcntlArg::F_SETFD(FdFlag::empty()));
@@ -168,6 +169,14 @@ fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
 /// Number of the device that is open as `fd`, whichever code opened it: `stat` is what `fstat` says.
 pub(crate) fn device_of(fd: c_int, stat: &libc::stat) -> Option<u32> {
     is_like_a_device(stat).then(|| inside(|| named(fd, stat)).flatten())?
+}
+
+/// The flags that `fd` gets where the program asks for `flags`: [`make`] says why a device keeps one.
+pub(crate) fn flags_of(fd: c_int, flags: c_int) -> c_int {
+    match status(fd).and_then(|stat| device_of(fd, &stat)) {
+        Some(_) => flags | libc::O_APPEND,
+        None => flags,
+    }
 }
 
 fn is_like_a_device(stat: &libc::stat) -> bool {

@@ -150,6 +150,26 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
 }
 
 /// # Safety
+/// As for the C library's `fcntl`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    let argument = match command {
+        libc::F_SETFL => files::flags_of(fd, argument as c_int) as *mut c_void,
+        _ => argument,
+    };
+    // SAFETY: the caller's arguments, or flags as its own.
+    unsafe { (Real::get().fcntl)(fd, command, argument) }
+}
+
+/// # Safety
+/// As for the C library's `fcntl64`, which is `fcntl` where files are of 64 bits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+/// # Safety
 /// As for the C library's `stat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat(path: *const c_char, out: *mut libc::stat) -> c_int {

@@ -10,6 +10,7 @@ pub(crate) struct Real {
     pub(crate) open: unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int,
     pub(crate) open64: unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int,
     pub(crate) close: unsafe extern "C" fn(c_int) -> c_int,
+    pub(crate) fcntl: unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int,
     pub(crate) ioctl: unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int,
     pub(crate) stat: unsafe extern "C" fn(*const c_char, *mut libc::stat) -> c_int,
     pub(crate) fstat: unsafe extern "C" fn(c_int, *mut libc::stat) -> c_int,
@@ -49,6 +50,10 @@ impl Real {
                 open: function!(c"open", Open),
                 open64: function!(c"open64", Open),
                 close: function!(c"close", unsafe extern "C" fn(c_int) -> c_int),
+                fcntl: function!(
+                    c"fcntl",
+                    unsafe extern "C" fn(c_int, c_int, *mut c_void) -> c_int
+                ),
                 ioctl: function!(
                     c"ioctl",
                     unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int

@@ -112,7 +112,13 @@ for thread in threads:
     thread.join()
 assert asked(fd) == "EINVAL" and os.listdir("/proc/self/fd") == before
 
-# It takes no bytes.
+# It takes no bytes, whatever flags it is given; other files get those that are asked for.
+fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
+assert fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_NONBLOCK | os.O_APPEND) == os.O_NONBLOCK | os.O_APPEND
+other = os.memfd_create("warpverbs-uverbs")
+fcntl.fcntl(other, fcntl.F_SETFL, os.O_APPEND)
+fcntl.fcntl(other, fcntl.F_SETFL, os.O_NONBLOCK)
+assert fcntl.fcntl(other, fcntl.F_GETFL) & (os.O_NONBLOCK | os.O_APPEND) == os.O_NONBLOCK
 for write in (lambda: os.write(fd, bytes(range(8))), lambda: os.pwrite(fd, bytes(range(8)), 0x1800)):
     try:
         write()
