@@ -9,7 +9,6 @@ use crate::GpuError;
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Folder of the cache, or `off`.
 pub const CACHE_ENV: &str = "WARPVERBS_CACHE_DIR";
@@ -100,11 +99,10 @@ impl Cache {
 
     /// Keeps a cubin.
     pub fn store(&self, key: &SourceKey, version: Version, cubin: &[u8]) -> Result<(), GpuError> {
-        static UNIQUE: AtomicU32 = AtomicU32::new(0);
         let Self::At(folder) = self else { return Ok(()) };
         let path = folder.join(key.file_name(version));
-        let serial = UNIQUE.fetch_add(1, Ordering::Relaxed);
-        let scratch = folder.join(format!(".{}.{serial}.tmp", std::process::id()));
+        // Processes of several PID namespaces share the folder: their numbers are no names.
+        let scratch = folder.join(format!(".{:032x}.tmp", rand::random::<u128>()));
         let written = std::fs::create_dir_all(folder)
             .and_then(|()| write_entry(&scratch, cubin))
             .and_then(|()| std::fs::rename(&scratch, &path));
@@ -248,6 +246,22 @@ mod tests {
         });
         let Cache::At(folder) = &cache else { unreachable!() };
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1, "scratch files are left over");
+    }
+
+    /// Those of a process of another PID namespace that has the same number.
+    #[test]
+    fn scratch_files_of_others_are_not_in_the_way() {
+        let (_folder, cache) = cache();
+        let key = key("source");
+        cache.store(&key, V, b"first").unwrap();
+        let Cache::At(folder) = &cache else { unreachable!() };
+        for serial in 0..1000 {
+            let name = format!(".{}.{serial}.tmp", std::process::id());
+            std::fs::write(folder.join(name), b"another's").unwrap();
+        }
+        cache.store(&key, V, b"second").unwrap();
+        assert_eq!(cache.load(&key, V).as_deref(), Some(&b"second"[..]));
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1001, "another's file is gone");
     }
 
     #[test]
