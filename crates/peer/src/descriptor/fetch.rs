@@ -229,7 +229,13 @@ fn take(
             let pid = pid.ok_or_else(|| format!("{} is no process number", owner.pid))?;
             opened = pidfd_open(pid, PidfdFlags::empty())
                 .map_err(|errno| format!("pidfd_open: {}", io::Error::from(errno)))?;
-            opened.as_fd()
+            // By privilege, those of all users could be taken: the number is only the peer's word. If
+            // it is another's by now, the descriptor leads to nobody.
+            match warpverbs_mem::same_user(owner.pid) {
+                Ok(true) => opened.as_fd(),
+                Ok(false) => return Err(format!("process {} is another user's", owner.pid)),
+                Err(error) => return Err(format!("the user of process {}: {error}", owner.pid)),
+            }
         }
     };
     pidfd_getfd(process, ticket.raw, PidfdGetfdFlags::empty()).map_err(|errno| {

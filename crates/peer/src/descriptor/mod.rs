@@ -16,6 +16,7 @@
 //! answer there. Processes of other users are refused.
 
 mod fetch;
+mod files;
 mod server;
 
 pub use fetch::{Fetched, Way, fetch, fetch_by};

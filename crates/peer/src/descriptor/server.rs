@@ -1,13 +1,13 @@
 //! The owner's side: a thread that hands out descriptors.
 
-use super::{Address, Answer, HELLO, Secrets, Ticket};
+use super::{Address, Answer, HELLO, Secrets, Ticket, files};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::fstat;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,13 +18,7 @@ use warpverbs_meet::{Arrival, Door, Wake, poll};
 const MOST_ASKERS: usize = 64;
 /// An asker that has sent no request by then is cut off.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Of the files of sockets that somebody listens at, unless it has ended.
-const SUFFIX: &str = ".sock";
-/// Files of others that one start looks at, at most.
-const MOST_SWEPT: usize = 512;
-/// Longest path of a unix socket in bytes.
-const LONGEST_PATH: usize = 107;
-const FLAGS: SocketFlags = SocketFlags::NONBLOCK;
+pub(super) const FLAGS: SocketFlags = SocketFlags::NONBLOCK;
 
 /// Askers whose secrets are kept: for one more, those of the first are forgotten.
 const MOST_GRANTS: usize = 1024;
@@ -58,13 +52,11 @@ impl DescriptorServer {
     /// The system gives no random bytes, no thread or no descriptors.
     pub fn start() -> io::Result<Self> {
         let [name, ask, answer] = [random()?, random()?, random()?];
-        let ours = prefix();
-        let name = format!("{ours}{}", name.map(|byte| format!("{byte:02x}")).concat());
+        let name = files::name(name);
         let hidden = at_name(&name);
-        let folder = std::env::temp_dir();
-        sweep(&folder, &ours);
-        let path = folder.join(format!("{name}{SUFFIX}"));
-        let visible = at_path(&path);
+        files::sweep();
+        let path = files::path(&name);
+        let visible = files::listen(&path);
         let say = |error: &io::Error| error.to_string();
         let address = Address {
             abstract_name: hidden.as_ref().map(|_| name).map_err(say),
@@ -149,49 +141,6 @@ fn random() -> io::Result<[u8; 16]> {
 
 fn at_name(name: &str) -> io::Result<OwnedFd> {
     unix::listen(&SocketAddrUnix::new_abstract_name(name.as_bytes())?, FLAGS)
-}
-
-fn at_path(path: &Path) -> io::Result<OwnedFd> {
-    let len = path.as_os_str().len();
-    if len > LONGEST_PATH {
-        let long = format!("{} has {len} bytes, at most {LONGEST_PATH} fit", path.display());
-        return Err(io::Error::other(long));
-    }
-    // Under its name it is found only when somebody listens, so that `sweep` takes nothing of a
-    // process that is just starting.
-    let early = path.with_extension("new");
-    let socket = unix::listen(&SocketAddrUnix::new(&early)?, FLAGS);
-    let named = socket.and_then(|socket| std::fs::rename(&early, path).map(|()| socket));
-    named.inspect_err(|_| drop(std::fs::remove_file(&early)))
-}
-
-/// Of the names of sockets of this start of this machine: a folder may be shared with others, whose
-/// listeners are not seen here.
-fn prefix() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let boot: String = boot.chars().filter(char::is_ascii_hexdigit).take(12).collect();
-    format!("warpverbs-{}-", if boot.is_empty() { "unknown" } else { &boot })
-}
-
-/// Removes the files of sockets at which nobody listens any more: a process that is killed leaves its
-/// own behind. Their names begin with `ours`.
-fn sweep(folder: &Path, ours: &str) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    let found = entries.flatten().filter(|entry| {
-        let name = entry.file_name();
-        name.to_str().is_some_and(|name| name.starts_with(ours) && name.ends_with(SUFFIX))
-    });
-    for entry in found.take(MOST_SWEPT) {
-        if is_abandoned(&entry.path()) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// Whether it is a socket of this machine whose listener is gone.
-fn is_abandoned(path: &Path) -> bool {
-    let connected = SocketAddrUnix::new(path).map(|address| unix::connect(&address, FLAGS));
-    connected.is_ok_and(|socket| socket.is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused))
 }
 
 /// A connection by which nothing has come yet.

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,9 +73,15 @@ struct Owner {
 
 impl Owner {
     fn start() -> (Self, Said) {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::start_as(rustix::process::geteuid().as_raw())
+    }
+
+    fn start_as(user: u32) -> (Self, Said) {
+        // By this name, the user needs no right to the folders above it.
+        let mut child = Command::new("/proc/self/exe")
             .args(["--exact", "pair::owner", "--nocapture"])
             .env("PEER_OWNER", "1")
+            .uid(user)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -171,6 +179,21 @@ fn the_next_way_is_taken_where_one_fails_and_every_reason_is_kept() {
     assert_eq!(why.len(), 1, "{}", Reason::list(&why));
 }
 
+/// Root may take descriptors out of the processes of all users, and by that none for a peer.
+#[test]
+fn processes_of_other_users_give_nothing_by_privilege() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: needs to be root");
+    }
+    let own = Identity::of_this_process(&*simt());
+    let (_owner, said) = Owner::start_as(65534);
+    let why = fetch(&own, &said.introduction, Trust::Launch, &said.ticket, soon()).unwrap_err();
+    let text = Reason::list(&why);
+    assert!(why[..2].iter().all(|why| why.why == "the owner is another user's process"), "{text}");
+    let other = format!("process {} is another user's", said.introduction.identity.pid);
+    assert_eq!(why[2].why, other, "{text}");
+}
+
 #[test]
 fn a_file_that_was_not_meant_is_refused() {
     let gpu = simt();
@@ -212,7 +235,7 @@ fn strangers_get_nothing_and_keep_nobody_waiting() {
     drop(silent);
     // Its path goes with it.
     drop(server);
-    assert!(!std::path::Path::new(&path).exists());
+    assert!(!Path::new(&path).exists());
     let why = fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap_err();
     assert!(why[0].why.contains("refused") && why[1].why.contains("No such file"), "{why:?}");
 }
@@ -263,30 +286,33 @@ fn killed_server() {
     }
 }
 
+fn killed_server_in(folder: &Path) -> (Owner, PathBuf) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "pair::killed_server", "--nocapture"])
+        .env("PEER_KILLED", "1")
+        .env("TMPDIR", folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let input = child.stdin.take();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let mut owner = Owner { child, input, output };
+    let address: Address = owner.answer();
+    (owner, PathBuf::from(address.path.unwrap()))
+}
+
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
 #[test]
 fn a_killed_process_leaves_no_file_behind_once_another_starts() {
     let folder = tempfile::tempdir().unwrap();
-    let start = || {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "pair::killed_server", "--nocapture"])
-            .env("PEER_KILLED", "1")
-            .env("TMPDIR", folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut owner = Owner { child, input, output };
-        let address: Address = owner.answer();
-        (owner, std::path::PathBuf::from(address.path.unwrap()))
-    };
-    let files = || {
-        let entries = std::fs::read_dir(folder.path()).unwrap();
-        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-        files.sort();
-        files
-    };
+    let start = || killed_server_in(folder.path());
     let (living, path) = start();
     let foreign = folder.path().join("warpverbs-elsewhere.sock");
     drop(mute_listener(foreign.to_str().unwrap()));
@@ -298,10 +324,59 @@ fn a_killed_process_leaves_no_file_behind_once_another_starts() {
         let (after, beside) = start();
         let mut expected = vec![path.clone(), beside, foreign.clone()];
         expected.sort();
-        assert_eq!(files(), expected);
+        assert_eq!(files_of(folder.path()), expected);
         drop(after);
     }
     drop(living);
+}
+
+#[test]
+fn sockets_of_earlier_starts_of_this_machine_are_removed_and_no_others() {
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str| folder.path().join(format!("warpverbs-{name}"));
+    let long_ago = |path: &Path| {
+        let then = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let times = Timestamps { last_access: then, last_modification: then };
+        utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    };
+    let socket = |name: &str| {
+        let path = named(name);
+        drop(mute_listener(path.to_str().unwrap()));
+        path
+    };
+    let random = "0123456789abcdef0123456789abcdef";
+    let left = [
+        socket(&format!("00112233aabb-{random}.sock")),
+        socket(&format!("00112233aabb-{random}.new")),
+        socket(&format!("unknown-{random}.sock")),
+    ];
+    left.iter().for_each(|path| long_ago(path));
+    let file = named(&format!("00112233aabc-{random}.sock"));
+    std::fs::write(&file, b"no socket").unwrap();
+    let link = named(&format!("00112233aabd-{random}.sock"));
+    let kept = [
+        // Of another machine, perhaps.
+        socket(&format!("00112233aabe-{random}.sock")),
+        socket("00112233aabb-0123.sock"),
+        socket(&format!("elsewhere-{random}.sock")),
+        file,
+    ];
+    std::os::unix::fs::symlink(&kept[0], &link).unwrap();
+    let listened = named(&format!("00112233aabf-{random}.sock"));
+    let _listener = mute_listener(listened.to_str().unwrap());
+    let mut kept: Vec<_> = kept.into_iter().chain([link, listened]).collect();
+    kept[1..].iter().for_each(|path| long_ago(path));
+    if rustix::process::geteuid().is_root() {
+        let others = socket(&format!("00112233aaaa-{random}.sock"));
+        std::os::unix::fs::chown(&others, Some(65534), None).unwrap();
+        long_ago(&others);
+        kept.push(others);
+    }
+    let (_living, own) = killed_server_in(folder.path());
+    let mut expected: Vec<_> = kept.into_iter().chain([own]).collect();
+    expected.sort();
+    assert_eq!(files_of(folder.path()), expected);
 }
 
 /// A connection that sends nothing. None if the server's queue is full.
