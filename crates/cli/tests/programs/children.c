@@ -337,7 +337,7 @@ static void write_file(void) {
     int fd = context[0]->cmd_fd;
     for (int i = 0; i < 200; i++) {
         scramble(noise, sizeof noise, &state);
-        // Whatever flags the program gives it.
+        // Also with the flags that the program gives it.
         CHECK(fcntl(fd, F_SETFL, i % 2 ? 0 : O_NONBLOCK) == 0);
         CHECK(write(fd, noise, 1 + i) == -1);
         CHECK(pwrite(fd, noise, sizeof noise, i % 32 * PAGE) == -1);
