@@ -3,6 +3,6 @@
 
 using namespace wv;
 
-WV_KERNEL(copy_list)(const vec16* list, u64 first, u64 count, u64 mask, u32 each) {
-  copy_pieces(list, first, count, mask, each);
+WV_KERNEL(copy_list)(const vec16* list, u64 first, u64 count, u64 mask, u32 each, StopRecord* stop) {
+  copy_pieces(list, first, count, mask, each, stop);
 }

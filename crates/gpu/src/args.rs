@@ -102,6 +102,8 @@ pub struct Vec16 {
 unsafe impl Element for Vec16 {}
 // SAFETY: two words without padding, aligned as in C++.
 unsafe impl Element for warpverbs_layout::Signal {}
+// SAFETY: two words without padding, laid out as in C++.
+unsafe impl Element for warpverbs_layout::StopRecord {}
 
 /// `wv::Status`, how a call in a kernel ended: 0 for success, else an outcome in bits 7..0 and what
 /// the NIC said above.

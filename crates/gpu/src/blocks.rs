@@ -160,7 +160,8 @@ impl Blocks {
     }
 
     /// Starts copying the whole list, by one launch of `most_blocks` blocks of threads at most; by
-    /// default 32, or 64 for 8 MiB and more. When the launch has ended the bytes are in place.
+    /// default 32, or 64 for 8 MiB and more. When the launch has ended the bytes are in place. It can be
+    /// [withdrawn](Launch::withdraw).
     ///
     /// # Errors
     /// The launch was refused.
@@ -178,10 +179,14 @@ impl Blocks {
         let share = self.pieces.div_ceil(blocks * warps).max(1);
         let each = share.div_ceil(share.div_ceil(32)) as u32;
         let (list, count) = (self.list.clone(), self.pieces);
-        let kernel = kernel::CopyList { list, first: 0, count, mask: u64::MAX, each };
+        let stop = gpu.stops().take()?;
+        let record = stop.record();
+        let kernel = kernel::CopyList { list, first: 0, count, mask: u64::MAX, each, stop: record };
+        let dim = Dim::new(blocks as u32, THREADS);
         // SAFETY: the list has `count` pieces, which nobody writes again. They name bytes inside of
         // buffers, as `new` has checked, and the list holds these buffers.
-        unsafe { gpu.launch_unchecked(&kernel, Dim::new(blocks as u32, THREADS), deadline) }
+        let launch = unsafe { gpu.launch_unchecked(&kernel, dim, deadline) }?;
+        Ok(launch.stopped_by(stop))
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::arena::shared_bytes;
 use crate::buffer::{Buffer, Keep, Place};
-use crate::{Arena, ArenaError, GpuError, Kernel, Launch, SafeKernel, launch::Dim};
+use crate::{Arena, ArenaError, GpuError, Kernel, Launch, SafeKernel, Stops, launch::Dim};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::{Region, Share};
 
@@ -109,6 +110,9 @@ pub trait Gpu: Send + Sync {
         dim: Dim,
         deadline: Duration,
     ) -> Result<Launch, GpuError>;
+
+    /// Records for kernels that can be [withdrawn](Launch::withdraw).
+    fn stops(&self) -> &Arc<Stops>;
 
     /// Starts a kernel whose author declared what it touches, if its arguments have that much;
     /// otherwise as [`Gpu::launch_unchecked`].

@@ -1,6 +1,6 @@
 //! Launches: asynchronous, with a deadline on every wait.
 
-use crate::{GpuError, LaunchError};
+use crate::{GpuError, LaunchError, Stop};
 use std::fmt;
 use std::time::Duration;
 
@@ -145,19 +145,53 @@ pub struct Launch {
     deadline: Duration,
     started: std::time::Instant,
     over: bool,
+    stop: Option<Stop>,
 }
 
 impl Launch {
     /// Wraps what a device started just now; `deadline` bounds [`Launch::wait`] and the drop.
     pub fn new(state: Box<dyn LaunchState>, deadline: Duration) -> Self {
-        Self { state, deadline, started: std::time::Instant::now(), over: false }
+        Self { state, deadline, started: std::time::Instant::now(), over: false, stop: None }
     }
 
-    /// Whether the kernel has ended. Never blocks.
+    /// Says that the kernel's blocks enter and leave by this record, so that the launch can be withdrawn.
+    #[must_use]
+    pub fn stopped_by(mut self, stop: Stop) -> Self {
+        self.stop = Some(stop);
+        self
+    }
+
+    /// Whether the kernel has ended, or was withdrawn. Never blocks.
     pub fn is_done(&mut self) -> Result<bool, LaunchError> {
         if !self.over {
             self.over = self.state.poll().inspect_err(|_| self.over = true)?;
+            if self.over
+                && let Some(stop) = self.stop.take()
+            {
+                stop.give_back();
+            }
         }
+        Ok(self.over)
+    }
+
+    /// Begins to withdraw the launch, or goes on: whether none of its blocks touches memory any more, neither
+    /// now nor when a launch that is still queued begins. Never blocks. Blocks that are at work leave
+    /// soon, those that are not yet do nothing; what they had is kept until the device has run them.
+    ///
+    /// One that is not [`stopped_by`](Launch::stopped_by) a record goes on to its end.
+    ///
+    /// # Errors
+    /// The kernel failed, or the device did: its context is lost, in which nothing runs any more.
+    pub fn withdraw(&mut self) -> Result<bool, LaunchError> {
+        if self.is_done()? {
+            return Ok(true);
+        }
+        let Some(stop) = &mut self.stop else { return Ok(false) };
+        // A copy that was refused is tried again: whether the context is lost, `is_done` tells.
+        self.over = stop.advance().unwrap_or_else(|error| {
+            tracing::debug!(%error, "a launch is not withdrawn yet");
+            false
+        });
         Ok(self.over)
     }
 

@@ -23,6 +23,7 @@ mod open;
 mod pieces;
 mod pointer;
 pub mod simt;
+mod stop;
 pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};
@@ -40,6 +41,8 @@ pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{Opened, list, open, open_explained, open_for_rank};
 pub use pieces::{CopyError, CopyRing, RangeCopy};
 pub use pointer::KernelPtr;
+pub use stop::{Stop, Stops};
+pub use warpverbs_layout::StopRecord;
 
 /// Structures that host and kernels exchange as plain memory.
 pub use warpverbs_layout as layout;

@@ -150,14 +150,16 @@ impl CopyRing {
         let ring: KernelPtr<Vec16> = KernelPtr::new(&self.memory);
         let list = reached.iter().fold(ring, |list, buffer| list.reaching(buffer));
         let (each, dim) = shape(count);
-        let kernel = kernel::CopyList { list, first, count, mask: self.entries - 1, each };
+        let stop = self.gpu.stops().take()?;
+        let (mask, record) = (self.entries - 1, stop.record());
+        let kernel = kernel::CopyList { list, first, count, mask, each, stop: record };
         // SAFETY: the kernel reads pieces `first` to `first + count - 1`, modulo the length of the ring,
         // which `write` has just written. They name bytes inside of the buffers in `reached`, as
         // `addresses` has checked, and the launch holds these buffers. The ring's memory is this
         // value's alone, and `describe` saw that no other launch is reading these pieces.
         let launch = unsafe { self.gpu.launch_unchecked(&kernel, dim, deadline) }?;
         self.head = first + count;
-        self.running.push_back((launch, self.head));
+        self.running.push_back((launch.stopped_by(stop), self.head));
         self.started += 1;
         Ok(self.started)
     }

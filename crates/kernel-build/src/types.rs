@@ -67,7 +67,7 @@ pub(crate) const SCALARS: [(&str, &str); 16] = [
 /// Types of the device library that may be given by value, and those behind pointers alone. Handles
 /// are read by the library: the host makes them, and kernels take them as `const Qp*`.
 const BY_VALUE: [&str; 2] = ["Local", "Remote"];
-const BY_POINTER: [&str; 2] = ["Status", "Vec16"];
+const BY_POINTER: [&str; 3] = ["Status", "Vec16", "StopRecord"];
 const HANDLES: [&str; 4] = ["Qp", "Heap", "LocalView", "RemoteView"];
 
 impl Type {

@@ -15,6 +15,7 @@ mod blocks;
 mod header;
 mod heap;
 mod qp;
+mod stop;
 mod table;
 mod views;
 
@@ -22,8 +23,10 @@ pub use blocks::BlockPiece;
 pub use header::Header;
 pub use heap::{Heap, HeapFault, HeapState, NicAddress, Peer, Reach, Signal, Window, WindowPeer};
 pub use qp::{Cause, Cq, CqMode, ErrorWord, Fault, PollWord, PostState, Qp, QueueState};
+pub use stop::StopRecord;
 pub use table::{Enumeration, Field, Item, Part, Structure, Value, Word};
 pub use views::{LocalEntry, LocalHead, RemoteEntry, RemoteHead};
 
 /// Every generated header.
-pub const HEADERS: [&Header; 4] = [&blocks::HEADER, &heap::HEADER, &qp::HEADER, &views::HEADER];
+pub const HEADERS: [&Header; 5] =
+    [&blocks::HEADER, &heap::HEADER, &qp::HEADER, &stop::HEADER, &views::HEADER];

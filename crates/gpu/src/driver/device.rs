@@ -13,7 +13,7 @@ use super::transfer::Transfer;
 use crate::arena::{Arena, ArenaError, shared_bytes};
 use crate::buffer::Keep;
 use crate::launch::{Dim, Launch};
-use crate::{Buffer, Gpu, GpuError, GpuInfo, Image, Kernel, Mapping, Place};
+use crate::{Buffer, Gpu, GpuError, GpuInfo, Image, Kernel, Mapping, Place, Stops};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::{Kind, Region, Share, ShareHandle, SharePiece};
@@ -26,6 +26,7 @@ pub struct DriverGpu {
     cache: Cache,
     home: Home,
     streams: Arc<Streams>,
+    stops: Arc<Stops>,
 }
 
 impl DriverGpu {
@@ -40,7 +41,10 @@ impl DriverGpu {
         tracing::info!(device = context.driver().label(), copy = %policy, ?cache, "opened");
         let copier = Arc::new(CopyEngine::new(context, policy)?);
         let home = Home { context, copier, transfer: Arc::new(Transfer::new(context)?) };
-        Ok(Self { context, peer, cache, home, streams: Streams::new(context) })
+        // An engine of their own: a copy of others may be large, or wait for a kernel.
+        let records = Home { copier: Arc::new(CopyEngine::new(context, policy)?), ..home.clone() };
+        let stops = Stops::new(move |len| records.alloc(len));
+        Ok(Self { context, peer, cache, home, streams: Streams::new(context), stops })
     }
 
     /// How bytes move inside the device.
@@ -185,8 +189,12 @@ impl Gpu for DriverGpu {
     ) -> Result<Launch, GpuError> {
         let function = self.function(kernel)?;
         // SAFETY: handed on to the caller.
-        let started = unsafe { Started::start(&self.streams, function, kernel, dim) }?;
+        let started = unsafe { Started::start(&self.streams, function, kernel, dim, deadline) }?;
         Ok(Launch::new(Box::new(started), deadline))
+    }
+
+    fn stops(&self) -> &Arc<Stops> {
+        &self.stops
     }
 
     fn arena(&self, len: u64) -> Result<Arena, ArenaError> {

@@ -10,6 +10,7 @@ use crate::launch::{Dim, LaunchState};
 use crate::{GpuError, Kernel, KernelArgs, LaunchError};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Idle streams of one context.
 pub(crate) struct Streams {
@@ -75,6 +76,7 @@ impl Started {
         function: Function,
         kernel: &dyn Kernel,
         dim: Dim,
+        deadline: Duration,
     ) -> Result<Self, GpuError> {
         let (context, entry, args) = (streams.context, kernel.entry(), kernel.args());
         check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
@@ -83,8 +85,8 @@ impl Started {
         let _entered = driver.entered()?;
         let fitting = streams.fitting(function, entry.name, dim)?;
         // Waits for copies that the launch would keep from landing.
-        let claim =
-            context.occupancy().claim(footprint(dim.blocks(), driver.info().sm_count, fitting))?;
+        let footprint = footprint(dim.blocks(), driver.info().sm_count, fitting);
+        let claim = context.occupancy().claim(footprint, deadline)?;
         let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
         launching(|| {
             // SAFETY: a loaded function; as many pointers as it has parameters, each to as many

@@ -99,8 +99,12 @@ impl Occupancy {
     }
 
     /// Counts a launch that is about to start. If it leaves no room for copies, returns when those
-    /// that were admitted have landed.
-    pub(crate) fn claim(&'static self, footprint: u64) -> Result<Claim, GpuError> {
+    /// that were admitted have landed, within `deadline`.
+    pub(crate) fn claim(
+        &'static self,
+        footprint: u64,
+        deadline: Duration,
+    ) -> Result<Claim, GpuError> {
         let mut state = lock(&self.state);
         state.used += footprint;
         let full = state.used > self.limit;
@@ -108,12 +112,12 @@ impl Occupancy {
         let waiting_for = if full { state.direct.clone() } else { Vec::new() };
         drop(state);
         let claim = Claim { room: self, footprint };
-        let asked = Instant::now();
+        let (asked, after) = (Instant::now(), deadline.min(DEADLINE));
         for (line, number) in &waiting_for {
             while !line.landed(*number)? {
-                if asked.elapsed() > DEADLINE {
+                if asked.elapsed() > after {
                     let (device, what) = (self.device.clone(), "a copy inside the device");
-                    return Err(GpuError::Stuck { device, what, after: DEADLINE });
+                    return Err(GpuError::Stuck { device, what, after });
                 }
                 warpverbs_mem::pause();
             }
@@ -179,9 +183,9 @@ mod tests {
     #[test]
     fn copies_are_admitted_up_to_the_limit_and_again_after_launches_end() {
         let (room, (_, line)) = (room(), line());
-        let half = room.claim(WHOLE / 2).unwrap();
+        let half = room.claim(WHOLE / 2, DEADLINE).unwrap();
         assert!(room.admit(&line, 0));
-        let more = room.claim(1).unwrap();
+        let more = room.claim(1, DEADLINE).unwrap();
         assert!(!room.admit(&line, 1));
         drop(half);
         assert!(room.admit(&line, 1));
@@ -195,8 +199,9 @@ mod tests {
         assert!(room.admit(&first_line, 1) && room.admit(&first_line, 2));
         assert!(room.admit(&second_line, 1));
         // One that leaves room does not wait.
-        let small = room.claim(WHOLE / 2).unwrap();
-        let launches = [(); 2].map(|()| std::thread::spawn(|| room.claim(WHOLE).map(|_| ())));
+        let small = room.claim(WHOLE / 2, DEADLINE).unwrap();
+        let launches =
+            [(); 2].map(|()| std::thread::spawn(|| room.claim(WHOLE, DEADLINE).map(|_| ())));
         while lock(&room.state).used <= WHOLE / 2 {
             std::thread::yield_now();
         }
@@ -216,7 +221,7 @@ mod tests {
         let (room, (state, line)) = (room(), line());
         assert!(room.admit(&line, 1));
         state.0.store(u64::MAX, Ordering::Release);
-        assert!(matches!(room.claim(WHOLE), Err(GpuError::Stuck { .. })));
+        assert!(matches!(room.claim(WHOLE, DEADLINE), Err(GpuError::Stuck { .. })));
         assert_eq!(lock(&room.state).used, 0);
     }
 

@@ -69,13 +69,15 @@ impl Transfer {
         Ok(())
     }
 
-    /// Zeroes all of `region`: by the driver's kernel while running kernels leave it room, for which it would
-    /// wait, else by copies.
+    /// Zeroes all of `region`: much by the driver's kernel while running kernels leave it room, for which it
+    /// would wait, else by copies. One copy takes little longer, and waits for no kernel of others, either.
     pub(crate) fn zero(&self, region: &Region) -> Result<(), GpuError> {
         let mut staging = lock(&self.staging);
         self.settle(&mut staging, region)?;
-        // SAFETY: all of `region`, which stays until `settle` has seen the end.
-        staging.busy = unsafe { self.engine.zero(region.addr(), region.len()) }?;
+        if region.len() > STAGING {
+            // SAFETY: all of `region`, which stays until `settle` has seen the end.
+            staging.busy = unsafe { self.engine.zero(region.addr(), region.len()) }?;
+        }
         if staging.busy.is_some() {
             return self.settle(&mut staging, region);
         }

@@ -10,6 +10,7 @@ use crate::buffer::check_adopted;
 use crate::launch::Dim;
 use crate::{
     Arena, ArenaError, Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Keep, Kernel, Launch, Place,
+    Stops,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +25,7 @@ pub struct SimtDevice {
     stepper: Option<Arc<dyn Stepper>>,
     launches: AtomicU64,
     history: Arc<History>,
+    stops: Arc<Stops>,
 }
 
 impl SimtDevice {
@@ -46,7 +48,8 @@ impl SimtDevice {
         };
         let stacks = Arc::new(StackPool::new(config.stack_bytes));
         let (launches, history) = (AtomicU64::new(0), Arc::default());
-        Ok(Self { info, config, stacks, stepper: None, launches, history })
+        let stops = Stops::new(|len| Ok(Buffer::of_region(HostBuf::region(len)?)));
+        Ok(Self { info, config, stacks, stepper: None, launches, history, stops })
     }
 
     /// A device that runs `stepper` between turns of its lanes, and whenever none can run.
@@ -141,6 +144,10 @@ impl Gpu for SimtDevice {
         // touches what lies behind its pointers alone; the job keeps that alive.
         let state = unsafe { SimtLaunch::start(job) }?;
         Ok(Launch::new(Box::new(state), deadline))
+    }
+
+    fn stops(&self) -> &Arc<Stops> {
+        &self.stops
     }
 
     fn arena(&self, len: u64) -> Result<Arena, ArenaError> {

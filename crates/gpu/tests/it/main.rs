@@ -4,3 +4,4 @@ mod arena;
 mod blocks;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod withdraw;

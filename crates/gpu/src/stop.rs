@@ -1,0 +1,193 @@
+//! Withdrawing launches: records that kernels look at ([`StopRecord`]), and the host's side of them.
+//!
+//! A kernel on a GPU cannot be ended from outside, and one that is queued behind others begins some time. So
+//! each of its blocks enters by a record in the device's memory before it touches anything. The host
+//! writes `stopped` there, and then reads `running` until it is 0, by copies that go on beside any kernel.
+
+use crate::{Buffer, GpuError, KernelPtr};
+use std::mem::offset_of;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use warpverbs_layout::StopRecord;
+use warpverbs_mem::{HostBuf, MemError, Pending, Progress, Region, copy};
+
+/// Bytes from one record to the next: blocks of different launches do not meet in a line.
+const APART: usize = 128;
+/// Records that are made at a time.
+const TOGETHER: usize = 32;
+/// The host's words of a record: the value that is written, and the one that was read.
+const WORDS: usize = 16;
+const RAISED: u64 = 0;
+const SEEN: u64 = 8;
+
+type Alloc = Box<dyn Fn(usize) -> Result<Buffer, GpuError> + Send + Sync>;
+
+/// The records of a device that no launch has.
+pub struct Stops {
+    /// Zeroed memory of the device, whose copies wait for no kernel.
+    alloc: Alloc,
+    idle: Mutex<Vec<(Buffer, Region)>>,
+}
+
+impl Stops {
+    pub(crate) fn new(
+        alloc: impl Fn(usize) -> Result<Buffer, GpuError> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { alloc: Box::new(alloc), idle: Mutex::default() })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<(Buffer, Region)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A record for one launch.
+    ///
+    /// # Errors
+    /// There was none, and the device refused memory for more.
+    pub fn take(self: &Arc<Self>) -> Result<Stop, GpuError> {
+        let idle = self.idle().pop();
+        let (record, words) = match idle {
+            Some(idle) => idle,
+            None => self.make()?,
+        };
+        Ok(Stop { pool: self.clone(), record, words, step: Step::Running })
+    }
+
+    /// One record; others become idle.
+    fn make(&self) -> Result<(Buffer, Region), GpuError> {
+        let records = (self.alloc)(TOGETHER * APART)?;
+        let words = match records.region().copier() {
+            Some(copier) => copier.host_memory(TOGETHER * WORDS)?,
+            None => HostBuf::region(TOGETHER * WORDS)?,
+        };
+        let one = |at: usize| -> Result<_, MemError> {
+            let record = records.slice((at * APART) as u64, size_of::<StopRecord>())?;
+            let words = words.slice((at * WORDS) as u64, WORDS)?;
+            words.atomic_u64(RAISED)?.store(1, Ordering::Relaxed);
+            Ok((record, words))
+        };
+        let more = (1..TOGETHER).map(one).collect::<Result<Vec<_>, _>>()?;
+        self.idle().extend(more);
+        Ok(one(0)?)
+    }
+}
+
+/// The record of one launch, and how far its withdrawal has come.
+pub struct Stop {
+    pool: Arc<Stops>,
+    record: Buffer,
+    words: Region,
+    step: Step,
+}
+
+enum Step {
+    Running,
+    /// `stopped` is on its way.
+    Telling(Progress),
+    /// `running` is on its way.
+    Looking(Progress),
+    /// No block is inside, and none will enter.
+    Withdrawn,
+}
+
+impl Stop {
+    /// For the kernel. The launch keeps the record, also when this is gone.
+    pub fn record(&self) -> KernelPtr<StopRecord> {
+        KernelPtr::new(&self.record)
+    }
+
+    /// Begins or goes on; whether nothing of the launch touches memory any more. Never blocks.
+    pub(crate) fn advance(&mut self) -> Result<bool, MemError> {
+        loop {
+            match &self.step {
+                Step::Running => {
+                    let at = offset_of!(StopRecord, stopped) as u64;
+                    self.step =
+                        Step::Telling(copy(self.record.region(), at, &self.words, RAISED, 8)?);
+                }
+                Step::Telling(told) => {
+                    if !has_landed(told)? {
+                        return Ok(false);
+                    }
+                    self.step = Step::Looking(self.look()?);
+                }
+                Step::Looking(looked) => {
+                    if !has_landed(looked)? {
+                        return Ok(false);
+                    }
+                    // Acquire: pairs with the release of the last block that left.
+                    if self.words.atomic_u64(SEEN)?.load(Ordering::Acquire) != 0 {
+                        self.step = Step::Looking(self.look()?);
+                        return Ok(false);
+                    }
+                    fence(Ordering::SeqCst);
+                    self.step = Step::Withdrawn;
+                }
+                Step::Withdrawn => return Ok(true),
+            }
+        }
+    }
+
+    fn look(&self) -> Result<Progress, MemError> {
+        // The other half of the fence in `wv::enter`, where the CPU copies.
+        fence(Ordering::SeqCst);
+        let at = offset_of!(StopRecord, running) as u64;
+        copy(&self.words, SEEN, self.record.region(), at, 8)
+    }
+
+    /// The launch has ended: another may have the record, unless this one was to be withdrawn.
+    pub(crate) fn give_back(self) {
+        let Self { pool, record, words, step } = self;
+        if matches!(step, Step::Running) {
+            pool.idle().push((record, words));
+        }
+    }
+}
+
+fn has_landed(copy: &Progress) -> Result<bool, MemError> {
+    match copy {
+        Progress::Done => Ok(true),
+        Progress::Pending(pending) => Pending::is_done(pending),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> Arc<Stops> {
+        Stops::new(|len| Ok(Buffer::of_region(HostBuf::region(len)?)))
+    }
+
+    fn running(stop: &Stop) -> &std::sync::atomic::AtomicU64 {
+        stop.record.region().atomic_u64(offset_of!(StopRecord, running) as u64).unwrap()
+    }
+
+    #[test]
+    fn a_record_is_used_again_unless_its_launch_was_to_be_withdrawn() {
+        let pool = pool();
+        let first = pool.take().unwrap();
+        let addr = first.record().addr();
+        first.give_back();
+        let mut again = pool.take().unwrap();
+        assert_eq!(again.record().addr(), addr);
+        assert!(again.advance().unwrap());
+        again.give_back();
+        let rest: Vec<_> = (0..TOGETHER).map(|_| pool.take().unwrap().record().addr()).collect();
+        assert!(!rest.contains(&addr));
+    }
+
+    #[test]
+    fn a_withdrawal_ends_when_no_block_is_inside() {
+        let mut stop = pool().take().unwrap();
+        running(&stop).store(2, Ordering::Relaxed);
+        for left in [2, 2, 1] {
+            running(&stop).store(left, Ordering::Relaxed);
+            assert!(!stop.advance().unwrap());
+        }
+        running(&stop).store(0, Ordering::Relaxed);
+        while !stop.advance().unwrap() {}
+        let stopped = stop.record.region().atomic_u64(8).unwrap();
+        assert_eq!(stopped.load(Ordering::Relaxed), 1);
+    }
+}
