@@ -299,7 +299,8 @@ impl Shared {
         if !run.flights.is_empty()
             && let Err(why) = self.plan.peer.check()
         {
-            return Some(Err(why));
+            // Nobody answers any more, so by force.
+            run.end_until(why, Instant::now());
         }
         let cancelled = self.cancel.load(Ordering::Relaxed);
         if cancelled && !matches!(run.notice, Notice::Sent(..)) {

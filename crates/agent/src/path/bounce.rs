@@ -1,7 +1,7 @@
 //! A bounce buffer: host memory through which blocks pass between memory of a device and another
 //! process, of which the device copies one half while the CPU copies the other.
 
-use super::copying::Copying;
+use super::copying::{Copying, KernelCopy};
 use super::{Cursor, Job, Limit};
 use crate::names::Op;
 use crate::plan::Piece;
@@ -9,7 +9,7 @@ use crate::{AgentError, CopyBy, lock};
 use std::mem::take;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
-use warpverbs_gpu::{Blocks, Buffer, GpuKind, Launch, Place};
+use warpverbs_gpu::{Blocks, Buffer, GpuKind, Place};
 use warpverbs_mem::{Kind, Pending, ProcessPiece, Progress, Region, copy};
 
 /// Bytes of a half: few enough to stay in a cache of the CPU between the two copies.
@@ -36,13 +36,13 @@ struct Batch {
     copies: Copies,
 }
 
-/// Copies by the device between the local memory and a half. Dropping them waits.
+/// Copies by the device between the local memory and a half. Dropping them waits until none lands any more.
 #[derive(Default)]
 enum Copies {
     #[default]
     None,
     Engine(Vec<Pending>),
-    Kernel(Launch),
+    Kernel(KernelCopy),
 }
 
 /// A list, cut into batches.
@@ -111,7 +111,7 @@ impl Bounce {
         // For a WRITE the device copies one batch ahead of the CPU, for a READ behind it.
         let mut more = cut.next(&mut batches[0]);
         if more && job.op == Op::Write {
-            run.start(&mut batches[0], 0)?;
+            run.start(&mut batches[0], 0, limit)?;
         }
         while more {
             limit.check()?;
@@ -119,13 +119,13 @@ impl Bounce {
             if job.op == Op::Write {
                 more = cut.next(&mut batches[other]);
                 if more {
-                    run.start(&mut batches[other], index)?;
+                    run.start(&mut batches[other], index, limit)?;
                 }
             }
             batches[half].copies.land(job, limit)?;
             transfer(memory.region(), &batches[half].packed)?;
             if job.op == Op::Read {
-                run.start(&mut batches[half], index - 1)?;
+                run.start(&mut batches[half], index - 1, limit)?;
                 more = cut.next(&mut batches[other]);
             }
             half = other;
@@ -183,7 +183,12 @@ impl Cut<'_> {
 
 impl Run<'_> {
     /// Starts the device's copies of batch number `index`.
-    fn start(&mut self, batch: &mut Batch, index: usize) -> Result<(), AgentError> {
+    fn start(
+        &mut self,
+        batch: &mut Batch,
+        index: usize,
+        limit: &Limit<'_>,
+    ) -> Result<(), AgentError> {
         let Self { bounce, job, memory, kernel } = self;
         let pieces = batch.local.iter().zip(&batch.packed);
         let Some((view, lists)) = kernel else {
@@ -211,8 +216,7 @@ impl Run<'_> {
             let buffers = [view.clone(), memory.clone()];
             lists.push(bounce.copying.list(job, &buffers, pieces.map(piece))?);
         }
-        let launch = bounce.copying.launch(&lists[index])?;
-        batch.copies = Copies::Kernel(launch);
+        batch.copies = Copies::Kernel(bounce.copying.launch(&lists[index], limit)?);
         Ok(())
     }
 }
@@ -227,7 +231,7 @@ impl Copies {
                 Copies::None => true,
                 // Copies of one engine finish in order, so the last one stands for all.
                 Copies::Engine(pending) => pending.last().map_or(Ok(true), Pending::is_done)?,
-                Copies::Kernel(launch) => launch.is_done().map_err(|error| job.failed(&error))?,
+                Copies::Kernel(copy) => copy.is_done().map_err(|error| job.failed(&error))?,
             };
             if done {
                 return Ok(());

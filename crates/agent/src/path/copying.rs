@@ -1,16 +1,21 @@
 //! The choice of who copies on this machine, and lists that kernels copy.
 
-use super::Job;
+use super::{Job, Limit};
 use crate::names::Op;
 use crate::plan::Piece;
 use crate::{AgentConfig, AgentError, CopyBy};
 use std::sync::Arc;
-use std::time::Duration;
-use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, Launch};
+use std::time::{Duration, Instant};
+use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, Launch, LaunchError};
 
 /// Between host memory and that of a GPU a copy engine moves pieces of at least this many bytes, on
 /// average, faster than a kernel: it has fewer and larger requests on the bus.
 const ENGINE_FROM: u64 = 256 << 10;
+/// Withdrawing a launch takes two small copies and the end of what its blocks are at: this long means
+/// that the device hangs.
+const HANGS: Duration = Duration::from_secs(10);
+/// Between two looks at a launch that is withdrawn.
+const NAP: Duration = Duration::from_micros(20);
 
 /// The configuration of copies.
 #[derive(Clone)]
@@ -18,13 +23,12 @@ pub(crate) struct Copying {
     pub(super) gpu: Arc<dyn Gpu>,
     pub(super) copy_by: CopyBy,
     kernel_blocks: Option<u32>,
-    deadline: Duration,
 }
 
 impl Copying {
     pub(crate) fn new(gpu: &Arc<dyn Gpu>, config: &AgentConfig) -> Self {
-        let AgentConfig { copy_by, kernel_blocks, deadline, .. } = *config;
-        Self { gpu: gpu.clone(), copy_by, kernel_blocks, deadline }
+        let AgentConfig { copy_by, kernel_blocks, .. } = *config;
+        Self { gpu: gpu.clone(), copy_by, kernel_blocks }
     }
 
     /// Whether pieces are so small that a kernel copies them to or from host memory sooner.
@@ -52,7 +56,43 @@ impl Copying {
         Blocks::new(&*self.gpu, buffers, &runs).map_err(|error| job.failed(&error))
     }
 
-    pub(super) fn launch(&self, list: &Blocks) -> Result<Launch, AgentError> {
-        Ok(list.copy(&*self.gpu, self.kernel_blocks, self.deadline)?)
+    /// Begins to copy a list, unless there is no time left.
+    pub(super) fn launch(
+        &self,
+        list: &Blocks,
+        limit: &Limit<'_>,
+    ) -> Result<KernelCopy, AgentError> {
+        limit.check()?;
+        let left = limit.deadline.0.remaining().unwrap_or_default();
+        Ok(KernelCopy(list.copy(&*self.gpu, self.kernel_blocks, left)?))
+    }
+}
+
+/// A launch that copies a list. Dropping it withdraws it: then none of its bytes lands any more, also if
+/// other kernels kept it from beginning.
+pub(super) struct KernelCopy(Launch);
+
+impl KernelCopy {
+    /// Whether all bytes are in place; after [`KernelCopy::withdraw`] whether no byte lands any more.
+    pub(super) fn is_done(&mut self) -> Result<bool, LaunchError> {
+        self.0.is_done()
+    }
+
+    /// Begins to end it, or goes on; whether no byte lands any more. Never waits.
+    pub(super) fn withdraw(&mut self) -> Result<bool, LaunchError> {
+        self.0.withdraw()
+    }
+}
+
+impl Drop for KernelCopy {
+    fn drop(&mut self) {
+        let asked = Instant::now();
+        // After an error the context of the device is lost, in which nothing runs any more.
+        while matches!(self.withdraw(), Ok(false)) {
+            if asked.elapsed() > HANGS {
+                return tracing::error!("a device hangs: a launch of it cannot be withdrawn");
+            }
+            std::thread::sleep(NAP);
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! GPUs one launch for the whole list, or a copy engine for a single small piece; between host memory
 //! and that of a GPU the launch for small pieces and a copy engine for large ones.
 
-use super::copying::Copying;
+use super::copying::{Copying, KernelCopy};
 use super::{Cursor, Flight, Found, Job, Limit, Path, Started};
 use crate::control::Asked;
 use crate::memory::{KernelView, LocalMemory};
@@ -14,7 +14,7 @@ use crate::{AgentError, CopyBy, lock};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use warpverbs_gpu::{Blocks, Buffer, Launch};
+use warpverbs_gpu::{Blocks, Buffer};
 use warpverbs_mem::{Kind, Pending, Progress, Region, copy, copy_on_host};
 use warpverbs_peer::RemoteRange;
 
@@ -25,6 +25,8 @@ const STEP: u64 = 4 << 20;
 const ENGINE_TO: u64 = 4 << 20;
 /// Copies that a copy engine is given at a time: enough to keep it busy, few enough to be cancelled.
 const IN_FLIGHT: usize = 128;
+/// The bytes of these, beside those of the last: what is waited for when a transfer ends early.
+const AHEAD: usize = 32 << 20;
 
 struct Direct {
     place: Place,
@@ -88,9 +90,10 @@ impl Direct {
         });
         match views {
             Ok(views) if by_kernel => {
-                let launch = Some(copying.launch(&self.list(job, &views)?)?);
+                let copy = copying.launch(&self.list(job, &views)?, limit)?;
                 let job = job.clone();
-                Ok(Started::Flight(Box::new(Kernel { launch, job, _lease: lease })))
+                let kernel = Kernel { copy, cancelled: false, job, _lease: lease };
+                Ok(Started::Flight(Box::new(kernel)))
             }
             Err(error) if copying.copy_by == CopyBy::Kernel => Err(job.failed(&error)),
             _ => one_by_one(job, remote, lease, limit),
@@ -109,31 +112,25 @@ impl Direct {
 
 /// A launch that copies a whole list.
 struct Kernel {
-    launch: Option<Launch>,
+    /// Before the lease: dropping it waits until nothing of the peer's memory is touched any more.
+    copy: KernelCopy,
+    cancelled: bool,
     job: Arc<Job>,
     _lease: Option<Lease>,
 }
 
 impl Flight for Kernel {
     fn poll(&mut self) -> Result<bool, AgentError> {
-        let Some(launch) = &mut self.launch else { return Ok(true) };
-        let done = launch.is_done().map_err(|error| self.job.failed(&error));
-        if !matches!(done, Ok(false)) {
-            self.launch = None;
-        }
-        done
+        let done = match self.cancelled {
+            true => self.copy.withdraw(),
+            false => self.copy.is_done(),
+        };
+        done.map_err(|error| self.job.failed(&error))
     }
 
-    /// A launch is not stopped: it takes milliseconds at most.
-    fn cancel(&mut self, _: Instant) {}
-}
-
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        if let Some(launch) = self.launch.take() {
-            // Bounded by the launch's own deadline, after which it is ended.
-            let _ = launch.wait();
-        }
+    /// It is withdrawn at once: other kernels may keep it from beginning for as long as they like.
+    fn cancel(&mut self, _: Instant) {
+        self.cancelled = true;
     }
 }
 
@@ -151,6 +148,7 @@ fn one_by_one(
         remote,
         cursor: Cursor::default(),
         in_flight: VecDeque::new(),
+        ahead: 0,
         cancelled: false,
         _lease: lease,
     };
@@ -167,7 +165,9 @@ struct Copies {
     /// How far copies have been started.
     cursor: Cursor,
     /// In the order of their start. Dropping one waits for it, so this comes before the lease.
-    in_flight: VecDeque<Pending>,
+    in_flight: VecDeque<(Pending, usize)>,
+    /// The bytes of these.
+    ahead: usize,
     cancelled: bool,
     _lease: Option<Lease>,
 }
@@ -205,20 +205,22 @@ impl Flight for Copies {
     fn poll(&mut self) -> Result<bool, AgentError> {
         loop {
             // Copies of one engine finish in order.
-            while let Some(first) = self.in_flight.front() {
+            while let Some((first, len)) = self.in_flight.front() {
                 if !first.is_done()? {
                     break;
                 }
+                self.ahead -= len;
                 self.in_flight.pop_front();
             }
-            if self.cancelled || self.in_flight.len() >= IN_FLIGHT {
+            if self.cancelled || self.in_flight.len() >= IN_FLIGHT || self.ahead >= AHEAD {
                 return Ok(self.in_flight.is_empty());
             }
             let Some(((to, dst), (from, src), len)) = self.step() else {
                 return Ok(self.in_flight.is_empty());
             };
             if let Progress::Pending(pending) = copy(to, dst, from, src, len)? {
-                self.in_flight.push_back(pending);
+                self.in_flight.push_back((pending, len));
+                self.ahead += len;
             }
         }
     }

@@ -20,3 +20,4 @@ mod terminal;
 mod threads;
 mod transfer;
 mod views;
+mod withdrawn;

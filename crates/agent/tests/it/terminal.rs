@@ -7,21 +7,21 @@ use rand::{Rng, RngExt, SeedableRng};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, RemoteMemory, State,
-    Transfer,
+    Agent, AgentConfig, AgentError, CopyBy, Op, PathKind, PostOptions, Registration, RemoteMemory,
+    State, Transfer,
 };
 use warpverbs_dev::{Child, say};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::Context;
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
-const LEN: usize = 6 << 20;
+pub(crate) const SOON: Duration = Duration::from_secs(600);
+pub(crate) const LEN: usize = 6 << 20;
 const ROUNDS: usize = 16;
 /// Looks at memory after a transfer was over.
 const LOOKS: usize = 4;
 
-fn config(path: PathKind) -> AgentConfig {
+pub(crate) fn config(path: PathKind) -> AgentConfig {
     let config = AgentConfig::default().require(path).deadline(SOON).token("of the test");
     if path != PathKind::Network {
         return config;
@@ -80,11 +80,11 @@ fn target() {
     }
 }
 
-struct Rig {
+pub(crate) struct Rig {
     agent: Agent,
     /// Memory of the transfers, and memory by which the peer's is examined.
-    ours: Registration,
-    seen: Registration,
+    pub(crate) ours: Registration,
+    pub(crate) seen: Registration,
     remote: RemoteMemory,
     random: StdRng,
     target: Target,
@@ -92,9 +92,14 @@ struct Rig {
 
 impl Rig {
     fn new(path: PathKind) -> Self {
+        Self::with(path, config(path))
+    }
+
+    /// With an initiator of this configuration.
+    pub(crate) fn with(path: PathKind, config: AgentConfig) -> Self {
         println!("{path}");
         let target = Target::new(path);
-        let agent = Agent::new("initiator", config(path)).unwrap();
+        let agent = Agent::new("initiator", config).unwrap();
         let ours = agent.register(vec![0; LEN], "ours").unwrap();
         let seen = agent.register(vec![0; LEN], "seen").unwrap();
         agent.fetch_metadata(target.address(), SOON).unwrap();
@@ -103,13 +108,13 @@ impl Rig {
         Self { agent, ours, seen, remote, random, target }
     }
 
-    fn bytes(&mut self) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; LEN];
         self.random.fill_bytes(&mut bytes);
         bytes
     }
 
-    fn transfer(&self, op: Op, local: &Registration, block: usize) -> Transfer {
+    pub(crate) fn transfer(&self, op: Op, local: &Registration, block: usize) -> Transfer {
         let (block, count) = (block as u64, LEN / block);
         let here = local.blocks(0, block, count).unwrap();
         let there: Vec<_> = (0..count as u64).rev().map(|at| at * block).collect();
@@ -154,16 +159,19 @@ impl Rig {
         transfer.state()
     }
 
-    fn run(&self, transfer: &Transfer) {
+    pub(crate) fn run(&self, transfer: &Transfer) {
         transfer.post(PostOptions::new()).unwrap();
         assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
     }
 }
 
 fn holds(path: PathKind) {
-    let mut rig = Rig::new(path);
+    holds_of(Rig::new(path), ROUNDS);
+}
+
+fn holds_of(mut rig: Rig, rounds: usize) {
     let mut early = 0;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let block = [4 << 10, 64 << 10, LEN][round % 3];
         let write = rig.transfer(Op::Write, &rig.ours, block);
         let old = rig.bytes();
@@ -203,7 +211,7 @@ fn holds(path: PathKind) {
             assert!(found == old, "round {round}: bytes landed here after {ended:?}");
         }
     }
-    println!("{path}: {early} of {} ended early", 2 * ROUNDS);
+    println!("{early} of {} ended early", 2 * rounds);
     assert!(early > 0);
 }
 
@@ -230,6 +238,14 @@ fn network() {
 #[test]
 fn tcp() {
     holds(PathKind::Tcp);
+}
+
+/// Where kernels copy, too.
+#[test]
+fn paths_by_which_kernels_copy() {
+    for path in [PathKind::SameProcess, PathKind::Mapped, PathKind::ProcessCopy] {
+        holds_of(Rig::with(path, config(path).copy_by(CopyBy::Kernel)), 4);
+    }
 }
 
 /// A copy within `post` ends at its deadline, too.
