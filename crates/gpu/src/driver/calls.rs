@@ -159,6 +159,8 @@ pub(crate) trait Driver: Memory + Kernels + Send + Sync {
     fn threads_per_multiprocessor(&self) -> u32;
     /// Whether [`Driver::copy`] has this way.
     fn has_path(&self, path: CopyPath) -> bool;
+    /// Whether streams write words of 8 bytes.
+    fn can_write_words(&self) -> Result<bool, GpuError>;
     /// Makes the context current on this thread.
     fn enter(&self) -> Result<(), GpuError>;
     /// Undoes [`Driver::enter`]: what was current before (the program's own use) then is again.
@@ -174,8 +176,6 @@ pub(crate) trait Driver: Memory + Kernels + Send + Sync {
     fn stream(&self, priority: Priority) -> Result<u64, GpuError>;
     /// Whether all work of a stream has ended; an error if the work failed.
     fn is_idle(&self, stream: u64) -> Result<bool, GpuError>;
-    /// Whether streams write words of 8 bytes.
-    fn can_write_words(&self) -> Result<bool, GpuError>;
     /// Has the stream write a word behind its other work and a fence.
     unsafe fn write_word(&self, stream: u64, addr: u64, value: u64) -> Result<(), GpuError>;
     /// Enqueues a copy.

@@ -28,6 +28,8 @@ mod copy;
 mod copy_policy;
 mod counted_stream;
 mod device;
+#[cfg(test)]
+mod fake;
 mod heap;
 mod launch;
 mod lock;
@@ -39,6 +41,8 @@ mod pinned;
 mod ranges;
 mod stream;
 mod suballocator;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub use cache::{CACHE_ENV, Cache};
