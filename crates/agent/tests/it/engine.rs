@@ -224,3 +224,28 @@ fn a_transfer_keeps_no_waker_that_nobody_waits_by() {
     rig.engine.allow(u64::MAX);
     assert_eq!(read.wait(SOON).unwrap(), State::Done);
 }
+
+/// They are waited for when a transfer ends early.
+#[test]
+fn few_bytes_are_with_the_engine_at_a_time() {
+    const LEN: usize = 96 << 20;
+    let engine = Arc::new(LazyCopier::default());
+    let [(ours, _), (theirs, _)] = [(); 2].map(|()| LazyMemory::regions(LEN, 0, &engine).unwrap());
+    let agent = |name| {
+        let config = AgentConfig::default().copy_by(CopyBy::Engine).deadline(SOON);
+        Agent::new(name, config).unwrap()
+    };
+    let (initiator, target) = (agent("initiator"), agent("target"));
+    let _theirs = target.register(theirs, "theirs").unwrap();
+    let ours = initiator.register(ours, "ours").unwrap();
+    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    let remote = initiator.remote("target", "theirs").unwrap();
+    let lists = (ours.blocks(0, LEN as u64, 1).unwrap(), remote.blocks(0, LEN as u64, 1).unwrap());
+    let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
+    assert_eq!(read.post(PostOptions::new()).unwrap(), State::InProgress);
+    // Of 4 MiB each.
+    let waiting = engine.waiting();
+    assert!((2..=8).contains(&waiting), "{waiting}");
+    engine.allow(u64::MAX);
+    assert_eq!(read.wait(SOON).unwrap(), State::Done);
+}

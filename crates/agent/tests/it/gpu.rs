@@ -1,6 +1,11 @@
 //! Memory of GPUs, between two processes: lists by one launch and by the copy engine; host memory and
 //! that of a GPU. `warpverbs perf agent` measures them.
 
+#[path = "../../../gpu/tests/common/mod.rs"]
+mod common;
+
+use crate::withdrawn::{End, ended};
+use common::Spin;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_agent::{
@@ -189,4 +194,67 @@ fn a_list_is_written_to_another_gpu_and_the_peer_may_leave() {
         }
     };
     assert!(lost.to_string().contains("owner ("), "{lost}");
+}
+
+/// Deadlines and cancelling end transfers whose kernels are queued behind others, and when these have left,
+/// nothing lands: neither in memory of another process, mapped or by a bounce buffer, nor here.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn transfers_end_while_other_kernels_fill_the_gpu_and_touch_nothing_later() {
+    const BLOCK: u64 = 64 << 10;
+    const COUNT: usize = 256;
+    const BYTES: usize = BLOCK as usize * COUNT;
+    let owner = Owner::start();
+    let gpu: Arc<dyn Gpu> = Arc::new(common::open(0).unwrap());
+    let config = AgentConfig::default().token("the job's").gpu(&gpu).copy_by(CopyBy::Kernel);
+    let agent = Agent::new("initiator", config).unwrap();
+    agent.fetch_metadata(owner.1, SOON).unwrap();
+    let ours = agent.alloc(BYTES as u64, "ours").unwrap();
+    let seen = agent.alloc(BYTES as u64, "seen").unwrap();
+    let theirs = pattern(BYTES);
+    let new: Vec<u8> = theirs.iter().map(|byte| !byte).collect();
+    let bytes = |memory: &Registration| {
+        let mut bytes = vec![0; BYTES];
+        memory.read(0, &mut bytes).unwrap();
+        bytes
+    };
+    for label in ["arena", "private"] {
+        let remote = agent.remote("owner", label).unwrap();
+        println!("{}", agent.explain(&ours, &remote).unwrap());
+        let list = |op, memory: &Registration| {
+            let here = memory.blocks(0, BLOCK, COUNT).unwrap();
+            agent.transfer(op, &here, &remote.blocks(0, BLOCK, COUNT).unwrap()).unwrap()
+        };
+        let (read, write, look) =
+            (list(Op::Read, &ours), list(Op::Write, &ours), list(Op::Read, &seen));
+        // So that nothing has to be loaded or mapped later. The peer's bytes are the same again.
+        for transfer in [&read, &write, &look] {
+            transfer.post(PostOptions::new()).unwrap();
+            transfer.wait(SOON).unwrap();
+        }
+        assert!(bytes(&seen) == theirs);
+        ours.write(0, &new).unwrap();
+        let mut spin = Spin::fill(&*gpu, Duration::from_secs(300));
+        for (transfer, end) in [
+            (&read, End::Deadline),
+            (&read, End::Cancel),
+            (&write, End::Deadline),
+            (&write, End::Cancel),
+        ] {
+            // Nothing tells that a kernel is queued: most likely it is by then.
+            let queued = || {
+                std::thread::sleep(Duration::from_millis(20));
+                true
+            };
+            ended(transfer, end, queued);
+        }
+        assert!(spin.is_running(), "{label}: a transfer has waited for other kernels");
+        spin.end().unwrap();
+        // A kernel that copies after all is likely to have done so by then; none that is right does.
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(bytes(&ours) == new, "{label}: bytes landed here");
+        look.post(PostOptions::new()).unwrap();
+        look.wait(SOON).unwrap();
+        assert!(bytes(&seen) == theirs, "{label}: bytes landed there");
+    }
 }

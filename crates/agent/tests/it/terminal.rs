@@ -5,12 +5,15 @@
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, CopyBy, Op, PathKind, PostOptions, Registration, RemoteMemory,
     State, Transfer,
 };
 use warpverbs_dev::{Child, say};
+use warpverbs_gpu::Gpu;
+use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::Context;
 
@@ -32,8 +35,14 @@ pub(crate) fn config(path: PathKind) -> AgentConfig {
     config.nic(&context.open("soft").unwrap())
 }
 
+/// Each lane has two mappings, of which a process has 65530, and tests run beside each other.
+pub(crate) fn few_lanes() -> SimtConfig {
+    SimtConfig::default().resident_lanes(1024)
+}
+
 /// The agent whose memory is used; in a process of its own where the path needs that.
 enum Target {
+    Gone,
     Here { agent: Agent, memory: Registration },
     Child { _child: Child, address: SocketAddr },
 }
@@ -65,6 +74,7 @@ impl Target {
         match self {
             Self::Here { agent, .. } => agent.address(),
             Self::Child { address, .. } => *address,
+            Self::Gone => panic!("the target has ended"),
         }
     }
 }
@@ -106,6 +116,11 @@ impl Rig {
         let remote = agent.remote("target", "memory").unwrap();
         let random = StdRng::seed_from_u64(warpverbs_dev::seed());
         Self { agent, ours, seen, remote, random, target }
+    }
+
+    /// The target ends.
+    pub(crate) fn lose_target(&mut self) {
+        self.target = Target::Gone;
     }
 
     pub(crate) fn bytes(&mut self) -> Vec<u8> {
@@ -244,7 +259,8 @@ fn tcp() {
 #[test]
 fn paths_by_which_kernels_copy() {
     for path in [PathKind::SameProcess, PathKind::Mapped, PathKind::ProcessCopy] {
-        holds_of(Rig::with(path, config(path).copy_by(CopyBy::Kernel)), 4);
+        let gpu: Arc<dyn Gpu> = Arc::new(SimtDevice::new(few_lanes()).unwrap());
+        holds_of(Rig::with(path, config(path).gpu(&gpu).copy_by(CopyBy::Kernel)), 4);
     }
 }
 

@@ -1,12 +1,15 @@
 //! Transfers by kernels that cannot begin, because others hold the device: deadlines and cancelling end them
 //! all the same, and when their kernels run at last, they touch nothing.
 
-use crate::terminal::{LEN, Rig, SOON, config};
+use crate::terminal::{LEN, Rig, SOON, config, few_lanes};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use warpverbs_agent::{AgentError, CopyBy, Op, PathKind, PostOptions, Registration, State};
+use warpverbs_agent::{
+    AgentError, CopyBy, Op, PathKind, PostOptions, Registration, State, Transfer,
+};
 use warpverbs_gpu::Gpu;
-use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
+use warpverbs_gpu::simt::SimtDevice;
 
 const BLOCK: usize = 64 << 10;
 const PATHS: [PathKind; 3] = [PathKind::SameProcess, PathKind::Mapped, PathKind::ProcessCopy];
@@ -15,22 +18,30 @@ const PATHS: [PathKind; 3] = [PathKind::SameProcess, PathKind::Mapped, PathKind:
 struct Device {
     gpu: Arc<SimtDevice>,
     held: Arc<Mutex<()>>,
+    /// How often a launch came to where it is held.
+    looks: Arc<AtomicUsize>,
 }
 
 impl Device {
     fn new() -> Self {
         let held = Arc::new(Mutex::new(()));
-        let gate = held.clone();
+        let looks = Arc::new(AtomicUsize::new(0));
+        let (gate, looking) = (held.clone(), looks.clone());
         let wait = move || {
+            looking.fetch_add(1, Ordering::Relaxed);
             drop(gate.lock());
             false
         };
-        let gpu = SimtDevice::with_stepper(SimtConfig::default(), Arc::new(wait)).unwrap();
-        Self { gpu: Arc::new(gpu), held }
+        let gpu = SimtDevice::with_stepper(few_lanes(), Arc::new(wait)).unwrap();
+        Self { gpu: Arc::new(gpu), held, looks }
     }
 
     fn hold(&self) -> MutexGuard<'_, ()> {
         self.held.lock().unwrap()
+    }
+
+    fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
     }
 
     fn rig(&self, path: PathKind) -> Rig {
@@ -41,7 +52,7 @@ impl Device {
 
 /// How a transfer is ended while its kernel cannot begin.
 #[derive(Clone, Copy, Debug)]
-enum End {
+pub(crate) enum End {
     Deadline,
     Cancel,
 }
@@ -60,32 +71,37 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Posts a transfer that cannot begin; it is over when this returns.
-fn ended(rig: &Rig, op: Op, end: End) {
-    let transfer = rig.transfer(op, &rig.ours, BLOCK);
-    let options = match end {
-        End::Deadline => PostOptions::new().deadline(Duration::from_millis(50)),
-        End::Cancel => PostOptions::new(),
-    };
-    std::thread::scope(|scope| {
-        if matches!(end, End::Cancel) {
-            scope.spawn(|| {
-                // Until a kernel is queued; before that a cancellation has no transfer to end.
-                until(|| transfer.state() == State::InProgress);
-                std::thread::sleep(Duration::from_millis(20));
-                transfer.cancel();
-            });
+/// Posts a transfer that cannot begin; it is over when this returns. `queued` says whether its kernel is.
+pub(crate) fn ended(transfer: &Transfer, end: End, queued: impl Fn() -> bool + Sync) {
+    let mut deadline = Duration::from_millis(50);
+    loop {
+        let options = match end {
+            End::Deadline => PostOptions::new().deadline(deadline),
+            End::Cancel => PostOptions::new(),
+        };
+        std::thread::scope(|scope| {
+            if matches!(end, End::Cancel) {
+                scope.spawn(|| {
+                    until(|| transfer.state() == State::InProgress && queued());
+                    transfer.cancel();
+                });
+            }
+            // Its error is its state's.
+            let _ = transfer.post(options);
+            until(|| transfer.state().is_terminal());
+        });
+        let over = transfer.wait(SOON);
+        let expected = match end {
+            End::Deadline => matches!(over, Err(AgentError::Timeout { .. })),
+            End::Cancel => matches!(over, Err(AgentError::Cancelled)),
+        };
+        assert!(expected, "{end:?}: {over:?}");
+        if queued() {
+            return;
         }
-        // Its error is its state's.
-        let _ = transfer.post(options);
-        until(|| transfer.state().is_terminal());
-    });
-    let over = transfer.wait(SOON);
-    let expected = match end {
-        End::Deadline => matches!(over, Err(AgentError::Timeout { .. })),
-        End::Cancel => matches!(over, Err(AgentError::Cancelled)),
-    };
-    assert!(expected, "{op:?} {end:?}: {over:?}");
+        // The machine is so slow that there was no time to launch it.
+        deadline *= 2;
+    }
 }
 
 #[test]
@@ -100,7 +116,9 @@ fn a_read_that_could_not_begin_leaves_the_memory_here_alone() {
         rig.run(&rig.transfer(Op::Write, &rig.seen, BLOCK));
         let known = device.gpu.finished().len();
         let held = device.hold();
-        ended(&rig, Op::Read, end);
+        let looks = device.looks();
+        let transfer = rig.transfer(Op::Read, &rig.ours, BLOCK);
+        ended(&transfer, end, || device.looks() > looks);
         // The memory is in use again.
         let new = rig.bytes();
         rig.ours.write(0, &new).unwrap();
@@ -129,7 +147,9 @@ fn a_write_that_could_not_begin_leaves_the_memory_there_alone() {
         rig.ours.write(0, &ours).unwrap();
         let known = device.gpu.finished().len();
         let held = device.hold();
-        ended(&rig, Op::Write, end);
+        let looks = device.looks();
+        let transfer = rig.transfer(Op::Write, &rig.ours, BLOCK);
+        ended(&transfer, end, || device.looks() > looks);
         assert_eq!(device.gpu.finished().len(), known, "the kernel has run");
         drop(held);
         until(|| device.gpu.finished().len() > known);
@@ -137,4 +157,25 @@ fn a_write_that_could_not_begin_leaves_the_memory_there_alone() {
         rig.run(&rig.transfer(Op::Read, &rig.seen, BLOCK));
         assert!(bytes(&rig.seen) == theirs, "{path}, {end:?}: bytes landed");
     }
+}
+
+/// Its end takes the transfer along, but not before the kernel is withdrawn.
+#[test]
+fn a_peer_that_is_lost_takes_no_kernel_for_ended() {
+    let device = Device::new();
+    let mut rig = device.rig(PathKind::Mapped);
+    rig.run(&rig.transfer(Op::Read, &rig.ours, BLOCK));
+    let known = device.gpu.finished().len();
+    let held = device.hold();
+    let read = rig.transfer(Op::Read, &rig.ours, BLOCK);
+    assert_eq!(read.post(PostOptions::new()).unwrap(), State::InProgress);
+    rig.lose_target();
+    let lost = read.wait(SOON);
+    assert!(matches!(lost, Err(AgentError::PeerLost { .. })), "{lost:?}");
+    let new = rig.bytes();
+    rig.ours.write(0, &new).unwrap();
+    assert_eq!(device.gpu.finished().len(), known, "the kernel has run");
+    drop(held);
+    until(|| device.gpu.finished().len() > known);
+    assert!(bytes(&rig.ours) == new, "bytes landed");
 }

@@ -4,6 +4,7 @@ mod arena;
 #[path = "../../common/mod.rs"]
 mod common;
 mod copies;
+mod withdraw;
 
 use common::{Arg, Call, Spin, within};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
