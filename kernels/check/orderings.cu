@@ -4,6 +4,7 @@
 #include "warpverbs/barrier.h"
 #include "warpverbs/mail.h"
 #include "warpverbs/shm.h"
+#include "warpverbs/stop.h"
 #include "warpverbs/warpverbs.h"
 
 namespace impl = wv::impl;
@@ -74,6 +75,8 @@ WV_KERNEL(poll_lock)(QueueState* q, u64* done) {
 }
 WV_KERNEL(hand_over)(u32* token, u32* kept) { *kept = impl::offer_token(token); }
 WV_KERNEL(place_in_block)(u32* out) { *out = wv::lane_id() + impl::Group(wv::whole_warp()).rank; }
+WV_KERNEL(stop_enter)(wv::StopRecord* record, u32* entered) { *entered = wv::enter(record); }
+WV_KERNEL(stop_leave)(wv::StopRecord* record) { wv::leave(record); }
 
 // The heap, on the direct route.
 using direct = wv::route::direct;

@@ -42,7 +42,7 @@ enum Copies {
     #[default]
     None,
     Engine(Vec<Pending>),
-    Kernel(KernelCopy),
+    Kernel(Box<KernelCopy>),
 }
 
 /// A list, cut into batches.
@@ -216,7 +216,7 @@ impl Run<'_> {
             let buffers = [view.clone(), memory.clone()];
             lists.push(bounce.copying.list(job, &buffers, pieces.map(piece))?);
         }
-        batch.copies = Copies::Kernel(bounce.copying.launch(&lists[index], limit)?);
+        batch.copies = Copies::Kernel(Box::new(bounce.copying.launch(&lists[index], limit)?));
         Ok(())
     }
 }
