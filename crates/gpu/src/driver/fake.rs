@@ -1,5 +1,5 @@
 //! A second driver, for tests: devices whose memory is the host's, and which begin kernels when the test says
-//! so. What waits for a kernel on a GPU waits here; kernels are run by the SIMT device.
+//! so. Here, too, copies inside a device wait for kernels; these are run by the SIMT device.
 
 use super::calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
 use super::{Cache, Context, CopyPath, CopyPolicy, DriverGpu};
@@ -41,7 +41,7 @@ struct State {
     freed: Vec<Resource>,
 }
 
-/// What streams are given.
+/// Work of a stream.
 enum Work {
     Copy { dst: u64, src: u64, len: usize, inside: bool },
     Zero { addr: u64, len: usize },
@@ -218,7 +218,7 @@ impl Fake {
     }
 
     fn none<T>(&self) -> Result<T, GpuError> {
-        Err((self as &dyn Driver).unsupported("what no test of it needs"))
+        Err((self as &dyn Driver).unsupported("this call, which no test needs"))
     }
 }
 

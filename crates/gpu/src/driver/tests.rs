@@ -22,7 +22,7 @@ struct Rig {
     gpu: DriverGpu,
     script: Arc<Script>,
     random: StdRng,
-    /// What waits for the end of all launches waits for those of every device.
+    /// Frees wait for the launches of every device.
     _turn: MutexGuard<'static, ()>,
 }
 
