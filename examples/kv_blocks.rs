@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use std::{process::ExitCode, time::Instant};
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::rendezvous::{Launch, World, WorldConfig};
+use warpverbs::rendezvous::{RankInfo, World, WorldConfig};
 
 /// A paged KV cache, read by another process in random order
 #[derive(Parser)]
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         let (blocks, each) = (flags.blocks, flags.block_bytes);
         let all = u64::from(blocks).saturating_mul(each);
         within(&format!("--blocks {blocks} of --block-bytes {each}"), all, 1, 64 << 30)?;
-        let Some(launch) = Launch::here(2)? else {
+        let Some(launch) = RankInfo::here(2)? else {
             println!("passed: {blocks} blocks have the same digest at both processes");
             return Ok(());
         };

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use warpverbs::agent::{Agent, AgentConfig, Op, PostOptions, State, StreamConfig, StreamStats};
-use warpverbs::rendezvous::{Launch, World, WorldConfig};
+use warpverbs::rendezvous::{RankInfo, World, WorldConfig};
 
 /// A stream of messages to a slow receiver, beside one-shot transfers
 #[derive(Parser)]
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         within("--bytes", flags.bytes, 1, 1 << 30)?;
         within("--messages", flags.messages, 1, (1 << 30) / flags.bytes)?;
         within("--slots", flags.slots, 1, 65536)?;
-        let Some(launch) = Launch::here(2)? else {
+        let Some(launch) = RankInfo::here(2)? else {
             println!("passed: {} messages, sent three times, are the same", flags.messages);
             return Ok(());
         };

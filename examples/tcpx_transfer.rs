@@ -16,7 +16,7 @@ use common::{DEADLINE, MAX_BYTES, compare, parse_size, sample, within};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use warpverbs::devmem::unpack::{UnpackConfig, Way};
+use warpverbs::devmem::unpack::{UnpackConfig, UnpackWay};
 use warpverbs::devmem::{BoundQueues, QUEUES_ENV, QueueChoice};
 use warpverbs::gpu::{self, Gpu, Place};
 use warpverbs::tcp::{Config, Domain, Link, Receive};
@@ -53,8 +53,8 @@ struct Flags {
     #[arg(long, value_parser = parse_size, default_value = "64M")]
     bytes: u64,
     /// How device memory is unpacked: auto, d2d (copy engine), host or kernel
-    #[arg(long, env = "WARPVERBS_UNPACK", default_value_t = Way::Auto)]
-    unpack: Way,
+    #[arg(long, env = "WARPVERBS_UNPACK", default_value_t = UnpackWay::Auto)]
+    unpack: UnpackWay,
 }
 
 fn main() -> ExitCode {

@@ -12,7 +12,7 @@ use clap::Parser;
 use common::{DEADLINE as WAIT, compare};
 use std::process::ExitCode;
 use warpverbs::agent::{Agent, AgentConfig, BlockList, Op, PostOptions, State};
-use warpverbs::rendezvous::{Client, Launch, World, WorldConfig};
+use warpverbs::rendezvous::{Client, RankInfo, World, WorldConfig};
 
 /// Bytes of a buffer; each process has two.
 const BUFFER: u64 = 256;
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             println!("[main] Starting TCP metadata server...");
             println!("[main] Starting target and initiator processes...");
         }
-        let Some(launch) = Launch::here(2)? else {
+        let Some(launch) = RankInfo::here(2)? else {
             println!("[main] ✓ Test Complete - Both processes succeeded!");
             println!("passed: two buffers of {BUFFER} bytes read, and written back crossed");
             return Ok(());

@@ -17,7 +17,7 @@ pub use warpverbs_devmem::{BoundQueues, DeviceMemory, QUEUES_ENV, QueueChoice};
 pub mod unpack {
     #[doc(inline)]
     pub use warpverbs_devmem::unpack::{
-        AreaId, Move, Moves, Place, Ticket, UNPACK_ENV, UnknownWay, UnpackConfig, UnpackError,
-        Unpacker, Way,
+        AreaId, AreaOffset, Move, Moves, Ticket, UNPACK_ENV, UnknownWay, UnpackConfig, UnpackError,
+        UnpackWay, Unpacker,
     };
 }

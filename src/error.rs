@@ -10,7 +10,7 @@ use warpverbs_rendezvous::{EnvError, WorldError};
 pub enum Error {
     /// Of a context, NIC, endpoint or memory region, or a kernel's bad status.
     #[error(transparent)]
-    Transport(#[from] warpverbs_transport::Error),
+    Transport(#[from] warpverbs_transport::TransportError),
     /// Of the device that runs kernels.
     #[error(transparent)]
     Gpu(#[from] GpuError),

@@ -6,7 +6,7 @@
 //! use warpverbs::raw::nic::Config;
 //! use warpverbs::transport::Context;
 //!
-//! # fn main() -> Result<(), warpverbs::transport::Error> {
+//! # fn main() -> Result<(), warpverbs::transport::TransportError> {
 //! // A software NIC with room for few queue pairs.
 //! let config = Config { max_qps: 4, ..Config::default() };
 //! let nic = Context::builder().soft_config(config).build()?.open("soft")?;

@@ -1,8 +1,8 @@
 //! For jobs of several processes: where ranks meet, and the store that they exchange bytes at.
 //!
 //! The store speaks the protocol of PyTorch's `TCPStore`, so either end may be PyTorch.
-//! [`Launch::from_env`] reads what a launcher (torchrun, Open MPI, Slurm) says about a process, and
-//! [`Launch::here`] is one for the ranks of a single machine.
+//! [`RankInfo::from_env`] reads what a launcher (torchrun, Open MPI, Slurm) says about a process, and
+//! [`RankInfo::here`] is one for the ranks of a single machine.
 //!
 //! ```
 //! use warpverbs::rendezvous::{Client, Limits, Server};
@@ -20,6 +20,6 @@
 
 #[doc(inline)]
 pub use warpverbs_rendezvous::{
-    BindError, Client, ClientError, ConnectError, Deadline, EnvError, Flags, Host, Launch, Limits,
-    Loss, Server, StartError, World, WorldConfig, WorldError,
+    BindError, Client, ClientError, ConnectError, Deadline, EnvError, Flags, Host, Limits, Loss,
+    RankInfo, Server, StartError, World, WorldConfig, WorldError,
 };

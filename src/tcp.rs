@@ -28,6 +28,6 @@
 
 #[doc(inline)]
 pub use warpverbs_tcp::{
-    Closer, Config, Domain, Link, Listener, PayloadCounts, Receive, Registration, RemoteKey,
+    Closer, Config, Domain, Link, Listener, PayloadCounts, Receive, RegisteredRegion, RemoteKey,
     Request, TcpError,
 };

@@ -5,9 +5,9 @@
 //! [`Poster`], or a kernel through what [`Endpoint::device_qp`] gives.
 //!
 //! ```
-//! use warpverbs::transport::{Access, Context, EndpointConfig, Error, SendFlags};
+//! use warpverbs::transport::{Access, Context, EndpointConfig, TransportError, SendFlags};
 //!
-//! # fn main() -> Result<(), Error> {
+//! # fn main() -> Result<(), TransportError> {
 //! let nic = Context::new()?.open("soft")?;
 //! let src = nic.alloc_host(5, Access::empty())?;
 //! let dst = nic.alloc_host(5, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
@@ -28,10 +28,10 @@ pub use warpverbs_transport::VerbsProvider;
 #[doc(inline)]
 pub use warpverbs_transport::{
     Access, AsyncEvent, Context, ContextBuilder, CqMode, Decision, Device, Endpoint,
-    EndpointConfig, EndpointHandle, Error, ErrorKind, FaultReport, FirstError, HandleError, Health,
+    EndpointConfig, EndpointHandle, ErrorKind, FaultReport, FirstError, HandleError, Health,
     KernelError, KernelStatus, LocalRegion, MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd,
     MemoryRegion, Mtu, NicChoice, NicInfo, NotAWay, Outcome, Posted, Poster, Progress, QpState,
     QueueKind, QueuePlacement, Reason, Received, ReceivedKind, RegisterOptions, RegistrationPath,
-    RemoteRegion, Rkey, SendFlags, SharedReceiveQueue, Status, Syndrome, UsageError, WaitError,
-    WaitFor, Way, WorkError,
+    RemoteRegion, Rkey, SendFlags, SharedReceiveQueue, Status, Syndrome, TransportError,
+    UsageError, WaitError, WaitFor, Way, WorkError,
 };

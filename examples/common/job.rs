@@ -6,7 +6,7 @@ use clap::Args;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
-use warpverbs::rendezvous::{Flags, Launch, World, WorldConfig};
+use warpverbs::rendezvous::{Flags, RankInfo, World, WorldConfig};
 use warpverbs::transport::{Endpoint, EndpointConfig, EndpointHandle};
 
 /// The number of this process, and where it meets the others.
@@ -52,8 +52,8 @@ impl Job {
         let Self { rank, world_size, master_addr, master_port, .. } = self.clone();
         let flags = Flags { rank, world_size, master_addr, master_port, ..Flags::default() };
         let launch = match self.procs {
-            Some(procs) => Launch::here(procs)?,
-            None => Some(Launch::from_env(&flags)?),
+            Some(procs) => RankInfo::here(procs)?,
+            None => Some(RankInfo::from_env(&flags)?),
         };
         let Some(launch) = launch else { return Ok(()) };
         // A slow rank is waited for as long as it is alive.
@@ -84,7 +84,7 @@ impl Job {
         if launch.rank == 0 { session.passed(&told) } else { Ok(()) }
     }
 
-    fn open(&self, world: &mut World, launch: &Launch) -> Result<Session> {
+    fn open(&self, world: &mut World, launch: &RankInfo) -> Result<Session> {
         let reached = world.client().local_addr()?.ip();
         let at = UdpConfig::at(SocketAddr::new(self.bind.unwrap_or(reached), self.udp_port));
         let soft = Config { link: LinkConfig::Udp(at), ..Config::default() }.with_env()?;

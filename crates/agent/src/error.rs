@@ -236,7 +236,7 @@ pub enum AgentError {
     Gpu(#[from] Arc<GpuError>),
     /// The NIC refused.
     #[error(transparent)]
-    Nic(#[from] Arc<warpverbs_transport::Error>),
+    Nic(#[from] Arc<warpverbs_transport::TransportError>),
     /// A call of the system failed.
     #[error("{call}: {cause}")]
     System {
@@ -288,8 +288,8 @@ impl From<GpuError> for AgentError {
     }
 }
 
-impl From<warpverbs_transport::Error> for AgentError {
-    fn from(error: warpverbs_transport::Error) -> Self {
+impl From<warpverbs_transport::TransportError> for AgentError {
+    fn from(error: warpverbs_transport::TransportError) -> Self {
         Self::Nic(Arc::new(error))
     }
 }

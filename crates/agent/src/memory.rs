@@ -12,7 +12,7 @@ use warpverbs_gpu::{Buffer, Gpu, GpuError, GpuKind};
 use warpverbs_mem::{Kind, Region, VecBuf};
 use warpverbs_peer::Exported;
 use warpverbs_peer::descriptor::Secrets;
-use warpverbs_tcp::Registration as TcpKey;
+use warpverbs_tcp::RegisteredRegion as TcpKey;
 use warpverbs_transport::MemoryRegion;
 
 /// Memory that can be registered: owned, or shared with other owners.

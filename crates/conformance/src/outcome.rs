@@ -5,7 +5,7 @@ use crate::{Case, Difference, Setup};
 use std::fmt;
 use std::time::{Duration, Instant};
 use warpverbs::gpu::{GpuError, LaunchError};
-use warpverbs::transport::{Error, UsageError};
+use warpverbs::transport::{TransportError, UsageError};
 
 /// The verdict of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ macro_rules! as_trouble {
     )*};
 }
 
-as_trouble!(Error UsageError GpuError LaunchError);
+as_trouble!(TransportError UsageError GpuError LaunchError);
 
 /// Ends a case unless the condition holds.
 macro_rules! check {

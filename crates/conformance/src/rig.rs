@@ -8,7 +8,7 @@ use std::time::Duration;
 use warpverbs::gpu::{Dim, Gpu, GpuError, SafeKernel};
 use warpverbs::kernels::loopback;
 use warpverbs::transport::{
-    Access, Endpoint, Error, MemoryRegion, Posted, Poster, QueueKind, SendFlags, Syndrome,
+    Access, Endpoint, MemoryRegion, Posted, Poster, QueueKind, SendFlags, Syndrome, TransportError,
     WorkError,
 };
 use warpverbs_test_kernels::conform;
@@ -214,7 +214,7 @@ pub(crate) fn refused<T>(
 /// The work at `poster` fails with `syndrome`, at the send queue.
 pub(crate) fn fails(
     poster: Poster<'_>,
-    posted: Result<Posted, Error>,
+    posted: Result<Posted, TransportError>,
     syndrome: Syndrome,
     what: &str,
 ) -> End {

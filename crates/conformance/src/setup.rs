@@ -6,8 +6,8 @@ use std::sync::Arc;
 use warpverbs::gpu::{Gpu, Place};
 use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs::transport::{
-    Access, Context, Device, Endpoint, EndpointConfig, Error, MemoryRegion, NicChoice,
-    SharedReceiveQueue,
+    Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, NicChoice, SharedReceiveQueue,
+    TransportError,
 };
 
 /// The two sides that the cases run on.
@@ -75,7 +75,7 @@ impl Setup {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn on(context: &Context, nic: impl Into<NicChoice>) -> Result<Self, Error> {
+    pub fn on(context: &Context, nic: impl Into<NicChoice>) -> Result<Self, TransportError> {
         let nic = nic.into();
         Ok(Self::new(Side::open(context, &nic)?, Peer::here(Side::open(context, &nic)?)))
     }
@@ -84,7 +84,7 @@ impl Setup {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn loopback(config: Config) -> Result<Self, Error> {
+    pub fn loopback(config: Config) -> Result<Self, TransportError> {
         Self::on(&Context::builder().soft_config(config).build()?, NicChoice::Soft)
     }
 
@@ -92,7 +92,7 @@ impl Setup {
     ///
     /// # Errors
     /// They cannot be made.
-    pub fn network(config: &Config, address: IpAddr) -> Result<Self, Error> {
+    pub fn network(config: &Config, address: IpAddr) -> Result<Self, TransportError> {
         let side = |process| {
             let udp = UdpConfig::at(SocketAddr::new(address, 0));
             let config = Config { link: LinkConfig::Udp(udp), ..config.clone() };
@@ -147,7 +147,7 @@ impl Side {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn open(context: &Context, nic: &NicChoice) -> Result<Self, Error> {
+    pub fn open(context: &Context, nic: &NicChoice) -> Result<Self, TransportError> {
         let (device, stranger) = (context.open(nic)?, context.open(nic)?);
         Ok(Self { device, stranger, gpu: None, place: Place::Shared, configure: |config| config })
     }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 use warpverbs_devmem::receive::abi::{Announcement, DmabufCmsg};
 use warpverbs_devmem::receive::{Incoming, Limits, Message};
-use warpverbs_devmem::unpack::{Move, Place, UnpackConfig, Unpacker, Way};
+use warpverbs_devmem::unpack::{AreaOffset, Move, UnpackConfig, UnpackWay, Unpacker};
 use warpverbs_gpu::GpuChoice;
 use zerocopy::IntoBytes as _;
 
@@ -68,14 +68,14 @@ fn receive_messages(messages: u32) -> Result<u64, Failure> {
 #[inline(never)]
 fn submit(count: u64) -> Result<(), Failure> {
     let gpu = warpverbs_gpu::open(GpuChoice::Simt)?;
-    let config = UnpackConfig { way: Way::Kernel, ..UnpackConfig::default() };
+    let config = UnpackConfig { way: UnpackWay::Kernel, ..UnpackConfig::default() };
     let mut unpacker = Unpacker::new(gpu.clone(), config);
     let page = u64::from(PAGE);
     let bytes = (count * page) as usize;
     let mut area =
         || Ok::<_, Failure>(unpacker.add(gpu.alloc(bytes, warpverbs_gpu::Place::Device)?));
     let (from, to) = (area()?, area()?);
-    let at = |area, n| Place { area, offset: n * page };
+    let at = |area, n| AreaOffset { area, offset: n * page };
     // An odd number and a power of two have no common factor.
     let shuffled = |n| Move { from: at(from, n * 193 % count), to: at(to, n), len: page };
     let moves: Vec<_> = (0..count).map(shuffled).collect();

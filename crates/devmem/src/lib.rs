@@ -12,12 +12,12 @@
 //!   *landing memory* on the host, where the kernel put bytes that it could not leave in device
 //!   memory. All three kinds ([`Source`]) occur in one stream, and all are normal.
 //! * The implementation of the stream's protocol knows which part of the stream belongs where, and
-//!   states that as [`Move`]s, from a [`Place`] in one area of memory to a place in another;
+//!   states that as [`Move`]s, from an [`AreaOffset`] in one area of memory to a place in another;
 //!   [`Moves`] merges neighbours. `warpverbs-tcp` is such an implementation.
 //! * [`BoundQueues`] are the receive queues of a NIC whose packets land in device memory, and steer
 //!   sockets to them.
 //! * An [`Unpacker`] executes batches of moves, by copy engine, by the host or by a kernel
-//!   ([`Way`]), and completes them in order: [`Ticket`].
+//!   ([`UnpackWay`]), and completes them in order: [`Ticket`].
 //! * When a ticket is complete, the fragments that it moved are given back to their receiver, in any
 //!   order. Until then their bytes stay in place.
 //!
@@ -40,7 +40,8 @@ pub use queues::{QUEUES_ENV, QueueChoice, Queues, UnknownQueues};
 pub use receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
 pub use sys::stream;
 pub use unpack::{
-    AreaId, Move, Moves, Place, Ticket, UnknownWay, UnpackConfig, UnpackError, Unpacker, Way,
+    AreaId, AreaOffset, Move, Moves, Ticket, UnknownWay, UnpackConfig, UnpackError, UnpackWay,
+    Unpacker,
 };
 
 /// An error and its causes in one line.

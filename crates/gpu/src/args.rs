@@ -109,9 +109,9 @@ unsafe impl Element for warpverbs_layout::StopRecord {}
 /// the NIC said above.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Status(pub u32);
+pub struct DeviceStatus(pub u32);
 // SAFETY: one u32.
-unsafe impl Element for Status {}
+unsafe impl Element for DeviceStatus {}
 
 /// `wv::Qp`, a queue pair as kernels post to it. There is no value of this type on the host: only
 /// an endpoint gives out a pointer to one.
@@ -121,7 +121,7 @@ pub enum Qp {}
 /// `wv::Heap`, a symmetric heap as kernels see it. There is no value of this type on the host: only
 /// an exported heap gives out a pointer to one.
 #[derive(Clone, Copy, Debug)]
-pub enum Heap {}
+pub enum DeviceHeap {}
 
 /// `wv::LocalView`, a table of an agent's own memory. There is no value of this type on the host: only
 /// [`local_view`](crate::views::local_view) gives out a pointer to one.

@@ -28,7 +28,8 @@ pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};
 pub use args::{
-    ArgBytes, Element, Heap, KernelArg, Local, LocalView, Qp, Remote, RemoteView, Status, Vec16,
+    ArgBytes, DeviceHeap, DeviceStatus, Element, KernelArg, Local, LocalView, Qp, Remote,
+    RemoteView, Vec16,
 };
 pub use blocks::{BlockError, BlockRun, BlockSide, Blocks};
 pub use bounds::{Bounds, Count};

@@ -67,8 +67,8 @@ pub(crate) const SCALARS: [(&str, &str); 16] = [
 /// Types of the device library that may be given by value, and those behind pointers alone. Handles
 /// are read by the library: the host makes them, and kernels take them as `const Qp*`.
 const BY_VALUE: [&str; 2] = ["Local", "Remote"];
-const BY_POINTER: [&str; 3] = ["Status", "Vec16", "StopRecord"];
-const HANDLES: [&str; 4] = ["Qp", "Heap", "LocalView", "RemoteView"];
+const BY_POINTER: [&str; 3] = ["DeviceStatus", "Vec16", "StopRecord"];
+const HANDLES: [&str; 4] = ["Qp", "DeviceHeap", "LocalView", "RemoteView"];
 
 impl Type {
     /// The type written as `cpp`, without the name of what has it.
@@ -109,7 +109,12 @@ impl Type {
         if let Some((_, rust)) = SCALARS.iter().find(|(name, _)| *name == word) {
             return Ok(Self::Scalar(rust));
         }
-        let word = if word == "vec16" { "Vec16" } else { word };
+        let word = match word {
+            "vec16" => "Vec16",
+            "Heap" => "DeviceHeap",
+            "Status" => "DeviceStatus",
+            _ => word,
+        };
         let library =
             BY_VALUE.iter().chain(&BY_POINTER).chain(&HANDLES).find(|name| **name == word);
         let own = || Self::Structure(word.to_owned());

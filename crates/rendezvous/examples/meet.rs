@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use warpverbs_rendezvous::{Flags, Launch, World, WorldConfig};
+use warpverbs_rendezvous::{Flags, RankInfo, World, WorldConfig};
 
 fn main() -> ExitCode {
     match meet() {
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
 }
 
 fn meet() -> Result<(), Box<dyn std::error::Error>> {
-    let launch = Launch::from_env(&Flags::default())?;
+    let launch = RankInfo::from_env(&Flags::default())?;
     let config = WorldConfig::new(&launch).timeout(Duration::from_secs(30));
     let mut world = World::join(&config)?;
     let start = Instant::now();

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{BindError, EnvError, Flags, Launch, Limits, Server};
+use crate::{BindError, EnvError, Flags, Limits, RankInfo, Server};
 
 /// Set in the processes that were started here.
 const STARTED: &str = "WARPVERBS_STARTED";
@@ -58,7 +58,7 @@ impl Drop for Started {
     }
 }
 
-impl Launch {
+impl RankInfo {
     /// Starts this program `ranks` times more, with the arguments of this process, as all ranks of a
     /// job on this machine; serves the store at which they meet, and waits for all. When one fails,
     /// the others have a few seconds to end by themselves. Gives nothing when all have ended well.
@@ -67,19 +67,19 @@ impl Launch {
     /// the one that started it does, however that ends, which it knows from its standard input.
     ///
     /// ```no_run
-    /// use warpverbs_rendezvous::{Launch, World, WorldConfig};
+    /// use warpverbs_rendezvous::{RankInfo, World, WorldConfig};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let Some(launch) = Launch::here(3)? else { return Ok(()) };
+    /// let Some(launch) = RankInfo::here(3)? else { return Ok(()) };
     /// let world = World::join(&WorldConfig::new(&launch))?;
     /// println!("rank {} of {}", world.rank(), world.world_size());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn here(ranks: u32) -> Result<Option<Launch>, StartError> {
+    pub fn here(ranks: u32) -> Result<Option<RankInfo>, StartError> {
         if std::env::var_os(STARTED).is_some() {
             end_with_starter();
-            return Ok(Some(Launch::from_env(&Flags::default())?));
+            return Ok(Some(RankInfo::from_env(&Flags::default())?));
         }
         if !(1..=MOST).contains(&ranks) {
             return Err(StartError::Count { ranks });

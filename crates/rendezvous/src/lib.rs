@@ -1,7 +1,7 @@
 //! A meeting place, for the ranks of a job: a store, and worlds that join there.
 //!
 //! ```text
-//! env::Launch   who am I: flags, torchrun, Open MPI, PMI, Slurm
+//! env::RankInfo   who am I: flags, torchrun, Open MPI, PMI, Slurm
 //!      │
 //!    World      exchange, broadcast, barrier under one prefix per job and generation
 //!      │
@@ -34,7 +34,7 @@ mod store;
 mod world;
 
 pub use client::{Client, ClientError, ConnectError};
-pub use env::{EnvError, Flags, Launch};
+pub use env::{EnvError, Flags, RankInfo};
 pub use here::StartError;
 pub use job::MAX_WORLD_SIZE;
 pub use limits::Limits;

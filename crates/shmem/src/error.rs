@@ -121,7 +121,7 @@ pub enum ShmemError {
         health: String,
         /// The status.
         #[source]
-        cause: warpverbs_transport::Error,
+        cause: warpverbs_transport::TransportError,
     },
     /// A rank is lost, or the store.
     #[error(transparent)]
@@ -143,7 +143,7 @@ pub enum ShmemError {
     Gpu(#[from] GpuError),
     /// The NIC refused.
     #[error(transparent)]
-    Nic(#[from] warpverbs_transport::Error),
+    Nic(#[from] warpverbs_transport::TransportError),
 }
 
 fn also(others: usize) -> String {

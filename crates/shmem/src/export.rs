@@ -4,7 +4,7 @@ use crate::layout::{self, HeapState, NicAddress, Reach};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use warpverbs_gpu::{Gpu, GpuError, Heap, KernelPtr, Local, Place, Qp, Remote};
+use warpverbs_gpu::{DeviceHeap, Gpu, GpuError, KernelPtr, Local, Place, Qp, Remote};
 use zerocopy::IntoBytes;
 
 /// A rank's heap as its kernels need it. All ranks have the same size and the same segments.
@@ -140,7 +140,7 @@ impl Export {
     /// Copies the structures to memory of `gpu` that its kernels read: `const wv::Heap*` in device
     /// code. All that they refer to lives as long as the pointer or a launch that was given it.
     #[allow(unsafe_code)]
-    pub fn upload(&self, gpu: &dyn Gpu) -> Result<KernelPtr<Heap>, ExportError> {
+    pub fn upload(&self, gpu: &dyn Gpu) -> Result<KernelPtr<DeviceHeap>, ExportError> {
         self.check()?;
         let buffer = gpu.alloc(self.table_bytes(), Place::Device)?;
         let table = self.table(buffer.kernel_addr());

@@ -26,7 +26,7 @@ use warpverbs_rendezvous::World;
 pub struct Heap {
     pub(crate) parts: Parts,
     /// The tables for kernels, and all of the own memory.
-    pub(crate) exported: KernelPtr<warpverbs_gpu::Heap>,
+    pub(crate) exported: KernelPtr<warpverbs_gpu::DeviceHeap>,
     own: Buffer,
     overrides: Vec<String>,
     pub(crate) places: Places,
@@ -60,7 +60,7 @@ pub(crate) struct Parts {
 }
 
 /// The tables for kernels, and the own memory.
-pub(crate) type Uploaded = (KernelPtr<warpverbs_gpu::Heap>, Buffer);
+pub(crate) type Uploaded = (KernelPtr<warpverbs_gpu::DeviceHeap>, Buffer);
 
 impl Parts {
     /// Makes the tables of a heap of `size` bytes.
@@ -191,7 +191,7 @@ impl Heap {
 
     /// For kernels: `const wv::Heap*`. Objects that it refers to live as long as the pointer, or a
     /// launch that holds it, does. After [`Heap::grow`], a new one reaches the new memory as well.
-    pub fn device(&self) -> KernelPtr<warpverbs_gpu::Heap> {
+    pub fn device(&self) -> KernelPtr<warpverbs_gpu::DeviceHeap> {
         self.exported.clone()
     }
 

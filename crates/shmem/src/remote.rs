@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_gpu::{Buffer, Gpu, Local, Remote as Place};
 use warpverbs_transport::{
-    Access, Device, Endpoint, EndpointConfig, EndpointHandle, Error, HandleError, Health,
-    MemoryRegion, RemoteRegion,
+    Access, Device, Endpoint, EndpointConfig, EndpointHandle, HandleError, Health, MemoryRegion,
+    RemoteRegion, TransportError,
 };
 
 /// Queue pairs and keys of a rank for the other ranks, as versioned bytes.
@@ -41,7 +41,7 @@ impl Remote {
     ) -> Result<Self, ShmemError> {
         // Nothing is received; lines of mail are inline.
         let config = EndpointConfig::for_gpu(gpu).recv_depth(0).inline_bytes(96).timeout(timeout);
-        let make = |peer: usize| -> Result<Vec<Endpoint>, Error> {
+        let make = |peer: usize| -> Result<Vec<Endpoint>, TransportError> {
             let count = if peer == rank as usize { 2 * qps } else { qps };
             (0..count).map(|_| device.endpoint(&config)).collect()
         };
@@ -110,7 +110,8 @@ impl Remote {
             let turn = if peer == own { endpoints.len() / 2 } else { 0 };
             for (i, endpoint) in endpoints.iter().enumerate() {
                 let handle = &handles[(i + turn) % handles.len()];
-                endpoint.connect(&EndpointHandle::from_bytes(handle).map_err(Error::from)?)?;
+                endpoint
+                    .connect(&EndpointHandle::from_bytes(handle).map_err(TransportError::from)?)?;
             }
         }
         for (peer, offer) in offers.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use crate::{Heap, ShmemError};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::{Dim, KernelPtr, SafeKernel, Status};
+use warpverbs_gpu::{DeviceStatus, Dim, KernelPtr, SafeKernel};
 use warpverbs_rendezvous::World;
 use warpverbs_transport::KernelStatus;
 
@@ -30,7 +30,7 @@ impl Heap {
         world: &mut World,
         dim: Dim,
         deadline: Duration,
-        kernel: impl FnOnce(KernelPtr<warpverbs_gpu::Heap>, KernelPtr<Status>) -> K,
+        kernel: impl FnOnce(KernelPtr<warpverbs_gpu::DeviceHeap>, KernelPtr<DeviceStatus>) -> K,
     ) -> Result<Duration, ShmemError> {
         let status = KernelStatus::new(&self.parts.gpu)?;
         let kernel = kernel(self.device(), status.pointer());

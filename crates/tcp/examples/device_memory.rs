@@ -82,7 +82,8 @@ fn server(queues: &QueueChoice, port: u16, len: usize) -> Result<(), Failure> {
     let absent = Queues { numbers: vec![9], ..queues.clone() };
     let refusal = BoundQueues::bind(&absent, &gpu, DMABUF).err();
     println!("queue 9: {}", refusal.ok_or("a queue that is not there was bound")?);
-    let unpack = UnpackConfig { way: warpverbs_devmem::Way::from_env()?, ..Default::default() };
+    let unpack =
+        UnpackConfig { way: warpverbs_devmem::UnpackWay::from_env()?, ..Default::default() };
     let device = DeviceMemory { sockets: Arc::new(bound), gpu, unpack };
     let domain = Domain::receiving(Config::default().sockets(3), Receive::Device(device))?;
     let mut listener = domain.listen(([0, 0, 0, 0], port).into())?;

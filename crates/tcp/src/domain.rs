@@ -2,7 +2,7 @@
 
 use super::engine::{Device, Engine};
 use super::error::TcpError;
-use super::keys::{Keys, Registration};
+use super::keys::{Keys, RegisteredRegion};
 use super::link::Link;
 use super::listener::Listener;
 use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage};
@@ -133,8 +133,8 @@ impl Domain {
     ///
     /// # Errors
     /// Too many keys are in use.
-    pub fn register(&self, region: &Region, access: Access) -> Result<Registration, TcpError> {
-        Registration::new(&self.keys, region, access)
+    pub fn register(&self, region: &Region, access: Access) -> Result<RegisteredRegion, TcpError> {
+        RegisteredRegion::new(&self.keys, region, access)
     }
 
     /// How much memory is registered now.

@@ -81,13 +81,13 @@ impl Memory for Asked<'_> {
 
 /// Memory that peers may access until this value is dropped. A transfer that is under way then
 /// fails; bytes that a socket has begun to deliver may still arrive until it does.
-pub struct Registration {
+pub struct RegisteredRegion {
     keys: Keys,
     key: u32,
     region: Region,
 }
 
-impl Registration {
+impl RegisteredRegion {
     pub(super) fn new(keys: &Keys, region: &Region, access: Access) -> Result<Self, TcpError> {
         let access = match access.contains(Access::REMOTE_WRITE) {
             true => access | Access::LOCAL_WRITE,
@@ -104,7 +104,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for RegisteredRegion {
     fn drop(&mut self) {
         let _ = self.keys.table().remove(self.key);
     }

@@ -1,7 +1,7 @@
 //! Messages, one-sided reads and writes, and notifications over several TCP sockets.
 //!
 //! ```text
-//! Domain ─ register ─▶ Registration ─ remote ─▶ RemoteKey ──(to the peer)──▶ write, read
+//! Domain ─ register ─▶ RegisteredRegion ─ remote ─▶ RemoteKey ──(to the peer)──▶ write, read
 //!    ├─ listen ─▶ Listener ─ accept ─▶ Link ◀── isend, irecv, write, read, notify
 //!    └─ connect ─────────────────────▶     │              └─▶ Request ─▶ test, wait
 //!                                          ├─ engine: sockets, bounce buffers, copies
@@ -47,7 +47,7 @@ mod spins;
 
 pub use domain::{Config, Domain};
 pub use error::{SystemError, TcpError};
-pub use keys::{Registration, RemoteKey};
+pub use keys::{RegisteredRegion, RemoteKey};
 pub use link::{Link, Posting};
 pub use listener::{Closer, Listener};
 pub use protocol::{Invitations, Request};

@@ -1,12 +1,16 @@
 //! Zeroed memory of a GPU or of the host, which the host reads and writes alike.
 
-use crate::Error;
+use crate::TransportError;
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_mem::HostBuf;
 
 /// Allocates zeroed memory: of the device, or plain host memory.
-pub(crate) fn alloc(gpu: Option<&Arc<dyn Gpu>>, len: u64, place: Place) -> Result<Buffer, Error> {
+pub(crate) fn alloc(
+    gpu: Option<&Arc<dyn Gpu>>,
+    len: u64,
+    place: Place,
+) -> Result<Buffer, TransportError> {
     match gpu {
         Some(gpu) => Ok(gpu.alloc(len as usize, place)?),
         None => Ok(Buffer::of_region(HostBuf::region(len as usize)?)),
@@ -18,7 +22,7 @@ pub(crate) fn read(
     buf: &Buffer,
     at: u64,
     out: &mut [u8],
-) -> Result<(), Error> {
+) -> Result<(), TransportError> {
     match gpu {
         Some(gpu) => gpu.read(buf, at, out)?,
         None => buf.region().read(at, out)?,
@@ -31,7 +35,7 @@ pub(crate) fn write(
     buf: &Buffer,
     at: u64,
     data: &[u8],
-) -> Result<(), Error> {
+) -> Result<(), TransportError> {
     match gpu {
         Some(gpu) => gpu.write(buf, at, data)?,
         None => buf.region().write(at, data)?,

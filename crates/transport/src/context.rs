@@ -3,7 +3,7 @@
 #[cfg(feature = "verbs")]
 use crate::provider::VerbsProvider;
 use crate::provider::{NicInfo, Provider, Soft};
-use crate::{Device, Error, NicChoice, UsageError};
+use crate::{Device, NicChoice, TransportError, UsageError};
 use warpverbs_gpu::GpuInfo;
 use warpverbs_nic::{Config, SoftNic};
 use warpverbs_rdma::{Decision, Reason};
@@ -70,7 +70,7 @@ impl ContextBuilder {
     }
 
     /// Looks for NICs.
-    pub fn build(self) -> Result<Context, Error> {
+    pub fn build(self) -> Result<Context, TransportError> {
         let soft = match self.soft {
             Some(SoftSource::Stepped(nic)) => Soft::stepped(nic)?,
             Some(SoftSource::Config(config)) => Soft::new(*config),
@@ -86,7 +86,7 @@ impl ContextBuilder {
 
 impl Context {
     /// With default settings.
-    pub fn new() -> Result<Self, Error> {
+    pub fn new() -> Result<Self, TransportError> {
         Self::builder().build()
     }
 
@@ -97,7 +97,7 @@ impl Context {
 
     /// Every NIC there is, the software NIC last.
     #[doc(alias = "GetRdmaDeviceList")]
-    pub fn devices(&self) -> Result<Vec<NicInfo>, Error> {
+    pub fn devices(&self) -> Result<Vec<NicInfo>, TransportError> {
         let mut all = Vec::new();
         for provider in self.all() {
             all.extend(provider.devices()?);
@@ -106,7 +106,7 @@ impl Context {
     }
 
     /// Opens a NIC: by [`NicChoice`], or by what `--nic` was given.
-    pub fn open(&self, choice: impl Into<NicChoice>) -> Result<Device, Error> {
+    pub fn open(&self, choice: impl Into<NicChoice>) -> Result<Device, TransportError> {
         match choice.into() {
             NicChoice::Soft => self.open_soft("software NIC, as requested", Vec::new()),
             NicChoice::Auto => self.open_best(None),
@@ -116,7 +116,11 @@ impl Context {
 
     /// As [`Context::open`]; of several RDMA devices, `auto` is the nearest to this GPU on the PCI
     /// bus.
-    pub fn open_near(&self, choice: impl Into<NicChoice>, gpu: &GpuInfo) -> Result<Device, Error> {
+    pub fn open_near(
+        &self,
+        choice: impl Into<NicChoice>,
+        gpu: &GpuInfo,
+    ) -> Result<Device, TransportError> {
         match choice.into() {
             NicChoice::Auto => self.open_best(gpu.pci.as_deref()),
             other => self.open(other),
@@ -127,14 +131,14 @@ impl Context {
         self.providers.iter().chain([&self.soft]).map(|provider| &**provider)
     }
 
-    fn open_soft(&self, by: &str, not_better: Vec<Reason>) -> Result<Device, Error> {
+    fn open_soft(&self, by: &str, not_better: Vec<Reason>) -> Result<Device, TransportError> {
         let name = self.soft.devices()?.into_iter().next().map(|info| info.name);
         let route = name.unwrap_or_default();
         let nic = self.soft.open(&route)?;
         Ok(Device::new(nic, Decision { route, by: by.to_owned(), not_better }))
     }
 
-    fn open_best(&self, near: Option<&str>) -> Result<Device, Error> {
+    fn open_best(&self, near: Option<&str>) -> Result<Device, TransportError> {
         let mut not_better = Vec::new();
         for provider in &self.providers {
             match provider.offer(near)? {
@@ -151,7 +155,7 @@ impl Context {
         self.open_soft("software NIC", not_better)
     }
 
-    fn open_named(&self, name: &str) -> Result<Device, Error> {
+    fn open_named(&self, name: &str) -> Result<Device, TransportError> {
         let mut found = Vec::new();
         for provider in self.all() {
             for info in provider.devices()? {

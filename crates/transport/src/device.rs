@@ -3,7 +3,8 @@
 use crate::provider::{Nic, NicInfo};
 use crate::shared::DeviceShared;
 use crate::{
-    Endpoint, EndpointConfig, Error, MemoryRegion, NicId, RegisterOptions, SharedReceiveQueue,
+    Endpoint, EndpointConfig, MemoryRegion, NicId, RegisterOptions, SharedReceiveQueue,
+    TransportError,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -69,12 +70,12 @@ impl Device {
         &self,
         buffer: Buffer,
         options: impl Into<RegisterOptions>,
-    ) -> Result<MemoryRegion, Error> {
+    ) -> Result<MemoryRegion, TransportError> {
         MemoryRegion::new(self.shared.clone(), buffer, options.into())
     }
 
     /// Allocates `len` zeroed bytes of host memory and registers them.
-    pub fn alloc_host(&self, len: usize, access: Access) -> Result<MemoryRegion, Error> {
+    pub fn alloc_host(&self, len: usize, access: Access) -> Result<MemoryRegion, TransportError> {
         self.register_region(HostBuf::region(len)?, access)
     }
 
@@ -83,13 +84,13 @@ impl Device {
         &self,
         region: Region,
         options: impl Into<RegisterOptions>,
-    ) -> Result<MemoryRegion, Error> {
+    ) -> Result<MemoryRegion, TransportError> {
         self.register(Buffer::of_region(region), options)
     }
 
     /// Makes an endpoint: a QP with its CQs, ready to be connected.
     #[doc(alias = "CreateRdmaEndpoint")]
-    pub fn endpoint(&self, config: &EndpointConfig) -> Result<Endpoint, Error> {
+    pub fn endpoint(&self, config: &EndpointConfig) -> Result<Endpoint, TransportError> {
         Endpoint::new(self.shared.clone(), config)
     }
 
@@ -97,7 +98,7 @@ impl Device {
     ///
     /// # Errors
     /// As those of [`Self::endpoint`] and [`Endpoint::connect`].
-    pub fn pair(&self, config: &EndpointConfig) -> Result<(Endpoint, Endpoint), Error> {
+    pub fn pair(&self, config: &EndpointConfig) -> Result<(Endpoint, Endpoint), TransportError> {
         let (a, b) = (self.endpoint(config)?, self.endpoint(config)?);
         a.connect(&b.handle())?;
         b.connect(&a.handle())?;
@@ -106,7 +107,7 @@ impl Device {
 
     /// Makes a shared receive queue of `depth` receives (a power of two; one of them is kept
     /// back), each of up to `sges` pieces of memory.
-    pub fn srq(&self, depth: u32, sges: u32) -> Result<Arc<SharedReceiveQueue>, Error> {
+    pub fn srq(&self, depth: u32, sges: u32) -> Result<Arc<SharedReceiveQueue>, TransportError> {
         SharedReceiveQueue::new(self.shared.clone(), depth, sges).map(Arc::new)
     }
 }

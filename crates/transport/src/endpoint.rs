@@ -6,8 +6,8 @@ use crate::post::HostQueues;
 use crate::provider::{CqSpec, Events, MemoryKey, PathSpec, QpSpec, QueuePair, RecvSpec};
 use crate::shared::DeviceShared;
 use crate::{
-    EndpointConfig, EndpointHandle, Error, FaultReport, FirstError, Health, Poster, Progress,
-    QueuePlacement, UsageError,
+    EndpointConfig, EndpointHandle, FaultReport, FirstError, Health, Poster, Progress,
+    QueuePlacement, TransportError, UsageError,
 };
 use std::fmt;
 use std::sync::atomic::AtomicU32;
@@ -29,14 +29,14 @@ use zerocopy::{FromZeros, IntoBytes};
 /// the poster:
 ///
 /// ```
-/// use warpverbs_transport::{Endpoint, Error, SendFlags};
+/// use warpverbs_transport::{Endpoint, TransportError, SendFlags};
 ///
-/// fn restart(endpoint: &mut Endpoint) -> Result<(), Error> {
+/// fn restart(endpoint: &mut Endpoint) -> Result<(), TransportError> {
 ///     let host = endpoint.host()?;
 ///     host.post_nop(SendFlags::SIGNALED)?;
 ///     endpoint.reset()
 /// }
-/// fn finish(endpoint: Endpoint) -> Result<(), Error> {
+/// fn finish(endpoint: Endpoint) -> Result<(), TransportError> {
 ///     let host = endpoint.host()?;
 ///     host.quiet()?;
 ///     endpoint.close();
@@ -47,9 +47,9 @@ use zerocopy::{FromZeros, IntoBytes};
 /// Not while it is still in use:
 ///
 /// ```compile_fail,E0502
-/// use warpverbs_transport::{Endpoint, Error, SendFlags};
+/// use warpverbs_transport::{Endpoint, TransportError, SendFlags};
 ///
-/// fn restart(endpoint: &mut Endpoint) -> Result<(), Error> {
+/// fn restart(endpoint: &mut Endpoint) -> Result<(), TransportError> {
 ///     let host = endpoint.host()?;
 ///     endpoint.reset()?;
 ///     host.post_nop(SendFlags::SIGNALED).map(drop)
@@ -57,9 +57,9 @@ use zerocopy::{FromZeros, IntoBytes};
 /// ```
 ///
 /// ```compile_fail,E0505
-/// use warpverbs_transport::{Endpoint, Error};
+/// use warpverbs_transport::{Endpoint, TransportError};
 ///
-/// fn finish(endpoint: Endpoint) -> Result<(), Error> {
+/// fn finish(endpoint: Endpoint) -> Result<(), TransportError> {
 ///     let host = endpoint.host()?;
 ///     endpoint.close();
 ///     host.quiet()
@@ -92,7 +92,10 @@ struct Core {
 }
 
 impl Endpoint {
-    pub(crate) fn new(device: Arc<DeviceShared>, config: &EndpointConfig) -> Result<Self, Error> {
+    pub(crate) fn new(
+        device: Arc<DeviceShared>,
+        config: &EndpointConfig,
+    ) -> Result<Self, TransportError> {
         config.check()?;
         if let Some(gpu) = config.gpu.as_ref().filter(|_| device.nic.way().is_some()) {
             check_order(gpu.info())?;
@@ -177,7 +180,7 @@ impl Endpoint {
 
     /// Connects to a peer, which must connect to this endpoint in turn.
     #[doc(alias = "ConnectEndpoint")]
-    pub fn connect(&self, peer: &EndpointHandle) -> Result<(), Error> {
+    pub fn connect(&self, peer: &EndpointHandle) -> Result<(), TransportError> {
         let (core, qpn) = (&*self.core, self.qpn());
         if *peer == core.handle {
             return Err(UsageError::ConnectToSelf { qpn }.into());
@@ -213,9 +216,9 @@ impl Endpoint {
     /// The poster lives no longer than the endpoint. This is good:
     ///
     /// ```
-    /// use warpverbs_transport::{Endpoint, Error, Poster};
+    /// use warpverbs_transport::{Endpoint, TransportError, Poster};
     ///
-    /// fn poster(endpoint: &Endpoint) -> Result<Poster<'_>, Error> {
+    /// fn poster(endpoint: &Endpoint) -> Result<Poster<'_>, TransportError> {
     ///     Ok(endpoint.host()?)
     /// }
     /// ```
@@ -223,9 +226,9 @@ impl Endpoint {
     /// This is not:
     ///
     /// ```compile_fail,E0515
-    /// use warpverbs_transport::{Device, EndpointConfig, Error, Poster};
+    /// use warpverbs_transport::{Device, EndpointConfig, TransportError, Poster};
     ///
-    /// fn poster<'e>(device: &Device) -> Result<Poster<'e>, Error> {
+    /// fn poster<'e>(device: &Device) -> Result<Poster<'e>, TransportError> {
     ///     let endpoint = device.endpoint(&EndpointConfig::host())?;
     ///     Ok(endpoint.host()?)
     /// }
@@ -250,7 +253,7 @@ impl Endpoint {
     }
 
     /// Its QP's state, its queues, and its first failure.
-    pub fn health(&self) -> Result<Health, Error> {
+    pub fn health(&self) -> Result<Health, TransportError> {
         let core = &*self.core;
         let mut state = PostState::new_zeroed();
         core.memory.read_state(0, state.as_mut_bytes())?;
@@ -272,19 +275,19 @@ impl Endpoint {
     }
 
     /// Makes every wait on this endpoint, on host and device, return `aborted`.
-    pub fn abort(&self) -> Result<(), Error> {
+    pub fn abort(&self) -> Result<(), TransportError> {
         self.core.abort.set(Abort::ByHost)
     }
 
     /// Moves the QP to ERR, so that everything posted completes with a flush error.
-    pub fn fail(&self) -> Result<(), Error> {
+    pub fn fail(&self) -> Result<(), TransportError> {
         self.core.fail()
     }
 
     /// Back to what a new endpoint is, under the same QP number: nothing posted, no error, no
     /// peer. The peer must be reset as well, and both connected again. Receives of an own queue
     /// are gone; those of a shared queue stay.
-    pub fn reset(&mut self) -> Result<(), Error> {
+    pub fn reset(&mut self) -> Result<(), TransportError> {
         let qpn = self.qpn();
         let core = Arc::get_mut(&mut self.core).ok_or(UsageError::StillLent { qpn })?;
         core.give_receives_back();
@@ -305,7 +308,7 @@ impl Endpoint {
 }
 
 impl Core {
-    fn fail(&self) -> Result<(), Error> {
+    fn fail(&self) -> Result<(), TransportError> {
         self.qp.fail()?;
         if let Some(queues) = &self.queues {
             queues.has_failed();
@@ -341,7 +344,7 @@ fn create_qp(
     device: &DeviceShared,
     config: &EndpointConfig,
     memory: &Memory,
-) -> Result<Arc<dyn QueuePair>, Error> {
+) -> Result<Arc<dyn QueuePair>, TransportError> {
     let shape = &memory.shape;
     let (sq, rq, record) = (memory.sq(), memory.rq()?, memory.record()?);
     let (send_cq, recv_cq) = (memory.send_cq()?, memory.recv_cq()?);
@@ -380,7 +383,7 @@ pub(crate) fn check_order(gpu: &GpuInfo) -> Result<(), GpuError> {
 }
 
 /// A first packet sequence number that late packets of an older connection will not hit.
-fn random_psn() -> Result<u32, Error> {
+fn random_psn() -> Result<u32, TransportError> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).map_err(|_| crate::error::no_entropy())?;
     Ok(u32::from_le_bytes(bytes) & 0xff_ffff)

@@ -1,8 +1,8 @@
 //! Health of an endpoint: which queue failed, at which index, and why.
 
-use crate::{AsyncEvent, Error, ErrorKind, FirstError, QpState};
+use crate::{AsyncEvent, ErrorKind, FirstError, QpState, TransportError};
 use std::fmt;
-use warpverbs_gpu::Status;
+use warpverbs_gpu::DeviceStatus;
 use warpverbs_mlx5::export::{Fault, QueueState};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::NicError;
@@ -22,7 +22,7 @@ pub struct Health {
     /// The receive queue, in work requests.
     pub receive: Progress,
     /// The first error completion that a poster saw.
-    pub error: Option<Error>,
+    pub error: Option<TransportError>,
     /// The first error of the send queue as the NIC saw it, with the rule that was broken. A
     /// collapsed CQ may show posters only the flush that followed.
     pub first_error: Option<FirstError>,
@@ -107,7 +107,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Outcome of a kernel's status; `Ok` for success.
-    pub fn of(status: Status) -> Result<(), Self> {
+    pub fn of(status: DeviceStatus) -> Result<(), Self> {
         if status.0 == 0 { Ok(()) } else { Err(Self::from_code(status.0)) }
     }
 
@@ -214,13 +214,13 @@ impl Health {
 
     /// Whose doing the first error is.
     pub fn kind(&self) -> Option<ErrorKind> {
-        self.error.as_ref().map(Error::kind)
+        self.error.as_ref().map(TransportError::kind)
     }
 
     /// Syndrome of the first failure, as far as it is known.
     pub fn syndrome(&self) -> Option<Syndrome> {
         let of_poster = match &self.error {
-            Some(Error::Work(work)) => Some(work.syndrome),
+            Some(TransportError::Work(work)) => Some(work.syndrome),
             _ => None,
         };
         self.first_error.as_ref().map(|first| first.syndrome).or(of_poster)

@@ -10,9 +10,9 @@
 //! [`Endpoint::device_qp`] gives.
 //!
 //! ```
-//! use warpverbs_transport::{Access, Context, EndpointConfig, Error, SendFlags};
+//! use warpverbs_transport::{Access, Context, EndpointConfig, TransportError, SendFlags};
 //!
-//! fn main() -> Result<(), Error> {
+//! fn main() -> Result<(), TransportError> {
 //!     let device = Context::new()?.open("auto")?;
 //!     let src = device.alloc_host(4096, Access::empty())?;
 //!     let dst = device.alloc_host(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
@@ -41,7 +41,7 @@
 //!   order values are dropped.
 //! - The first error stays. Every later call on the endpoint returns it, [`Endpoint::health`]
 //!   explains it, and [`Endpoint::reset`] begins anew.
-//! - [`Error::kind`] classifies an error by its origin: the caller, the peer, or the environment.
+//! - [`TransportError::kind`] classifies an error by its origin: the caller, the peer, or the environment.
 //!
 //! # Features
 //!
@@ -81,7 +81,9 @@ pub use config::{EndpointConfig, QueuePlacement};
 pub use context::{Context, ContextBuilder};
 pub use device::Device;
 pub use endpoint::Endpoint;
-pub use error::{Error, ErrorKind, HandleError, KernelError, UsageError, WaitError, WorkError};
+pub use error::{
+    ErrorKind, HandleError, KernelError, TransportError, UsageError, WaitError, WorkError,
+};
 pub use fabric::FabricAddress;
 pub use handle::{EndpointHandle, NicId};
 pub use health::{FaultReport, Health, Outcome, Progress, WaitFor};

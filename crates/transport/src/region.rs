@@ -3,7 +3,7 @@
 use crate::provider::MemoryKey;
 use crate::shared::DeviceShared;
 use crate::wire::{Frame, Reader};
-use crate::{Error, HandleError, RegisterOptions, UsageError};
+use crate::{HandleError, RegisterOptions, TransportError, UsageError};
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Local, Remote};
@@ -26,7 +26,7 @@ impl MemoryRegion {
         device: Arc<DeviceShared>,
         buffer: Buffer,
         options: RegisterOptions,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TransportError> {
         let key = device.nic.register(buffer.region(), &options)?;
         let how = key.how().explain();
         tracing::info!(region = ?buffer.region(), nic = device.nic.info().name, how, "registered");
@@ -94,17 +94,17 @@ impl MemoryRegion {
     }
 
     /// Copies bytes in from the host; waits for the GPU's copy engine if it is its memory.
-    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), TransportError> {
         Ok(self.region().write_through(offset, data)?)
     }
 
     /// Copies bytes out to the host; waits for the GPU's copy engine if it is its memory.
-    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), TransportError> {
         Ok(self.region().read_through(offset, out)?)
     }
 
     /// A copy of all bytes on the host, as [`Self::read`] makes it.
-    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
+    pub fn to_vec(&self) -> Result<Vec<u8>, TransportError> {
         let mut bytes = vec![0; self.len()];
         self.read(0, &mut bytes)?;
         Ok(bytes)

@@ -1,6 +1,6 @@
 //! An open NIC as everything made on it holds it.
 
-use crate::Error;
+use crate::TransportError;
 use crate::provider::Nic;
 use std::sync::{Arc, Mutex, PoisonError};
 use warpverbs_gpu::{Buffer, Gpu, GpuKind};
@@ -18,7 +18,7 @@ impl DeviceShared {
     }
 
     /// The doorbell page in `gpu`'s address space.
-    pub(crate) fn doorbells_in(&self, gpu: &dyn Gpu) -> Result<Buffer, Error> {
+    pub(crate) fn doorbells_in(&self, gpu: &dyn Gpu) -> Result<Buffer, TransportError> {
         let key = (gpu.info().kind, gpu.info().ordinal);
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, buffer)) = mapped.iter().find(|(gpu, _)| *gpu == key) {

@@ -5,7 +5,7 @@ use crate::limits::MAX_RECV_SGES;
 use crate::provider::{SharedQueue, SrqSpec};
 use crate::sges::recv_sges;
 use crate::shared::DeviceShared;
-use crate::{Error, LocalRegion, UsageError, WaitError};
+use crate::{LocalRegion, TransportError, UsageError, WaitError};
 use std::fmt;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -39,7 +39,11 @@ struct FreeList {
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(device: Arc<DeviceShared>, depth: u32, sges: u32) -> Result<Self, Error> {
+    pub(crate) fn new(
+        device: Arc<DeviceShared>,
+        depth: u32,
+        sges: u32,
+    ) -> Result<Self, TransportError> {
         let config = |field, value: u32, expected| UsageError::Config {
             field,
             value: value.into(),
@@ -95,7 +99,7 @@ impl SharedReceiveQueue {
 
     /// Gives the NIC memory for one message of any endpoint. At most `depth - 1` receives may be
     /// waiting; a full queue is an error at once.
-    pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<(), Error> {
+    pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<(), TransportError> {
         let (sges, count) = recv_sges(local.as_ref(), self.max_sges)?;
         let stride = self.ring.len() * 8 / self.depth as usize;
         let mut slot = [0; 16 * (MAX_RECV_SGES + 1)];

@@ -3,7 +3,7 @@
 use crate::dist::ranks::{Job, PATIENCE, Rank, all_fail, free_port};
 use std::net::{TcpListener, UdpSocket};
 use warpverbs::transport::{Access, Context, EndpointConfig};
-use warpverbs_rendezvous::{Flags, Launch, Limits, Server, World, WorldConfig};
+use warpverbs_rendezvous::{Flags, Limits, RankInfo, Server, World, WorldConfig};
 
 /// The flags of a job of which the test plays a rank, and what its ranks say of them.
 const FLAGS: [&str; 12] = ["-b", "8", "-e", "64", "-f", "4", "-n", "4", "-w", "1", "-q", "1"];
@@ -18,7 +18,7 @@ fn join(job: &Job, rank: u32) -> World {
         master_port: Some(job.port),
         ..Flags::default()
     };
-    World::join(&WorldConfig::new(&Launch::from_env(&flags).expect("flags"))).expect("a world")
+    World::join(&WorldConfig::new(&RankInfo::from_env(&flags).expect("flags"))).expect("a world")
 }
 
 #[test]

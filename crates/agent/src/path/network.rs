@@ -18,8 +18,8 @@ use std::time::Duration;
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::{Reason, RemoteRange};
 use warpverbs_transport::{
-    Device, Endpoint, EndpointConfig, EndpointHandle, Error, MemoryRegion, RemoteRegion, SendFlags,
-    WaitError,
+    Device, Endpoint, EndpointConfig, EndpointHandle, MemoryRegion, RemoteRegion, SendFlags,
+    TransportError, WaitError,
 };
 
 /// Bytes of one work request at most: long pieces are spread over the queue pairs.
@@ -72,7 +72,7 @@ impl Nics {
         nics: &[Device],
         poster: Option<&Arc<dyn Gpu>>,
         count: usize,
-    ) -> Result<Vec<Endpoint>, Error> {
+    ) -> Result<Vec<Endpoint>, TransportError> {
         let config = poster.map_or_else(EndpointConfig::host, EndpointConfig::for_gpu);
         let config = config.send_depth(1024).recv_depth(0).timeout(self.deadline);
         nics.iter().cycle().take(count).map(|nic| nic.endpoint(&config)).collect()
@@ -83,7 +83,7 @@ fn handles(endpoints: &[Endpoint]) -> Vec<Vec<u8>> {
     endpoints.iter().map(|endpoint| endpoint.handle().to_bytes()).collect()
 }
 
-fn connect(endpoints: &[Endpoint], handles: &[Vec<u8>]) -> Result<(), Error> {
+fn connect(endpoints: &[Endpoint], handles: &[Vec<u8>]) -> Result<(), TransportError> {
     endpoints
         .iter()
         .zip(handles)
@@ -129,7 +129,7 @@ impl Answering {
                 "{others} queue pairs of all peers, of {MOST_ANSWERED}, are in use"
             ));
         }
-        let say = |error: Error| error.to_string();
+        let say = |error: TransportError| error.to_string();
         let ends = nics.endpoints(used, None, theirs.len()).map_err(say)?;
         connect(&ends, &theirs).map_err(say)?;
         let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
@@ -335,7 +335,7 @@ impl Work {
     }
 
     /// Posts as much as there is room for.
-    fn post(&mut self) -> Result<(), Error> {
+    fn post(&mut self) -> Result<(), TransportError> {
         let set = self.set.clone();
         while self.window.is_open()
             && let Some(next) = self.cursor.next(&self.job.pieces, CHUNK)
@@ -358,7 +358,7 @@ impl Work {
             };
             match posted {
                 Ok(posted) => self.lanes[turn].posted(posted.end(), next.len, asks),
-                Err(Error::Wait(WaitError::QueueFull { .. })) => return Ok(()),
+                Err(TransportError::Wait(WaitError::QueueFull { .. })) => return Ok(()),
                 Err(error) => return Err(error),
             }
             self.window.begun(next.len);
@@ -369,11 +369,11 @@ impl Work {
     }
 
     /// Posts a request that asks for its completion behind those that do not.
-    fn end_early(&mut self) -> Result<bool, Error> {
+    fn end_early(&mut self) -> Result<bool, TransportError> {
         while let Some(endpoint) = self.set.get(self.closed) {
             match endpoint.host()?.with_timeout(Duration::ZERO).post_nop(SendFlags::SIGNALED) {
                 Ok(behind) => self.lanes[self.closed].end = behind.end(),
-                Err(Error::Wait(WaitError::QueueFull { .. })) => return Ok(false),
+                Err(TransportError::Wait(WaitError::QueueFull { .. })) => return Ok(false),
                 Err(error) => return Err(error),
             }
             self.closed += 1;
@@ -381,7 +381,7 @@ impl Work {
         Ok(true)
     }
 
-    fn look(&mut self, stopping: bool) -> Result<bool, Error> {
+    fn look(&mut self, stopping: bool) -> Result<bool, TransportError> {
         let mut done = match stopping {
             true => self.end_early()?,
             false => {

@@ -11,7 +11,7 @@ mod modelled;
 use modelled::Model;
 use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, Op, PathKind, PostOptions, Registration, State};
-use warpverbs_devmem::Way;
+use warpverbs_devmem::UnpackWay;
 
 const SOON: Duration = Duration::from_secs(60);
 const LEN: usize = (3 << 20) + 5;
@@ -60,7 +60,7 @@ fn either_end_or_both_receive_into_device_memory() {
         let models = [Model::new(100 * seed as u64), Model::new(1000 + 100 * seed as u64)];
         let make = |at: usize, name| {
             agent(name, |config| match ends[at] {
-                true => config.tcp_device_memory(models[at].device(Way::Auto)),
+                true => config.tcp_device_memory(models[at].device(UnpackWay::Auto)),
                 false => config,
             })
         };

@@ -6,7 +6,7 @@ use crate::rig::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use warpverbs::transport::{Error, LocalRegion, Posted, Poster, RemoteRegion, SendFlags};
+use warpverbs::transport::{LocalRegion, Posted, Poster, RemoteRegion, SendFlags, TransportError};
 
 /// One in so many is signalled where only the rate counts.
 pub(crate) const SIGNAL_EVERY: u32 = 32;
@@ -32,7 +32,7 @@ pub(crate) fn post(
     op: Op,
     (local, remote): (LocalRegion, RemoteRegion),
     flags: SendFlags,
-) -> Result<Posted, Error> {
+) -> Result<Posted, TransportError> {
     match op {
         Op::Write => host.post_write(local, remote, flags),
         Op::Read => host.post_read(local, remote, flags),

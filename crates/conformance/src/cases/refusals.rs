@@ -5,7 +5,7 @@ use crate::outcome::Stop;
 use crate::peer::{PeerRegion, Shape};
 use crate::rig::{End, Pair, SIGNALED, all_access, bytes, fails, refused, same};
 use warpverbs::transport::{
-    Access, Error, LocalRegion, Posted, Poster, QueueKind, RemoteRegion, Syndrome,
+    Access, LocalRegion, Posted, Poster, QueueKind, RemoteRegion, Syndrome, TransportError,
 };
 
 /// A key that was never given out: another than `key`, with the same or another index part.
@@ -19,7 +19,7 @@ fn fails_on_a_pair(
     setup: &Setup,
     syndrome: Syndrome,
     what: &str,
-    post: impl Fn(Poster<'_>, &Pair) -> Result<Posted, Error>,
+    post: impl Fn(Poster<'_>, &Pair) -> Result<Posted, TransportError>,
 ) -> End {
     let pair = setup.host_pair()?;
     let (a, _) = pair.posters()?;

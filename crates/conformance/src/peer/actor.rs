@@ -183,7 +183,10 @@ impl Actor {
         launch.wait()?;
         let words = |buffer: &Buffer| -> Result<Vec<u32>, Trouble> {
             let mut bytes = vec![0; buffer.len()];
-            buffer.region().read(0, &mut bytes).map_err(warpverbs::transport::Error::from)?;
+            buffer
+                .region()
+                .read(0, &mut bytes)
+                .map_err(warpverbs::transport::TransportError::from)?;
             let (words, _) = bytes.as_chunks::<4>();
             Ok(words.iter().copied().map(u32::from_ne_bytes).collect())
         };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpverbs::gpu::{GpuError, LaunchError};
 use warpverbs::raw::mlx5::opcode::SendOpcode;
-use warpverbs::transport::{Error, QueueKind, Syndrome, UsageError, WaitError, WorkError};
+use warpverbs::transport::{QueueKind, Syndrome, TransportError, UsageError, WaitError, WorkError};
 
 /// An error that may come from another process. Errors that cases look at are kept as values, the
 /// rest in words.
@@ -71,11 +71,11 @@ impl Trouble {
     }
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Self {
+impl From<TransportError> for Trouble {
+    fn from(error: TransportError) -> Self {
         match error {
-            Error::Work(work) => Self::Work(work.into()),
-            Error::Wait(WaitError::SharedQueueFull { .. }) => {
+            TransportError::Work(work) => Self::Work(work.into()),
+            TransportError::Wait(WaitError::SharedQueueFull { .. }) => {
                 Self::SharedQueueFull(error.to_string())
             }
             other => Self::Other(other.to_string()),

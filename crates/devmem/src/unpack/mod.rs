@@ -10,7 +10,7 @@ pub use error::UnpackError;
 pub use moves::{Move, Moves};
 pub use shape::Shape;
 pub use unpacker::{UnpackConfig, Unpacker};
-pub use way::{UNPACK_ENV, UnknownWay, Way};
+pub use way::{UNPACK_ENV, UnknownWay, UnpackWay};
 
 /// Memory that an unpacker moves bytes from and to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ pub struct Ticket(pub u64);
 
 /// A byte in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct AreaOffset {
     /// Which area.
     pub area: AreaId,
     /// Bytes from its start.

@@ -1,14 +1,14 @@
 //! A list of moves, with neighbours merged.
 
-use super::Place;
+use super::AreaOffset;
 
 /// Bytes to move. Source and destination do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     /// First byte to read.
-    pub from: Place,
+    pub from: AreaOffset,
     /// Where it goes.
-    pub to: Place,
+    pub to: AreaOffset,
     /// Bytes.
     pub len: u64,
 }
@@ -16,7 +16,7 @@ pub struct Move {
 impl Move {
     /// Whether `next` goes on where this one ends, on both sides.
     fn continues_in(&self, next: &Self) -> bool {
-        let follows = |place: Place, next: Place| {
+        let follows = |place: AreaOffset, next: AreaOffset| {
             place.area == next.area && place.offset.checked_add(self.len) == Some(next.offset)
         };
         follows(self.from, next.from)
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn moved(from: u64, to: u64, len: u64) -> Move {
-        let place = |area, offset| Place { area: AreaId(area), offset };
+        let place = |area, offset| AreaOffset { area: AreaId(area), offset };
         Move { from: place(0, from), to: place(1, to), len }
     }
 

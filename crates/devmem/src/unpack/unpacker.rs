@@ -1,6 +1,6 @@
 //! Batches of moves, executed in one of several ways and completed in order.
 
-use super::{AreaId, Move, Place, Shape, Ticket, UnpackError, Way};
+use super::{AreaId, AreaOffset, Move, Shape, Ticket, UnpackError, UnpackWay};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use warpverbs_mem::{Kind, Pending, Progress, copy};
 #[derive(Clone, Copy, Debug)]
 pub struct UnpackConfig {
     /// The way that moves the bytes.
-    pub way: Way,
+    pub way: UnpackWay,
     /// Descriptors of the ring, 16 bytes each; a move needs one for each 16 KiB, and one more.
     pub entries: u32,
     /// How the kernel is launched.
@@ -22,7 +22,7 @@ pub struct UnpackConfig {
 
 impl Default for UnpackConfig {
     fn default() -> Self {
-        let (way, shape) = (Way::Auto, Shape::default());
+        let (way, shape) = (UnpackWay::Auto, Shape::default());
         Self { way, entries: 1 << 16, shape, deadline: Duration::from_secs(10) }
     }
 }
@@ -80,11 +80,11 @@ impl Unpacker {
         self.areas.get(area.0 as usize)?.as_ref()
     }
 
-    /// Which way a batch takes: never [`Way::Auto`].
+    /// Which way a batch takes: never [`UnpackWay::Auto`].
     ///
     /// # Errors
     /// A move is not inside of areas.
-    pub fn way_for(&self, moves: &[Move]) -> Result<Way, UnpackError> {
+    pub fn way_for(&self, moves: &[Move]) -> Result<UnpackWay, UnpackError> {
         Ok(choose(self.config.way, &resolve(&self.areas, moves)?))
     }
 
@@ -101,7 +101,7 @@ impl Unpacker {
         let moves = resolve(&self.areas, moves)?;
         let work = match choose(self.config.way, &moves) {
             _ if moves.is_empty() => Work::Done,
-            Way::Kernel => {
+            UnpackWay::Kernel => {
                 let ring = match &mut self.ring {
                     Some(ring) => ring,
                     none => none.insert(CopyRing::new(self.gpu.clone(), self.config.entries)?),
@@ -110,8 +110,8 @@ impl Unpacker {
                 let shape = |count| shape.launch(count, info.sm_count, info.warp_size);
                 Work::Kernel(ring.copy(&moves, shape, self.config.deadline)?)
             }
-            Way::CopyEngine => copy_each(&moves)?,
-            Way::Host | Way::Auto => through_host(&*self.gpu, &moves)?,
+            UnpackWay::CopyEngine => copy_each(&moves)?,
+            UnpackWay::Host | UnpackWay::Auto => through_host(&*self.gpu, &moves)?,
         };
         self.in_flight.push_back(work);
         self.submitted += 1;
@@ -157,7 +157,7 @@ fn resolve<'a>(
     areas: &'a [Option<Buffer>],
     moves: &[Move],
 ) -> Result<Vec<RangeCopy<'a>>, UnpackError> {
-    let find = |index: usize, len: u64, Place { area, offset }: Place| {
+    let find = |index: usize, len: u64, AreaOffset { area, offset }: AreaOffset| {
         let Some(buffer) = areas.get(area.0 as usize).and_then(Option::as_ref) else {
             return Err(UnpackError::NoArea { index, area });
         };
@@ -180,12 +180,14 @@ fn on_host(next: &RangeCopy<'_>) -> bool {
     [next.from, next.to].iter().all(|buffer| buffer.region().kind() == Kind::Host)
 }
 
-fn choose(way: Way, moves: &[RangeCopy<'_>]) -> Way {
+fn choose(way: UnpackWay, moves: &[RangeCopy<'_>]) -> UnpackWay {
     let bytes: u128 = moves.iter().map(|next| u128::from(next.len)).sum();
     match way {
-        Way::Auto if moves.iter().all(on_host) => Way::Host,
-        Way::Auto if bytes >= moves.len() as u128 * u128::from(LARGE) => Way::CopyEngine,
-        Way::Auto => Way::Kernel,
+        UnpackWay::Auto if moves.iter().all(on_host) => UnpackWay::Host,
+        UnpackWay::Auto if bytes >= moves.len() as u128 * u128::from(LARGE) => {
+            UnpackWay::CopyEngine
+        }
+        UnpackWay::Auto => UnpackWay::Kernel,
         way => way,
     }
 }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// Way to move received bytes to their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum UnpackWay {
     /// The best for each batch: few large moves by copy engine, many small ones by kernel, and what
     /// lies on the host at both ends by the host.
     #[default]
@@ -23,12 +23,12 @@ pub enum Way {
 pub const UNPACK_ENV: &str = "WARPVERBS_UNPACK";
 
 /// The first name of a way is the one that is printed.
-const NAMES: [(&str, Way); 5] = [
-    ("auto", Way::Auto),
-    ("copy-engine", Way::CopyEngine),
-    ("d2d", Way::CopyEngine),
-    ("host", Way::Host),
-    ("kernel", Way::Kernel),
+const NAMES: [(&str, UnpackWay); 5] = [
+    ("auto", UnpackWay::Auto),
+    ("copy-engine", UnpackWay::CopyEngine),
+    ("d2d", UnpackWay::CopyEngine),
+    ("host", UnpackWay::Host),
+    ("kernel", UnpackWay::Kernel),
 ];
 
 /// A name that means no way.
@@ -39,7 +39,7 @@ pub struct UnknownWay {
     pub given: String,
 }
 
-impl FromStr for Way {
+impl FromStr for UnpackWay {
     type Err = UnknownWay;
 
     fn from_str(given: &str) -> Result<Self, UnknownWay> {
@@ -48,15 +48,15 @@ impl FromStr for Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for UnpackWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = NAMES.iter().find(|(_, way)| way == self).map(|(name, _)| *name);
         f.write_str(name.unwrap_or_default())
     }
 }
 
-impl Way {
-    /// The way that [`UNPACK_ENV`] names; [`Way::Auto`] if it is not set.
+impl UnpackWay {
+    /// The way that [`UNPACK_ENV`] names; [`UnpackWay::Auto`] if it is not set.
     ///
     /// # Errors
     /// It is set to something else.
@@ -78,7 +78,7 @@ mod tests {
             assert_eq!(name.parse(), Ok(way));
             assert_eq!(way.to_string().parse(), Ok(way));
         }
-        let unknown = "gpu".parse::<Way>().unwrap_err().to_string();
+        let unknown = "gpu".parse::<UnpackWay>().unwrap_err().to_string();
         assert!(unknown.contains("\"gpu\"") && unknown.contains("copy-engine"), "{unknown}");
     }
 }

@@ -40,7 +40,7 @@ pub struct Flags {
 
 /// Identity of this process in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub struct RankInfo {
     /// Source of the rank.
     pub launcher: Launcher,
     /// From 0 to `world_size` − 1.
@@ -63,17 +63,17 @@ pub struct Launch {
     pub conflicts: Vec<Conflict>,
 }
 
-impl Launch {
+impl RankInfo {
     /// From `flags` and the environment of the process.
-    pub fn from_env(flags: &Flags) -> Result<Launch, EnvError> {
-        Launch::from_vars(flags, &|name| std::env::var_os(name))
+    pub fn from_env(flags: &Flags) -> Result<RankInfo, EnvError> {
+        RankInfo::from_vars(flags, &|name| std::env::var_os(name))
     }
 
     /// From `flags` and variables given by `lookup`.
     pub fn from_vars(
         flags: &Flags,
         lookup: &dyn Fn(&str) -> Option<std::ffi::OsString>,
-    ) -> Result<Launch, EnvError> {
+    ) -> Result<RankInfo, EnvError> {
         let vars = Vars::new(lookup);
         let (identity, conflicts) = launcher::identify(flags, &vars)?;
         let Identity { launcher, rank, world_size, local_rank, local_size: _ } = identity;
@@ -82,7 +82,7 @@ impl Launch {
         }
         let agent = launcher == Launcher::Torchrun
             && vars.text("TORCHELASTIC_USE_AGENT_STORE")?.is_some_and(|text| text == "True");
-        Ok(Launch {
+        Ok(RankInfo {
             launcher,
             rank,
             world_size,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::WorldError;
 use crate::job::{MAX_WORLD_SIZE, is_job_name};
-use crate::{Deadline, Launch, Limits, Server};
+use crate::{Deadline, Limits, RankInfo, Server};
 
 /// Host of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ pub struct WorldConfig {
 
 impl WorldConfig {
     /// Settings of a launcher, with five minutes to wait.
-    pub fn new(launch: &Launch) -> WorldConfig {
-        let Launch { rank, world_size, master_addr, master_port, .. } = launch;
+    pub fn new(launch: &RankInfo) -> WorldConfig {
+        let RankInfo { rank, world_size, master_addr, master_port, .. } = launch;
         WorldConfig {
             host: if launch.store_is_launchers { Host::Elsewhere } else { Host::RankZero },
             job: launch.job.clone(),

@@ -2,7 +2,7 @@
 
 use warpverbs_rendezvous::env::first_host;
 use warpverbs_rendezvous::raw::{Decoder, Request, Store, read};
-use warpverbs_rendezvous::{Flags, Launch, Limits, ProtocolError};
+use warpverbs_rendezvous::{Flags, Limits, ProtocolError, RankInfo};
 
 /// Small, so that a fuzzer reaches every bound.
 pub(crate) fn limits() -> Limits {
@@ -102,7 +102,7 @@ fn read_as_text(text: &str) {
         "MASTER_ADDR" | "SLURM_NODELIST" => Some("host".into()),
         _ => Some(text.into()),
     };
-    if let Ok(launch) = Launch::from_vars(&Flags::default(), &lookup) {
+    if let Ok(launch) = RankInfo::from_vars(&Flags::default(), &lookup) {
         assert!(launch.master_port > 0 && launch.rank < launch.world_size);
     }
 }

@@ -4,15 +4,15 @@ use std::ffi::OsString;
 
 use proptest::prelude::*;
 use warpverbs_rendezvous::env::{Conflict, Launcher, NodeListError, Setting, first_host};
-use warpverbs_rendezvous::{EnvError, Flags, Launch};
+use warpverbs_rendezvous::{EnvError, Flags, RankInfo};
 
-fn launch(flags: &Flags, vars: &[(&str, &str)]) -> Result<Launch, EnvError> {
-    Launch::from_vars(flags, &|name| {
+fn launch(flags: &Flags, vars: &[(&str, &str)]) -> Result<RankInfo, EnvError> {
+    RankInfo::from_vars(flags, &|name| {
         vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
     })
 }
 
-fn environment(vars: &[(&str, &str)]) -> Result<Launch, EnvError> {
+fn environment(vars: &[(&str, &str)]) -> Result<RankInfo, EnvError> {
     launch(&Flags::default(), vars)
 }
 
@@ -38,7 +38,7 @@ const SLURM: [(&str, &str); 5] = [
 #[test]
 fn torchrun_is_understood() {
     let launch = environment(&TORCHRUN).unwrap();
-    let expected = Launch {
+    let expected = RankInfo {
         launcher: Launcher::Torchrun,
         rank: 3,
         world_size: 4,
@@ -214,7 +214,7 @@ fn errors_name_the_variable_its_value_and_what_was_expected() {
 fn text_that_is_not_utf8_is_an_error() {
     use std::os::unix::ffi::OsStringExt;
     let lookup = |name: &str| (name == "RANK").then(|| OsString::from_vec(vec![0xff]));
-    let error = Launch::from_vars(&Flags::default(), &lookup).unwrap_err();
+    let error = RankInfo::from_vars(&Flags::default(), &lookup).unwrap_err();
     assert!(matches!(error, EnvError::Invalid { setting: Setting { name: "RANK", .. }, .. }));
 }
 

@@ -4,7 +4,7 @@
 use std::io::{ErrorKind, Write};
 use std::process::Command;
 
-use warpverbs_rendezvous::{Flags, Launch, World, WorldConfig};
+use warpverbs_rendezvous::{Flags, RankInfo, World, WorldConfig};
 
 use crate::{PATIENCE, free_port};
 
@@ -18,7 +18,7 @@ fn one_rank() {
     if std::env::var_os(RANK).is_none() {
         return;
     }
-    let launch = Launch::from_env(&Flags::default()).unwrap();
+    let launch = RankInfo::from_env(&Flags::default()).unwrap();
     let config = WorldConfig::new(&launch).timeout(PATIENCE);
     let mut world = World::join(&config).unwrap();
     let mine = format!("{} of {} by {}", launch.rank, launch.world_size, launch.launcher);

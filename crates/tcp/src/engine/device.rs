@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use warpverbs_devmem::receive::{DeviceReceiver, Fragment, ReceiveError, Received, Source};
 use warpverbs_devmem::unpack::{
-    AreaId, Move, Moves, Place, Ticket, UnpackConfig, UnpackError, Unpacker,
+    AreaId, AreaOffset, Move, Moves, Ticket, UnpackConfig, UnpackError, Unpacker,
 };
 use warpverbs_gpu::{Gpu, GpuKind};
 use warpverbs_mem::{Kind as MemKind, Region};
@@ -231,7 +231,7 @@ impl Device {
     ) -> Result<(), TcpError> {
         let Due { kind, id, offset, target, .. } = *due;
         let receiver = usize::from(socket) - 1;
-        let from = Place { area: self.source(receiver, part.source)?, offset: part.offset };
+        let from = AreaOffset { area: self.source(receiver, part.source)?, offset: part.offset };
         let mut known = self.next.targets.iter().rev();
         let known = known.find(|(of, number, _)| (*of, *number) == (kind, id));
         let mut to = known.filter(|_| target != Target::Discard).map(|(_, _, area)| *area);
@@ -241,7 +241,7 @@ impl Device {
             to = region.as_ref().and_then(|memory| self.reach(kind, id, memory));
         }
         if let Some(area) = to {
-            self.moves.push(Move { from, to: Place { area, offset }, len: part.len });
+            self.moves.push(Move { from, to: AreaOffset { area, offset }, len: part.len });
             self.next.fragments[receiver].push(part);
             self.next.place(kind, id, part.len);
             return Ok(());

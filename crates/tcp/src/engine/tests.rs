@@ -1,7 +1,7 @@
 //! Events between two steps of the engine, which the public interface cannot cause.
 
 use super::*;
-use crate::keys::{Asked, Registration};
+use crate::keys::{Asked, RegisteredRegion};
 use crate::protocol::{HEADER, Header, Kind, Offer};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use std::io::{Read as _, Write as _};
@@ -28,7 +28,8 @@ fn memory_deregistered_between_check_and_answer_is_not_read_as_zeros() {
     StdRng::seed_from_u64(seed).fill_bytes(&mut expected);
     let memory = HostBuf::region(expected.len()).unwrap();
     memory.write(0, &expected).unwrap();
-    let registered = Registration::new(&engine.place.keys, &memory, Access::REMOTE_READ).unwrap();
+    let registered =
+        RegisteredRegion::new(&engine.place.keys, &memory, Access::REMOTE_READ).unwrap();
     let remote = registered.remote();
     let (key, addr, total) = (remote.key, remote.addr, remote.len);
     let request = Header { key, addr, total, ..Header::new(Kind::ReadRequest) };

@@ -5,14 +5,14 @@ use crate::modelled::Model;
 use crate::sockets::{Pair, bytes_of, connect, drive, filled, pattern};
 use std::sync::Arc;
 use warpverbs_devmem::QueueChoice;
-use warpverbs_devmem::Way;
+use warpverbs_devmem::UnpackWay;
 use warpverbs_devmem::unpack::UnpackConfig;
 use warpverbs_gpu::Gpu;
 use warpverbs_mem::HostBuf;
 use warpverbs_tcp::protocol::Framing;
 use warpverbs_tcp::{Config, Domain, Receive, TcpError};
 
-fn pair(config: &Config, model: Model, way: Way) -> Pair {
+fn pair(config: &Config, model: Model, way: UnpackWay) -> Pair {
     let receive = Receive::Device(model.device(way));
     let far = Domain::receiving(config.clone(), receive).unwrap();
     connect([Domain::new(config.clone()).unwrap(), far], [None, Some(model)])
@@ -22,7 +22,7 @@ fn pair(config: &Config, model: Model, way: Way) -> Pair {
 fn payload_is_in_device_memory_and_both_ends_say_so() {
     // One socket is asked for; headers need another one.
     let model = Model::new(1);
-    let pair = pair(&Config::default().sockets(1), model.clone(), Way::Auto);
+    let pair = pair(&Config::default().sockets(1), model.clone(), UnpackWay::Auto);
     let agreed = pair.far.agreed();
     assert_eq!(
         (agreed.sockets, agreed.receive, agreed.send),
@@ -51,7 +51,7 @@ fn nonsense_of_the_kernel_ends_the_link_only() {
     for seed in 0..20 {
         println!("seed {seed}");
         let model = Model::new(seed * 10).spoilt(20);
-        let pair = pair(&Config::default().sockets(3), model.clone(), Way::Kernel);
+        let pair = pair(&Config::default().sockets(3), model.clone(), UnpackWay::Kernel);
         let (len, guard) = (1 << 20, 4096);
         let memory = filled(&vec![0xee; len + 2 * guard]);
         let to = memory.slice(guard as u64, len).unwrap();

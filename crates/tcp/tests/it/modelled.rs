@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use warpverbs_devmem::receive::abi::DmabufToken;
 use warpverbs_devmem::receive::{DeviceSocket, Got, Limits, ReceiveError, Span};
 use warpverbs_devmem::{DeviceMemory, PayloadSockets};
-use warpverbs_devmem::{DeviceReceiver, UnpackConfig, Way, stream};
+use warpverbs_devmem::{DeviceReceiver, UnpackConfig, UnpackWay, stream};
 use warpverbs_gpu::Buffer;
 use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs_mem::{HostBuf, Region};
@@ -44,7 +44,7 @@ impl Model {
         Self { spoilt: one_of, ..self }
     }
 
-    pub(crate) fn device(&self, way: Way) -> DeviceMemory {
+    pub(crate) fn device(&self, way: UnpackWay) -> DeviceMemory {
         // Few descriptors, so that the ring wraps and is full now and then.
         let unpack = UnpackConfig { way, entries: 4096, ..UnpackConfig::default() };
         DeviceMemory { sockets: Arc::new(self.clone()), gpu: SIMT.clone(), unpack }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_devmem::Way;
+use warpverbs_devmem::UnpackWay;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_tcp::protocol::{
@@ -40,9 +40,9 @@ pub(crate) fn connect(ends: [Domain; 2], models: [Option<Model>; 2]) -> Pair {
 pub(crate) fn pairs(config: &Config) -> impl Iterator<Item = Pair> {
     let ways = [
         [None, None],
-        [None, Some(Way::Auto)],
-        [Some(Way::Kernel), None],
-        [Some(Way::CopyEngine), Some(Way::Host)],
+        [None, Some(UnpackWay::Auto)],
+        [Some(UnpackWay::Kernel), None],
+        [Some(UnpackWay::CopyEngine), Some(UnpackWay::Host)],
     ];
     ways.into_iter().enumerate().map(move |(seed, ways)| {
         let models =

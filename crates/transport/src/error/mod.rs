@@ -22,11 +22,11 @@ use warpverbs_rdma::QueueKind;
 #[cfg(feature = "verbs")]
 use warpverbs_verbs::VerbsError;
 
-/// Everything a call of this crate can fail with, said by its cause. [`Error::kind`] says who can put
-/// it right.
+/// Everything a call of this crate can fail with, said by its cause. [`TransportError::kind`] says who
+/// can put it right.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum TransportError {
     /// The call asks for something that cannot be.
     #[error(transparent)]
     Usage(#[from] UsageError),
@@ -60,7 +60,7 @@ pub enum Error {
     Memory(#[from] MemError),
 }
 
-/// Whose doing an [`Error`](enum@Error) is.
+/// Whose doing an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -72,7 +72,7 @@ pub enum ErrorKind {
     BadLuck,
 }
 
-impl Error {
+impl TransportError {
     /// Whose doing it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -103,7 +103,7 @@ impl Error {
     }
 }
 
-impl From<std::convert::Infallible> for Error {
+impl From<std::convert::Infallible> for TransportError {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
     }
@@ -319,8 +319,8 @@ pub enum WaitError {
     },
 }
 
-pub(crate) fn no_entropy() -> Error {
-    Error::Nic(NicError::Key(warpverbs_mem::KeyError::NoEntropy))
+pub(crate) fn no_entropy() -> TransportError {
+    TransportError::Nic(NicError::Key(warpverbs_mem::KeyError::NoEntropy))
 }
 
 #[cfg(test)]
@@ -330,7 +330,7 @@ mod tests {
     use std::io;
 
     /// Message as `anyhow` and others print it: every link of the chain, separated by colons.
-    fn chain(error: &Error) -> String {
+    fn chain(error: &TransportError) -> String {
         let (mut text, mut next) = (error.to_string(), error.source());
         while let Some(link) = next {
             text += &format!(": {link}");
@@ -346,7 +346,7 @@ mod tests {
         let what = "a ring";
         let refused = io::Error::from(io::ErrorKind::PermissionDenied);
         let cache = GpuError::Cache { path: "/cache/a".into(), cause: refused };
-        let errors: [(Error, &str); 6] = [
+        let errors: [(TransportError, &str); 6] = [
             (memory.clone().into(), &words),
             (GpuError::from(memory.clone()).into(), &words),
             (NicError::Memory { what, cause: memory }.into(), &format!("a ring: {words}")),

@@ -1,13 +1,13 @@
 //! The error word, in which posters keep the first error of an endpoint.
 
-use crate::{Error, WaitError, WorkError};
+use crate::{TransportError, WaitError, WorkError};
 use warpverbs_mlx5::export::{Cause, ErrorWord};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_rdma::QueueKind;
 
 /// The error of an error word.
-pub(crate) fn decode_error(qpn: u32, word: ErrorWord) -> Error {
+pub(crate) fn decode_error(qpn: u32, word: ErrorWord) -> TransportError {
     let (queue, opcode) = match word.cause() {
         Some(Cause::PosterGaveUp) => return WaitError::PosterGaveUp { qpn }.into(),
         Some(Cause::StrayCqe) => {

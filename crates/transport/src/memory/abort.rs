@@ -1,6 +1,6 @@
 //! The word that aborts every wait, on host and device.
 
-use crate::Error;
+use crate::TransportError;
 use crate::alloc::{read, write};
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Gpu};
@@ -24,13 +24,13 @@ pub(crate) struct AbortWord {
 }
 
 impl AbortWord {
-    pub(crate) fn read(&self) -> Result<u32, Error> {
+    pub(crate) fn read(&self) -> Result<u32, TransportError> {
         let mut word = [0; 4];
         read(self.gpu.as_ref(), &self.buf, self.at, &mut word)?;
         Ok(u32::from_le_bytes(word))
     }
 
-    pub(crate) fn set(&self, by: Abort) -> Result<(), Error> {
+    pub(crate) fn set(&self, by: Abort) -> Result<(), TransportError> {
         write(self.gpu.as_ref(), &self.buf, self.at, &(by as u32).to_le_bytes())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Memory;
 use super::plan::Part;
-use crate::Error;
+use crate::TransportError;
 use warpverbs_gpu::Buffer;
 use warpverbs_mlx5::export::{Cq, CqMode, Qp};
 use zerocopy::IntoBytes;
@@ -21,7 +21,7 @@ pub(crate) struct ExportedQp {
 
 impl Memory {
     /// Writes the exported QP and gives the buffer it is in.
-    pub(crate) fn export(&self, qp: &ExportedQp) -> Result<Buffer, Error> {
+    pub(crate) fn export(&self, qp: &ExportedQp) -> Result<Buffer, TransportError> {
         let (rings, state) = (self.ring_buf.kernel_addr(), self.state_buf.kernel_addr());
         let (shape, r, s) = (&self.shape, &self.rings, &self.state);
         let cq = |part: Part, record: Part, cqn, log_size, mode: CqMode| Cq {

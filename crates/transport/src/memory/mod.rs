@@ -9,7 +9,7 @@ mod reset;
 pub(crate) use abort::{Abort, AbortWord};
 pub(crate) use export::ExportedQp;
 
-use crate::Error;
+use crate::TransportError;
 use crate::alloc::{self, alloc};
 use crate::config::{EndpointConfig, QueuePlacement};
 use plan::{Part, Rings, Shape, State};
@@ -36,7 +36,7 @@ pub(crate) struct Memory {
 
 macro_rules! parts {
     ($($buf:ident: $($name:ident = $group:ident.$field:ident),*;)*) => {$($(
-        pub(crate) fn $name(&self) -> Result<Region, Error> {
+        pub(crate) fn $name(&self) -> Result<Region, TransportError> {
             self.$buf(self.$group.$field)
         }
     )*)*};
@@ -44,7 +44,7 @@ macro_rules! parts {
 
 impl Memory {
     /// `send_cq` is how the NIC reports what was sent.
-    pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode) -> Result<Self, Error> {
+    pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode) -> Result<Self, TransportError> {
         let shape = Shape::new(config, send_cq);
         let apart = config.placement == QueuePlacement::Device;
         let (rings, bytes) = Rings::new(&shape, !apart);
@@ -61,7 +61,7 @@ impl Memory {
         Ok(memory)
     }
 
-    fn ring(&self, part: Part) -> Result<Region, Error> {
+    fn ring(&self, part: Part) -> Result<Region, TransportError> {
         Ok(self.ring_buf.region().slice(part.at, part.len)?)
     }
 
@@ -70,7 +70,7 @@ impl Memory {
         [&self.ring_buf, &self.sq_buf, &self.state_buf]
     }
 
-    fn stateful(&self, part: Part) -> Result<Region, Error> {
+    fn stateful(&self, part: Part) -> Result<Region, TransportError> {
         Ok(self.state_buf.region().slice(part.at, part.len)?)
     }
 
@@ -91,33 +91,33 @@ impl Memory {
     }
 
     /// The receive and the send half of the QP's doorbell record.
-    pub(crate) fn records(&self) -> Result<[Region; 2], Error> {
+    pub(crate) fn records(&self) -> Result<[Region; 2], TransportError> {
         let record = self.record()?;
         Ok([record.slice(0, 4)?, record.slice(4, 4)?])
     }
 
     /// Records of the send and of the receive CQ.
-    pub(crate) fn cq_records(&self) -> Result<[Region; 2], Error> {
+    pub(crate) fn cq_records(&self) -> Result<[Region; 2], TransportError> {
         Ok([self.ring(self.rings.send_cq_record)?, self.ring(self.rings.recv_cq_record)?])
     }
 
-    fn state_field(&self, offset: usize, len: usize) -> Result<Region, Error> {
+    fn state_field(&self, offset: usize, len: usize) -> Result<Region, TransportError> {
         Ok(self.stateful(self.state.state)?.slice(offset as u64, len)?)
     }
 
-    pub(crate) fn sq_state(&self) -> Result<Region, Error> {
+    pub(crate) fn sq_state(&self) -> Result<Region, TransportError> {
         self.state_field(offset_of!(PostState, sq), size_of::<QueueState>())
     }
 
-    pub(crate) fn rq_state(&self) -> Result<Region, Error> {
+    pub(crate) fn rq_state(&self) -> Result<Region, TransportError> {
         self.state_field(offset_of!(PostState, rq), size_of::<QueueState>())
     }
 
-    pub(crate) fn error_word(&self) -> Result<Region, Error> {
+    pub(crate) fn error_word(&self) -> Result<Region, TransportError> {
         self.state_field(offset_of!(PostState, error), 8)
     }
 
-    pub(crate) fn scratch_free(&self) -> Result<Region, Error> {
+    pub(crate) fn scratch_free(&self) -> Result<Region, TransportError> {
         self.state_field(SCRATCH_FREE, 8)
     }
 
@@ -128,20 +128,20 @@ impl Memory {
             .all(|buf| buf.region().kind() == Kind::Host)
     }
 
-    fn read(&self, buf: &Buffer, at: u64, out: &mut [u8]) -> Result<(), Error> {
+    fn read(&self, buf: &Buffer, at: u64, out: &mut [u8]) -> Result<(), TransportError> {
         alloc::read(self.gpu.as_ref(), buf, at, out)
     }
 
-    fn write(&self, buf: &Buffer, at: u64, data: &[u8]) -> Result<(), Error> {
+    fn write(&self, buf: &Buffer, at: u64, data: &[u8]) -> Result<(), TransportError> {
         alloc::write(self.gpu.as_ref(), buf, at, data)
     }
 
     /// Reads the posting state, wherever it is.
-    pub(crate) fn read_state(&self, offset: usize, out: &mut [u8]) -> Result<(), Error> {
+    pub(crate) fn read_state(&self, offset: usize, out: &mut [u8]) -> Result<(), TransportError> {
         self.read(&self.state_buf, self.state.state.at + offset as u64, out)
     }
 
-    fn write_state(&self, offset: usize, data: &[u8]) -> Result<(), Error> {
+    fn write_state(&self, offset: usize, data: &[u8]) -> Result<(), TransportError> {
         self.write(&self.state_buf, self.state.state.at + offset as u64, data)
     }
 

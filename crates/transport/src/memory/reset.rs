@@ -2,7 +2,7 @@
 
 use super::plan::Part;
 use super::{CQ_CI, Memory, SCRATCH_FREE};
-use crate::Error;
+use crate::TransportError;
 use std::mem::offset_of;
 use warpverbs_mlx5::cqe::{CQE, CqeTail, TAIL_OFFSET, owned_by_software};
 use warpverbs_mlx5::doorbell::set_ci_word;
@@ -11,7 +11,7 @@ use warpverbs_mlx5::export::{CqMode, PostState};
 impl Memory {
     /// Restores the state of a new endpoint, for a QP in RESET without posters. Ring CQs
     /// go on where the NIC goes on: what is left in them is thrown away.
-    pub(crate) fn reset(&self) -> Result<(), Error> {
+    pub(crate) fn reset(&self) -> Result<(), TransportError> {
         let (r, shape) = (&self.rings, &self.shape);
         let sq = offset_of!(PostState, sq);
         let rq = offset_of!(PostState, rq);
@@ -32,7 +32,13 @@ impl Memory {
     }
 
     /// Consumes what is left in a ring CQ whose queue has its state at `queue`.
-    fn skip_stale(&self, queue: usize, cq: Part, record: Part, log: u8) -> Result<u64, Error> {
+    fn skip_stale(
+        &self,
+        queue: usize,
+        cq: Part,
+        record: Part,
+        log: u8,
+    ) -> Result<u64, TransportError> {
         let mut word = [0; 8];
         self.read_state(queue + CQ_CI, &mut word)?;
         let mut ci = u64::from_le_bytes(word);

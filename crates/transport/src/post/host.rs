@@ -8,7 +8,7 @@ use super::work::Taken;
 use crate::error::decode_error;
 use crate::memory::Memory;
 use crate::provider::QueuePair;
-use crate::{Error, FirstError, WorkError};
+use crate::{FirstError, TransportError, WorkError};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use warpverbs_mem::{Cells, Region};
@@ -44,7 +44,7 @@ impl HostQueues {
         qp: Arc<dyn QueuePair>,
         doorbell: &Region,
         scratch_lkey: u32,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TransportError> {
         let shape = &memory.shape;
         let path = match qp.direct() {
             Some(ports) => Path::Direct(Box::new(Direct::new(ports, shape.log_send))),
@@ -110,7 +110,7 @@ impl HostQueues {
 
     /// The first error, if there was one.
     #[inline]
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), TransportError> {
         match self.words.error() {
             ErrorWord(0) => Ok(()),
             word => Err(self.explain(word)),
@@ -120,10 +120,12 @@ impl HostQueues {
     /// The error of an error word. A collapsed CQ may show only the flush that followed an error;
     /// the NIC remembers the error.
     #[cold]
-    fn explain(&self, word: ErrorWord) -> Error {
+    fn explain(&self, word: ErrorWord) -> TransportError {
         let Words { qpn, qp, send, .. } = &self.words;
         match (decode_error(qpn.get(), word), &self.path, qp.first_error()) {
-            (Error::Work(seen), Path::Rings(rings), Some(first)) if seen.is_flushed_send() => {
+            (TransportError::Work(seen), Path::Rings(rings), Some(first))
+                if seen.is_flushed_send() =>
+            {
                 let opcode = Some(rings.opcode(send, first.index));
                 let (index, syndrome) = (first.index as u16, first.syndrome);
                 let vendor = syndrome.usual_vendor();
@@ -134,7 +136,7 @@ impl HostQueues {
     }
 
     /// Polls the send CQ once, unless another thread is polling; returns the `completed` index.
-    pub(crate) fn poll_send(&self) -> Result<u64, Error> {
+    pub(crate) fn poll_send(&self) -> Result<u64, TransportError> {
         self.drain_send();
         let completed = self.words.send.completed();
         self.check().map(|()| completed)

@@ -6,7 +6,7 @@ use super::protocol::Ring;
 use super::work::Posted;
 use crate::QueueKind;
 use crate::SendFlags;
-use crate::{Error, SharedReceiveQueue, WaitError};
+use crate::{SharedReceiveQueue, TransportError, WaitError};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -45,12 +45,12 @@ impl<'e> Poster<'e> {
     /// Takes what has completed off the send CQ, without waiting, and returns the index below
     /// which all send work is complete. Compare with [`Posted::end`].
     #[doc(alias = "PollCqOnce")]
-    pub fn poll(&self) -> Result<u64, Error> {
+    pub fn poll(&self) -> Result<u64, TransportError> {
         self.q.poll_send()
     }
 
     /// Whether a signalled work request (or a signalled one after it) has completed. Never waits.
-    pub fn is_done(&self, work: Posted) -> Result<bool, Error> {
+    pub fn is_done(&self, work: Posted) -> Result<bool, TransportError> {
         Ok(self.poll()? >= work.end)
     }
 
@@ -58,18 +58,18 @@ impl<'e> Poster<'e> {
     /// nor a later one is signalled, a NOP that is follows it.
     #[doc(alias = "PollCq")]
     #[inline]
-    pub fn wait(&self, work: Posted) -> Result<(), Error> {
+    pub fn wait(&self, work: Posted) -> Result<(), TransportError> {
         self.wait_until(work.end, work.signaled)
     }
 
     /// Waits until everything posted to the send queue before this call is complete, signalled or
     /// not.
     #[doc(alias = "flush")]
-    pub fn quiet(&self) -> Result<(), Error> {
+    pub fn quiet(&self) -> Result<(), TransportError> {
         self.wait_until(self.q.words.send.reserved().load(Acquire), false)
     }
 
-    fn wait_until(&self, mut end: u64, mut signaled: bool) -> Result<(), Error> {
+    fn wait_until(&self, mut end: u64, mut signaled: bool) -> Result<(), TransportError> {
         let q = self.q;
         let mut backoff = Backoff::new(self.timeout);
         loop {
@@ -104,7 +104,7 @@ impl<'e> Poster<'e> {
         &self,
         kind: QueueKind,
         post: impl Fn() -> Option<Posted>,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         match post() {
             Some(posted) => Ok(posted),
             None => self.when_room_at_last(kind, post),
@@ -116,7 +116,7 @@ impl<'e> Poster<'e> {
         &self,
         kind: QueueKind,
         post: impl Fn() -> Option<Posted>,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let (q, queue) = (self.q, self.q.words.queue(kind));
         let mut backoff = Backoff::new(self.timeout);
         loop {

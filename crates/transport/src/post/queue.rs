@@ -2,7 +2,7 @@
 //! of one work queue in host memory.
 
 use super::protocol::Ring;
-use crate::Error;
+use crate::TransportError;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
@@ -40,7 +40,7 @@ impl WorkQueue {
         ready: &Region,
         record: &Region,
         doorbell: Option<(&Region, u32)>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TransportError> {
         let doorbell = match doorbell {
             Some((register, qpn)) => Some(Doorbell { register: register.cells(0, 1)?, qpn }),
             None => None,

@@ -8,14 +8,14 @@ use super::work::{Posted, Received, Taken};
 use crate::QueueKind;
 use crate::limits::MAX_RECV_SGES;
 use crate::sges::recv_sges;
-use crate::{Error, LocalRegion, UsageError, WaitError};
+use crate::{LocalRegion, TransportError, UsageError, WaitError};
 use warpverbs_mlx5::recv::build;
 
 impl Poster<'_> {
     /// Gives the NIC memory for one message, filled in order. With no memory at all it takes a
     /// message of no bytes, or the immediate of a WRITE.
     #[doc(alias = "PostRecv")]
-    pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<Posted, Error> {
+    pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<Posted, TransportError> {
         let q = self.q;
         let no_queue = |why| UsageError::NoReceiveQueue { qpn: q.words.qpn.get(), why };
         let stride = match (q.log_recv_stride, self.srq) {
@@ -41,7 +41,7 @@ impl Poster<'_> {
 
     /// Takes one arrived message, if there is one. Never waits. Messages that had arrived before an
     /// error are still delivered.
-    pub fn poll_recv(&self) -> Result<Option<Received>, Error> {
+    pub fn poll_recv(&self) -> Result<Option<Received>, TransportError> {
         let taken = self.q.take_recv();
         if let (Some(taken), Some(srq)) = (&taken, self.srq) {
             srq.give_back(taken.number);
@@ -53,7 +53,7 @@ impl Poster<'_> {
     }
 
     /// Waits for a message.
-    pub fn wait_recv(&self) -> Result<Received, Error> {
+    pub fn wait_recv(&self) -> Result<Received, TransportError> {
         let mut backoff = Backoff::new(self.timeout);
         loop {
             if let Some(received) = self.poll_recv()? {

@@ -5,7 +5,7 @@ use super::protocol::{Place, Poller, Ring, must_signal, publish, try_lock, try_r
 use super::queue::WorkQueue;
 use super::words::Words;
 use super::work::{Posted, Received, Taken, control_byte};
-use crate::Error;
+use crate::TransportError;
 use crate::memory::Memory;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -34,7 +34,12 @@ struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    fn new(buf: &Region, record: &Region, log_size: u8, mode: CqMode) -> Result<Self, Error> {
+    fn new(
+        buf: &Region,
+        record: &Region,
+        log_size: u8,
+        mode: CqMode,
+    ) -> Result<Self, TransportError> {
         let entries = buf.cells(0, WORDS << log_size)?;
         Ok(Self { entries, record: record.cells(0, 1)?, log_size, mode })
     }
@@ -83,7 +88,7 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// Over `memory`, all of which is host memory.
-    pub(crate) fn new(memory: &Memory) -> Result<Self, Error> {
+    pub(crate) fn new(memory: &Memory) -> Result<Self, TransportError> {
         let shape = &memory.shape;
         let [send_record, recv_record] = memory.cq_records()?;
         let (send_cq, recv_cq) = (memory.send_cq()?, memory.recv_cq()?);

@@ -8,7 +8,7 @@ use super::work::Posted;
 use crate::QueueKind;
 use crate::SendFlags;
 use crate::sges::{fits, pieces};
-use crate::{Error, LocalRegion, RemoteRegion, UsageError, WaitError};
+use crate::{LocalRegion, RemoteRegion, TransportError, UsageError, WaitError};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use warpverbs_mlx5::num::WQEBB;
@@ -21,7 +21,7 @@ impl Poster<'_> {
         &self,
         local: impl AsRef<[LocalRegion]>,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let pieces = pieces(local.as_ref(), None)?;
         self.post(Action::Rdma(Op::Send), Data::Sges(&pieces), flags)
     }
@@ -32,7 +32,7 @@ impl Poster<'_> {
         local: impl AsRef<[LocalRegion]>,
         imm: u32,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let pieces = pieces(local.as_ref(), None)?;
         self.post(Action::Rdma(Op::SendImm(imm)), Data::Sges(&pieces), flags)
     }
@@ -43,13 +43,17 @@ impl Poster<'_> {
         local: impl AsRef<[LocalRegion]>,
         rkey: u32,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let pieces = pieces(local.as_ref(), None)?;
         self.post(Action::Rdma(Op::SendInvalidate(Rkey(rkey))), Data::Sges(&pieces), flags)
     }
 
     /// SEND of bytes that are copied into the work request; they may change right after.
-    pub fn post_send_inline(&self, data: &[u8], flags: SendFlags) -> Result<Posted, Error> {
+    pub fn post_send_inline(
+        &self,
+        data: &[u8],
+        flags: SendFlags,
+    ) -> Result<Posted, TransportError> {
         self.check_inline(data)?;
         self.post(Action::Rdma(Op::Send), Data::Inline(data), flags)
     }
@@ -62,7 +66,7 @@ impl Poster<'_> {
         local: impl AsRef<[LocalRegion]>,
         remote: RemoteRegion,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let pieces = pieces(local.as_ref(), Some(remote))?;
         self.post(Action::Rdma(Op::Write(start(remote))), Data::Sges(&pieces), flags)
     }
@@ -74,7 +78,7 @@ impl Poster<'_> {
         remote: RemoteRegion,
         imm: u32,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let pieces = pieces(local.as_ref(), Some(remote))?;
         self.post(Action::Rdma(Op::WriteImm(start(remote), imm)), Data::Sges(&pieces), flags)
     }
@@ -86,7 +90,7 @@ impl Poster<'_> {
         data: &[u8],
         remote: RemoteRegion,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         self.check_inline(data)?;
         fits(data.len() as u64, remote)?;
         self.post(Action::Rdma(Op::Write(start(remote))), Data::Inline(data), flags)
@@ -99,7 +103,7 @@ impl Poster<'_> {
         local: impl AsRef<[LocalRegion]>,
         remote: RemoteRegion,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let pieces = pieces(local.as_ref(), Some(remote))?;
         self.post(Action::Rdma(Op::Read(start(remote))), Data::Sges(&pieces), flags)
     }
@@ -113,7 +117,7 @@ impl Poster<'_> {
         remote: RemoteRegion,
         add: u64,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let (result, remote) = words(result, remote, 8)?;
         self.post(Action::Rdma(Op::FetchAdd { remote, add }), Data::Sges(&[result]), flags)
     }
@@ -128,7 +132,7 @@ impl Poster<'_> {
         compare: u64,
         swap: u64,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let (result, remote) = words(result, remote, 8)?;
         let op = Op::CompareSwap { remote, compare, swap };
         self.post(Action::Rdma(op), Data::Sges(&[result]), flags)
@@ -141,7 +145,7 @@ impl Poster<'_> {
         remote: RemoteRegion,
         operands: MaskedFetchAdd,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let (result, remote) = words(result, remote, operands.size().into())?;
         self.post(Action::MaskedFetchAdd(remote, operands), Data::Sges(&[result]), flags)
     }
@@ -153,24 +157,24 @@ impl Poster<'_> {
         remote: RemoteRegion,
         operands: MaskedCompareSwap,
         flags: SendFlags,
-    ) -> Result<Posted, Error> {
+    ) -> Result<Posted, TransportError> {
         let (result, remote) = words(result, remote, operands.size().into())?;
         self.post(Action::MaskedCompareSwap(remote, operands), Data::Sges(&[result]), flags)
     }
 
     /// Does nothing, and completes after all earlier work.
-    pub fn post_nop(&self, flags: SendFlags) -> Result<Posted, Error> {
+    pub fn post_nop(&self, flags: SendFlags) -> Result<Posted, TransportError> {
         self.post(Action::Nop, Data::Sges(&[]), flags)
     }
 
     /// Takes back a key of this side that was registered with
     /// [`Access::INVALIDATE`](crate::Access::INVALIDATE).
-    pub fn post_local_inval(&self, rkey: u32, flags: SendFlags) -> Result<Posted, Error> {
+    pub fn post_local_inval(&self, rkey: u32, flags: SendFlags) -> Result<Posted, TransportError> {
         self.post(Action::LocalInvalidate(Rkey(rkey)), Data::Sges(&[]), flags)
     }
 
     /// Adds to the 8 bytes at the start of `remote` and waits for their old value.
-    pub fn fetch_add(&self, remote: RemoteRegion, add: u64) -> Result<u64, Error> {
+    pub fn fetch_add(&self, remote: RemoteRegion, add: u64) -> Result<u64, TransportError> {
         self.fetch(|result| self.post_fetch_add(result, remote, add, SendFlags::SIGNALED))
     }
 
@@ -181,13 +185,16 @@ impl Poster<'_> {
         remote: RemoteRegion,
         compare: u64,
         swap: u64,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, TransportError> {
         let flags = SendFlags::SIGNALED;
         self.fetch(|result| self.post_compare_swap(result, remote, compare, swap, flags))
     }
 
     /// Lends `post` a scratch slot for a result and waits for it.
-    fn fetch(&self, post: impl FnOnce(LocalRegion) -> Result<Posted, Error>) -> Result<u64, Error> {
+    fn fetch(
+        &self,
+        post: impl FnOnce(LocalRegion) -> Result<Posted, TransportError>,
+    ) -> Result<u64, TransportError> {
         let (q, slot) = (self.q, self.take_scratch()?);
         let free = || q.scratch_free[0].fetch_or(1 << slot, Release);
         let addr = q.scratch.region().addr() + 8 * u64::from(slot);
@@ -201,7 +208,7 @@ impl Poster<'_> {
         Ok(value)
     }
 
-    fn take_scratch(&self) -> Result<u32, Error> {
+    fn take_scratch(&self) -> Result<u32, TransportError> {
         let mut backoff = Backoff::new(self.timeout);
         let free = &self.q.scratch_free[0];
         loop {
@@ -230,7 +237,12 @@ impl Poster<'_> {
 
     /// Posts a work request as soon as there is room.
     #[inline]
-    fn post(&self, action: Action, data: Data<'_>, flags: SendFlags) -> Result<Posted, Error> {
+    fn post(
+        &self,
+        action: Action,
+        data: Data<'_>,
+        flags: SendFlags,
+    ) -> Result<Posted, TransportError> {
         let (q, request) = (self.q, Request { action, data, flags });
         if self.peer.load(Acquire) == 0 {
             return Err(UsageError::NotConnected { qpn: q.words.qpn.get() }.into());

@@ -3,7 +3,7 @@
 use super::queue::WorkQueue;
 use crate::memory::{Abort, Memory};
 use crate::provider::QueuePair;
-use crate::{Error, QueueKind, WaitError};
+use crate::{QueueKind, TransportError, WaitError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -27,7 +27,7 @@ impl Words {
         memory: &Memory,
         qp: Arc<dyn QueuePair>,
         doorbell: &Region,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, TransportError> {
         let shape = &memory.shape;
         let qpn = Qpn::new(qp.qpn()).unwrap_or_default();
         let [rcv, snd] = memory.records()?;
@@ -52,7 +52,7 @@ impl Words {
     }
 
     /// Moves the QP to ERR.
-    pub(super) fn fail_qp(&self) -> Result<(), Error> {
+    pub(super) fn fail_qp(&self) -> Result<(), TransportError> {
         self.qp.fail()
     }
 
@@ -68,7 +68,7 @@ impl Words {
     }
 
     /// Whether waits are to go on.
-    pub(super) fn check_abort(&self) -> Result<(), Error> {
+    pub(super) fn check_abort(&self) -> Result<(), TransportError> {
         match self.abort[0].load(Relaxed) {
             0 => Ok(()),
             _ => Err(self.explain_abort()),
@@ -76,7 +76,7 @@ impl Words {
     }
 
     /// Whether the NIC still executes work. A cheap look, for callers that do not wait.
-    pub(super) fn check_running(&self) -> Result<(), Error> {
+    pub(super) fn check_running(&self) -> Result<(), TransportError> {
         match self.abort[0].load(Relaxed) == Abort::NicStopped as u32 {
             true => Err(self.explain_abort()),
             false => Ok(()),
@@ -84,7 +84,7 @@ impl Words {
     }
 
     #[cold]
-    fn explain_abort(&self) -> Error {
+    fn explain_abort(&self) -> TransportError {
         match self.qp.stopped() {
             Some(cause) => cause.into(),
             None => WaitError::Aborted { qpn: self.qpn.get() }.into(),

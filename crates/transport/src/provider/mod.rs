@@ -12,7 +12,7 @@ pub(crate) use soft::Soft;
 #[cfg(feature = "verbs")]
 pub use verbs::{DeviceSurvey, Reader, VerbsProvider};
 
-use crate::{Error, FabricAddress, NicId, RegisterOptions};
+use crate::{FabricAddress, NicId, RegisterOptions, TransportError};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -41,15 +41,15 @@ pub(crate) type Offer = Result<Decision<String>, Vec<Reason>>;
 pub(crate) trait Provider: Send + Sync {
     /// The NIC that `auto` takes, if it takes one of this provider. `near` is the PCI address of a
     /// GPU that the NIC is to be close to. By default none.
-    fn offer(&self, _near: Option<&str>) -> Result<Offer, Error> {
+    fn offer(&self, _near: Option<&str>) -> Result<Offer, TransportError> {
         Ok(Err(Vec::new()))
     }
 
     /// The NICs it drives here.
-    fn devices(&self) -> Result<Vec<NicInfo>, Error>;
+    fn devices(&self) -> Result<Vec<NicInfo>, TransportError>;
 
     /// Opens one, with a protection domain of its own.
-    fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error>;
+    fn open(&self, name: &str) -> Result<Arc<dyn Nic>, TransportError>;
 }
 
 /// An open NIC with one protection domain. Its objects may outlive it.
@@ -99,13 +99,13 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
         &self,
         region: &Region,
         options: &RegisterOptions,
-    ) -> Result<Box<dyn MemoryKey>, Error>;
+    ) -> Result<Box<dyn MemoryKey>, TransportError>;
 
     /// A QP with its two CQs, in the state INIT, on zeroed queue memory. CQ memory is set to 0xff.
-    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error>;
+    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, TransportError>;
 
     /// A shared receive queue on zeroed memory.
-    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error>;
+    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, TransportError>;
 
     /// Has `watcher` called when the NIC stops for good, at once if it has; a NIC that never does
     /// has no use for it.
@@ -265,11 +265,11 @@ pub(crate) trait QueuePair: Send + Sync + fmt::Debug {
         None
     }
     /// From INIT by RTR to RTS.
-    fn connect(&self, path: &PathSpec) -> Result<(), Error>;
+    fn connect(&self, path: &PathSpec) -> Result<(), TransportError>;
     /// To RESET: nothing is touched on its behalf any more.
-    fn reset(&self) -> Result<(), Error>;
+    fn reset(&self) -> Result<(), TransportError>;
     /// From RESET to INIT.
-    fn init(&self, access: Access) -> Result<(), Error>;
+    fn init(&self, access: Access) -> Result<(), TransportError>;
     /// To ERR: everything posted is flushed.
-    fn fail(&self) -> Result<(), Error>;
+    fn fail(&self) -> Result<(), TransportError>;
 }

@@ -4,7 +4,7 @@ use super::events::{EventLog, Objects, Subscription};
 use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
 use super::{Events, SharedQueue, SrqSpec};
 use crate::error::no_entropy;
-use crate::{Error, FabricAddress, NicId, RegisterOptions};
+use crate::{FabricAddress, NicId, RegisterOptions, TransportError};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -42,13 +42,13 @@ impl Soft {
     }
 
     /// A NIC whose engine the caller runs.
-    pub(crate) fn stepped(nic: SoftNic) -> Result<Self, Error> {
+    pub(crate) fn stepped(nic: SoftNic) -> Result<Self, TransportError> {
         let config = nic.config().clone();
         let running = Running::new(nic)?;
         Ok(Self { config, up: Mutex::new(Some(Arc::new(running))) })
     }
 
-    fn running(&self) -> Result<Arc<Running>, Error> {
+    fn running(&self) -> Result<Arc<Running>, TransportError> {
         let mut up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*up {
             return Ok(running.clone());
@@ -75,7 +75,7 @@ impl Soft {
 
 impl Running {
     /// Without an engine; the thread that [`Self::start_engine`] starts is one.
-    pub(super) fn new(nic: SoftNic) -> Result<Self, Error> {
+    pub(super) fn new(nic: SoftNic) -> Result<Self, TransportError> {
         let mut id = NicId([0; 16]);
         getrandom::fill(&mut id.0).map_err(|_| no_entropy())?;
         Ok(Self { nic, id, engine: Mutex::default(), events: Mutex::default() })
@@ -159,11 +159,11 @@ impl Running {
 }
 
 impl Provider for Soft {
-    fn devices(&self) -> Result<Vec<NicInfo>, Error> {
+    fn devices(&self) -> Result<Vec<NicInfo>, TransportError> {
         Ok(vec![self.info()])
     }
 
-    fn open(&self, _name: &str) -> Result<Arc<dyn Nic>, Error> {
+    fn open(&self, _name: &str) -> Result<Arc<dyn Nic>, TransportError> {
         let running = self.running()?;
         let pd = running.nic.alloc_pd();
         Ok(Arc::new(SoftDevice { info: self.info(), pd, running }))
@@ -211,7 +211,7 @@ impl Nic for SoftDevice {
         &self,
         region: &Region,
         options: &RegisterOptions,
-    ) -> Result<Box<dyn MemoryKey>, Error> {
+    ) -> Result<Box<dyn MemoryKey>, TransportError> {
         let mr = self.running.nic.reg_mr(&self.pd, region, options.access())?;
         let how = Decision::best(match region.kind() {
             Kind::Host => RegistrationPath::Host,
@@ -220,7 +220,7 @@ impl Nic for SoftDevice {
         Ok(Box::new(SoftKey { mr, how, _running: self.running.clone() }))
     }
 
-    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
+    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, TransportError> {
         let shared = match spec.recv {
             RecvSpec::Shared(queue) => {
                 let queue: &dyn Any = queue;
@@ -241,7 +241,7 @@ impl Nic for SoftDevice {
         Ok(Arc::new(pair))
     }
 
-    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
+    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, TransportError> {
         let srq = self.running.nic.create_srq(&self.pd, &srq_config(spec))?;
         Ok(Arc::new(SoftSrq { srq, _running: self.running.clone() }))
     }
@@ -306,7 +306,7 @@ struct SoftQp {
 }
 
 /// Attributes that bring a QP to RTR and to RTS, in range.
-pub(super) fn attributes(path: &PathSpec, to: Path) -> Result<[QpAttrs; 2], Error> {
+pub(super) fn attributes(path: &PathSpec, to: Path) -> Result<[QpAttrs; 2], TransportError> {
     let rtr = QpAttrs {
         path: Some(to),
         mtu: Some(path.mtu),
@@ -361,7 +361,7 @@ impl QueuePair for SoftQp {
         self.running.events(&self.events)
     }
 
-    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
+    fn connect(&self, path: &PathSpec) -> Result<(), TransportError> {
         let own = self.running.nic.local_addr().map_or(FabricAddress::Local, FabricAddress::Udp);
         let to = match path.dest.udp() {
             _ if path.dest_nic == self.running.id => Path::Loopback,
@@ -377,17 +377,17 @@ impl QueuePair for SoftQp {
         Ok(self.qp.modify(QpState::Rts, &rts)?)
     }
 
-    fn reset(&self) -> Result<(), Error> {
+    fn reset(&self) -> Result<(), TransportError> {
         self.qp.modify(QpState::Reset, &QpAttrs::default())?;
         self.running.forget_events(&self.events);
         Ok(())
     }
 
-    fn init(&self, access: Access) -> Result<(), Error> {
+    fn init(&self, access: Access) -> Result<(), TransportError> {
         Ok(self.qp.modify(QpState::Init, &QpAttrs::init(access))?)
     }
 
-    fn fail(&self) -> Result<(), Error> {
+    fn fail(&self) -> Result<(), TransportError> {
         Ok(self.qp.modify(QpState::Err, &QpAttrs::default())?)
     }
 }

@@ -3,8 +3,8 @@
 use crate::common::Pair;
 use warpverbs_nic::{Config, SoftNic};
 use warpverbs_transport::{
-    Context, EndpointConfig, EndpointHandle, Error, ErrorKind, NicChoice, QpState, SendFlags,
-    UsageError,
+    Context, EndpointConfig, EndpointHandle, ErrorKind, NicChoice, QpState, SendFlags,
+    TransportError, UsageError,
 };
 
 #[test]
@@ -36,7 +36,7 @@ fn devices_of_one_context_reach_each_other_and_others_do_not() {
     let b = two.endpoint(&EndpointConfig::host()).unwrap();
     let far = elsewhere.endpoint(&EndpointConfig::host()).unwrap();
     let error = a.connect(&far.handle()).unwrap_err();
-    assert!(matches!(error, Error::Usage(UsageError::NoWay { .. })), "{error}");
+    assert!(matches!(error, TransportError::Usage(UsageError::NoWay { .. })), "{error}");
     assert_eq!((a.peer(), a.state()), (None, QpState::Init));
     a.connect(&b.handle()).unwrap();
     b.connect(&a.handle()).unwrap();
@@ -51,12 +51,17 @@ fn an_endpoint_connects_once_and_not_to_itself() {
     let a = device.endpoint(&EndpointConfig::host()).unwrap();
     let b = device.endpoint(&EndpointConfig::host()).unwrap();
     let early = a.host().unwrap().post_nop(SendFlags::SIGNALED).unwrap_err();
-    assert!(matches!(early, Error::Usage(UsageError::NotConnected { .. })), "{early}");
+    assert!(matches!(early, TransportError::Usage(UsageError::NotConnected { .. })), "{early}");
     let own = EndpointHandle::from_bytes(&a.handle().to_bytes()).unwrap();
-    assert!(matches!(a.connect(&own), Err(Error::Usage(UsageError::ConnectToSelf { .. }))));
+    assert!(matches!(
+        a.connect(&own),
+        Err(TransportError::Usage(UsageError::ConnectToSelf { .. }))
+    ));
     a.connect(&b.handle()).unwrap();
     let again = a.connect(&b.handle()).unwrap_err();
-    let Error::Usage(UsageError::AlreadyConnected { qpn, peer }) = again else { panic!("{again}") };
+    let TransportError::Usage(UsageError::AlreadyConnected { qpn, peer }) = again else {
+        panic!("{again}")
+    };
     assert_eq!((qpn, peer), (a.qpn(), b.qpn()));
 }
 
@@ -78,12 +83,17 @@ fn sizes_that_will_not_do_are_named() {
         (host().placement(warpverbs_transport::QueuePlacement::PinnedHost), "placement"),
     ] {
         match device.endpoint(&config) {
-            Err(Error::Usage(UsageError::Config { field: named, .. })) => assert_eq!(named, field),
+            Err(TransportError::Usage(UsageError::Config { field: named, .. })) => {
+                assert_eq!(named, field)
+            }
             other => panic!("{field}: {other:?}"),
         }
     }
     for (depth, sges) in [(1, 1), (12, 1), (65536, 1), (8, 3), (8, 64)] {
-        assert!(matches!(device.srq(depth, sges), Err(Error::Usage(UsageError::Config { .. }))));
+        assert!(matches!(
+            device.srq(depth, sges),
+            Err(TransportError::Usage(UsageError::Config { .. }))
+        ));
     }
     let largest = host().send_depth(32768).recv_depth(32768).recv_sges(64).inline_bytes(220);
     let pair = Pair::on(device, &largest);

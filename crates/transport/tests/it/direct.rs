@@ -6,8 +6,8 @@ use crate::verbs::{context, device, simt};
 use std::thread;
 use std::time::Duration;
 use warpverbs_transport::{
-    EndpointConfig, Error, LocalRegion, MaskedFa, MaskedFetchAdd, QpState, QueueKind, SendFlags,
-    Syndrome, WaitError,
+    EndpointConfig, LocalRegion, MaskedFa, MaskedFetchAdd, QpState, QueueKind, SendFlags, Syndrome,
+    TransportError, WaitError,
 };
 use warpverbs_verbs::testing::fake;
 
@@ -22,9 +22,9 @@ fn engines() -> usize {
     names.filter(|name| name.trim_end() == "nic-fake0").count()
 }
 
-fn syndrome(error: &Error) -> Option<Syndrome> {
+fn syndrome(error: &TransportError) -> Option<Syndrome> {
     match error {
-        Error::Work(work) => Some(work.syndrome),
+        TransportError::Work(work) => Some(work.syndrome),
         _ => None,
     }
 }
@@ -113,7 +113,7 @@ fn what_libibverbs_has_no_request_for_fails_in_its_turn() {
         // Behind it; it may be known by now.
         let behind = host.post_write_inline(&[2; 8], target, SIGNALED);
         let error = behind.and_then(|behind| host.wait(behind)).unwrap_err();
-        let Error::Work(work) = &error else { panic!("{error}") };
+        let TransportError::Work(work) = &error else { panic!("{error}") };
         assert_eq!((work.syndrome, u64::from(work.index)), (Syndrome::LocalQpOp, bad.index()));
         assert_eq!(bytes(&pair.dst, 0, 8), [1; 8], "round {round}: before it, not behind it");
         let health = pair.a.health().unwrap();
@@ -148,7 +148,7 @@ fn keys_are_checked_and_forgotten_with_their_regions() {
     let key = pair.dst.lkey() ^ 0xffff_ff00;
     let _ = receiver.post_recv(LocalRegion::new(pair.dst.addr(), 8, key)).unwrap();
     let error = receiver.wait_recv().unwrap_err();
-    let Error::Work(work) = &error else { panic!("{error}") };
+    let TransportError::Work(work) = &error else { panic!("{error}") };
     assert_eq!((work.syndrome, work.queue), (Syndrome::LocalProt, QueueKind::Receive));
 }
 
@@ -182,7 +182,10 @@ fn receives_are_as_many_as_the_queue_has() {
             assert_eq!(b.post_recv(pair.dst.local()).unwrap().index(), round * 16 + n);
         }
         let error = b.with_timeout(Duration::ZERO).post_recv(pair.dst.local()).unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::QueueFull { depth: 16, .. })), "{error}");
+        assert!(
+            matches!(error, TransportError::Wait(WaitError::QueueFull { depth: 16, .. })),
+            "{error}"
+        );
         for n in 0..16 {
             let _ = a.post_send_imm(pair.src.local().slice(0, 8).unwrap(), n, UNSIGNALED).unwrap();
         }
@@ -208,10 +211,10 @@ fn work_of_a_failed_queue_is_flushed_and_waits_end() {
         thread::sleep(Duration::from_millis(10));
         pair.b.abort().unwrap();
         let error = waits.join().unwrap().unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::Aborted { .. })), "{error}");
+        assert!(matches!(error, TransportError::Wait(WaitError::Aborted { .. })), "{error}");
     });
     let waits = b.with_timeout(Duration::from_millis(5)).wait_recv().unwrap_err();
-    assert!(matches!(waits, Error::Wait(WaitError::Aborted { .. })), "{waits}");
+    assert!(matches!(waits, TransportError::Wait(WaitError::Aborted { .. })), "{waits}");
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn a_device_that_is_gone_ends_what_it_had() {
     let posted = host.post_write_inline(&[1; 8], pair.dst.remote(), SIGNALED).unwrap();
     fake.fail_next("ibv_poll_cq", 5);
     let error = host.wait(posted).unwrap_err();
-    let Error::Work(work) = &error else { panic!("{error}") };
+    let TransportError::Work(work) = &error else { panic!("{error}") };
     // IBV_WC_FATAL_ERR, which has no syndrome of its own.
     assert_eq!((work.syndrome, work.index), (Syndrome::Unknown(0xc0 | 19), 0), "{error}");
     // An endpoint that only receives hears of it, too.
@@ -231,7 +234,7 @@ fn a_device_that_is_gone_ends_what_it_had() {
     let _ = receiver.post_recv(pair.dst.local()).unwrap();
     fake.fail_next("ibv_poll_cq", 5);
     let error = receiver.wait_recv().unwrap_err();
-    let Error::Work(work) = &error else { panic!("{error}") };
+    let TransportError::Work(work) = &error else { panic!("{error}") };
     assert_eq!((work.syndrome, work.queue), (Syndrome::Unknown(0xc0 | 19), QueueKind::Receive));
 }
 

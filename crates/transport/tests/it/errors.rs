@@ -4,15 +4,15 @@ use crate::common::{Pair, settle, word};
 use std::time::Duration;
 use warpverbs_nic::{Config, SoftNic};
 use warpverbs_transport::{
-    Access, AsyncEvent, CqMode, Endpoint, EndpointConfig, Error, ErrorKind, QpState, QueueKind,
-    RemoteRegion, SendFlags, Syndrome, WaitError, WorkError,
+    Access, AsyncEvent, CqMode, Endpoint, EndpointConfig, ErrorKind, QpState, QueueKind,
+    RemoteRegion, SendFlags, Syndrome, TransportError, WaitError, WorkError,
 };
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-fn work(error: Error) -> WorkError {
+fn work(error: TransportError) -> WorkError {
     match error {
-        Error::Work(work) => work,
+        TransportError::Work(work) => work,
         other => panic!("{other}"),
     }
 }
@@ -62,15 +62,18 @@ fn waits_end_by_their_deadline_and_may_be_repeated() {
     for _ in 1..128 {
         last = host.post_nop(SendFlags::UNSIGNALED).unwrap();
     }
-    let Error::Wait(WaitError::Timeout { expected: 128, actual: 0, .. }) =
+    let TransportError::Wait(WaitError::Timeout { expected: 128, actual: 0, .. }) =
         host.wait(last).unwrap_err()
     else {
         panic!("expected a timeout at 0 of 128");
     };
     let full = host.post_nop(SIGNALED).unwrap_err();
-    assert!(matches!(full, Error::Wait(WaitError::QueueFull { depth: 128, .. })), "{full}");
+    assert!(
+        matches!(full, TransportError::Wait(WaitError::QueueFull { depth: 128, .. })),
+        "{full}"
+    );
     assert_eq!(full.kind(), ErrorKind::BadLuck);
-    assert!(matches!(host.wait_recv(), Err(Error::Wait(WaitError::Timeout { .. }))));
+    assert!(matches!(host.wait_recv(), Err(TransportError::Wait(WaitError::Timeout { .. }))));
     // Nothing was lost: the NIC comes back, and so does everything posted.
     settle(&nic);
     patient.wait(last).unwrap();
@@ -89,7 +92,7 @@ fn an_abort_ends_every_wait_until_reset() {
         pair.a.abort().unwrap();
         for waiter in waiters {
             let error = waiter.join().unwrap().unwrap_err();
-            assert!(matches!(error, Error::Wait(WaitError::Aborted { .. })), "{error}");
+            assert!(matches!(error, TransportError::Wait(WaitError::Aborted { .. })), "{error}");
         }
     });
     assert!(pair.a.health().unwrap().aborted);
@@ -104,10 +107,10 @@ fn a_scratch_slot_is_not_reused_while_the_nic_may_write_it() {
     let host = pair.a.host().unwrap().with_timeout(Duration::ZERO);
     for _ in 0..64 {
         let error = host.fetch_add(pair.dst.remote(), 1).unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::Timeout { .. })), "{error}");
+        assert!(matches!(error, TransportError::Wait(WaitError::Timeout { .. })), "{error}");
     }
     let error = host.fetch_add(pair.dst.remote(), 1).unwrap_err();
-    assert!(matches!(error, Error::Wait(WaitError::NoScratch { .. })), "{error}");
+    assert!(matches!(error, TransportError::Wait(WaitError::NoScratch { .. })), "{error}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Kind, Region};
 use warpverbs_nic::Rule;
 use warpverbs_transport::{
-    Access, Context, Device, EndpointConfig, Error, ErrorKind, MemoryRegion, RegisterOptions,
-    RegistrationPath, SendFlags,
+    Access, Context, Device, EndpointConfig, ErrorKind, MemoryRegion, RegisterOptions,
+    RegistrationPath, SendFlags, TransportError,
 };
 use warpverbs_transport::{Reader, VerbsProvider};
 use warpverbs_verbs::VerbsError;
@@ -155,7 +155,7 @@ fn the_hosts_own_calls_do_not_pass_the_engine_and_are_refused() {
     let (host, part) = (pair.a.host().unwrap(), memory.local().slice(0, 8).unwrap());
     let there = pair.dst.remote().slice(0, 8).unwrap();
     let error = host.post_write(part, there, SIGNALED).and_then(|work| host.wait(work));
-    assert!(matches!(error, Err(Error::Work(_))), "{error:?}");
+    assert!(matches!(error, Err(TransportError::Work(_))), "{error:?}");
     let first = pair.a.health().unwrap().first_error.unwrap();
     assert_eq!(first.rule, Some(Rule::Bounced { key: memory.lkey() }));
 }
@@ -167,7 +167,7 @@ fn peers_get_no_rights_to_memory_that_bounces() {
     let before = fake.live();
     let options = RegisterOptions::new(all_access()).bounce(true);
     let error = device.register_region(memory(None).0, options).unwrap_err();
-    assert!(matches!(error, Error::Verbs(VerbsError::BouncedRights { .. })), "{error}");
+    assert!(matches!(error, TransportError::Verbs(VerbsError::BouncedRights { .. })), "{error}");
     assert_eq!((error.kind(), fake.live()), (ErrorKind::BadCaller, before));
     assert!(error.to_string().contains("Place::Shared"), "{error}");
 }

@@ -8,8 +8,8 @@ use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::{
-    Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, MemoryRegion, Mtu, QpState,
-    RemoteRegion, SendFlags, UsageError,
+    Context, Device, Endpoint, EndpointConfig, EndpointHandle, MemoryRegion, Mtu, QpState,
+    RemoteRegion, SendFlags, TransportError, UsageError,
 };
 
 const LEN: usize = 1 << 20;
@@ -73,7 +73,7 @@ fn a_peer_without_a_network_is_refused() {
     let far = loopback.endpoint(&EndpointConfig::host()).unwrap();
     for (own, peer) in [(&here.endpoint, &far), (&far, &here.endpoint)] {
         let error = own.connect(&peer.handle()).unwrap_err();
-        assert!(matches!(error, Error::Usage(UsageError::NoWay { .. })), "{error}");
+        assert!(matches!(error, TransportError::Usage(UsageError::NoWay { .. })), "{error}");
         assert_eq!((own.peer(), own.state()), (None, QpState::Init));
     }
 }

@@ -3,7 +3,8 @@
 
 use crate::common::{Pair, bytes, word};
 use warpverbs_transport::{
-    EndpointConfig, Error, LocalRegion, MaskedCompareSwap, MaskedCs, Poster, SendFlags, UsageError,
+    EndpointConfig, LocalRegion, MaskedCompareSwap, MaskedCs, Poster, SendFlags, TransportError,
+    UsageError,
 };
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -77,7 +78,7 @@ fn requests_that_cannot_be_are_refused_before_they_are_posted() {
         host.post_recv([local, local]),
     ];
     for (case, result) in refused.into_iter().enumerate() {
-        assert!(matches!(result, Err(Error::Usage(_))), "case {case}: {result:?}");
+        assert!(matches!(result, Err(TransportError::Usage(_))), "case {case}: {result:?}");
     }
     assert!(matches!(remote.slice(65530, 8), Err(UsageError::OutOfRange { .. })));
     // None of them left a hole.

@@ -3,7 +3,7 @@
 use crate::common::{Pair, bytes};
 use std::time::Duration;
 use warpverbs_transport::{
-    AsyncEvent, Endpoint, EndpointConfig, Error, QueueKind, SendFlags, WaitError,
+    AsyncEvent, Endpoint, EndpointConfig, QueueKind, SendFlags, TransportError, WaitError,
 };
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
@@ -37,7 +37,9 @@ fn a_full_receive_queue_says_so_and_takes_nothing() {
     let b = pair.b.host().unwrap().with_timeout(Duration::ZERO);
     let _ = (b.post_recv([]).unwrap(), b.post_recv([]).unwrap());
     let full = b.post_recv([]).unwrap_err();
-    let Error::Wait(WaitError::QueueFull { queue: QueueKind::Receive, depth: 2, .. }) = full else {
+    let TransportError::Wait(WaitError::QueueFull { queue: QueueKind::Receive, depth: 2, .. }) =
+        full
+    else {
         panic!("{full}");
     };
     assert_eq!(pair.b.health().unwrap().receive.reserved, 2);
@@ -68,7 +70,7 @@ fn a_shared_queue_gets_back_what_its_endpoints_took() {
     let (sender, receiver) = connected();
     send(&sender, &[1; 9]).unwrap_err();
     let error = receiver.host().unwrap().wait_recv().unwrap_err();
-    assert!(matches!(error, Error::Work(_)), "{error}");
+    assert!(matches!(error, TransportError::Work(_)), "{error}");
     assert_eq!(fill(), 1, "the receive that was too small");
 
     let (sender, receiver) = connected();

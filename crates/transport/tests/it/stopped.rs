@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use warpverbs_nic::link::{Arrival, Link, Sent};
 use warpverbs_nic::{Config, ModifyError, NicError, SoftNic};
-use warpverbs_transport::{EndpointConfig, EndpointHandle, Error, Mtu, QpState, SendFlags};
+use warpverbs_transport::{
+    EndpointConfig, EndpointHandle, Mtu, QpState, SendFlags, TransportError,
+};
 
 fn addr(host: u8) -> SocketAddr {
     (Ipv4Addr::new(192, 0, 2, host), 4791).into()
@@ -36,8 +38,8 @@ impl Link for Fuse {
     }
 }
 
-fn is_stopped(error: &Error) -> bool {
-    matches!(error, Error::Nic(NicError::Stopped { panic, .. }) if panic.contains("fuse has blown"))
+fn is_stopped(error: &TransportError) -> bool {
+    matches!(error, TransportError::Nic(NicError::Stopped { panic, .. }) if panic.contains("fuse has blown"))
 }
 
 #[test]
@@ -82,5 +84,5 @@ fn a_panic_of_the_engine_ends_every_wait_and_is_the_first_cause() {
     ];
     assert!(refused.iter().all(is_stopped), "{refused:?}");
     let refused = pair.a.reset().unwrap_err();
-    assert!(matches!(refused, Error::Modify(ModifyError::Stopped)), "{refused}");
+    assert!(matches!(refused, TransportError::Modify(ModifyError::Stopped)), "{refused}");
 }

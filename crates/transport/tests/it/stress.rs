@@ -3,7 +3,7 @@
 use crate::common::{POLICIES, Pair, word};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use warpverbs_transport::{Context, CqMode, EndpointConfig, Error, SendFlags, UsageError};
+use warpverbs_transport::{Context, CqMode, EndpointConfig, SendFlags, TransportError, UsageError};
 
 /// Each of `threads` adds 1 to its own word and to a shared one, `rounds` times; the shared word's
 /// old values must be all different.
@@ -118,7 +118,7 @@ fn work_posted_while_connecting_is_refused_or_done() {
                 let posted = loop {
                     match host.post_nop(SendFlags::SIGNALED) {
                         Ok(posted) => break posted,
-                        Err(Error::Usage(UsageError::NotConnected { .. })) => {
+                        Err(TransportError::Usage(UsageError::NotConnected { .. })) => {
                             tried.store(true, Ordering::Relaxed);
                         }
                         Err(other) => panic!("{other}"),

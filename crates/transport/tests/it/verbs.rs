@@ -7,8 +7,8 @@ use std::sync::Arc;
 use warpverbs_gpu::{Gpu, GpuChoice, GpuInfo, GpuKind};
 use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{
-    Context, CqMode, Device, EndpointConfig, EndpointHandle, Error, FabricAddress, QpState,
-    ReceivedKind, RemoteRegion, SendFlags, Syndrome, UsageError,
+    Context, CqMode, Device, EndpointConfig, EndpointHandle, FabricAddress, QpState, ReceivedKind,
+    RemoteRegion, SendFlags, Syndrome, TransportError, UsageError,
 };
 use warpverbs_verbs::testing::{Fake, Live, fake};
 
@@ -153,7 +153,7 @@ fn devices_of_two_networks_and_software_without_one_do_not_meet() {
     assert!(matches!(ib.handle().reach(), FabricAddress::Infiniband { lid: 1.., .. }));
     for (one, other) in [(&roce, &ib), (&ib, &roce), (&roce, &soft), (&soft, &ib)] {
         let error = one.connect(&other.handle()).unwrap_err();
-        assert!(matches!(error, Error::Usage(UsageError::NoWay { .. })), "{error}");
+        assert!(matches!(error, TransportError::Usage(UsageError::NoWay { .. })), "{error}");
         assert_eq!((one.state(), one.peer()), (QpState::Init, None), "{error}");
     }
 }
@@ -231,7 +231,7 @@ fn what_the_device_refuses_is_told_and_leaves_nothing_behind() {
     for (call, errno) in [("ibv_create_cq", 12), ("ibv_create_qp", 12), ("ibv_modify_qp", 22)] {
         fake.fail_next(call, errno);
         let error = device.endpoint(&EndpointConfig::host()).unwrap_err();
-        assert!(matches!(error, Error::Verbs(_)), "{call}: {error}");
+        assert!(matches!(error, TransportError::Verbs(_)), "{call}: {error}");
         assert_eq!(fake.live(), before, "{call}");
     }
     fake.fail_next("ibv_reg_mr", 12);
@@ -242,7 +242,7 @@ fn what_the_device_refuses_is_told_and_leaves_nothing_behind() {
     let pair = [(); 2].map(|()| device.endpoint(&EndpointConfig::host()).unwrap());
     fake.fail_next("ibv_modify_qp", 110);
     let error = pair[0].connect(&pair[1].handle()).unwrap_err();
-    assert!(matches!(error, Error::Verbs(_)), "{error}");
+    assert!(matches!(error, TransportError::Verbs(_)), "{error}");
     pair[0].connect(&pair[1].handle()).unwrap();
 }
 

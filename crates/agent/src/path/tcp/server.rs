@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use warpverbs_mem::{Access, Region};
 use warpverbs_tcp::{
-    Closer, Domain, Invitations, Link as TcpLink, Listener, Registration, TcpError,
+    Closer, Domain, Invitations, Link as TcpLink, Listener, RegisteredRegion, TcpError,
 };
 
 /// For as long as the other end lives; its loss is seen by the control connection.
@@ -126,7 +126,7 @@ impl Serving {
     }
 
     /// Lets peers that were invited reach `region`.
-    pub(crate) fn register(&self, region: &Region) -> Result<Registration, String> {
+    pub(crate) fn register(&self, region: &Region) -> Result<RegisteredRegion, String> {
         let stage = lock(&self.0);
         let Stage::Open(server) = &*stage else { return Err("no connection was asked for".into()) };
         let access = Access::REMOTE_READ | Access::REMOTE_WRITE;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use warpverbs::raw::nic::link::{LinkConfig, UdpConfig};
 use warpverbs::raw::nic::{Config, Mtu};
 use warpverbs::transport::{
-    Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, Error, LocalRegion,
-    MemoryRegion, Posted, ReceivedKind, RemoteRegion, SendFlags, Syndrome, WaitError,
+    Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, LocalRegion, MemoryRegion,
+    Posted, ReceivedKind, RemoteRegion, SendFlags, Syndrome, TransportError, WaitError,
 };
 
 /// The software NIC at an address.
@@ -160,7 +160,7 @@ impl Side for Soft {
         let none = Arrival { status: Status::Success, bytes: 0, imm: None, invalidated: None };
         let received = match self.endpoint()?.host()?.with_timeout(limit).wait_recv() {
             Ok(received) => received,
-            Err(Error::Wait(WaitError::Timeout { .. })) => return Ok(None),
+            Err(TransportError::Wait(WaitError::Timeout { .. })) => return Ok(None),
             Err(error) => return Ok(Some(Arrival { status: status(error)?, ..none })),
         };
         let arrival = Arrival { bytes: received.byte_len, ..none };
@@ -191,10 +191,10 @@ fn post(endpoint: &Endpoint, local: LocalRegion, work: &Work) -> Result<Posted> 
 }
 
 /// The status of an error completion; other errors are the caller's.
-fn status(error: Error) -> Result<Status> {
+fn status(error: TransportError) -> Result<Status> {
     let work = match error {
-        Error::Work(work) => work,
-        Error::Wait(WaitError::Timeout { .. }) => {
+        TransportError::Work(work) => work,
+        TransportError::Wait(WaitError::Timeout { .. }) => {
             return Ok(Status::Other("no completion in time".into()));
         }
         error => bail!(error),

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuKind, Opened};
-use warpverbs::rendezvous::{EnvError, Flags, Host, Launch, Limits, Server, WorldConfig};
+use warpverbs::rendezvous::{EnvError, Flags, Host, Limits, RankInfo, Server, WorldConfig};
 use warpverbs::transport::{Context, Device, VerbsProvider, Way};
 
 /// Options of `perf shmem`.
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
     check_iters(args.iters)?;
     check_warmup(args.warmup)?;
     ensure!((1..=1_000_000).contains(&args.transfers), "--transfers: expected 1 to 1000000");
-    match Launch::from_env(&Flags::default()) {
+    match RankInfo::from_env(&Flags::default()) {
         Ok(launch) => return launched(args, &launch),
         Err(EnvError::NoRank) => {}
         Err(error) => return Err(error.into()),
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
 }
 
 /// This process as one rank of a launcher's.
-fn launched(args: &ShmemArgs, launch: &Launch) -> Result<()> {
+fn launched(args: &ShmemArgs, launch: &RankInfo) -> Result<()> {
     let by = launch.launcher;
     ensure!(launch.world_size > 1, "expected 2 ranks or more: {by} started {}", launch.world_size);
     let local = launch.local_rank.unwrap_or(0);

@@ -4,7 +4,7 @@ use crate::units::parse_size;
 use anyhow::{Result, ensure};
 use clap::Args;
 use std::path::PathBuf;
-use warpverbs::devmem::unpack::{UNPACK_ENV, UnpackConfig, Way};
+use warpverbs::devmem::unpack::{UNPACK_ENV, UnpackConfig, UnpackWay};
 use warpverbs::devmem::{BoundQueues, QUEUES_ENV, QueueChoice};
 use warpverbs::gpu::{self, GpuChoice, Opened};
 use warpverbs::tcp::{Config, Domain, Receive};
@@ -21,7 +21,7 @@ pub(crate) struct SideArgs {
     queues: Option<QueueChoice>,
     /// Mover of bytes received into device memory: auto, copy-engine (d2d), host or kernel
     #[arg(long, default_value = "auto", env = UNPACK_ENV)]
-    unpack: Way,
+    unpack: UnpackWay,
 }
 
 impl SideArgs {

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_dev::seeds;
 use warpverbs_devmem::{
-    AreaId, Move, Moves, Place, Ticket, UnpackConfig, UnpackError, Unpacker, Way,
+    AreaId, AreaOffset, Move, Moves, Ticket, UnpackConfig, UnpackError, UnpackWay, Unpacker,
 };
 use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs_gpu::{Gpu, Place as Memory};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
-const WAYS: [Way; 4] = [Way::Auto, Way::CopyEngine, Way::Host, Way::Kernel];
+const WAYS: [UnpackWay; 4] =
+    [UnpackWay::Auto, UnpackWay::CopyEngine, UnpackWay::Host, UnpackWay::Kernel];
 
 /// Areas, and what they ought to hold.
 pub(crate) struct Bench {
@@ -75,11 +76,11 @@ impl Bench {
     }
 }
 
-fn at(area: u32, offset: u64) -> Place {
-    Place { area: AreaId(area), offset }
+fn at(area: u32, offset: u64) -> AreaOffset {
+    AreaOffset { area: AreaId(area), offset }
 }
 
-fn config(way: Way) -> UnpackConfig {
+fn config(way: UnpackWay) -> UnpackConfig {
     UnpackConfig { way, entries: 1 << 13, deadline: TIMEOUT, ..UnpackConfig::default() }
 }
 
@@ -99,7 +100,7 @@ fn all_alignments() -> (Vec<Move>, usize) {
     (moves, size)
 }
 
-fn every_length_and_alignment(gpu: &Arc<dyn Gpu>, way: Way) {
+fn every_length_and_alignment(gpu: &Arc<dyn Gpu>, way: UnpackWay) {
     let (moves, size) = all_alignments();
     let memory = [(size, Memory::Device), (size, Memory::Device)];
     let mut bench = Bench::new(gpu.clone(), config(way), &memory);
@@ -116,7 +117,7 @@ fn every_length_at_every_alignment_in_one_batch() {
 
 /// Fragments of a stream in any order and of any size, from device and from host memory, into places
 /// that touch one another. Several batches in flight, through a ring that wraps.
-fn shuffled_stream(gpu: &Arc<dyn Gpu>, way: Way, seed: u64, total: u64) {
+fn shuffled_stream(gpu: &Arc<dyn Gpu>, way: UnpackWay, seed: u64, total: u64) {
     println!("{way}");
     let mut rng = StdRng::seed_from_u64(seed);
     let size = total as usize + 64;
@@ -176,7 +177,7 @@ fn moves_that_are_not_inside_of_areas_start_nothing() {
 
 #[test]
 fn a_batch_that_the_ring_cannot_hold_is_refused() {
-    let small = UnpackConfig { entries: 16, ..config(Way::Kernel) };
+    let small = UnpackConfig { entries: 16, ..config(UnpackWay::Kernel) };
     let mut bench = Bench::new(simt(4), small, &[(1 << 20, Memory::Device); 2]);
     let all = Move { from: at(0, 0), to: at(1, 0), len: 1 << 20 };
     let error = bench.unpacker.submit(&[all]).expect_err("64 descriptors or one more");
@@ -190,7 +191,7 @@ fn a_batch_that_the_ring_cannot_hold_is_refused() {
 
 #[test]
 fn what_is_in_flight_outlives_its_area() {
-    let mut bench = Bench::new(simt(5), config(Way::Kernel), &[(100_000, Memory::Device); 2]);
+    let mut bench = Bench::new(simt(5), config(UnpackWay::Kernel), &[(100_000, Memory::Device); 2]);
     let ticket = bench.submit(&[Move { from: at(0, 1), to: at(1, 2), len: 99_000 }]);
     let kept = bench.unpacker.area(AreaId(1)).cloned().expect("an area");
     assert!(bench.unpacker.remove(AreaId(0)).is_some());
@@ -205,9 +206,9 @@ fn what_is_in_flight_outlives_its_area() {
 #[test]
 fn the_way_is_chosen_by_place_and_size() {
     let sizes = [(4096, Memory::Device), (4096, Memory::Device)];
-    let bench = Bench::new(simt(6), config(Way::Auto), &sizes);
+    let bench = Bench::new(simt(6), config(UnpackWay::Auto), &sizes);
     let moves = [Move { from: at(0, 0), to: at(1, 0), len: 4096 }];
-    assert_eq!(bench.unpacker.way_for(&moves).expect("inside"), Way::Host);
+    assert_eq!(bench.unpacker.way_for(&moves).expect("inside"), UnpackWay::Host);
     for way in &WAYS[1..] {
         let bench = Bench::new(simt(6), config(*way), &sizes);
         assert_eq!(bench.unpacker.way_for(&moves).expect("inside"), *way);

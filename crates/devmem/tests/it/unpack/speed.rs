@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs_devmem::unpack::Shape;
-use warpverbs_devmem::{Move, UnpackConfig, Unpacker, Way};
+use warpverbs_devmem::{Move, UnpackConfig, UnpackWay, Unpacker};
 use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_mem::{Progress, copy};
 
@@ -86,7 +86,7 @@ impl Memory {
     }
 
     /// Unpacks `times` times, and checks the bytes.
-    fn unpack(&self, way: Way, shape: Shape, shift: u64, times: usize) -> Times {
+    fn unpack(&self, way: UnpackWay, shape: Shape, shift: u64, times: usize) -> Times {
         let config = UnpackConfig { way, shape, ..UnpackConfig::default() };
         let mut unpacker = Unpacker::new(self.gpu.clone(), config);
         unpacker.add(self.from.clone());
@@ -126,16 +126,16 @@ fn speed() {
             for each in [None, Some(1), Some(2), Some(4), Some(8), Some(16)] {
                 let what = format!("kernel, {threads} threads, each {each:?}, shifted by {shift}");
                 let shape = Shape { threads, each };
-                row(&what, memory.unpack(Way::Kernel, shape, shift, 50), plain);
+                row(&what, memory.unpack(UnpackWay::Kernel, shape, shift, 50), plain);
             }
         }
     }
     let again = memory.plain();
     row("plain copy again", again, again);
     let shape = Shape::default();
-    row("copy engine, one by one", memory.unpack(Way::CopyEngine, shape, 0, 3), again);
-    row("host", memory.unpack(Way::Host, shape, 0, 2), again);
-    let kernel = memory.unpack(Way::Kernel, shape, 0, 100);
+    row("copy engine, one by one", memory.unpack(UnpackWay::CopyEngine, shape, 0, 3), again);
+    row("host", memory.unpack(UnpackWay::Host, shape, 0, 2), again);
+    let kernel = memory.unpack(UnpackWay::Kernel, shape, 0, 100);
     row("kernel", kernel, memory.plain());
     assert!(TIMEOUT > kernel.whole);
 }

@@ -2,7 +2,7 @@
 
 use crate::device::ranks::{LOG_SEGMENT, Pace, Ranks, Routes};
 use std::time::Duration;
-use warpverbs::gpu::{Dim, KernelPtr, Status};
+use warpverbs::gpu::{DeviceStatus, Dim, KernelPtr};
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::{Export, ExportError, Rank, RdmaRoute};
 use warpverbs_test_kernels::shm as k;
@@ -55,7 +55,7 @@ fn words_off_their_alignment_are_refused() {
     let ranks = Ranks::new(2, BYTES as usize, Routes::Direct, Pace::Seeded(2));
     let heap = || ranks.heaps[0].clone();
     let signal = |signal| {
-        ranks.launch(DIM, |status: KernelPtr<Status>| k::ShmPutSignal {
+        ranks.launch(DIM, |status: KernelPtr<DeviceStatus>| k::ShmPutSignal {
             heap: heap(),
             group: 2,
             to: 0,

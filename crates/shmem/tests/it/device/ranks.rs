@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{
-    Buffer, Dim, Element, Gpu, Heap, KernelPtr, Local, Place, Qp, SafeKernel, Status,
+    Buffer, DeviceHeap, DeviceStatus, Dim, Element, Gpu, KernelPtr, Local, Place, Qp, SafeKernel,
 };
 use warpverbs::raw::gpu::KernelArg;
 use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
@@ -51,7 +51,7 @@ pub(crate) enum Pace {
 
 pub(crate) struct Ranks {
     pub(crate) gpu: Arc<dyn Gpu>,
-    pub(crate) heaps: Vec<KernelPtr<Heap>>,
+    pub(crate) heaps: Vec<KernelPtr<DeviceHeap>>,
     pub(crate) memory: Vec<Buffer>,
     pub(crate) states: Vec<Buffer>,
     pub(crate) alarms: Vec<Buffer>,
@@ -176,7 +176,7 @@ impl Ranks {
     pub(crate) fn members<M: KernelArg>(
         &self,
         of: impl IntoIterator<Item = usize>,
-        member: fn(KernelPtr<Heap>) -> M,
+        member: fn(KernelPtr<DeviceHeap>) -> M,
     ) -> KernelPtr<M> {
         let members: Vec<_> = of.into_iter().map(|rank| member(self.heaps[rank].clone())).collect();
         KernelPtr::upload(&*self.gpu, &members).expect("members")
@@ -207,7 +207,7 @@ impl Ranks {
     pub(crate) fn launch<K: SafeKernel>(
         &self,
         dim: Dim,
-        make: impl FnOnce(KernelPtr<Status>) -> K,
+        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
     ) -> Result<(), Outcome> {
         let status = self.buffer(4);
         let kernel = make(KernelPtr::new(&status));
@@ -216,11 +216,15 @@ impl Ranks {
         let launch = launch.unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
         launch.wait().unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
         let code = self.read(&status);
-        Outcome::of(Status(u32::from_le_bytes(code.try_into().expect("4 bytes"))))
+        Outcome::of(DeviceStatus(u32::from_le_bytes(code.try_into().expect("4 bytes"))))
     }
 
     /// The same, which must succeed.
-    pub(crate) fn run<K: SafeKernel>(&self, dim: Dim, make: impl FnOnce(KernelPtr<Status>) -> K) {
+    pub(crate) fn run<K: SafeKernel>(
+        &self,
+        dim: Dim,
+        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
+    ) {
         if let Err(outcome) = self.launch(dim, make) {
             let health: Vec<_> = self.endpoints.iter().map(Endpoint::health).collect();
             panic!("{}: {outcome}\n{health:?}", self.what);

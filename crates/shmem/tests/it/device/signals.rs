@@ -2,7 +2,7 @@
 
 use crate::device::ranks::{Pace, Ranks, Routes};
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Dim, KernelPtr, Status};
+use warpverbs::gpu::{DeviceStatus, Dim, KernelPtr};
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
 use warpverbs_test_kernels::shm as k;
@@ -19,7 +19,7 @@ fn wait(
     from: u32,
 ) -> Result<(), Outcome> {
     let heap = ranks.heaps[0].clone();
-    ranks.launch(DIM, |status: KernelPtr<Status>| k::ShmWait {
+    ranks.launch(DIM, |status: KernelPtr<DeviceStatus>| k::ShmWait {
         heap,
         group,
         signal: SIGNAL,

@@ -4,7 +4,7 @@ use crate::device::world::{World, pointer};
 use warpverbs::gpu::{Dim, Local, Remote};
 use warpverbs::kernels::loopback;
 use warpverbs::raw::nic::DoorbellPolicy;
-use warpverbs::transport::{Access, CqMode, EndpointConfig, Error, Syndrome};
+use warpverbs::transport::{Access, CqMode, EndpointConfig, Syndrome, TransportError};
 use warpverbs_test_kernels::waits as k;
 
 /// `wv::outcome` in bits 7..0, syndrome in 15..8, WQE opcode in 31..24.
@@ -48,7 +48,7 @@ fn refused(world: &World, mode: CqMode, spoil: impl Fn(&mut Bad)) -> Syndrome {
     let (outcome, syndrome, opcode) = parts(statuses[0]);
     assert_eq!((outcome, opcode), (REQUESTER, WRITE), "{}: {health}", world.what);
     match &health.error {
-        Some(Error::Work(work)) => assert_eq!(work.syndrome, syndrome),
+        Some(TransportError::Work(work)) => assert_eq!(work.syndrome, syndrome),
         other => panic!("{}: {other:?}", world.what),
     }
     if mode == CqMode::Ring {

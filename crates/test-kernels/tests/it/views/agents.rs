@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{
-    Buffer, Dim, Element, Gpu, GpuError, KernelPtr, LaunchError, LocalView, Place, Qp, RemoteView,
-    SafeKernel, Status,
+    Buffer, DeviceStatus, Dim, Element, Gpu, GpuError, KernelPtr, LaunchError, LocalView, Place,
+    Qp, RemoteView, SafeKernel,
 };
 use warpverbs::raw::gpu::views::{
     LocalPart, RemotePart, RemoteWay, ViewWaits, local_view, remote_view,
@@ -164,26 +164,30 @@ impl Agents {
     pub(crate) fn try_launch<K: SafeKernel>(
         &self,
         dim: Dim,
-        make: impl FnOnce(KernelPtr<Status>) -> K,
+        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
     ) -> Result<Result<(), Outcome>, LaunchError> {
         let status = self.buffer(4);
         let kernel = make(KernelPtr::new(&status));
         let launch: Result<_, GpuError> = self.gpu.launch(&kernel, dim, DEADLINE);
         launch.expect("a launch").wait()?;
         let code = self.read(&status);
-        Ok(Outcome::of(Status(u32::from_le_bytes(code.try_into().expect("4 bytes")))))
+        Ok(Outcome::of(DeviceStatus(u32::from_le_bytes(code.try_into().expect("4 bytes")))))
     }
 
     pub(crate) fn launch<K: SafeKernel>(
         &self,
         dim: Dim,
-        make: impl FnOnce(KernelPtr<Status>) -> K,
+        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
     ) -> Result<(), Outcome> {
         self.try_launch(dim, make).unwrap_or_else(|e| panic!("{}: {e}", self.what))
     }
 
     /// The same, which must succeed.
-    pub(crate) fn run<K: SafeKernel>(&self, dim: Dim, make: impl FnOnce(KernelPtr<Status>) -> K) {
+    pub(crate) fn run<K: SafeKernel>(
+        &self,
+        dim: Dim,
+        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
+    ) {
         if let Err(outcome) = self.launch(dim, make) {
             let health: Vec<_> = self.endpoints.iter().map(Endpoint::health).collect();
             panic!("{}: {outcome}\n{health:?}", self.what);

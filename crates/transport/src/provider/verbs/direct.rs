@@ -3,7 +3,7 @@
 use super::events::device_number;
 use super::proxy_device::{Poller, Sender, posted};
 use super::qp::DeviceQp;
-use crate::Error;
+use crate::TransportError;
 use crate::provider::events::Subscription;
 use crate::provider::soft::attributes;
 use crate::provider::{DirectPorts, Events, NotPosted, PathSpec, QueuePair, RecvPort, SendPort};
@@ -85,24 +85,24 @@ impl QueuePair for DirectQp {
         })
     }
 
-    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
+    fn connect(&self, path: &PathSpec) -> Result<(), TransportError> {
         // Everything is in range, or nothing is changed.
         attributes(path, Path::Proxied)?;
         self.fetches.store(path.max_rd_atomic > 0, Ordering::Relaxed);
         self.device.connect(path)
     }
 
-    fn reset(&self) -> Result<(), Error> {
+    fn reset(&self) -> Result<(), TransportError> {
         self.device.go(QpState::Reset)?;
         self.device.opened.running.forget_events(&self.events);
         Ok(())
     }
 
-    fn init(&self, access: Access) -> Result<(), Error> {
+    fn init(&self, access: Access) -> Result<(), TransportError> {
         self.device.init(access)
     }
 
-    fn fail(&self) -> Result<(), Error> {
+    fn fail(&self) -> Result<(), TransportError> {
         self.device.go(QpState::Err)
     }
 }

@@ -1,7 +1,7 @@
 //! Inline data. A device's limit is known only once a QP was created; longer inline data is copied
 //! into slots of registered memory.
 
-use crate::Error;
+use crate::TransportError;
 use std::iter::successors;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_nic::Staging;
@@ -49,7 +49,7 @@ pub(super) fn slots(
     pd: &verbs::Pd,
     count: u32,
     bytes: usize,
-) -> Result<(Staging, verbs::Mr), Error> {
+) -> Result<(Staging, verbs::Mr), TransportError> {
     let slot = bytes.next_multiple_of(64);
     let memory = HostBuf::region(count.max(1) as usize * slot)?;
     let mr = verbs::Mr::register(pd, &memory, verbs::Registration::new(Access::empty()))?;

@@ -30,7 +30,7 @@ pub use survey::{DeviceSurvey, Reader};
 
 use super::{Nic, NicInfo, Offer, Provider};
 use crate::pci::Slot;
-use crate::{Error, Way};
+use crate::{TransportError, Way};
 use nic::VerbsNic;
 use opened::{Opened, info, is_emulated, sysfs};
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl VerbsProvider {
 
     /// The selected devices, or why there are none: on a machine without, whatever the reason, the
     /// software NIC is used. A selection that cannot be followed is an error.
-    fn list(&self) -> Result<Result<Vec<verbs::Device>, Reason>, Error> {
+    fn list(&self) -> Result<Result<Vec<verbs::Device>, Reason>, TransportError> {
         let library = match self.library() {
             Ok(library) => library,
             Err(verbs::LoadError::NotFound { file }) => {
@@ -98,7 +98,7 @@ impl VerbsProvider {
         }
     }
 
-    fn opened(&self, name: &str) -> Result<Arc<Opened>, Error> {
+    fn opened(&self, name: &str) -> Result<Arc<Opened>, TransportError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // One whose device has gone is opened anew.
         if let Some(opened) = open.get(name).filter(|opened| !opened.is_gone()) {
@@ -112,18 +112,18 @@ impl VerbsProvider {
 }
 
 impl Provider for VerbsProvider {
-    fn devices(&self) -> Result<Vec<NicInfo>, Error> {
+    fn devices(&self) -> Result<Vec<NicInfo>, TransportError> {
         let devices = self.list()?.unwrap_or_default();
         Ok(devices.iter().map(|device| info(device, is_emulated(self.root(), device))).collect())
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn Nic>, Error> {
+    fn open(&self, name: &str) -> Result<Arc<dyn Nic>, TransportError> {
         Ok(Arc::new(VerbsNic::new(self.opened(name)?, self.way)?))
     }
 
     /// The first device that is hardware and has a port in use, or the nearest one to a GPU. An
     /// emulated one is slower than the software NIC and is taken by name only.
-    fn offer(&self, near: Option<&str>) -> Result<Offer, Error> {
+    fn offer(&self, near: Option<&str>) -> Result<Offer, TransportError> {
         let mut devices = match self.list()? {
             Ok(devices) => devices,
             Err(why) => return Ok(Err(vec![why])),

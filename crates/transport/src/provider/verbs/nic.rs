@@ -9,7 +9,7 @@ use super::proxy_device::{SharedReceiver, VerbsProxy};
 use super::qp::{DeviceQp, ProxiedQp};
 use crate::provider::soft::srq_config;
 use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
-use crate::{CqMode, Error, FabricAddress, NicId, RegisterOptions, Way};
+use crate::{CqMode, FabricAddress, NicId, RegisterOptions, TransportError, Way};
 use std::any::Any;
 use std::fmt;
 use std::path::Path;
@@ -40,7 +40,7 @@ impl fmt::Debug for VerbsNic {
 }
 
 impl VerbsNic {
-    pub(super) fn new(opened: Arc<Opened>, way: Way) -> Result<Self, Error> {
+    pub(super) fn new(opened: Arc<Opened>, way: Way) -> Result<Self, TransportError> {
         let device_pd = verbs::Pd::new(&opened.context)?;
         let (mlx5, way) = match way {
             Way::Direct => {
@@ -81,7 +81,10 @@ impl VerbsNic {
 
 impl VerbsNic {
     /// A QP of the device, and what it takes.
-    fn device_qp(&self, options: &verbs::QpOptions) -> Result<(DeviceQp, ProxyLimits), Error> {
+    fn device_qp(
+        &self,
+        options: &verbs::QpOptions,
+    ) -> Result<(DeviceQp, ProxyLimits), TransportError> {
         let (qp, caps) = (Arc::new(inline::create_qp(&self.device_pd, options)?), options.caps);
         // The CQs are made for the limits asked for, not for the larger ones that the device gave.
         let limits = ProxyLimits {
@@ -97,7 +100,7 @@ impl VerbsNic {
     /// One that the host posts to by calls. Its CQs have room for all that may be outstanding; one
     /// send more asks after those before it. `None` if the device does not take the inline data: the
     /// engine does.
-    fn direct_qp(&self, spec: &QpSpec<'_>) -> Result<Option<Arc<dyn QueuePair>>, Error> {
+    fn direct_qp(&self, spec: &QpSpec<'_>) -> Result<Option<Arc<dyn QueuePair>>, TransportError> {
         let caps = self.caps(spec);
         let cq = |entries: u32| verbs::Cq::new(&self.opened.context, entries);
         let recv_cq = cq(caps.max_recv_wr.max(1))?;
@@ -120,7 +123,7 @@ impl VerbsNic {
         &self,
         spec: &QpSpec<'_>,
         shared: Option<&VerbsSrq>,
-    ) -> Result<Arc<dyn QueuePair>, Error> {
+    ) -> Result<Arc<dyn QueuePair>, TransportError> {
         let (opened, caps) = (&self.opened, self.caps(spec));
         let receives = shared.map_or(caps.max_recv_wr, |srq| srq.room.max_wr);
         let cq = verbs::Cq::new(&opened.context, caps.max_send_wr + receives)?;
@@ -186,7 +189,7 @@ impl Nic for VerbsNic {
         &self,
         region: &Region,
         options: &RegisterOptions,
-    ) -> Result<Box<dyn MemoryKey>, Error> {
+    ) -> Result<Box<dyn MemoryKey>, TransportError> {
         let (opened, access) = (&self.opened, options.access());
         // Nobody would copy what a device reads by itself.
         let options = options.bounce(options.may_bounce() && self.mlx5.is_none());
@@ -205,7 +208,7 @@ impl Nic for VerbsNic {
         Ok(Box::new(VerbsKey { mr: Some(mr), device, how: made.how, _opened: opened.clone() }))
     }
 
-    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, Error> {
+    fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, TransportError> {
         if let Some(mlx5) = &self.mlx5 {
             return mlx5.create_qp(&self.opened, &self.device_pd, spec);
         }
@@ -229,7 +232,7 @@ impl Nic for VerbsNic {
         Ok(pair)
     }
 
-    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
+    fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, TransportError> {
         if let Some(mlx5) = &self.mlx5 {
             return mlx5.create_srq(spec);
         }

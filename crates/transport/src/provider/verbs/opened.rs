@@ -4,7 +4,7 @@ use super::events::Listener;
 use crate::fabric::gid_of;
 use crate::provider::NicInfo;
 use crate::provider::soft::Running;
-use crate::{Error, FabricAddress, UsageError};
+use crate::{FabricAddress, TransportError, UsageError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +60,7 @@ fn active_port(
 }
 
 impl Opened {
-    pub(super) fn new(device: &verbs::Device, root: PathBuf) -> Result<Self, Error> {
+    pub(super) fn new(device: &verbs::Device, root: PathBuf) -> Result<Self, TransportError> {
         let context = device.open()?;
         let attr = context.attr()?;
         let (port, state) = active_port(&context, &attr)?;

@@ -2,7 +2,7 @@
 
 use super::events::device_number;
 use super::opened::Opened;
-use crate::Error;
+use crate::TransportError;
 use crate::provider::events::{Objects, Subscription};
 use crate::provider::soft::attributes;
 use crate::provider::{Events, PathSpec, QueuePair};
@@ -42,7 +42,7 @@ impl DeviceQp {
     }
 
     /// From INIT to RTS.
-    pub(super) fn connect(&self, path: &PathSpec) -> Result<(), Error> {
+    pub(super) fn connect(&self, path: &PathSpec) -> Result<(), TransportError> {
         let rtr = verbs::QpAttrs {
             max_dest_rd_atomic: Some(path.max_dest_rd_atomic),
             min_rnr_timer: Some(path.min_rnr_timer),
@@ -65,12 +65,12 @@ impl DeviceQp {
         Ok(self.qp.modify(QpState::Rts, &rts)?)
     }
 
-    pub(super) fn init(&self, access: Access) -> Result<(), Error> {
+    pub(super) fn init(&self, access: Access) -> Result<(), TransportError> {
         let attrs = verbs::QpAttrs::init(self.opened.port, access);
         Ok(self.qp.modify(QpState::Init, &attrs)?)
     }
 
-    pub(super) fn go(&self, state: QpState) -> Result<(), Error> {
+    pub(super) fn go(&self, state: QpState) -> Result<(), TransportError> {
         Ok(self.qp.modify(state, &verbs::QpAttrs::default())?)
     }
 }
@@ -119,7 +119,7 @@ impl QueuePair for ProxiedQp {
         self.device.opened.running.events(&self.events).of_qp(self.qpn(), state)
     }
 
-    fn connect(&self, path: &PathSpec) -> Result<(), Error> {
+    fn connect(&self, path: &PathSpec) -> Result<(), TransportError> {
         let [rtr, rts] = attributes(path, Path::Proxied)?;
         // The device first: work that a poster announces finds it ready.
         self.device.connect(path)?;
@@ -127,19 +127,19 @@ impl QueuePair for ProxiedQp {
         Ok(self.qp.modify(QpState::Rts, &rts)?)
     }
 
-    fn reset(&self) -> Result<(), Error> {
+    fn reset(&self) -> Result<(), TransportError> {
         self.qp.modify(QpState::Reset, &QpAttrs::default())?;
         self.device.go(QpState::Reset)?;
         self.device.opened.running.forget_events(&self.events);
         Ok(())
     }
 
-    fn init(&self, access: Access) -> Result<(), Error> {
+    fn init(&self, access: Access) -> Result<(), TransportError> {
         self.device.init(access)?;
         Ok(self.qp.modify(QpState::Init, &QpAttrs::init(access))?)
     }
 
-    fn fail(&self) -> Result<(), Error> {
+    fn fail(&self) -> Result<(), TransportError> {
         // The proxy device brings the device along.
         Ok(self.qp.modify(QpState::Err, &QpAttrs::default())?)
     }

@@ -5,7 +5,7 @@ use super::VerbsProvider;
 use super::nic::{VerbsNic, registered};
 use crate::endpoint::check_order;
 use crate::provider::Nic as _;
-use crate::{Error, RegisterOptions, Way};
+use crate::{RegisterOptions, TransportError, Way};
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl DeviceSurvey {
     }
 }
 
-fn because<E: Into<Error>>(what: &str) -> impl Fn(E) -> Reason {
+fn because<E: Into<TransportError>>(what: &str) -> impl Fn(E) -> Reason {
     move |error| Reason::new(what, error.into())
 }
 
@@ -125,7 +125,11 @@ impl VerbsProvider {
     }
 
     /// Memory of the GPU, and a protection domain to register it in, whatever the ports' states.
-    fn memory(&self, device: &str, gpu: &Arc<dyn Gpu>) -> Result<(verbs::Pd, Buffer), Error> {
+    fn memory(
+        &self,
+        device: &str,
+        gpu: &Arc<dyn Gpu>,
+    ) -> Result<(verbs::Pd, Buffer), TransportError> {
         let buffer = gpu.alloc(BYTES, Place::Device)?;
         let library = self.library().map_err(verbs::VerbsError::from)?;
         let context = library.device(device)?.open()?;

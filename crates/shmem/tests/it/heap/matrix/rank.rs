@@ -4,7 +4,7 @@ use super::cells::{Cell, LARGEST};
 use super::model::{Model, compare};
 use crate::heap::ranks::{PATIENCE, Rank, SIZE};
 use crate::numbers::Numbers;
-use warpverbs_gpu::{Buffer, Dim, KernelPtr, Place, SafeKernel, Status};
+use warpverbs_gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place, SafeKernel};
 use warpverbs_shmem::{Heap, HeapConfig, Signal, Sym, Team};
 use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
 use warpverbs_transport::KernelStatus;
@@ -110,7 +110,7 @@ impl Part {
         &self,
         cell: &Cell,
         dim: Dim,
-        make: impl FnOnce(KernelPtr<warpverbs_gpu::Heap>, KernelPtr<Status>) -> K,
+        make: impl FnOnce(KernelPtr<warpverbs_gpu::DeviceHeap>, KernelPtr<DeviceStatus>) -> K,
     ) {
         let status = KernelStatus::new(&self.rank.gpu).unwrap();
         let kernel = make(self.heap.device(), status.pointer());
@@ -146,7 +146,11 @@ impl Part {
     pub(super) fn none_wrong<K: SafeKernel>(
         &self,
         cell: &Cell,
-        make: impl FnOnce(KernelPtr<warpverbs_gpu::Heap>, KernelPtr<u64>, KernelPtr<Status>) -> K,
+        make: impl FnOnce(
+            KernelPtr<warpverbs_gpu::DeviceHeap>,
+            KernelPtr<u64>,
+            KernelPtr<DeviceStatus>,
+        ) -> K,
     ) {
         let wrong = self.buffer(8);
         self.run(cell, Dim::new(1, 80), |heap, status| make(heap, (&wrong).into(), status));

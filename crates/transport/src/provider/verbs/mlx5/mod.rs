@@ -18,7 +18,7 @@ mod tests;
 
 use super::events::device_number;
 use super::opened::Opened;
-use crate::Error;
+use crate::TransportError;
 use crate::provider::events::Objects;
 use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use command::{CqPlace, PoolPlace, QpPlace, Receives};
@@ -58,15 +58,15 @@ fn failed_call(error: Mlx5Error) -> verbs::VerbsError {
     Box::new(error).into()
 }
 
-fn failed(error: Mlx5Error) -> Error {
+fn failed(error: Mlx5Error) -> TransportError {
     failed_call(error).into()
 }
 
 impl Mlx5 {
-    pub(super) fn new(opened: &Opened, pd: &verbs::Pd) -> Result<Self, Error> {
+    pub(super) fn new(opened: &Opened, pd: &verbs::Pd) -> Result<Self, TransportError> {
         let no = |what| {
             let device = opened.name().to_owned();
-            Err(Error::from(verbs::VerbsError::Unsupported { device, what }))
+            Err(TransportError::from(verbs::VerbsError::Unsupported { device, what }))
         };
         // The register is memory of the device; elsewhere a release store need not order writes of
         // the rings before one of it (docs/ordering.md).
@@ -102,7 +102,11 @@ impl Mlx5 {
         &self.register
     }
 
-    fn create_cq(&self, spec: &CqSpec<'_>, umem: &Arc<Umem>) -> Result<Arc<Object>, Error> {
+    fn create_cq(
+        &self,
+        spec: &CqSpec<'_>,
+        umem: &Arc<Umem>,
+    ) -> Result<Arc<Object>, TransportError> {
         // The device finds every entry invalid.
         spec.buf.fill(0, spec.buf.len(), 0xff)?;
         let place = CqPlace {
@@ -122,7 +126,10 @@ impl Mlx5 {
     }
 
     /// A shared receive queue.
-    pub(super) fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, Error> {
+    pub(super) fn create_srq(
+        &self,
+        spec: &SrqSpec<'_>,
+    ) -> Result<Arc<dyn SharedQueue>, TransportError> {
         let umem = Umem::register(&self.devx, spec.memory).map_err(failed)?;
         let place = PoolPlace {
             umem: umem.id(),
@@ -147,10 +154,10 @@ impl Mlx5 {
         opened: &Arc<Opened>,
         pd: &verbs::Pd,
         spec: &QpSpec<'_>,
-    ) -> Result<Arc<dyn QueuePair>, Error> {
+    ) -> Result<Arc<dyn QueuePair>, TransportError> {
         let no = |what| {
             let device = opened.name().to_owned();
-            Error::from(verbs::VerbsError::Unsupported { device, what })
+            TransportError::from(verbs::VerbsError::Unsupported { device, what })
         };
         if spec.consume_only {
             return Err(no("a device executes the work that it is given (consume_only)"));
@@ -220,7 +227,7 @@ impl Mlx5 {
     }
 }
 
-fn offset(umem: &Umem, part: &Region) -> Result<u64, Error> {
+fn offset(umem: &Umem, part: &Region) -> Result<u64, TransportError> {
     umem.offset_of(part).ok_or_else(|| {
         let (kind, why) = (part.kind().to_string(), format!("{part:?} lies apart"));
         failed(Mlx5Error::NotReached { kind, why })

@@ -6,7 +6,7 @@ use super::{command, failed};
 use crate::provider::events::Subscription;
 use crate::provider::soft::attributes;
 use crate::provider::{Events, PathSpec, QueuePair};
-use crate::{Error, FabricAddress};
+use crate::{FabricAddress, TransportError};
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_mem::Access;
@@ -33,7 +33,7 @@ impl fmt::Debug for Mlx5Qp {
 }
 
 impl Mlx5Qp {
-    fn change(&self, command: &Command) -> Result<(), Error> {
+    fn change(&self, command: &Command) -> Result<(), TransportError> {
         self.qp.modify(command).map_err(failed)
     }
 }
@@ -88,7 +88,7 @@ impl QueuePair for Mlx5Qp {
         self.opened.running.events(&self.events).of_qp(self.qpn(), || self.state())
     }
 
-    fn connect(&self, spec: &PathSpec) -> Result<(), Error> {
+    fn connect(&self, spec: &PathSpec) -> Result<(), TransportError> {
         // Everything is in range, or nothing is changed.
         attributes(spec, Path::Proxied)?;
         let path = self.opened.path(&spec.dest)?;
@@ -99,17 +99,17 @@ impl QueuePair for Mlx5Qp {
         self.change(&command::to_rts(qpn, spec, self.opened.port))
     }
 
-    fn reset(&self) -> Result<(), Error> {
+    fn reset(&self) -> Result<(), TransportError> {
         self.change(&Command::QpToReset { qpn: self.qpn() })?;
         self.opened.running.forget_events(&self.events);
         Ok(())
     }
 
-    fn init(&self, access: Access) -> Result<(), Error> {
+    fn init(&self, access: Access) -> Result<(), TransportError> {
         self.change(&command::to_init(self.qpn(), self.opened.port, access))
     }
 
-    fn fail(&self) -> Result<(), Error> {
+    fn fail(&self) -> Result<(), TransportError> {
         self.change(&Command::QpToErr { qpn: self.qpn() })
     }
 }
