@@ -8,17 +8,7 @@ use thiserror::Error;
 use warpverbs_gpu::{ArenaError, GpuError};
 use warpverbs_mem::MemError;
 use warpverbs_peer::Reason;
-
-/// Whose doing an error is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The caller: the same call fails again.
-    BadCaller,
-    /// The peer, which ended, was replaced, or broke a rule.
-    BadPeer,
-    /// Time or resources: the call may work later.
-    BadLuck,
-}
+use warpverbs_transport::ErrorKind;
 
 /// A call on an agent or a transfer failed. Clones share their cause.
 #[derive(Clone, Debug, Error)]
@@ -36,7 +26,7 @@ pub enum AgentError {
     },
     /// A range is empty or not inside registered memory.
     #[error("block {index}: {len} bytes at {offset:#x} are {}inside {label:?} of {owner}, which has {size} bytes",
-        if *.len == 0 { "no range " } else { "not " })]
+        if *.len == 0 { "not a range " } else { "not " })]
     Range {
         /// Which block of the list.
         index: usize,

@@ -94,7 +94,7 @@ pub use codec::EncodingError;
 pub use config::{AgentConfig, CopyBy};
 pub use control::Notification;
 pub use device::Views;
-pub use error::{AgentError, ErrorKind};
+pub use error::AgentError;
 pub use exchange::{Exchange, LocalExchange};
 pub use kernel_access::KernelAccess;
 pub use memories::Registration;
@@ -109,6 +109,7 @@ pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStat
 pub use transfer::{Completion, Transfer};
 pub use warpverbs_gpu::views::WaitRecord;
 pub use warpverbs_peer::Reason;
+pub use warpverbs_transport::ErrorKind;
 
 /// Why a path is not tried.
 pub(crate) const EXCLUDED: &str = "excluded by the configuration";

@@ -66,7 +66,7 @@ pub enum TransportError {
 pub enum ErrorKind {
     /// The caller's: the same call will fail again.
     BadCaller,
-    /// The peer's: it sent or answered something that cannot be right.
+    /// The peer's: it ended, was replaced, or broke a rule.
     BadPeer,
     /// Nobody's: resources, time, or a failing part; it may work another time.
     BadLuck,
