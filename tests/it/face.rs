@@ -1,8 +1,15 @@
 //! The names that users of the crate `warpverbs` can reach: few enough to be learned, each written down.
 
-use std::collections::BTreeSet;
+use std::any::type_name;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use warpverbs::{agent, rendezvous, shmem, transport};
+
+/// Paths, each with the one that the compiler knows its type by.
+macro_rules! items {
+    ($($path:path),* $(,)?) => { [$((stringify!($path), type_name::<$path>())),*] };
+}
 
 /// The most names outside of the module `raw`.
 const MOST: usize = 250;
@@ -28,6 +35,53 @@ fn the_face_has_names_enough_to_learn() {
     for name in ["lib: warpverbs_transport::Context", "agent: warpverbs_agent::Agent"] {
         assert!(names.iter().any(|found| found == name), "{name} is not among {names:?}");
     }
+}
+
+/// A name means one thing: where two modules export it, it is one item, and is listed here. Kernels are
+/// left out, each of which is known by its file.
+#[test]
+fn a_name_is_one_item() {
+    let mut exports = BTreeMap::<String, usize>::new();
+    for file in files(&root().join("src")) {
+        // A private module, whose items the root exports; and the one that promises nothing.
+        if file.file_name().is_some_and(|name| name != "error.rs" && name != "raw.rs") {
+            for path in names_of(&fs::read_to_string(&file).expect("a source file")) {
+                *exports.entry(last(&path).to_owned()).or_default() += 1;
+            }
+        }
+    }
+    exports.retain(|_, count| *count > 1);
+    let mut listed = BTreeMap::<&str, Vec<&str>>::new();
+    for (path, item) in items![
+        agent::ErrorKind,
+        transport::ErrorKind,
+        agent::Reason,
+        shmem::Reason,
+        warpverbs::Access,
+        transport::Access,
+        warpverbs::Context,
+        transport::Context,
+        warpverbs::Device,
+        transport::Device,
+        warpverbs::Endpoint,
+        transport::Endpoint,
+        warpverbs::EndpointConfig,
+        transport::EndpointConfig,
+        warpverbs::KernelStatus,
+        transport::KernelStatus,
+        warpverbs::MemoryRegion,
+        transport::MemoryRegion,
+        warpverbs::World,
+        rendezvous::World,
+    ] {
+        listed.entry(last(path)).or_default().push(item);
+    }
+    for (name, count) in &exports {
+        let items = listed.remove(&**name).unwrap_or_default();
+        assert_eq!(items.len(), *count, "{name} is exported {count} times, listed as {items:?}");
+        assert!(items.windows(2).all(|two| two[0] == two[1]), "{name} has meanings: {items:?}");
+    }
+    assert!(listed.is_empty(), "no two modules export {listed:?}");
 }
 
 /// A crate or module that is handed on makes all that it holds reachable, and nobody wrote that down.
@@ -170,6 +224,11 @@ fn leaves(before: &str, tree: &str, out: &mut Vec<String>) {
     leaves(&before, &list[start..], out);
 }
 
+/// The name that a path ends with.
+fn last(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or(path)
+}
+
 /// Whether a re-exported path is a crate, a module, or all that one holds.
 fn whole(path: &str) -> bool {
     let Some((krate, rest)) =
@@ -177,7 +236,7 @@ fn whole(path: &str) -> bool {
     else {
         return false;
     };
-    let last = rest.rsplit("::").next().unwrap_or(rest);
+    let last = last(rest);
     let module = format!("pub mod {last}");
     let sources = files(&root().join("crates").join(krate.replace('_', "-")).join("src"));
     let declares = |file: &PathBuf| {
