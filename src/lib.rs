@@ -182,3 +182,24 @@ pub mod kernels {
 /// ```
 #[cfg(doctest)]
 struct WhatDoesNotCompile;
+
+/// The code in the pages: it compiles, and runs where nothing else is needed. That of `docs/device-api.md`
+/// is a crate of its own, which `cargo xtask package` builds.
+#[cfg(all(doctest, feature = "agent", feature = "devmem", feature = "shmem"))]
+mod pages {
+    macro_rules! pages {
+        ($($name:ident $page:literal)*) => {
+            $(#[doc = include_str!(concat!("../", $page))] struct $name;)*
+        };
+    }
+    pages! {
+        Readme "README.md"
+        Agent "docs/agent.md"
+        DeviceGuide "docs/device-guide.md"
+        Devmem "docs/devmem.md"
+        Rendezvous "docs/rendezvous.md"
+        Shmem "docs/shmem.md"
+        Tcp "docs/tcp.md"
+        Transport "docs/transport.md"
+    }
+}

@@ -1,8 +1,8 @@
 //! `cargo xtask package`: the packages that would be published, and that each of them builds from what
 //! is in it alone.
 //!
-//! The packages are unpacked into a workspace of their own, beside the crate that
-//! docs/device-api.md shows, and find each other there as they would in a registry.
+//! The packages are unpacked into a workspace of their own, beside a crate of the files that pages
+//! show, and find each other there as they would in a registry.
 
 use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,14 +12,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Shows the files of a crate that others would write, each in a block that begins with its name.
-const PAGE: &str = "docs/device-api.md";
-/// Blocks of [`PAGE`] by how they begin, and the files that they are.
-const FILES: [(&str, &str); 4] = [
-    ("```toml\n[dependencies]", "Cargo.toml"),
-    ("```rust\n// build.rs", "build.rs"),
-    ("```cpp\n// kernels/mine.cu", "kernels/mine.cu"),
-    ("```rust\n// src/lib.rs", "src/lib.rs"),
+/// Files of a crate that others would write: the page that shows each, how its block begins, its name.
+const FILES: [(&str, &str, &str); 7] = [
+    ("docs/device-api.md", "```toml\n[dependencies]", "Cargo.toml"),
+    ("docs/device-api.md", "```rust\n// build.rs", "build.rs"),
+    ("docs/device-api.md", "```cpp\n// kernels/exchange.cu", "kernels/exchange.cu"),
+    ("docs/device-api.md", "```cpp\n// kernels/verbs.cu", "kernels/verbs.cu"),
+    ("docs/device-api.md", "```cpp\n// kernels/mine.cu", "kernels/mine.cu"),
+    ("docs/device-api.md", "```rust\n// src/lib.rs", "src/lib.rs"),
+    ("docs/shmem.md", "```cpp\n// kernels/ring.cu", "kernels/ring.cu"),
 ];
 
 pub(crate) fn run() -> Result<()> {
@@ -97,10 +98,10 @@ fn published(root: &Path) -> Result<Vec<(String, String)>> {
 
 /// Writes the crate that the documentation shows.
 fn other_crate(root: &Path, folder: &Path) -> Result<()> {
-    let page = fs::read_to_string(root.join(PAGE))?;
-    for (begin, name) in FILES {
-        let Some((_, after)) = page.split_once(begin) else {
-            bail!("{PAGE}: no block begins with {begin:?}");
+    for (page, begin, name) in FILES {
+        let text = fs::read_to_string(root.join(page))?;
+        let Some((_, after)) = text.split_once(begin) else {
+            bail!("{page}: no block begins with {begin:?}");
         };
         let (rest, _) = after.split_once("\n```").context("a block that does not end")?;
         let head = match name {

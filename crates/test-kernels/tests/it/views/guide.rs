@@ -1,4 +1,4 @@
-//! The kernels of docs/device-guide.md, and that the page quotes them as they are.
+//! The kernels of docs/device-guide.md, and that pages quote kernels as they are.
 
 use crate::views::agents::{Agents, Model, ROUTES};
 use std::time::Duration;
@@ -10,15 +10,20 @@ const ENTRIES: [(u64, u64); 2] = [(0, BYTES), (BYTES, 16)];
 const LONG: Duration = Duration::from_secs(120);
 
 #[test]
-fn the_page_quotes_code_that_is_compiled() {
+fn pages_quote_code_that_is_compiled() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let read = |path: &str| std::fs::read_to_string(format!("{root}/{path}")).expect(path);
-    let (page, source) = (read("docs/device-guide.md"), read("kernels/src/simple_write.cu"));
-    let blocks: Vec<_> = page.split("```cpp\n").skip(1).collect();
-    assert!(blocks.len() >= 4, "{} blocks of code", blocks.len());
-    for block in blocks {
-        let code = block.split("```").next().expect("an end");
-        assert!(source.contains(code), "not in simple_write.cu:\n{code}");
+    for (page, source, least) in [
+        ("docs/device-guide.md", "kernels/src/simple_write.cu", 4),
+        ("README.md", "kernels/src/loopback.cu", 1),
+    ] {
+        let (text, compiled) = (read(page), read(source));
+        let blocks: Vec<_> = text.split("```cpp\n").skip(1).collect();
+        assert!(blocks.len() >= least, "{page}: {} blocks of code", blocks.len());
+        for block in blocks {
+            let code = block.split("```").next().expect("an end");
+            assert!(compiled.contains(code), "{page}: not in {source}:\n{code}");
+        }
     }
 }
 
