@@ -52,7 +52,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(1 << shift))
-        .ok_or_else(|| format!("{text:?} is no size; expected digits and perhaps K, M or G"))
+        .ok_or_else(|| format!("{text:?} is not a size, expected digits and perhaps K, M or G"))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Finder<'_> {
             return Err("its structure contains itself");
         }
         let (at, body) = definition(&self.blanked, name)
-            .ok_or("its type is no number, no type of the library and no `struct` of this file")?;
+            .ok_or("its type is not a number, a type of the library or a `struct` of this file")?;
         let doc = comment_above(self.text, line_of(self.text, at));
         let mut members = Vec::new();
         for declaration in body.split(';').map(squeeze).filter(|text| !text.is_empty()) {
@@ -166,7 +166,7 @@ mod tests {
             ("u32;", "a type and a name"),
             ("Qp qp;", "by pointer"),
             ("S s;", "contains itself"),
-            ("Nowhere n;", "no `struct` of this file"),
+            ("Nowhere n;", "or a `struct` of this file"),
         ] {
             let error = structures(&format!("struct S {{ {body} }};\nWV_KERNEL(k)(S* s) {{}}"));
             let error = error.unwrap_err();

@@ -118,14 +118,14 @@ pub enum PlanError {
     },
     /// Not a time.
     #[error(
-        "{text:?} is no delay, expected digits and ns, us, ms or s, at most 10 s, such as 200us"
+        "{text:?} is not a delay, expected digits and ns, us, ms or s, at most 10 s, such as 200us"
     )]
     Time {
         /// The text.
         text: String,
     },
     /// Not a seed.
-    #[error("{text:?} is no seed, expected a number from 0 to 18446744073709551615")]
+    #[error("{text:?} is not a seed, expected a number from 0 to 18446744073709551615")]
     Seed {
         /// The text.
         text: String,
@@ -280,9 +280,9 @@ mod tests {
             refused(&format!("loss={chance}"), "expected");
         }
         for time in ["1", "us", "11s", "1.5ms", "-1us", "99999999999999999999s", "1m"] {
-            refused(&format!("delay={time}"), "is no delay");
+            refused(&format!("delay={time}"), "is not a delay");
         }
-        refused("seed=-1", "is no seed");
+        refused("seed=-1", "is not a seed");
         refused("loss=1%,loss=2%", "loss is given twice");
     }
 }

@@ -25,7 +25,7 @@ pub enum MeetError {
     #[error("no client came to {addr} within {waited:.0?}{}", ignored(*.turned_away, last))]
     NoClient { addr: SocketAddr, waited: Duration, turned_away: u32, last: Option<Box<MeetError>> },
     /// The peer's preamble is another protocol's, or another version's.
-    #[error("{peer} is no `{program}` of this version: {why}")]
+    #[error("{peer} does not speak this version of `{program}`: {why}")]
     Hello { peer: String, program: &'static str, why: HelloError },
     /// The peer is the same end as this one: a client that reached a client.
     #[error("{peer} is a {role} of `{program}` as well, expected a {}", role.other())]
@@ -39,8 +39,8 @@ pub enum MeetError {
     /// No message in time.
     #[error("the {who} at {peer} did not send {awaited:?} within {waited:.1?}")]
     Silent { who: Role, peer: String, awaited: &'static str, waited: Duration },
-    /// Bytes that are no message.
-    #[error("the {who} at {peer} sent what is no message: {why}")]
+    /// Bytes that cannot be decoded.
+    #[error("the {who} at {peer} sent a malformed message: {why}")]
     Malformed { who: Role, peer: String, why: FrameError },
     /// A message of the wrong kind.
     #[error("the {who} at {peer} sent {found:?}, expected {expected:?}")]

@@ -105,12 +105,12 @@ fn a_server_without_a_client_says_whom_it_turned_away() {
     for (bytes, words) in [
         (
             &b"GET / HTTP/1.1\r\n"[..],
-            "is no `warpverbs test` of this version: magic \"GET / \", expected \"wvtest\"",
+            "does not speak this version of `warpverbs test`: magic \"GET / \", expected \"wvtest\"",
         ),
-        (b"G", "is no `warpverbs test` of this version: magic \"G\""),
+        (b"G", "does not speak this version of `warpverbs test`: magic \"G\""),
         (
             b"wvtest\x09\x00c",
-            "is no `warpverbs test` of this version: version 9 of the protocol, expected 7",
+            "does not speak this version of `warpverbs test`: version 9 of the protocol, expected 7",
         ),
         (b"wvtest\x07\x00s", "is a server of `warpverbs test` as well, expected a client"),
         (b"wvtest\x07\x00x", "magic \"wvtest\\x07\\x00x\", expected \"wvtest\""),
@@ -127,7 +127,10 @@ fn a_server_without_a_client_says_whom_it_turned_away() {
 #[test]
 fn a_client_says_what_it_met() {
     for (bytes, words) in [
-        (&b"SSH-2.0-OpenSSH\r\n"[..], "is no `warpverbs test` of this version: magic \"SSH-2."),
+        (
+            &b"SSH-2.0-OpenSSH\r\n"[..],
+            "does not speak this version of `warpverbs test`: magic \"SSH-2.",
+        ),
         (b"wvtest\x08\x00s", "version 8 of the protocol, expected 7"),
         (b"wvtest\x07\x00c", "is a client of `warpverbs test` as well, expected a server"),
         (b"wvt", "ended the connection"),
@@ -158,12 +161,12 @@ fn framed(body: &[u8]) -> Vec<u8> {
 fn what_is_no_message_is_refused() {
     let after = |bytes: &[u8]| read_all([&GREETING[..], bytes].concat(), 5).1.to_string();
     assert!(after(&[0xff; 8]).contains("4294967295 bytes, expected at most 4194304"));
-    assert!(after(&framed(&[9])).contains("sent what is no message"));
+    assert!(after(&framed(&[9])).contains("sent a malformed message"));
     assert!(after(&framed(&[0, 0, 0, 7])).contains("1 bytes too many"));
     // A list that announces more than there is, and more than there is memory for.
     assert!(
         after(&framed(&[0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]))
-            .contains("no message: cannot decode")
+            .contains("malformed message: cannot decode")
     );
     assert!(after(&[5, 0, 0, 0, 1]).contains("ended the connection"));
 }

@@ -68,7 +68,7 @@ pub enum ShmemError {
         last: Vec<(u32, String)>,
     },
     /// No such rank.
-    #[error("rank {rank} is none of the {world} ranks of the heap")]
+    #[error("rank {rank} is not in the heap, expected less than {world}")]
     Rank {
         /// The rank.
         rank: u32,

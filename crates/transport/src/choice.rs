@@ -69,7 +69,7 @@ pub enum Way {
 
 /// A word that names no [`Way`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is no way to drive a NIC: expected auto, proxy or direct")]
+#[error("{0:?} is not a way to drive a NIC, expected auto, proxy or direct")]
 pub struct NotAWay(String);
 
 impl FromStr for Way {

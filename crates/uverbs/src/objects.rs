@@ -283,7 +283,7 @@ impl<D: Device> Objects<D> {
     pub(crate) fn any_cq(&self, handle: u32) -> Result<&D::Cq, Refusal> {
         match self.find(Class::Any, handle.into())? {
             Object::Cq(cq) => Ok(cq),
-            _ => Err(Refusal::invalid(format!("{handle:#x} is no CQ"))),
+            _ => Err(Refusal::invalid(format!("object {handle:#x} is not a CQ"))),
         }
     }
 
@@ -296,7 +296,7 @@ impl<D: Device> Objects<D> {
     pub(crate) fn any_pool(&self, handle: u32) -> Result<&SrqObject<D>, Refusal> {
         match self.find(Class::Any, handle.into())? {
             Object::Srq(srq) => Ok(srq),
-            _ => Err(Refusal::invalid(format!("{handle:#x} is no SRQ"))),
+            _ => Err(Refusal::invalid(format!("object {handle:#x} is not an SRQ"))),
         }
     }
 
@@ -304,7 +304,7 @@ impl<D: Device> Objects<D> {
     pub(crate) fn any_qp(&self, handle: u32) -> Result<&QpObject<D>, Refusal> {
         match self.find(Class::Any, handle.into())? {
             Object::Qp(qp) => Ok(qp),
-            _ => Err(Refusal::invalid(format!("{handle:#x} is no QP"))),
+            _ => Err(Refusal::invalid(format!("object {handle:#x} is not a QP"))),
         }
     }
 

@@ -210,7 +210,9 @@ impl BlockList {
         for run in &runs {
             let end = run.last().and_then(|last| last.checked_add(run.len));
             if run.len == 0 || end.is_none() {
-                return Err(FORMAT.wrong(format!("{run:?} is no range of memory")));
+                return Err(
+                    FORMAT.wrong(format!("{run:?} is empty or ends beyond the address space"))
+                );
             }
             list.blocks = list.blocks.saturating_add(run.count as usize);
         }

@@ -117,7 +117,7 @@ impl Row for IssueRow {
 fn parse_grid(text: &str) -> Result<Dim, String> {
     let parsed =
         text.split_once('x').and_then(|(b, t)| Some(Dim::new(b.parse().ok()?, t.parse().ok()?)));
-    parsed.ok_or_else(|| format!("{text:?} is no grid; expected BLOCKSxTHREADS, as in 32x128"))
+    parsed.ok_or_else(|| format!("{text:?} is not a grid, expected BLOCKSxTHREADS, as in 32x128"))
 }
 
 impl IssueArgs {

@@ -118,9 +118,7 @@ fn nic(root: &Root, release: &str, name: &str, rings: Rings) -> Nic {
     let (mut lacks, mut commands) = (Vec::new(), Vec::new());
     let known = driver.as_ref().and_then(|name| DRIVERS.iter().find(|(known, _)| known == name));
     match (&driver, known) {
-        (None, _) => {
-            lacks.push("it is no device, so nothing is put into memory by a NIC".to_owned())
-        }
+        (None, _) => lacks.push("no hardware is behind it, so no NIC writes to memory".to_owned()),
         (Some(driver), None) => {
             lacks.push(format!("its driver {driver} does not receive into device memory"))
         }

@@ -85,7 +85,7 @@ fn nobody_there_and_what_is_not_there_is_said_in_one_line() {
 fn another_version_or_program_is_told_apart() {
     for (preamble, words) in [
         (&b"wvconf\x09\x00"[..], ["version 9", "expected 3"]),
-        (b"wvperf\x01\x00", ["no `warpverbs conform`", "magic \"wvperf\""]),
+        (b"wvperf\x01\x00", ["this version of `warpverbs conform`", "magic \"wvperf\""]),
     ] {
         let server = Server::listening("conform server --bind 127.0.0.1 --port 0 --wait 2");
         told_apart(preamble, &words, "conform client 127.0.0.1 --nic soft", server);
@@ -96,7 +96,7 @@ fn another_version_or_program_is_told_apart() {
 fn what_is_no_message_ends_a_server() {
     for (bytes, words) in [
         // A request that does not exist; a reply; one with a byte too many; one that is too long.
-        (&[3, 0, 0, 0, 0, 0, 0xee][..], "sent what is no message"),
+        (&[3, 0, 0, 0, 0, 0, 0xee][..], "sent a malformed message"),
         (&[3, 0, 0, 0, 0, 1, 0], "sent \"reply\", expected \"request or end\""),
         (&[4, 0, 0, 0, 0, 0, 0, 0], "1 bytes too many"),
         (&[0xff; 8], "at most"),

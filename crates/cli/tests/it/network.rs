@@ -66,7 +66,7 @@ fn the_link_is_as_told_and_said() {
     let document = json(&format!("perf read local {lossy}"));
     assert_eq!(document["rows"][1]["data"], "equal", "{document}");
     let told = text(&run("perf write local --link tcp").stderr);
-    assert!(told.contains("\"tcp\" is no link") && told.contains("udp, shm"), "{told}");
+    assert!(told.contains("\"tcp\" is not a link") && told.contains("udp, shm"), "{told}");
 }
 
 /// Shared memory leads nowhere between two network namespaces, which have their own names of sockets.
@@ -139,7 +139,7 @@ fn nobody_there_is_said_in_one_line() {
 fn another_version_or_program_is_told_apart() {
     for (preamble, words) in [
         (&b"wvperf\x09\x00"[..], ["version 9", "expected 3"]),
-        (b"SSH-2.0-OpenSSH", ["no `warpverbs perf`", "magic \"SSH-2.\""]),
+        (b"SSH-2.0-OpenSSH", ["this version of `warpverbs perf`", "magic \"SSH-2.\""]),
     ] {
         let server = Server::listening("perf write server --bind 127.0.0.1 --port 0 --wait 2");
         told_apart(preamble, &words, "perf write client 127.0.0.1", server);
@@ -157,7 +157,7 @@ fn what_a_client_asks_for_is_checked_by_the_server() {
     for (frame, words) in [
         (frame(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 5]), "--tx-depth is 0, expected 1 to 16384"),
         (frame(&[0, 5, 1, 1]), "sent \"stop\", expected \"setup\""),
-        (frame(&[99]), "no message"),
+        (frame(&[99]), "malformed message"),
         (vec![0xff; 8], "at most"),
     ] {
         let server = Server::perf("write");

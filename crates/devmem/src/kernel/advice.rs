@@ -32,7 +32,7 @@ const BY_TEXT: [(&str, &str); 9] = [
     ("tcp-data-split", "switch header split on: `ethtool -G IF tcp-data-split on`"),
     ("hds-thresh", "headers of all packets must be split: `ethtool -G IF hds-thresh 0`"),
     ("memory provider", "another program has bound the queue: stop it, or take another queue"),
-    ("out of range", "there are not so many receive queues: `ethtool -l IF`, `ethtool -L IF …`"),
+    ("out of range", "the interface has fewer receive queues: `ethtool -l IF`, `ethtool -L IF …`"),
     ("DMA device", "the queues belong to different PCI functions: bind queues of one function"),
     ("align", "the memory must consist of whole pages: allocate a multiple of the page size"),
     (

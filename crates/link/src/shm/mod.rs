@@ -331,7 +331,9 @@ impl Shm {
                 let (socket, ended, spoilt) = (guest.socket, false, false);
                 self.incoming.push(Incoming { from, socket, ring, ended, spoilt });
             }
-            Err(error) => tracing::warn!(%error, "a process that is no link has connected"),
+            Err(error) => {
+                tracing::warn!(%error, "refused a process that does not speak the link's protocol")
+            }
         }
     }
 }

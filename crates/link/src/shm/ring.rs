@@ -38,7 +38,7 @@ const SEALED: u32 = 1;
 pub(super) enum Broken {
     #[error("{written} bytes written and {read} read of a ring of {RING:#x}")]
     Positions { written: u64, read: u64 },
-    #[error("the producer's position went back from {from} to {to}, or is no multiple of 16")]
+    #[error("the producer's position went back from {from} to {to}, or is not a multiple of 16")]
     Backward { from: u64, to: u64 },
     #[error(
         "a record of {len} bytes in datagrams of {segment}, {rest} bytes before the ring's end"

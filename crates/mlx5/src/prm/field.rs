@@ -18,7 +18,9 @@ pub struct Field {
 
 /// Bits that are not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{mailbox}: bits {bits:#010x} of the word at byte {at:#x} are no field")]
+#[error(
+    "{mailbox}: bits {bits:#010x} of the word at byte {at:#x} belong to no known field, expected 0"
+)]
 pub struct MailboxError {
     /// The mailbox, or the context in it.
     pub mailbox: &'static str,

@@ -65,7 +65,7 @@ pub enum WqeViolation {
         value: u8,
     },
     /// The opcode has no name.
-    #[error("ctrl.opcode is {value:#04x}, which is no known opcode")]
+    #[error("ctrl.opcode is {value:#04x}, which is not a known opcode")]
     UnknownOpcode {
         /// In the WQE.
         value: u8,

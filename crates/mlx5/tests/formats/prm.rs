@@ -203,14 +203,15 @@ fn what_is_no_command_is_refused_with_its_place() {
     assert_eq!(error.status(), Status::BadInputLength);
     assert_eq!(Command::parse(&[4]).unwrap_err().status(), Status::BadInputLength);
     let error = parse(0x110, &[(0, 0x0400_0000), (0x10, 0x0000_4000)]);
-    let place = "CqContext: bits 0x00004000 of the word at byte 0x0 are no field";
+    let place =
+        "CqContext: bits 0x00004000 of the word at byte 0x0 belong to no known field, expected 0";
     assert_eq!((error.to_string().as_str(), error.status()), (place, Status::BadParameter));
     let error = parse(0x110, &[(0, 0x0500_0000), (0x18 + 0x10, 0x4000_0000)]);
     assert!(error.to_string().starts_with("QpContext: bits 0x40000000"), "{error}");
     let error = parse(0x10, &[(0, 0x0100_0000), (0xc, 1)]);
     assert_eq!(
         error.to_string(),
-        "rest of the command: bits 0x00000001 of the word at byte 0xc are no field"
+        "rest of the command: bits 0x00000001 of the word at byte 0xc belong to no known field, expected 0"
     );
 }
 

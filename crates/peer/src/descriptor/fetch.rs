@@ -177,7 +177,9 @@ fn ask_once(
             return Ok(None);
         }
         Err(error) if error.kind() == InvalidData => {
-            return Err(format!("the process that answers is no owner: {error}"));
+            return Err(format!(
+                "the process that answers does not speak the owner's protocol: {error}"
+            ));
         }
         Err(error) => return Err(say("recvmsg")(error)),
     };
@@ -219,14 +221,16 @@ fn take(
         return Err(format!("PID namespaces differ ({ours}, {theirs})"));
     }
     if ticket.raw < 0 {
-        return Err(format!("{} is no descriptor", ticket.raw));
+        return Err(format!("the ticket has descriptor {}, expected 0 or more", ticket.raw));
     }
     let opened;
     let process = match trust {
         Trust::Proven { process, .. } => process.map_err(str::to_owned)?,
         Trust::Launch => {
             let pid = i32::try_from(owner.pid).ok().and_then(Pid::from_raw);
-            let pid = pid.ok_or_else(|| format!("{} is no process number", owner.pid))?;
+            let pid = pid.ok_or_else(|| {
+                format!("the owner's process number is {}, expected 1 to 2^31 - 1", owner.pid)
+            })?;
             opened = pidfd_open(pid, PidfdFlags::empty())
                 .map_err(|errno| format!("pidfd_open: {}", io::Error::from(errno)))?;
             // By privilege, those of all users could be taken: the number is only the peer's word. If

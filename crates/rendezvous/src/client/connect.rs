@@ -37,12 +37,12 @@ pub enum ConnectError {
     NotAStore { peer: SocketAddr, got: u32, expected: u32 },
     /// The peer ends every connection before the handshake is over.
     #[error(
-        "the peer at {peer} ended {times} connections during the handshake: it is no store, or one that is stopping"
+        "the peer at {peer} ended {times} connections during the handshake: it is not a store, or is stopping"
     )]
     Closed { peer: SocketAddr, times: u32 },
     /// The peer accepts connections and answers nothing.
     #[error(
-        "the peer at {peer} did not answer the handshake within {waited:.1?}: its process is stopped or out of file descriptors, or it is no store"
+        "the peer at {peer} did not answer the handshake within {waited:.1?}: its process is stopped or out of file descriptors, or it is not a store"
     )]
     Silent { peer: SocketAddr, waited: Duration },
 }

@@ -95,7 +95,7 @@ impl<D: Device> Context<D> {
         let fd = call.handle(DRIVER).unwrap_or(u32::MAX);
         let file = file(&self.device, fd.into())?;
         let Some(channel) = self.objects.devx_channel(file) else {
-            return Err(Refusal::invalid(format!("{fd} is no channel of such events")));
+            return Err(Refusal::invalid(format!("descriptor {fd} is not a DEVX event channel")));
         };
         let report = match call.bytes(DRIVER + 3) {
             None => {

@@ -19,7 +19,7 @@ pub struct Selection {
 #[non_exhaustive]
 pub enum SelectionError {
     /// An item between commas is empty or has a `*` elsewhere than at its end.
-    #[error("{NICS_ENV}={text:?}: {item:?} is no device name, expected a,b or ^a or mlx5_*")]
+    #[error("{NICS_ENV}={text:?}: {item:?} is not a device name, expected a,b or ^a or mlx5_*")]
     Malformed {
         /// The whole selection.
         text: String,

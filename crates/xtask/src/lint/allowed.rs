@@ -43,7 +43,9 @@ impl Allowed {
                 _ => None,
             };
             let Some((rule, place, count)) = entry else {
-                return Err(io::Error::other(format!("{FILE}: {line:?} is no entry")));
+                return Err(io::Error::other(format!(
+                    "{FILE}: {line:?} is not an entry, expected `RULE PLACE COUNT`"
+                )));
             };
             listed.insert((rule.to_owned(), place.into()), count);
         }

@@ -81,7 +81,7 @@ fn measure(client: &ClientArgs, place: &Place) -> Result<()> {
                 let others = others.iter().map(|nic| format!(", {}", nic.info().name));
                 Chosen::new(others.fold(nic.info().name.clone(), |all, one| all + &one), nic.why())
             }
-            [] => Chosen::new("none".to_owned(), "without --nic the network is no path"),
+            [] => Chosen::new("none".to_owned(), "without --nic there is no path by the network"),
         },
     };
     let measured = Measured::new("perf agent", setting, rows).noting(notes).watched(&watch);

@@ -34,7 +34,7 @@ fn check(command: &Command, at: usize, fields: &[Field], expected: Set<'_>) {
     // The software device's decoder refuses a bit that it does not know.
     assert_eq!(Command::parse(&mailbox[..len]).as_ref(), Ok(command));
     for (name, _) in expected {
-        assert!(fields.iter().any(|field| field.name == *name), "{name} is no field");
+        assert!(fields.iter().any(|field| field.name == *name), "{name} is not a field");
     }
     for field in fields {
         let wanted = expected.iter().find(|(name, _)| *name == field.name);
