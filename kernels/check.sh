@@ -38,7 +38,7 @@ ok() {
 }
 
 # Calls `compile FILE LOG` for each file, as many at once as there are cores. LOG gets what it prints, which
-# is shown if it fails. Fills `broken` with the files that failed. What `compile` uses must be exported.
+# is shown if it fails. Fills `broken` with the files that failed. Variables that `compile` uses must be exported.
 each() {
   logs=$out/logs
   rm -rf "$logs" && mkdir "$logs"

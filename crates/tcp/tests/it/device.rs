@@ -1,5 +1,5 @@
 //! Ends that receive into device memory, with the model of the kernel below them: what is particular
-//! to them. That they do what other ends do is tested with those.
+//! to them. The tests of all ends run on them too.
 
 use crate::modelled::Model;
 use crate::sockets::{Pair, bytes_of, connect, drive, filled, pattern};
