@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The beginning of the lines by which a child says something. The harness writes to the same output.
 const MARK: &str = "> ";
@@ -88,4 +89,51 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Waits until all threads of a process that was sent SIGSTOP have stopped: one that runs on another
+/// core does so a moment later (proc_pid_stat(5)).
+///
+/// # Panics
+/// There is no such process, or it does not stop.
+pub fn await_stopped(pid: u32) {
+    let is_stopped = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+        tasks.flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat"));
+            stat.is_ok_and(|stat| {
+                stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+            })
+        })
+    };
+    let end = Instant::now() + Duration::from_secs(600);
+    while !is_stopped() {
+        // Ends a hang alone.
+        assert!(Instant::now() < end, "process {pid} does not stop");
+        // Leaves the processor to those that are to stop.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether the test `name`, its full name in this program, is alone in its process. If not, it is run
+/// by this call in a process of its own, with its output, and must pass there. For tests that count
+/// what a process has, or limit it.
+///
+/// # Panics
+///
+/// If the test fails there, or there is no such test.
+pub fn is_alone(name: &str) -> bool {
+    const ALONE: &str = "WARPVERBS_TEST_ALONE";
+    if std::env::var(ALONE).is_ok_and(|alone| alone == name) {
+        return true;
+    }
+    let program = std::env::current_exe().expect("the path of this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", name, "--nocapture"]).env(ALONE, name).stdin(Stdio::null());
+    let out = command.output().expect("this program runs again");
+    let said = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    println!("{}", said.concat());
+    assert!(out.status.success(), "{name}, in a process of its own: {}", out.status);
+    assert!(said[0].contains("1 passed"), "there is no test {name}");
+    false
 }

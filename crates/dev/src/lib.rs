@@ -17,7 +17,7 @@ mod proxied;
 mod seeds;
 
 pub use bytes::pattern;
-pub use child::{Child, say};
+pub use child::{Child, await_stopped, is_alone, say};
 pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
 pub use net::{Host, Net, addresses};
 pub use pair::{

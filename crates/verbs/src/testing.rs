@@ -7,6 +7,9 @@
 //! [`Fake::dmabuf_is_here`] says otherwise. `FAKE_IBVERBS_FAIL` in the
 //! environment, `ibv_reg_mr:12,ibv_create_qp:22`, makes calls fail with these error numbers;
 //! `FAKE_IBVERBS_NULL` makes sends do nothing at all.
+//!
+//! This is here and not in `warpverbs-dev`, with the other test beds, because it calls C functions:
+//! that crate forbids `unsafe` code, which this one has anyway.
 
 use crate::Verbs;
 use libloading::os::unix::{Library, Symbol};

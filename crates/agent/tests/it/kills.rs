@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, Transfer,
 };
-use warpverbs_mem::testing::is_alone;
+use warpverbs_dev::is_alone;
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const SOON: Duration = Duration::from_secs(600);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, AgentError};
-use warpverbs_mem::testing::is_alone;
+use warpverbs_dev::is_alone;
 
 const SOON: Duration = Duration::from_secs(120);
 const CROWDED: &str = "AGENT_CROWDED";

@@ -85,7 +85,7 @@ impl Other {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
         if signal == Signal::STOP {
-            warpverbs_mem::testing::await_stopped(self.0.id());
+            warpverbs_dev::await_stopped(self.0.id());
         }
     }
 }

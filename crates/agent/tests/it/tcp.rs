@@ -82,7 +82,7 @@ impl Target {
 
     fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
-        warpverbs_mem::testing::await_stopped(self.child.id());
+        warpverbs_dev::await_stopped(self.child.id());
     }
 
     fn go_on(&self) {

@@ -115,7 +115,7 @@ impl Peer {
         let kill = Command::new("kill").args([&format!("-{name}"), &pid]).status();
         assert!(kill.expect("a program").success());
         if name == "STOP" {
-            warpverbs_mem::testing::await_stopped(self.child.id());
+            warpverbs_dev::await_stopped(self.child.id());
         }
     }
 }

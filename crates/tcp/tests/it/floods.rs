@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use warpverbs_mem::testing::is_alone;
+use warpverbs_dev::is_alone;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_tcp::protocol::{HELLO, Hello, Offer, Stage};
 use warpverbs_tcp::{Config, Domain, Invitations, TcpError};

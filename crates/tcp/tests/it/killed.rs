@@ -6,8 +6,7 @@ use rand::{RngExt, SeedableRng};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_dev::{Child, say, seeds};
-use warpverbs_mem::testing::is_alone;
+use warpverbs_dev::{Child, is_alone, say, seeds};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_tcp::{Config, Domain, Link, RemoteKey, Request, TcpError};
 
