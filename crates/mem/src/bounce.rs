@@ -170,7 +170,7 @@ mod tests {
         assert!(take(0).is_none());
         let second = take(1).unwrap();
         assert!(take(1).is_none());
-        // Whichever goes back, a share that holds one more has a further one.
+        // Any buffer that goes back makes room for a further one of any share.
         let at = first.remove(0).addr();
         let again = take(1).unwrap();
         assert_eq!(again.addr(), at);

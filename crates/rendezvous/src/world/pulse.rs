@@ -155,7 +155,7 @@ mod tests {
 
     const SILENCE: Duration = Duration::from_secs(4);
 
-    /// What is found silent in each second, if `beat` is what rank 1 shows in it.
+    /// The ranks found silent in each second, if rank 1 shows `beat` in it.
     fn looks(seconds: impl Iterator<Item = u64>, beat: impl Fn(u64) -> u64) -> Vec<u64> {
         let mut signs = Signs::new(SILENCE);
         let start = signs.looked;
