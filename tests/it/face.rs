@@ -57,6 +57,8 @@ fn a_name_is_one_item() {
         transport::ErrorKind,
         agent::Reason,
         shmem::Reason,
+        shmem::Decision,
+        transport::Decision,
         warpverbs::Access,
         transport::Access,
         warpverbs::Context,

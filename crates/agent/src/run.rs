@@ -8,7 +8,7 @@
 
 use crate::control::{Asked, Control, Frame, Link, Receipt, Watched, ended};
 use crate::deadline::Deadline;
-use crate::names::{Op, State};
+use crate::names::{Op, PathKind, State};
 use crate::path::{Flight, Job, Limit, Started};
 use crate::route::Route;
 use crate::{AgentError, lock};
@@ -260,13 +260,16 @@ impl Shared {
     }
 
     fn begin(
-        &self,
+        self: &Arc<Self>,
         run: &mut Run,
         (notification, then): (Option<Vec<u8>>, Option<Frame<'static>>),
         posted: Instant,
     ) -> Result<(), AgentError> {
         let Plan { peer, parts, .. } = &self.plan;
-        if self.control.strong_count() == 0 {
+        // Before the first byte leaves: an agent that ends has the peer confirm the end of what it watches.
+        let is_wired = |part: &Part| matches!(part.route.kind, PathKind::Network | PathKind::Tcp);
+        let refuses = |control: Arc<Control>| parts.iter().any(is_wired) && !control.watch(self);
+        if self.control.upgrade().is_none_or(refuses) {
             return Err(ended(&parts[0].job.local.extent.owner));
         }
         peer.check()?;

@@ -121,7 +121,7 @@ pub enum ShmemError {
         health: String,
         /// The status.
         #[source]
-        cause: warpverbs_transport::TransportError,
+        cause: Box<warpverbs_transport::TransportError>,
     },
     /// A rank is lost, or the store.
     #[error(transparent)]

@@ -54,7 +54,10 @@ impl Heap {
         // A rank that was killed is first noticed by its silence.
         match world.loss_within(VERDICT) {
             Some(lost) => Err(lost.into()),
-            None => Err(ShmemError::Kernel { health: self.health()?.to_string(), cause }),
+            None => {
+                let health = self.health()?.to_string();
+                Err(ShmemError::Kernel { health, cause: Box::new(cause) })
+            }
         }
     }
 }

@@ -264,6 +264,6 @@ mod tests {
             "its driver gve can do it from Linux 6.18 on"
         );
         let (_dir, root) = root::fake(&[("sys/class/net/lo/ifindex", "1\n")]);
-        assert!(nic(&root, "6.18.0", "lo", Rings::default()).lacks[0].contains("no device"));
+        assert!(nic(&root, "6.18.0", "lo", Rings::default()).lacks[0].contains("no hardware"));
     }
 }

@@ -37,14 +37,14 @@ struct Inner {
 }
 
 enum Way {
-    Here(Mutex<Actor>),
+    Here(Box<Mutex<Actor>>),
     Far { link: Mutex<Box<dyn Link>>, about: About },
 }
 
 impl Peer {
     /// A side of this process.
     pub fn here(side: Side) -> Self {
-        Self::new(Way::Here(Mutex::new(Actor::new(side))))
+        Self::new(Way::Here(Box::new(Mutex::new(Actor::new(side)))))
     }
 
     /// A peer in another process, which is asked for its description.
