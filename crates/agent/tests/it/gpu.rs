@@ -227,8 +227,9 @@ fn transfers_end_while_other_kernels_fill_the_gpu_and_touch_nothing_later() {
         };
         let (read, write, look) =
             (list(Op::Read, &ours), list(Op::Write, &ours), list(Op::Read, &seen));
-        // So that nothing has to be loaded or mapped later. The peer's bytes are the same again.
-        for transfer in [&read, &write, &look] {
+        // So that nothing has to be loaded or mapped later.
+        ours.write(0, &theirs).unwrap();
+        for transfer in [&write, &read, &look] {
             transfer.post(PostOptions::new()).unwrap();
             transfer.wait(SOON).unwrap();
         }
