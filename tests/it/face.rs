@@ -59,6 +59,7 @@ fn a_name_is_one_item() {
         shmem::Reason,
         shmem::Decision,
         transport::Decision,
+        transport::Reason,
         warpverbs::Access,
         transport::Access,
         warpverbs::Context,
