@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// up its slice.
 const SLICE: Duration = Duration::from_micros(700);
 /// After such a one, there is none for so many times as long.
-const REST: u32 = 64;
+const REST: u32 = 16;
 /// The sleep of [`pause`].
 const NAP: Duration = Duration::from_micros(50);
 
