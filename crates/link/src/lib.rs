@@ -7,7 +7,6 @@
 #[cfg(feature = "udp")]
 mod auto;
 mod cable;
-#[cfg(feature = "udp")]
 pub mod descriptors;
 mod error;
 mod fault;
@@ -237,6 +236,24 @@ impl fmt::Display for LinkConfig {
                 write!(f, "RoCEv2 at {}, through shared memory to this host's processes", at.bind)
             }
         }
+    }
+}
+
+impl LinkConfig {
+    /// The link, if there is to be one.
+    ///
+    /// # Errors
+    /// The system refuses, or the address is none that peers can send to.
+    pub fn open(&self) -> Result<Option<Box<dyn Link>>, LinkError> {
+        Ok(match self {
+            Self::Loopback => None,
+            #[cfg(feature = "udp")]
+            Self::Udp(at) => Some(Box::new(Udp::bind(at)?)),
+            #[cfg(feature = "udp")]
+            Self::Shm(at) => Some(Box::new(Shm::bind(at)?)),
+            #[cfg(feature = "udp")]
+            Self::Auto(at) => Some(Box::new(Auto::bind(at)?)),
+        })
     }
 }
 

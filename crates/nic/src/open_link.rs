@@ -1,17 +1,14 @@
 //! From a NIC's configuration to its link: the proxy device, what is seen of it, what disturbs it.
 
-#[cfg(feature = "udp")]
-use crate::Clock;
-use crate::{Config, NicError};
+use crate::{Clock, Config, NicError};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-#[cfg(feature = "udp")]
 use std::time::{Duration, SystemTime};
 #[cfg(feature = "udp")]
-use std::{fs::File, io::BufWriter};
-#[cfg(feature = "udp")]
-use warpverbs_link::{Auto, Faulty, LinkKind, Pcap, Shm, Udp, descriptors::own};
-use warpverbs_link::{Link, LinkConfig};
+use warpverbs_link::LinkKind;
+use warpverbs_link::{Faulty, Link, Pcap, descriptors::own};
 
 /// The variable for [`Config::faults`].
 const FAULTS: &str = "WARPVERBS_FAULT";
@@ -61,29 +58,20 @@ impl Config {
     }
 
     pub(crate) fn open_link(&self) -> Result<Option<Box<dyn Link>>, NicError> {
-        match &self.link {
-            LinkConfig::Loopback if !self.faults.is_none() => {
-                Err(NicError::NoWire { what: "a link with faults" })
-            }
-            LinkConfig::Loopback if self.capture.is_some() => {
-                Err(NicError::NoWire { what: "a capture" })
-            }
-            LinkConfig::Loopback => Ok(None),
-            #[cfg(feature = "udp")]
-            LinkConfig::Udp(config) => self.around(Udp::bind(config)?).map(Some),
-            #[cfg(feature = "udp")]
-            LinkConfig::Shm(config) => self.around(Shm::bind(config)?).map(Some),
-            #[cfg(feature = "udp")]
-            LinkConfig::Auto(config) => self.around(Auto::bind(config)?).map(Some),
+        let refused = |what| Err(NicError::NoWire { what });
+        match self.link.open()? {
+            Some(link) => self.around(link).map(Some),
+            None if !self.faults.is_none() => refused("a link with faults"),
+            None if self.capture.is_some() => refused("a capture"),
+            None => Ok(None),
         }
     }
 
     /// The capture is inside of the faults: it shows what they left.
-    #[cfg(feature = "udp")]
-    fn around(&self, link: impl Link + 'static) -> Result<Box<dyn Link>, NicError> {
-        let link: Box<dyn Link> = match &self.capture {
+    fn around(&self, link: Box<dyn Link>) -> Result<Box<dyn Link>, NicError> {
+        let link = match &self.capture {
             Some(path) => Box::new(capture(link, path, &self.clock)?),
-            None => Box::new(link),
+            None => link,
         };
         Ok(match self.faults.is_none() {
             true => link,
@@ -92,7 +80,6 @@ impl Config {
     }
 }
 
-#[cfg(feature = "udp")]
 fn capture<L: Link>(link: L, path: &Path, clock: &Clock) -> Result<impl Link + use<L>, NicError> {
     let refused =
         |error: std::io::Error| NicError::Capture { path: path.into(), kind: error.kind() };
@@ -120,6 +107,8 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(feature = "udp")]
+    use crate::LinkConfig;
     use warpverbs_link::{Chance, FaultPlan};
 
     #[test]
