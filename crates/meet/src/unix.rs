@@ -4,11 +4,12 @@
 //! A name that is an abstract one belongs to a network namespace, as ports do, and is free again when its
 //! process ends.
 
-use crate::Hello;
+use crate::{FrameError, Hello};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, listen as system_listen, recvmsg, sendmsg, socket_with, sockopt,
+    accept_with, bind, listen as system_listen, recvmsg, sendmsg, socket_with,
 };
 use rustix::process::geteuid;
 use serde::Serialize;
@@ -70,12 +71,13 @@ pub fn accept(listener: &OwnedFd, flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(accept_with(listener, flags | SocketFlags::CLOEXEC)?)
 }
 
-/// Whether the other end is a process of the same user.
+/// Whether the other end is a process of the same user, in whichever PID namespace it is.
 ///
 /// # Errors
 /// The system's, and `PermissionDenied` if it is not.
 pub fn same_user(socket: &OwnedFd) -> io::Result<()> {
-    match sockopt::socket_peercred(socket)?.uid == geteuid() {
+    // Not by rustix, for which a process number is never 0: it is for a peer that this process cannot see.
+    match getsockopt(socket, PeerCredentials)?.uid() == geteuid().as_raw() {
         true => Ok(()),
         false => Err(io::ErrorKind::PermissionDenied.into()),
     }
@@ -84,7 +86,8 @@ pub fn same_user(socket: &OwnedFd) -> io::Result<()> {
 /// Sends a message of a protocol, with at most 64 descriptors.
 ///
 /// # Errors
-/// The system's.
+/// The system's; `InvalidInput` for more descriptors, and for a message that is longer than any that is
+/// received.
 pub fn send(
     socket: &OwnedFd,
     hello: &Hello,
@@ -92,6 +95,7 @@ pub fn send(
     fds: &[impl AsFd],
 ) -> io::Result<()> {
     let message = postcard::to_extend(value, hello.bytes()).map_err(io::Error::other)?;
+    is_no_longer(message.len()).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -100,6 +104,14 @@ pub fn send(
     }
     let sent = sendmsg(socket, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL)?;
     if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// Whether a message of `len` bytes is not too long.
+fn is_no_longer(len: usize) -> Result<(), FrameError> {
+    match len > LONGEST {
+        true => Err(FrameError::TooLong { len, longest: LONGEST }),
+        false => Ok(()),
+    }
 }
 
 /// Receives a message of a protocol.
@@ -112,16 +124,19 @@ pub fn receive<T: DeserializeOwned>(socket: &OwnedFd, hello: &Hello) -> io::Resu
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let parts = &mut [IoSliceMut::new(&mut message)];
-    let got = recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    // With the last flag the count is that of the message, of which the rest is lost.
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::TRUNC;
+    let got = recvmsg(socket, parts, &mut control, flags)?;
     let fds = control.drain().filter_map(|item| match item {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    let (fds, message) = (fds.flatten().collect(), &message[..got.bytes]);
+    let fds = fds.flatten().collect();
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    let value = match message.is_empty() {
-        true => None,
-        false => Some(hello.read(message).map_err(invalid)?),
+    is_no_longer(got.bytes).map_err(|why| invalid(why.into()))?;
+    let value = match &message[..got.bytes] {
+        [] => None,
+        message => Some(hello.read(message).map_err(invalid)?),
     };
     Ok(Received { value, fds, truncated: got.flags.contains(ReturnFlags::CTRUNC) })
 }
@@ -163,11 +178,31 @@ mod tests {
         send(&near, &HELLO, &(), NONE).unwrap();
         rustix::net::send(&near, &[HELLO.bytes(), vec![1; 5000]].concat(), SendFlags::NOSIGNAL)
             .unwrap();
-        for why in ["version 1", "magic \"HTTP\"", "magic \"wvte\"", "1 bytes too many", "decode"] {
+        let long = "5008 bytes, expected at most 512";
+        for why in
+            ["version 1", "magic \"HTTP\"", "magic \"wvte\"", "1 bytes too many", "decode", long]
+        {
             let error = receive::<u8>(&far, &HELLO).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
-        assert!(receive::<u8>(&far, &HELLO).is_err());
+    }
+
+    /// One of which the beginning is a whole message is not that message.
+    #[test]
+    fn a_message_that_is_cut_is_no_message() {
+        let (near, far) = pair();
+        // Behind the preamble and two bytes of length.
+        let longest = [HELLO.bytes(), vec![0xf6, 0x03], vec![b'x'; 502]].concat();
+        assert_eq!(longest.len(), LONGEST);
+        for (message, is_whole) in [(longest.clone(), true), ([&longest[..], b"y"].concat(), false)]
+        {
+            rustix::net::send(&near, &message, SendFlags::NOSIGNAL).unwrap();
+            let got = receive::<String>(&far, &HELLO).map(|got| got.value.unwrap());
+            assert_eq!(got.ok(), is_whole.then(|| "x".repeat(502)));
+        }
+        let text = |len| send(&near, &HELLO, &"x".repeat(len), NONE);
+        text(502).unwrap();
+        assert_eq!(text(503).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

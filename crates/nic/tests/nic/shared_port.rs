@@ -3,6 +3,7 @@
 use rand::Rng;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use warpverbs_dev::{Host, Port, PortConfig, bytes, connect_over, sge};
@@ -59,6 +60,10 @@ fn process() {
     }
 }
 
+fn program() -> PathBuf {
+    std::env::current_exe().expect("a program")
+}
+
 /// Another process; killed when it is dropped.
 pub(super) struct Peer {
     pub(super) child: Child,
@@ -71,7 +76,18 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn start(kind: LinkKind, bind: SocketAddr) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("a program"))
+        Self::start_by(Command::new(program()), kind, bind)
+    }
+
+    /// In a PID namespace of its own.
+    fn contained(kind: LinkKind, bind: SocketAddr) -> Self {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child"]).arg(program());
+        Self::start_by(unshare, kind, bind)
+    }
+
+    fn start_by(mut command: Command, kind: LinkKind, bind: SocketAddr) -> Self {
+        let mut child = command
             .args(["shared_port::process", "--exact", "--nocapture"])
             .env(PROCESS, format!("{kind} {bind}"))
             .stdin(Stdio::piped())
@@ -264,6 +280,25 @@ fn processes_share_an_address_by_shared_memory() {
 fn processes_share_a_port_by_both_links() {
     come_and_go(LinkKind::Auto, false);
     come_and_go(LinkKind::Auto, true);
+}
+
+/// As containers are that share a network and a user: none of the three can see the others, but that this one
+/// sees the processes that it has started.
+#[test]
+fn processes_of_several_pid_namespaces_share_an_address() {
+    let made = Command::new("unshare").args(["--pid", "--fork", "true"]).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return eprintln!("SKIPPED: needs the right to make namespaces of processes");
+    }
+    for kind in [LinkKind::Udp, LinkKind::Shm] {
+        let mut first = Peer::contained(kind, ([127, 0, 0, 1], 0).into());
+        let own = host(kind, first.at, true);
+        let mut second = Peer::contained(kind, first.at);
+        assert_eq!((own.nic.local_addr(), second.at), (Some(first.at), first.at));
+        for peer in [&mut first, &mut second] {
+            exchange(&own, &mut connect(&own, peer), peer);
+        }
+    }
 }
 
 fn shared(bind: SocketAddr) -> UdpConfig {

@@ -78,10 +78,13 @@ impl Owner {
 
     fn start_as(user: u32) -> (Self, Said) {
         // By this name, the user needs no right to the folders above it.
-        let mut child = Command::new("/proc/self/exe")
+        Self::start_by(Command::new("/proc/self/exe").uid(user))
+    }
+
+    fn start_by(command: &mut Command) -> (Self, Said) {
+        let mut child = command
             .args(["--exact", "pair::owner", "--nocapture"])
             .env("PEER_OWNER", "1")
-            .uid(user)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -137,6 +140,32 @@ fn memory_of_another_process_is_attached_and_probed() {
     // The memory outlives its owner.
     drop(owner);
     write_word(&*gpu, buffer, 0, 1, SOON).unwrap();
+}
+
+/// The owner cannot see the asker: the system gives it no process number of it.
+#[test]
+fn memory_of_a_process_in_another_pid_namespace_is_attached() {
+    let contained = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child"]);
+        unshare
+    };
+    if !contained().arg("true").output().is_ok_and(|made| made.status.success()) {
+        return eprintln!("SKIPPED: needs the right to make namespaces of processes");
+    }
+    let gpu = simt();
+    let (mut owner, said) = Owner::start_by(contained().arg(std::env::current_exe().unwrap()));
+    let own = Identity::of_this_process(&*gpu);
+    assert_ne!(own.pid_namespace, said.introduction.identity.pid_namespace);
+    let arena = gpu.arena(1 << 24).unwrap();
+    for (n, way) in [Way::AbstractSocket, Way::PathSocket].into_iter().enumerate() {
+        let owner_at = without(said.introduction.clone(), n);
+        let at = n as u64 * LEN;
+        let attached = attach(&arena, at, &own, &owner_at, &said.ticket, soon()).unwrap();
+        assert_eq!(attached.by, way);
+        write_word(&*gpu, attached.segment.buffer(), 4096, 7 + at, SOON).unwrap();
+        owner.reads_back(4096, 7 + at).unwrap();
+    }
 }
 
 /// An introduction of which the first `n` ways do not work.
