@@ -1,6 +1,6 @@
 //! One connection: preamble, messages, and waits that end.
 
-use crate::{FrameError, Frames, Hello, HelloError, MeetError, frame};
+use crate::{Deadline, FrameError, Frames, Hello, HelloError, MeetError, frame};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
@@ -14,8 +14,9 @@ pub const PREAMBLE: usize = 9;
 /// Bytes of a message at most.
 pub const LONGEST: usize = 4 << 20;
 /// How long a peer may take for both preambles.
-const PROMPT: Duration = Duration::from_secs(5);
-/// How long a peer may take to read a message, the longest one at 140 kB/s.
+pub(crate) const PROMPT: Duration = Duration::from_secs(5);
+/// How long a peer may take to read a message unless the program says otherwise, the longest one at
+/// 140 kB/s.
 const TAKEN: Duration = Duration::from_secs(30);
 /// How long a side that gives up waits for the other to end.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -103,34 +104,49 @@ pub struct Connection<M, S = TcpStream> {
     role: Role,
     /// Bytes that arrived and were not given out.
     inbox: Frames,
-    /// When the connection began.
-    since: Instant,
+    /// By when the peer must have shown its preamble.
+    greeting: Deadline,
+    /// How long the peer may take to read a message.
+    taken: Duration,
     /// The work under way, for the error of a peer that ends meanwhile.
     during: &'static str,
     messages: PhantomData<fn() -> M>,
 }
 
 impl<M: Message, S: Stream> Connection<M, S> {
-    /// Sends the preamble over `stream`, which does not block, and waits for the peer's.
+    /// Sends the preamble over `stream`, which does not block, and waits for the peer's, `limit` at
+    /// most, and 5 s at most.
     ///
     /// # Errors
     /// The stream's, and those of a peer that is another program, version or role, or silent.
-    pub fn open(stream: S, peer: String, role: Role) -> Result<Self, MeetError> {
-        let mut connection = Self::begin(stream, peer, role)?;
+    pub fn open(stream: S, peer: String, role: Role, limit: Duration) -> Result<Self, MeetError> {
+        let mut connection = Self::begin(stream, peer, role, limit.min(PROMPT))?;
         while !connection.greeted()? {
             std::thread::sleep(PAUSE);
         }
         Ok(connection)
     }
 
-    /// Sends the preamble.
-    pub(crate) fn begin(stream: S, peer: String, role: Role) -> Result<Self, MeetError> {
-        let (inbox, since) = (Frames::new(LONGEST), Instant::now());
-        let mut begun =
-            Self { stream, peer, role, inbox, since, during: "", messages: PhantomData };
+    /// Sends the preamble. The peer has `limit` for both.
+    pub(crate) fn begin(
+        stream: S,
+        peer: String,
+        role: Role,
+        limit: Duration,
+    ) -> Result<Self, MeetError> {
+        let (inbox, greeting) = (Frames::new(LONGEST), Deadline::after(limit));
+        let (taken, during, messages) = (TAKEN, "", PhantomData);
+        let mut begun = Self { stream, peer, role, inbox, greeting, taken, during, messages };
         let own = [Self::hello().bytes(), vec![role.byte()]].concat();
-        begun.write(&own, PROMPT)?;
+        begun.write(&own, limit)?;
         Ok(begun)
+    }
+
+    /// Changes how long the peer may take to read a message, from 30 s: that is the longest one at
+    /// 140 kB/s.
+    #[must_use]
+    pub fn send_limit(self, limit: Duration) -> Self {
+        Self { taken: limit, ..self }
     }
 
     fn hello() -> Hello {
@@ -156,8 +172,8 @@ impl<M: Message, S: Stream> Connection<M, S> {
             Some(_) => Err(other(Self::hello().other_program(&start[..PREAMBLE]))),
             None => {
                 filled?;
-                match self.since.elapsed() > PROMPT {
-                    true => Err(self.silent("preamble", PROMPT)),
+                match self.greeting.passed() {
+                    true => Err(self.silent("preamble", self.greeting.timeout())),
                     false => Ok(false),
                 }
             }
@@ -169,13 +185,13 @@ impl<M: Message, S: Stream> Connection<M, S> {
         self.during = what;
     }
 
-    /// Sends a message, which the peer must take within 30 s.
+    /// Sends a message, which the peer must take within the [limit](Self::send_limit).
     ///
     /// # Errors
     /// The stream's, `TimedOut` among them, and [`MeetError::Unsendable`] for one that is longer than
     /// [`LONGEST`].
     pub fn send(&mut self, message: M) -> Result<(), MeetError> {
-        self.say(message.kind(), &Said::Message(message), TAKEN)
+        self.say(message.kind(), &Said::Message(message), self.taken)
     }
 
     fn say(
@@ -369,7 +385,7 @@ mod tests {
     }
 
     #[derive(Debug, Serialize, Deserialize)]
-    struct Word;
+    struct Word(String);
 
     impl Message for Word {
         const NAME: [u8; 6] = *b"wvslow";
@@ -387,9 +403,9 @@ mod tests {
         let limit = Duration::from_millis(100);
         let count = 10 * limit.as_micros() / PAUSE.as_micros();
         let slow = Slow::default();
-        let mut connection =
-            Connection::<Word, _>::begin(slow, "here".into(), Role::Client).unwrap();
-        let error = connection.write(&vec![0; count as usize], limit).unwrap_err();
+        let begun = Connection::<Word, _>::begin(slow, "here".into(), Role::Client, PROMPT);
+        let mut connection = begun.unwrap().send_limit(limit);
+        let error = connection.send(Word("x".repeat(count as usize))).unwrap_err();
         let late =
             matches!(&error, MeetError::Io { cause, .. } if cause.kind() == ErrorKind::TimedOut);
         assert!(late, "{error}");

@@ -47,6 +47,6 @@ pub use frames::{FrameError, Frames, decode, frame};
 pub use guests::{Guest, gives_way};
 pub use hello::{Hello, HelloError};
 pub use reach::Listener;
-pub use resolve::{RESOLVING, ResolveError, resolve};
+pub use resolve::{ResolveError, resolve};
 pub use stream::{Timed, connect, prepare};
 pub use wake::{Wake, poll};

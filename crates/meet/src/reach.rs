@@ -1,10 +1,9 @@
 //! Connections over TCP: from a host's name, and from a listening socket.
 
-use crate::{
-    Arrival, Connection, Deadline, Door, Guest, MeetError, Message, RESOLVING, Role, gives_way,
-};
+use crate::connection::PROMPT;
+use crate::{Arrival, Connection, Deadline, Door, Guest, MeetError, Message, Role, gives_way};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Between two attempts to connect.
@@ -45,16 +44,25 @@ impl Listener {
     pub fn accept<M: Message>(self, limit: Duration) -> Result<Connection<M>, MeetError> {
         let start = Instant::now();
         let mut pending: Vec<(Connection<M>, SocketAddr)> = Vec::new();
+        // None for one that fails already: it has gone.
+        let begin = |stream: TcpStream, peer: SocketAddr| {
+            crate::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).ok()?;
+            let begun = Connection::begin(stream, peer.to_string(), Role::Server, PROMPT);
+            Some((begun.ok()?, peer))
+        };
         let (mut door, mut turned_away, mut last) = (Door::default(), 0, None);
         loop {
-            while pending.len() < MOST_PENDING
-                && let Arrival::Guest((stream, peer)) =
-                    door.accept(&self.socket, || self.socket.accept())
-            {
-                // One that fails already has gone.
-                if crate::prepare(&stream).and_then(|()| stream.set_nonblocking(true)).is_ok() {
-                    let begun = Connection::begin(stream, peer.to_string(), Role::Server);
-                    pending.extend(begun.map(|connection| (connection, peer)));
+            // No more at once than are kept, so that all else has its turn too.
+            let mut most = MOST_PENDING;
+            for _ in 0..MOST_PENDING.saturating_sub(pending.len()) {
+                match door.accept(&self.socket, || self.socket.accept()) {
+                    Arrival::Guest((stream, peer)) => pending.extend(begin(stream, peer)),
+                    Arrival::Short => {
+                        // One of those that are here has the descriptor.
+                        most = 1;
+                        break;
+                    }
+                    Arrival::Nobody | Arrival::Failed(_) => break,
                 }
             }
             let mut at = 0;
@@ -76,7 +84,7 @@ impl Listener {
             // Each has been looked at: no client goes whose preamble has come.
             let guests = pending.iter().enumerate();
             let guests = guests.map(|(at, (_, peer))| Guest::stranger(at, peer.ip()));
-            if let Some(at) = gives_way(guests, MOST_PENDING) {
+            if let Some(at) = gives_way(guests, most) {
                 pending.remove(at);
                 turned_away += 1;
                 continue;
@@ -87,30 +95,20 @@ impl Listener {
 }
 
 impl<M: Message> Connection<M> {
-    /// Connects to a server, which may begin to listen within `limit`.
+    /// Connects to a server, which may begin to listen within `limit`: everything ends by then, from the
+    /// resolver's answer to the server's preamble.
     ///
     /// # Errors
     /// No connection within `limit`, and those of [`Connection::open`].
     pub fn connect(host: &str, port: u16, limit: Duration) -> Result<Self, MeetError> {
         let deadline = Deadline::after(limit);
-        let found = crate::resolve(host, port, Deadline::after(limit.max(RESOLVING)))?;
-        let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-        loop {
-            for &addr in &found {
-                let left = deadline.remaining().unwrap_or_default().max(AGAIN);
-                let connected = crate::connect(addr, left)
-                    .and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
-                match connected {
-                    Ok(stream) => return Self::open(stream, addr.to_string(), Role::Client),
-                    Err(error) => last = error,
-                }
-            }
-            if deadline.remaining().is_none_or(|left| left <= AGAIN) {
-                let (host, waited) = (host.to_owned(), deadline.waited());
-                return Err(MeetError::Unreachable { host, port, waited, cause: last });
-            }
-            std::thread::sleep(AGAIN);
-        }
+        let found = crate::resolve(host, port, deadline)?;
+        let (stream, addr) = reach(&found, deadline).map_err(|cause| {
+            let (host, waited) = (host.to_owned(), deadline.waited());
+            MeetError::Unreachable { host, port, waited, cause }
+        })?;
+        let left = deadline.remaining().unwrap_or_default();
+        Self::open(stream, addr.to_string(), Role::Client, left)
     }
 
     /// Address of the interface that the connection uses.
@@ -124,5 +122,69 @@ impl<M: Message> Connection<M> {
     /// Address of the other end, for people.
     pub fn peer(&self) -> String {
         self.stream.peer_addr().map(|peer| peer.ip().to_string()).unwrap_or_default()
+    }
+}
+
+/// A stream that does not block, to the first of several addresses of a server that is reached.
+fn reach(found: &[SocketAddr], deadline: Deadline) -> io::Result<(TcpStream, SocketAddr)> {
+    let mut last = ErrorKind::TimedOut.into();
+    loop {
+        for (at, &addr) in found.iter().enumerate() {
+            let Some(left) = deadline.remaining() else { return Err(last) };
+            // One that does not answer leaves time for the others.
+            let share = left / (found.len() - at) as u32;
+            // The system takes 0 for a mistake.
+            let connected = crate::connect(addr, share.max(Duration::from_micros(1)))
+                .and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
+            match connected {
+                Ok(stream) => return Ok((stream, addr)),
+                Err(error) => last = error,
+            }
+        }
+        match deadline.remaining() {
+            Some(left) if left > AGAIN => std::thread::sleep(AGAIN),
+            _ => return Err(last),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+
+    /// Listens, accepts nobody, and has as many callers as the system lets wait: it takes no more. With the
+    /// callers.
+    fn full() -> (Socket, SocketAddr, Vec<TcpStream>) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let addr = socket.local_addr().unwrap().as_socket().unwrap();
+        let caller = || TcpStream::connect_timeout(&addr, Duration::from_millis(200)).ok();
+        let callers = std::iter::from_fn(caller).collect();
+        (socket, addr, callers)
+    }
+
+    #[test]
+    fn an_address_that_does_not_answer_leaves_time_for_the_next() {
+        let ((_full, silent, _callers), listener) =
+            (full(), crate::listen(([127, 0, 0, 1], 0).into()).unwrap());
+        let other = listener.local_addr().unwrap();
+        // Half of it is for the first.
+        let reached = reach(&[silent, other], Deadline::after(Duration::from_secs(8)));
+        assert_eq!(reached.unwrap().1, other);
+    }
+
+    #[test]
+    fn addresses_that_do_not_answer_cost_no_more_than_the_limit() {
+        let (_full, silent, _callers) = full();
+        let (deadline, limit) = (Deadline::after, Duration::from_millis(200));
+        let start = Instant::now();
+        let error = reach(&[silent; 200], deadline(limit)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        // With 50 ms for each it would be 10 s.
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        let error = reach(&[silent], deadline(Duration::ZERO)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 }

@@ -7,9 +7,6 @@ use std::time::Duration;
 
 use crate::Deadline;
 
-/// Time for a resolver's answer, however short the wait for the server is.
-pub const RESOLVING: Duration = Duration::from_secs(10);
-
 /// Why a host name gave no address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -34,7 +31,7 @@ pub fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAd
     }
     let failed = |cause| ResolveError::Failed { host: host.into(), cause };
     let (sender, receiver) = mpsc::channel();
-    let name = host.to_owned();
+    let name = bare.to_owned();
     thread::Builder::new()
         .name("resolve".into())
         .spawn(move || {
@@ -48,5 +45,23 @@ pub fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAd
         Ok(Ok(found)) => Ok(found),
         Ok(Err(cause)) => Err(failed(cause)),
         Err(_) => Err(ResolveError::TimedOut { host: host.into(), waited: deadline.waited() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_are_no_part_of_an_address_nor_of_its_scope() {
+        let soon = || Deadline::after(Duration::from_secs(30));
+        let found = |host| resolve(host, 7, soon()).unwrap();
+        for (host, shown) in [("10.0.0.1", "10.0.0.1:7"), ("[fd00::1]", "[fd00::1]:7")] {
+            assert_eq!(found(host), [shown.parse().unwrap()]);
+        }
+        // The loopback interface is always the first.
+        for host in ["fe80::1%lo", "[fe80::1%lo]"] {
+            assert_eq!(found(host)[0], "[fe80::1%1]:7".parse().unwrap());
+        }
     }
 }

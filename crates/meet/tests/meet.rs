@@ -8,7 +8,7 @@ use robust::{GREETING, Word, read_all};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use warpverbs_meet::{Connection, LONGEST, Listener, MeetError, PREAMBLE};
 
 /// Longer than anything takes that is going to happen at all.
@@ -151,6 +151,19 @@ fn a_client_says_what_it_met() {
     assert!(matches!(error, MeetError::Unreachable { .. }), "{error}");
     let error = Connection::<Word>::connect("no-such-host.invalid", 1, SHORT).unwrap_err();
     assert!(matches!(error, MeetError::Unknown { .. }), "{error}");
+}
+
+/// The system takes a connection for a program that never accepts it: the limit holds for the preamble too.
+#[test]
+fn a_server_that_says_nothing_costs_no_more_than_the_limit() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let (start, limit) = (Instant::now(), Duration::from_millis(200));
+    let error = Connection::<Word>::connect("127.0.0.1", port, limit).unwrap_err();
+    // A preamble may take 5 s where there is so much time.
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}: {error}", start.elapsed());
+    let MeetError::Silent { awaited: "preamble", waited, .. } = error else { panic!("{error}") };
+    assert!(waited <= limit, "{waited:?}");
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {

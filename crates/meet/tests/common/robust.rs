@@ -5,6 +5,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 use warpverbs_meet::{Connection, HelloError, LONGEST, MeetError, Message, PREAMBLE, Role, Stream};
 
+/// Longer than it takes to read bytes that are there.
+const SOON: Duration = Duration::from_secs(30);
+
 /// Greeting of a client of [`Word`]s.
 pub(crate) const GREETING: &[u8; PREAMBLE] = b"wvtest\x07\x00c";
 
@@ -75,10 +78,10 @@ impl Stream for Sent {
 pub(crate) fn read_all(bytes: Vec<u8>, piece: usize) -> (Vec<Word>, MeetError) {
     let sent = Sent { bytes, at: 0, piece, pause: false };
     let mut words = Vec::new();
-    match Connection::<Word, Sent>::open(sent, "pipe".into(), Role::Server) {
+    match Connection::<Word, Sent>::open(sent, "pipe".into(), Role::Server, SOON) {
         Err(error) => (words, error),
         Ok(mut connection) => loop {
-            match connection.recv("anything", Duration::from_secs(30)) {
+            match connection.recv("anything", SOON) {
                 Ok(word) => words.push(word),
                 Err(error) => return (words, error),
             }

@@ -14,7 +14,7 @@ use anyhow::Result;
 use args::{MeasureArgs, SideArgs};
 use client::Client;
 use warpverbs::tcp::Config;
-use warpverbs_meet::{Deadline, RESOLVING, resolve};
+use warpverbs_meet::{Deadline, resolve};
 
 /// Connections of device-memory TCP.
 pub(super) struct Tcp;
@@ -40,7 +40,7 @@ pub(super) fn run(role: &Role<Tcp>) -> Result<()> {
 
 fn measure(args: &MeasureArgs, place: &Place, local: bool) -> Result<()> {
     args.check()?;
-    let deadline = Deadline::after(place.wait.max(RESOLVING));
+    let deadline = Deadline::after(place.wait);
     let address = resolve(&place.host, place.port, deadline)?[0];
     let config = Config::default().sockets(args.sockets).chunk(args.chunk as u32);
     let (opened, domain) = args.side.open(config)?;
