@@ -1,9 +1,10 @@
 //! UCX's own benchmark, over TCP: run on this machine, and its output read. Benchmarks that
 //! compare this project with UCX use it.
 
+use crate::rig::child::{self, Running};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "ucx_perftest";
@@ -46,60 +47,36 @@ pub fn version() -> Result<String> {
 /// It failed, took longer than two minutes, or printed something else.
 pub fn run(test: &str, bytes: u64, iterations: u64, warmup: u64) -> Result<Figures> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    let _server = Server(perftest(port).stdout(Stdio::null()).spawn().context(PROGRAM)?);
     let start = Instant::now();
+    let mut server = Running::start(PROGRAM, perftest(port).stdout(Stdio::null()))?;
     loop {
         let mut client = perftest(port);
         client.args(["127.0.0.1", "-v", "-t", test, "-s", &bytes.to_string()]);
         client.args(["-n", &iterations.to_string(), "-w", &warmup.to_string()]);
-        let out = within(END, client)?;
-        let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-        // The message is on standard output.
-        if !stdout.contains("Connection refused") || start.elapsed() > START {
-            ensure!(out.status.success(), "{test}: {}: {stdout}{stderr}", out.status);
-            return parse(&stdout).with_context(|| format!("{test} printed {stdout:?}"));
+        let client = Running::start(format!("{PROGRAM} {test}"), client.stdout(Stdio::piped()))?;
+        match client.finish(Instant::now() + END) {
+            Ok(text) => return parse(&text).with_context(|| format!("{test} printed {text:?}")),
+            // The message is on standard output.
+            Err(error) if is_refused(&error) && start.elapsed() < START => {}
+            Err(error) => return Err(error),
         }
+        let ended = server.ended()?;
+        ensure!(ended.is_none(), "the server of {PROGRAM} {test}: {ended:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
+/// Whether a client found no server, which may yet come.
+fn is_refused(error: &anyhow::Error) -> bool {
+    error.to_string().contains("Connection refused")
+}
+
 fn perftest(port: u16) -> Command {
-    let mut command = Command::new(PROGRAM);
+    let mut command = child::command(PROGRAM);
     command.args(["-p", &port.to_string()]);
     command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", "lo");
     command.stdin(Stdio::null()).stderr(Stdio::null());
     command
-}
-
-/// Ends with this value.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // One that has ended is not there any more.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn within(limit: Duration, mut command: Command) -> Result<Output> {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let mut child = Server(child);
-    let start = Instant::now();
-    // A page of output at most: it fits the pipe.
-    while child.0.try_wait()?.is_none() {
-        ensure!(start.elapsed() < limit, "{PROGRAM} did not end within {limit:?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let (out, err) = (child.0.stdout.take(), child.0.stderr.take());
-    std::io::Read::read_to_end(&mut out.context("output")?, &mut stdout)?;
-    std::io::Read::read_to_end(&mut err.context("errors")?, &mut stderr)?;
-    Ok(Output { status: child.0.wait()?, stdout, stderr })
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The last line of what `-v` prints: its `overall` columns are of the whole test. Times are in

@@ -24,9 +24,12 @@ def rows(paths):
     for path in paths:
         with open(path) as file:
             text = file.read()
-        if not text.strip():
+        try:
+            document = json.loads(text)
+        except ValueError:
+            # Of a program that failed, which the script has said.
             continue
-        for row in json.loads(text)["rows"]:
+        for row in document["rows"]:
             name = row["op"], row["local"], row["remote"], row["bytes"], row["blocks"], row["layout"]
             known = best.setdefault(name, dict(row))
             for part in ("prepare", "make", "initialize", "post", "transfer"):

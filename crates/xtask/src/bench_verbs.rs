@@ -3,13 +3,15 @@
 
 use crate::bench::compared::{Compared, Report, Turns, What, cores};
 use crate::bench::ours;
+use crate::vm::image::find;
 use crate::workspace;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use warpverbs_bench::rig::child::{self, Running};
 use warpverbs_bench::rig::output::Bound;
 
 /// How long a program may take on a machine that others keep busy.
@@ -77,10 +79,13 @@ impl Figure {
         let count = (self.messages as f64 * seconds / 0.5).max(100.0) as u64;
         let name = if self.what == What::Latency { "ib_write_lat" } else { "ib_write_bw" };
         let line = format!("{name} -F -x 0 -s {} -n {count}", self.bytes);
-        let text = pair(program, &line)?;
-        // Bytes, iterations, then the least, largest and typical microseconds, or two bandwidths and
-        // million messages a second.
-        let number = column(&text, self.bytes, 4)?;
+        self.read(&pair(program, &line)?)
+    }
+
+    /// The figure in what perftest's client printed. Its columns are bytes, iterations, then the least,
+    /// largest and typical microseconds, or two bandwidths and million messages a second.
+    fn read(&self, text: &str) -> Result<f64> {
+        let number = column(text, self.bytes, 4)?;
         Ok(match self.what {
             What::Latency => number * 1e3,
             What::Rate => number * 1e6,
@@ -101,56 +106,29 @@ pub(crate) fn column(text: &str, bytes: u64, column: usize) -> Result<f64> {
     }
 }
 
-/// A running program, which does not outlive this value.
-struct Running(Child);
-
-impl Running {
-    fn start(program: &Path, line: &str) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.arg("run").arg("--").args(line.split_whitespace()).stdin(Stdio::null());
-        command.env_remove("WARPVERBS_FAULT").env_remove("WARPVERBS_PCAP");
-        command.stdout(Stdio::piped()).stderr(Stdio::inherit());
-        Ok(Self(command.spawn().with_context(|| program.display().to_string())?))
-    }
-
-    fn finish(mut self, until: Instant) -> Result<String> {
-        while self.0.try_wait()?.is_none() {
-            ensure!(Instant::now() < until, "perftest has not ended after {LIMIT:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let stdout = self.0.stdout.take().context("its output")?;
-        let text = std::io::read_to_string(stdout)?;
-        ensure!(self.0.wait()?.success(), "perftest failed: {text}");
-        Ok(text)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // `warpverbs run` has the program for a child, which listens or writes until it is killed.
-        let children = format!("/proc/{0}/task/{0}/children", self.0.id());
-        for child in std::fs::read_to_string(children).unwrap_or_default().split_whitespace() {
-            let _ = Command::new("kill").args(["-KILL", child]).status();
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Runs a program with itself; what the client printed.
+/// Runs a program of perftest with itself; what the client printed.
 fn pair(program: &Path, line: &str) -> Result<String> {
     let until = Instant::now() + LIMIT;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let line = format!("{line} -p {port}");
-    let server = Running::start(program, &line)?;
+    let mut server = start(program, &line)?;
     while !is_listening(port) {
+        if server.ended()?.is_some() {
+            bail!("{line} ended before it listened: {}", server.finish(until)?.trim());
+        }
         ensure!(Instant::now() < until, "{line} does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let client = Running::start(program, &format!("{line} localhost"))?;
-    let text = client.finish(until)?;
+    let text = start(program, &format!("{line} localhost"))?.finish(until)?;
     server.finish(until)?;
     Ok(text)
+}
+
+/// Starts `line` by `warpverbs run`; it ends when that does.
+fn start(program: &Path, line: &str) -> Result<Running> {
+    let mut command = ours::command(program);
+    command.args(["run", "--"]).args(child::bound()).args(line.split_whitespace());
+    Running::start(line, command.stdin(Stdio::null()).stdout(Stdio::piped()))
 }
 
 fn is_listening(port: u16) -> bool {
@@ -179,6 +157,9 @@ fn program(given: Option<&Path>) -> Result<PathBuf> {
 
 /// Measures and prints; a missed bound is a finding, not a failure.
 pub(crate) fn run(bench: &Bench) -> Result<()> {
+    for name in ["ib_write_bw", "ib_write_lat"] {
+        find(name, "perftest")?;
+    }
     let program = program(bench.program.as_deref())?;
     let Turns { rounds, seconds, json } = bench.turns;
     let mut report = Report::begin();
@@ -200,17 +181,36 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::column;
+    use super::*;
 
-    const PERFTEST: &str = "\
+    // As perftest 6.06 printed them.
+    const RATES: &str = "\
  #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 8          2000             6.46               0.46   \t\t   0.060261
  65536      300              17.31              17.12              0.000274
+";
+    const TIMES: &str = "\
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
+ 8       500          53.18          157043.87      138.08   \t       3197.45     \t-nan   \t\t71999.86 \t\t157043.87
 ";
 
     #[test]
-    fn rates_are_found_in_what_programs_print() {
-        assert_eq!(column(PERFTEST, 65536, 4).ok(), Some(0.000274));
-        assert!(column(PERFTEST, 8, 4).is_err(), "a size that was not measured");
+    fn figures_are_found_in_what_perftest_prints() {
+        let [rate, bandwidth, _, latency] = &FIGURES;
+        let near = |found: Result<f64>, wanted: f64| (found.unwrap() / wanted - 1.0).abs() < 1e-9;
+        assert!(near(rate.read(RATES), 60_261.0), "messages a second");
+        assert!(near(bandwidth.read(RATES), 274.0 * 65_536.0), "bytes a second");
+        assert!(near(latency.read(TIMES), 138_080.0), "nanoseconds, the typical ones");
+        assert!(FIGURES[2].read(RATES).is_err(), "a size that was not measured");
         assert!(column("8 0.00 0.000000\n", 8, 2).is_err(), "a rate of nothing");
+    }
+
+    #[test]
+    fn a_server_that_ends_before_it_listens_is_not_waited_for() {
+        // `false run -- …`
+        let error = pair(Path::new("false"), "ib_write_bw -s 8").unwrap_err().to_string();
+        assert!(error.contains("ib_write_bw -s 8") && error.contains("exit status: 1"), "{error}");
+        let error = pair(Path::new("true"), "ib_write_bw -s 8").unwrap_err().to_string();
+        assert!(error.contains("ended before it listened"), "{error}");
     }
 }

@@ -1,13 +1,13 @@
 //! `cargo xtask nightly`: the campaigns that take hours, and one table of what came of them.
 
 use crate::{fuzz, workspace};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use warpverbs_bench::rig::output::table;
+use warpverbs_bench::rig::output::{Columns, table};
 
 /// The tests under ThreadSanitizer: crates with threads of their own.
 const TSAN_TESTS: &str = "-p warpverbs-mem --lib";
@@ -24,12 +24,42 @@ pub(crate) struct Nightly {
     /// Minutes of fuzzing for each target.
     #[arg(long, default_value_t = 60)]
     fuzz_minutes: u64,
+    /// Each campaign as short as it can be, to see that it starts, works and is reported.
+    #[arg(long, conflicts_with_all = ["runs", "rounds", "fuzz_minutes"])]
+    short: bool,
     /// Campaigns whose names contain this; all of them otherwise.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Prints the campaigns with their commands, and runs none.
     #[arg(long)]
     list: bool,
+}
+
+/// How long each kind of campaign is.
+struct Lengths {
+    runs: u64,
+    rounds: u64,
+    kills: u64,
+    /// Cells of the matrix that are not always tried, as its test reads them.
+    cells: &'static str,
+    /// Of the model checker.
+    effort: u64,
+    fuzz: Duration,
+    /// Of the guests.
+    guests: &'static str,
+}
+
+impl Lengths {
+    fn of(options: &Nightly) -> Self {
+        if options.short {
+            let (cells, guests, fuzz) = ("1", "xtask vm test", Duration::from_secs(1));
+            return Self { runs: 100, rounds: 1, kills: 2, cells, effort: 1, fuzz, guests };
+        }
+        let Nightly { runs, rounds, fuzz_minutes, .. } = *options;
+        let fuzz = Duration::from_secs(60 * fuzz_minutes);
+        let (cells, guests) = ("all", "xtask vm test --all");
+        Self { runs, rounds, kills: 20_000, cells, effort: 100, fuzz, guests }
+    }
 }
 
 /// One row of the table.
@@ -67,15 +97,37 @@ impl Campaign {
         env.collect::<String>() + [&*program, &self.arguments.join(" ")].join(" ").trim_end()
     }
 
-    fn run(&self, log: &Path) -> Result<(Duration, bool)> {
-        let out = File::create(log)?;
+    /// Runs it. Its row, and if it failed, why and how to see that again.
+    fn report(&self, log: &Path) -> (Columns, Option<String>) {
+        let began = Instant::now();
+        let failure = match self.run(log) {
+            Ok(passed) => {
+                let text = fs::read(log).unwrap_or_default();
+                let text = String::from_utf8_lossy(&text);
+                let ran = self.arguments.first().is_none_or(|word| word != "test") || ran(&text);
+                let vain = || (!ran).then(|| format!("no test ran: {}", self.command(&self.env)));
+                if passed { vain() } else { Some(self.repeat(&text)) }
+            }
+            Err(error) => Some(format!("{error:#}: {}", self.command(&self.env))),
+        };
+        let row = vec![
+            ("campaign", self.name.clone()),
+            ("runs", self.amount.clone()),
+            ("time", format!("{} s", began.elapsed().as_secs())),
+            ("result", if failure.is_none() { "passed" } else { "FAILED" }.to_owned()),
+        ];
+        (row, failure.map(|failure| format!("{}: {}\n  {failure}", self.name, log.display())))
+    }
+
+    /// Whether it passes; everything that it prints goes to `log`.
+    fn run(&self, log: &Path) -> Result<bool> {
+        let out = File::create(log).context("its log")?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(workspace::root()?);
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
-        let began = Instant::now();
-        let passed = command.status()?.success();
-        Ok((began.elapsed(), passed))
+        let status = command.status().with_context(|| self.program.display().to_string())?;
+        Ok(status.success())
     }
 
     /// How to see a failure again: the failing seed alone, if the log names one.
@@ -85,6 +137,12 @@ impl Campaign {
             None => self.command(&self.env),
         }
     }
+}
+
+/// Whether the output of `cargo test` is of at least one test, which a name of the campaign may have lost.
+fn ran(log: &str) -> bool {
+    let counts = log.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    counts.map(|count| count.split(' ').next().unwrap_or_default()).any(|count| count != "0")
 }
 
 /// The seed of the run that failed: the last that a log names.
@@ -97,7 +155,8 @@ fn failing_seed(log: &str) -> Option<&str> {
 }
 
 fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
-    let runs = options.runs;
+    let lengths = Lengths::of(options);
+    let runs = lengths.runs;
     let mut all = vec![
         Campaign::seeded(
             "rc simulation",
@@ -111,24 +170,28 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         ),
     ];
     all.push(Campaign {
-        env: vec![("WARPVERBS_MODELCHECK_EFFORT", "100".into())],
-        ..Campaign::new("model checker", "effort 100".into(), "test -p warpverbs-modelcheck")
+        env: vec![("WARPVERBS_MODELCHECK_EFFORT", lengths.effort.to_string())],
+        ..Campaign::new(
+            "model checker",
+            format!("effort {}", lengths.effort),
+            "test -p warpverbs-modelcheck",
+        )
     });
     all.push(Campaign::seeded(
         "payload of other programs",
-        options.rounds,
+        lengths.rounds,
         "test -p warpverbs-cli --test it unmodified::payload",
     ));
     all.push(Campaign::seeded(
         "agent kills",
-        20_000,
+        lengths.kills,
         "test --release -p warpverbs-agent --test it kills::",
     ));
     all.push(Campaign {
-        env: vec![("WARPVERBS_SHMEM_CELLS", "all".into())],
+        env: vec![("WARPVERBS_SHMEM_CELLS", lengths.cells.into())],
         ..Campaign::new(
             "shmem matrix",
-            "all cells".into(),
+            format!("cells: {}", lengths.cells),
             "test --release -p warpverbs-shmem --test it heap::matrix::every_call_between_processes",
         )
     });
@@ -147,16 +210,16 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     all.push(Campaign::seeded("routes of heaps", 2, heaps));
     all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {
-        let (minutes, seconds) = (options.fuzz_minutes, options.fuzz_minutes * 60);
+        let seconds = lengths.fuzz.as_secs();
         let arguments = format!("xtask fuzz --seconds {seconds} {target}");
-        all.push(Campaign::new(&format!("fuzz {target}"), format!("{minutes} min"), &arguments));
+        all.push(Campaign::new(&format!("fuzz {target}"), format!("{seconds} s"), &arguments));
     }
     all.push(Campaign {
         program: workspace::root()?.join("kernels/check.sh"),
         arguments: Vec::new(),
         ..Campaign::new("kernels", "every compiler and GPU".into(), "")
     });
-    all.push(Campaign::new("guests", "every step".into(), "xtask vm test --all"));
+    all.push(Campaign::new("guests", "every step".into(), lengths.guests));
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)
@@ -167,7 +230,9 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
 fn thread_sanitizer() -> Result<Campaign> {
     let suppressions = workspace::root()?.join("crates/xtask/src/tsan.supp");
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
-    let arguments = format!("test --target {} --target-dir target/tsan {TSAN_TESTS}", fuzz::TRIPLE);
+    let folder = workspace::target()?.join("tsan");
+    let (triple, folder) = (fuzz::TRIPLE, folder.display());
+    let arguments = format!("test --target {triple} --target-dir {folder} {TSAN_TESTS}");
     Ok(Campaign {
         env: vec![
             ("RUSTC_BOOTSTRAP", "1".into()),
@@ -195,20 +260,9 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
     for campaign in &campaigns {
         let log: PathBuf = logs.join(campaign.name.replace(' ', "-") + ".log");
         eprintln!("{}: {}", campaign.name, log.display());
-        let (took, passed) = campaign.run(&log)?;
-        let result = if passed { "passed" } else { "FAILED" };
-        let took = format!("{} s", took.as_secs());
-        rows.push(vec![
-            ("campaign", campaign.name.clone()),
-            ("runs", campaign.amount.clone()),
-            ("time", took),
-            ("result", result.to_owned()),
-        ]);
-        if !passed {
-            let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-            let repeat = campaign.repeat(&text);
-            failures.push(format!("{}: {}\n  {repeat}", campaign.name, log.display()));
-        }
+        let (row, failure) = campaign.report(&log);
+        rows.push(row);
+        failures.extend(failure);
     }
     println!("{}", table(&rows));
     if !failures.is_empty() {
@@ -228,5 +282,32 @@ mod tests {
         assert_eq!(campaign.repeat(log), "WARPVERBS_SEED=77 cargo test -p x");
         assert_eq!(campaign.repeat("seed 5 hangs: {}"), "WARPVERBS_SEED=5 cargo test -p x");
         assert_eq!(campaign.repeat("it did not build"), "WARPVERBS_RUNS=9 cargo test -p x");
+    }
+    #[test]
+    fn a_campaign_without_a_test_fails() {
+        let line = "running 1 test\ntest result: ok. 0 passed; 0 failed; 3 ignored";
+        assert!(!ran(line) && !ran("") && ran("test result: ok. 12 passed; 0 failed"));
+        let folder = tempfile::tempdir().unwrap();
+        // As `cargo test …` that passes, and prints nothing.
+        let campaign =
+            Campaign { program: "true".into(), ..Campaign::new("a", "".into(), "test -p x") };
+        let (row, failure) = campaign.report(&folder.path().join("log"));
+        assert_eq!(row[3].1, "FAILED");
+        assert!(failure.is_some_and(|failure| failure.contains("no test ran: true test -p x")));
+    }
+
+    #[test]
+    fn a_campaign_that_does_not_start_has_its_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let new = || Campaign::new("a campaign", "1 run".into(), "-c true");
+        let campaign = |program: &str| Campaign { program: program.into(), ..new() };
+        let (row, failure) = campaign("sh").report(&folder.path().join("log"));
+        assert_eq!((row[3].1.as_str(), failure), ("passed", None));
+        let (row, failure) = campaign("/nowhere/program").report(&folder.path().join("log"));
+        assert_eq!(row[3].1, "FAILED");
+        let failure = failure.unwrap();
+        assert!(failure.contains("/nowhere/program") && failure.contains("-c true"), "{failure}");
+        let (row, failure) = campaign("sh").report(&folder.path().join("none/log"));
+        assert!(failure.is_some_and(|failure| failure.contains("its log")), "{row:?}");
     }
 }

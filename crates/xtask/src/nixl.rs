@@ -1,12 +1,14 @@
 //! NIXL beside this project: builds `warpverbs`, finds NIXL's wheel and runs
 //! `crates/xtask/nixl/run.sh`, which needs no cargo itself.
 
+use crate::bench::compared::seconds;
 use crate::bench::ours;
 use crate::workspace;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use warpverbs_bench::rig::child;
 
 /// Packages that `pip` installs without `--wheel`.
 const PACKAGES: [&str; 2] = ["nixl-cu13==1.5.1", "numpy"];
@@ -18,10 +20,10 @@ pub(crate) struct Bench {
     #[arg(long)]
     gpus: Option<String>,
     /// Turns of each; of several the best median counts
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     turns: u32,
     /// Seconds for each row
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value_t = 0.2, value_parser = seconds)]
     seconds: f64,
     /// Where there is no network: a folder with the content of NIXL's wheel, and of numpy's if
     /// Python has none; otherwise pip installs both into a scratch folder
@@ -46,7 +48,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         None => install(&bench.python, scratch.path())?,
     };
     let script = workspace::root()?.join("crates/xtask/nixl/run.sh");
-    let mut command = Command::new(&script);
+    let mut command = child::command(&script);
     command.arg(program).env("NIXL", wheel).env("PYTHON", &bench.python);
     command.env("TURNS", bench.turns.to_string()).env("DURATION", bench.seconds.to_string());
     for (name, value) in

@@ -12,7 +12,7 @@ use std::process::Command;
 #[derive(Args)]
 pub(crate) struct Bench {
     /// Calls or rounds of each row
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     iters: u32,
     /// A built `warpverbs`; otherwise it is built
     #[arg(long)]

@@ -1,9 +1,10 @@
 //! Both ends on this machine: the server is a second process of this program.
 
+use super::child::Running;
 use anyhow::{Context as _, Result, ensure};
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Begins the line in which a server says where it listens.
@@ -13,7 +14,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// A server that does not outlive this value.
 pub(crate) struct Server {
-    child: Child,
+    program: Running,
     pub(crate) addr: SocketAddr,
 }
 
@@ -29,7 +30,8 @@ impl Server {
             .spawn()
             .context("the server's process")?;
         let stdout = child.stdout.take();
-        let mut server = Self { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let program = Running::from(("the server".to_owned(), child));
+        let mut server = Self { program, addr: SocketAddr::from(([127, 0, 0, 1], 0)) };
         let mut line = String::new();
         // Ends with the server: it prints this line first, or nothing.
         BufReader::new(stdout.context("its output")?).read_line(&mut line)?;
@@ -40,27 +42,8 @@ impl Server {
 
     /// Waits for its end.
     pub(crate) fn finish(mut self) -> Result<()> {
-        let status = self.status()?;
+        let status = self.program.wait(Instant::now() + GRACE)?;
         ensure!(status.success(), "the server ended with {status}");
         Ok(())
-    }
-
-    fn status(&mut self) -> Result<ExitStatus> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            ensure!(start.elapsed() < GRACE, "the server did not end within {GRACE:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // One that has ended is not there any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -2,6 +2,7 @@
 //! Rows, figures and their printing open no device, and need no feature.
 
 pub mod busy;
+pub mod child;
 pub mod output;
 pub mod print;
 pub mod stats;

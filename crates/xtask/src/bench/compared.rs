@@ -16,11 +16,17 @@ pub(crate) struct Turns {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
     /// Seconds of each measurement, about
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub(crate) seconds: f64,
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Seconds of a measurement.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.001..=10.0).contains(seconds));
+    seconds.ok_or_else(|| "expected 0.001 to 10".into())
 }
 
 /// The quantity that is compared.
@@ -194,6 +200,14 @@ mod tests {
         assert!(rate.finding().is_none());
         let finding = rate.wanted(Bound::AtLeast(4.0)).finding().map(|finding| finding.to_string());
         assert!(finding.is_some_and(|text| text.ends_with("2.00 (wanted at least 4: missed)")));
+    }
+
+    #[test]
+    fn times_that_nobody_can_measure_are_refused() {
+        assert_eq!(seconds("0.25"), Ok(0.25));
+        for bad in ["0", "-1", "NaN", "inf", "11", "1 s", ""] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use compared::{Compared, Report, Turns, What};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use warpverbs_bench::rig::output::Bound;
 use warpverbs_bench::{ucx, units};
 
@@ -20,6 +20,9 @@ pub(crate) struct Bench {
     /// Leaves out loss and numbers of queue pairs.
     #[arg(long)]
     targets_only: bool,
+    /// A built `warpverbs`; otherwise it is built
+    #[arg(long)]
+    program: Option<PathBuf>,
 }
 
 /// Which operation, and which of UCX's is the same.
@@ -116,7 +119,7 @@ impl Figure {
 
 /// Measures and prints; a missed bound is a finding, not a failure.
 pub(crate) fn run(bench: &Bench) -> Result<()> {
-    let (ucx, program) = (ucx::version()?, ours::program(None)?);
+    let (ucx, program) = (ucx::version()?, ours::program(bench.program.as_deref())?);
     let Turns { rounds, seconds, json } = bench.turns;
     let mut report = Report::begin();
     for figure in &FIGURES {
@@ -151,7 +154,7 @@ fn loss(rounds: u32, seconds: f64, program: &Path) -> Result<Compared> {
     )
 }
 
-/// Rates on 16 and 256 queue pairs of one NIC, beside that on one.
+/// What 16 and 256 queue pairs of one NIC reach, beside one: a rate of 8 bytes, a bandwidth of 4 KiB.
 fn curve(rounds: u32, seconds: f64, program: &Path) -> Result<Vec<Compared>> {
     // By size and number of queue pairs, of every round.
     let mut rates: BTreeMap<(u64, u64), Vec<f64>> = BTreeMap::new();
@@ -159,14 +162,19 @@ fn curve(rounds: u32, seconds: f64, program: &Path) -> Result<Vec<Compared>> {
         let line = format!("write local --bw -b 8 -e 4K -f 512 -q 1,16,256 -D {seconds}");
         for row in ours::run(program, &line)? {
             let (bytes, qps) = (ours::number(&row, "/bytes")?, ours::number(&row, "/qps")?);
-            let rate = ours::number(&row, "/messages_per_s")?;
+            let pointer = if bytes < 4096.0 { "/messages_per_s" } else { "/bytes_per_s" };
+            let rate = ours::number(&row, pointer)?;
             rates.entry((bytes as u64, qps as u64)).or_default().push(rate);
         }
     }
     let more = rates.iter().filter(|((_, qps), _)| *qps > 1);
     let row = more.map(|((bytes, qps), many)| {
-        let name = format!("{} write rate, {qps} queue pairs", units::bytes(*bytes));
-        Compared::new(name, What::Rate, "one").with(many, &rates[&(*bytes, 1)])
+        let (what, word) = match bytes {
+            0..4096 => (What::Rate, "rate"),
+            _ => (What::Bandwidth, "bandwidth"),
+        };
+        let name = format!("{} write {word}, {qps} queue pairs", units::bytes(*bytes));
+        Compared::new(name, what, "one").with(many, &rates[&(*bytes, 1)])
     });
     Ok(row.collect())
 }

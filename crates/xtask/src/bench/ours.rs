@@ -5,6 +5,11 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use warpverbs_bench::rig::child::{self, Running};
+
+/// For all rows of a run, each of which has a limit of its own.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Where the program is: `given`, or built in release.
 pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
@@ -23,15 +28,24 @@ pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
     programs.next_back().context("cargo named no program")
 }
 
+/// The program, without the variables that the user exported for other runs: they would change the rows.
+pub(crate) fn command(program: &Path) -> Command {
+    let mut command = child::command(program);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"WARPVERBS_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Rows of one run; every byte was compared, or it fails.
 pub(crate) fn run(program: &Path, line: &str) -> Result<Vec<Value>> {
-    let mut command = Command::new(program);
-    command.arg("perf").args(line.split_whitespace()).arg("--json").stderr(Stdio::inherit());
-    // Variables that the user exported for other runs would change these rows.
-    command.env_remove("WARPVERBS_FAULT").env_remove("WARPVERBS_PCAP");
-    let out = command.output().with_context(|| program.display().to_string())?;
-    ensure!(out.status.success(), "warpverbs perf {line}: {}", out.status);
-    rows(&String::from_utf8_lossy(&out.stdout)).with_context(|| format!("warpverbs perf {line}"))
+    let mut command = command(program);
+    command.arg("perf").args(line.split_whitespace()).arg("--json").stdout(Stdio::piped());
+    let name = format!("warpverbs perf {line}");
+    let text = Running::start(name.clone(), &mut command)?.finish(Instant::now() + LIMIT)?;
+    rows(&text).context(name)
 }
 
 /// The rows that a run printed.

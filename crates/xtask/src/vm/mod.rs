@@ -11,7 +11,7 @@ mod channel;
 mod devmem;
 mod folder;
 mod guest;
-mod image;
+pub(crate) mod image;
 mod interop;
 mod kernel;
 mod options;

@@ -10,7 +10,9 @@ use crate::bench::ours;
 use crate::bench_verbs::column;
 use anyhow::{Context as _, Result};
 use clap::Args;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use warpverbs_bench::rig::output::Bound;
 use warpverbs_bench::units;
@@ -91,6 +93,10 @@ impl Contender {
 
 pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
     let (mut report, mut rates) = (Report::begin(), Rates::default());
+    // A file that cannot be written is known before everything is measured.
+    let file = rounds.json.as_deref();
+    let named = || file.unwrap_or(Path::new("")).display().to_string();
+    let mut json = file.map(File::create).transpose().with_context(named)?;
     let mut bed = Bed::boot(options, &[build::fast_program("warpverbs-cli", "warpverbs")?])?;
     let count = rounds.rounds;
     bed.have([Nic::Rxe; 2])?;
@@ -103,11 +109,9 @@ pub(crate) fn run(options: &Options, rounds: &Rounds) -> Result<()> {
     drop(bed);
     report.rows = compared(&rates);
     let (measured, end) = report.end("vm rates", "WRITEs between two guests".into(), count);
-    if let Some(file) = &rounds.json {
-        std::fs::write(file, measured.json()? + "\n")
-            .with_context(|| file.display().to_string())?;
-    }
-    measured.print_up_to(end, false)
+    let text = measured.json()? + "\n";
+    let written = json.as_mut().map_or(Ok(()), |file| file.write_all(text.as_bytes()));
+    measured.print_up_to(end, false).and(written.with_context(named))
 }
 
 /// All contenders with rxe, or all without. Those of one size follow each other at once, and take
@@ -164,12 +168,12 @@ fn perftest(bed: &mut Bed, bytes: u64, count: u32) -> Result<f64> {
 fn perf(bed: &mut Bed, nic: &str, kernel: bool, bytes: u64, count: u32) -> Result<f64> {
     let gpu = if kernel { "--gpu simt" } else { "" };
     let (warmup, limit) = ((count / 10).max(1), LIMIT.as_secs());
-    let serve = format!("warpverbs perf write server --bind {FIRST} --nic {nic}");
+    let serve = format!("warpverbs perf write server --bind {FIRST} -p {PORT} --nic {nic}");
     let ask = format!(
-        "warpverbs perf write client {FIRST} --nic {nic} --bw -b {bytes} -e {bytes} -n {count} \
+        "warpverbs perf write client {FIRST} -p {PORT} --nic {nic} --bw -b {bytes} -e {bytes} -n {count} \
          -w {warmup} --tx-depth 128 --row-limit {limit} {gpu} --json"
     );
-    let [_, text] = bed.pair(&serve, &ask, LIMIT)?;
+    let [_, text] = bed.pair_on(PORT, &serve, &ask, LIMIT)?;
     ours::number(&ours::rows(&text)?[0], "/messages_per_s")
 }
 
