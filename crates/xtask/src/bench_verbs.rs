@@ -82,16 +82,27 @@ impl Figure {
         self.read(&pair(program, &line)?)
     }
 
-    /// The figure in what perftest's client printed. Its columns are bytes, iterations, then the least,
-    /// largest and typical microseconds, or two bandwidths and million messages a second.
+    /// The figure in what perftest's client printed.
     fn read(&self, text: &str) -> Result<f64> {
-        let number = column(text, self.bytes, 4)?;
+        let bytes = self.bytes;
         Ok(match self.what {
-            What::Latency => number * 1e3,
-            What::Rate => number * 1e6,
-            What::Bandwidth => number * 1e6 * self.bytes as f64,
+            // Bytes, iterations, then the least, largest and typical microseconds.
+            What::Latency => column(text, bytes, 4)? * 1e3,
+            What::Rate => messages_per_s(text, bytes)?,
+            What::Bandwidth => messages_per_s(text, bytes)? * bytes as f64,
         })
     }
+}
+
+/// Messages a second in what a bandwidth test printed: bytes, iterations, MB/s at most, MB/s, million
+/// messages a second. MB are of 2^20 bytes and have two digits behind the point, the millions six, which
+/// are too few where messages are long.
+pub(crate) fn messages_per_s(text: &str, bytes: u64) -> Result<f64> {
+    let messages_per_megabyte = f64::from(1 << 20) / bytes as f64;
+    Ok(match 0.01 * messages_per_megabyte < 1.0 {
+        true => column(text, bytes, 3)? * messages_per_megabyte,
+        false => column(text, bytes, 4)? * 1e6,
+    })
 }
 
 /// A number of the row that begins with `bytes`.
@@ -188,6 +199,7 @@ mod tests {
  #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
  8          2000             6.46               0.46   \t\t   0.060261
  65536      300              17.31              17.12              0.000274
+ 1048576    40               4.98               4.83               0.000005
 ";
     const TIMES: &str = "\
  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
@@ -196,12 +208,16 @@ mod tests {
 
     #[test]
     fn figures_are_found_in_what_perftest_prints() {
-        let [rate, bandwidth, _, latency] = &FIGURES;
+        let [rate, bandwidth, long, latency] = &FIGURES;
         let near = |found: Result<f64>, wanted: f64| (found.unwrap() / wanted - 1.0).abs() < 1e-9;
         assert!(near(rate.read(RATES), 60_261.0), "messages a second");
-        assert!(near(bandwidth.read(RATES), 274.0 * 65_536.0), "bytes a second");
+        assert!(near(bandwidth.read(RATES), 17.12 * 1_048_576.0), "bytes a second");
+        assert!(
+            near(long.read(RATES), 4.83 * 1_048_576.0),
+            "5 messages a second, but more precisely"
+        );
         assert!(near(latency.read(TIMES), 138_080.0), "nanoseconds, the typical ones");
-        assert!(FIGURES[2].read(RATES).is_err(), "a size that was not measured");
+        assert!(messages_per_s(RATES, 4096).is_err(), "a size that was not measured");
         assert!(column("8 0.00 0.000000\n", 8, 2).is_err(), "a rate of nothing");
     }
 

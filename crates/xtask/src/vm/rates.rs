@@ -7,7 +7,7 @@ use super::options::Options;
 use super::perftest::PORT;
 use crate::bench::compared::{Compared, Report, What};
 use crate::bench::ours;
-use crate::bench_verbs::column;
+use crate::bench_verbs::messages_per_s;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use std::fs::File;
@@ -160,8 +160,7 @@ fn compared(rates: &Rates) -> Vec<Compared> {
 fn perftest(bed: &mut Bed, bytes: u64, count: u32) -> Result<f64> {
     let line = format!("ib_write_bw -d rxe0 -x 1 -F -s {bytes} -n {count}");
     let [_, text] = bed.pair_on(PORT, &line, &format!("{line} {FIRST}"), LIMIT)?;
-    // Bytes, iterations, MB/s at most, MB/s, million messages a second.
-    column(&text, bytes, 4).map(|rate| rate * 1e6)
+    messages_per_s(&text, bytes)
 }
 
 /// As many under way as perftest has.
