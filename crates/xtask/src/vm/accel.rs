@@ -30,7 +30,10 @@ impl Accel {
     pub(crate) fn args(self) -> &'static [&'static str] {
         match self {
             Self::Kvm => &["-accel", "kvm", "-cpu", "host,-arch-capabilities"],
-            Self::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "max"],
+            // One processor, and room for another: where there can be one only, QEMU translates
+            // atomic instructions without a barrier. The guest and QEMU's own threads then miss each
+            // other's notifications of virtio queues, and a queue stands still for good.
+            Self::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1,maxcpus=2"],
         }
     }
 
