@@ -41,6 +41,12 @@ pub(crate) struct Bed {
     pub(crate) two: Guest,
     /// The counts of objects of each guest's `rxe0`, where there is one, when it was made.
     rxe: [Option<String>; 2],
+    /// Something went wrong in them.
+    spoiled: bool,
+    /// Pairs of guests so far, these included.
+    boots: u32,
+    options: Options,
+    programs: Vec<PathBuf>,
     _site: Site,
 }
 
@@ -57,10 +63,15 @@ struct Site {
 impl Bed {
     /// Boots two guests that have `programs`, as `/bin/NAME`.
     pub(crate) fn boot(options: &Options, programs: &[PathBuf]) -> Result<Self> {
+        Self::boot_nth(1, options, programs)
+    }
+
+    fn boot_nth(boots: u32, options: &Options, programs: &[PathBuf]) -> Result<Self> {
         let began = Instant::now();
-        let site = Site::prepare(options, programs)?;
+        let site = Site::prepare(boots, options, programs)?;
         let accel = site.accel(options);
-        let pcap = options.pcap.as_deref();
+        let pcap = options.pcap.as_deref().map(|file| numbered(file, boots));
+        let pcap = pcap.as_deref();
         let mut one = Guest::start(&site.spec(1, accel, pcap))?;
         let mut two = Guest::start(&site.spec(2, accel, None))?;
         one.ready()?;
@@ -69,12 +80,31 @@ impl Bed {
         fs::remove_file(&site.initrd)?;
         let took = began.elapsed().as_secs_f64();
         println!("two guests with {} ({accel:?}), {took:.1} s", site.kernel.name);
-        Ok(Self { one, two, rxe: [None, None], _site: site })
+        let (options, programs) = (options.clone(), programs.to_vec());
+        let rxe = [None, None];
+        Ok(Self { one, two, rxe, spoiled: false, boots, options, programs, _site: site })
+    }
+
+    /// The state of both guests after a failure. They are not used again, see [`Self::renew`].
+    pub(crate) fn spoil(&mut self) -> String {
+        self.spoiled = true;
+        [&mut self.one, &mut self.two].map(Guest::state).concat()
+    }
+
+    /// Boots two guests anew if something has failed in these: a process or a kernel that hangs, a port
+    /// that is in use or a network that stands still would fail whatever comes next.
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        if self.spoiled {
+            self.one.end();
+            self.two.end();
+            *self = Self::boot_nth(self.boots + 1, &self.options, &self.programs)?;
+        }
+        Ok(())
     }
 
     /// Boots two guests; the console of the first is the terminal.
     pub(crate) fn shell(options: &Options, programs: &[PathBuf]) -> Result<()> {
-        let site = Site::prepare(options, programs)?;
+        let site = Site::prepare(1, options, programs)?;
         let accel = site.accel(options);
         let two = Guest::start(&site.spec(2, accel, None))?;
         let pcap = options.pcap.as_deref();
@@ -167,8 +197,17 @@ fn objects(guest: &mut Guest) -> Result<String> {
     Ok(counts.trim().into())
 }
 
+/// The name of what belongs to the `boots`th pair of guests.
+fn numbered(path: &Path, boots: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    if boots > 1 {
+        name.push(format!(".{boots}"));
+    }
+    name.into()
+}
+
 impl Site {
-    fn prepare(options: &Options, programs: &[PathBuf]) -> Result<Self> {
+    fn prepare(boots: u32, options: &Options, programs: &[PathBuf]) -> Result<Self> {
         find("qemu-system-x86_64", "qemu-system-x86")?;
         find("setpriv", "util-linux")?;
         let cache = workspace::target()?.join("vm");
@@ -182,7 +221,7 @@ impl Site {
         image.write(&initrd)?;
         let mut logs = folder.path().to_path_buf();
         if options.keep_logs {
-            logs = cache.join("logs").join(std::process::id().to_string());
+            logs = numbered(&cache.join("logs").join(std::process::id().to_string()), boots);
             fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
             println!("logs: {}", logs.display());
         }

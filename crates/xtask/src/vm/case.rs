@@ -114,6 +114,7 @@ impl Case {
 
     /// Runs it; the lines to show.
     fn run(&self, bed: &mut Bed) -> Result<String> {
+        bed.renew()?;
         bed.have(self.nics)?;
         let mut attempt = 1;
         let said = loop {
@@ -128,8 +129,8 @@ impl Case {
                 said => break said,
             }
         };
-        let left = bed.leftovers()?;
         let said = said?;
+        let left = bed.leftovers()?;
         ensure!(left.is_empty(), "{left}");
         let shown = match self.shown {
             Shown::Nothing => &said[..0],
@@ -155,7 +156,8 @@ impl Case {
     }
 }
 
-/// Runs cases, each at most `tries` times; prints what came of each.
+/// Runs cases, each at most `tries` times; prints what came of each. One that fails is the last one in
+/// its guests.
 pub(super) fn run(bed: &mut Bed, cases: &[Case], tries: u32) -> Result<()> {
     let mut failed = Vec::new();
     for case in cases {
@@ -165,13 +167,16 @@ pub(super) fn run(bed: &mut Bed, cases: &[Case], tries: u32) -> Result<()> {
             let (name, seconds) = (&case.name, began.elapsed().as_secs_f64());
             match outcome {
                 Ok(text) => {
-                    let late = if attempt > 1 { ", at the second try" } else { "" };
+                    let late = if attempt > 1 { ", at a later try, in new guests" } else { "" };
                     println!("ok      {name} ({seconds:.0} s){late}");
                     let lines = text.lines().filter(|line| !line.is_empty());
                     lines.for_each(|line| println!("        {line}"));
                     break;
                 }
-                Err(error) => println!("FAILED  {name} ({seconds:.0} s): {error:#}"),
+                Err(error) => {
+                    println!("FAILED  {name} ({seconds:.0} s): {error:#}");
+                    bed.spoil().lines().for_each(|line| println!("        {line}"));
+                }
             }
             failed.extend((attempt == tries).then_some(name.as_str()));
         }

@@ -4,18 +4,21 @@ use super::accel::Accel;
 use super::channel::{Channel, Output, Running};
 use anyhow::{Result, anyhow, bail};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use warpverbs_meet::Deadline;
+use warpverbs_meet::{Deadline, Timed};
 
 /// Commands that may run in a guest at the same time.
 const PORTS: usize = 3;
 /// Emulation takes about 5 s to boot on an idle core.
 const BOOT: Duration = Duration::from_secs(120);
 /// Lines of the console shown when something went wrong.
-const TAIL: usize = 25;
+const TAIL: usize = 50;
+/// For a guest to tell its state, or to panic.
+const STATE: Duration = Duration::from_secs(60);
 
 /// How a guest is made.
 pub(crate) struct Spec<'a> {
@@ -41,6 +44,7 @@ pub(crate) struct Guest {
     pub(crate) name: String,
     child: Child,
     console: PathBuf,
+    monitor: PathBuf,
     ports: Vec<(Channel, bool)>,
 }
 
@@ -55,17 +59,22 @@ impl Guest {
     /// Starts a machine; [`Self::ready`] waits for it.
     pub(crate) fn start(spec: &Spec<'_>) -> Result<Self> {
         let console = spec.logs.join(format!("console{}.log", spec.number));
+        let guest = |child| Self {
+            name: name(spec.number),
+            child,
+            console: console.clone(),
+            monitor: monitor(spec),
+            ports: Vec::new(),
+        };
         // Signalled by the kernel if this process ends before it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "nice", "-n", "5"]).args(machine(spec, &console)?);
         if spec.interactive {
-            let child = command.spawn()?;
-            return Ok(Self { name: name(spec.number), child, console, ports: Vec::new() });
+            return Ok(guest(command.spawn()?));
         }
         let errors = fs::File::create(spec.logs.join(format!("qemu{}.log", spec.number)))?;
         command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
-        let child = command.spawn()?;
-        let mut guest = Self { name: name(spec.number), child, console, ports: Vec::new() };
+        let mut guest = guest(command.spawn()?);
         let deadline = Deadline::after(Duration::from_secs(10));
         for port in 0..PORTS {
             let connected = Channel::connect(&socket(spec, port), deadline);
@@ -134,6 +143,44 @@ impl Guest {
         self.succeeded(&command, output)
     }
 
+    /// Its state now, for a report. It may end by this.
+    pub(crate) fn state(&mut self) -> String {
+        let told = match self.run("state", STATE) {
+            Ok(output) => output.text,
+            Err(error) => {
+                let interrupted = self.interrupt();
+                let became = match interrupted {
+                    Ok(()) => tail(&self.console),
+                    Err(error) => format!("a non-maskable interrupt: {error}"),
+                };
+                format!("{error:#}\n{became}")
+            }
+        };
+        format!("state of {}:\n{told}", self.name)
+    }
+
+    /// Sends the machine a non-maskable interrupt, for a kernel that answers nothing else, and waits
+    /// until it has panicked, which leaves its stack on the console.
+    fn interrupt(&mut self) -> io::Result<()> {
+        let stream = UnixStream::connect(&self.monitor)?;
+        let deadline = Deadline::after(STATE);
+        Timed { stream: &stream, deadline }.write_all(b"nmi\n")?;
+        while self.child.try_wait()?.is_none() {
+            if deadline.passed() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Ends the machine.
+    pub(crate) fn end(&mut self) {
+        // One that has ended is not there any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Waits until the machine has ended by itself.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.child.wait()?;
@@ -169,9 +216,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // One that has ended is not there any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
@@ -181,6 +226,10 @@ fn name(number: u8) -> String {
 
 fn socket(spec: &Spec<'_>, port: usize) -> PathBuf {
     spec.folder.join(format!("port{}{port}", spec.number))
+}
+
+fn monitor(spec: &Spec<'_>) -> PathBuf {
+    spec.folder.join(format!("monitor{}", spec.number))
 }
 
 /// The command line of the machine.
@@ -201,7 +250,7 @@ fn machine(spec: &Spec<'_>, console: &Path) -> Result<Vec<String>> {
     add(&["-m", "1024", "-kernel", &path(spec.kernel)?, "-initrd", &path(spec.initrd)?]);
     let shell = if spec.interactive { " wv.shell" } else { "" };
     // On a busy machine the timer of an emulated one may seem not to work.
-    let boot = "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check";
+    let boot = "console=ttyS0 quiet panic=-1 unknown_nmi_panic mitigations=off no_timer_check";
     let mtu = spec.link_mtu;
     let addresses = format!("wv.addr=10.99.0.{own} wv.addr6=fd99::{own}");
     add(&["-append", &format!("{boot} {addresses} wv.mtu={mtu}{shell}")]);
@@ -209,6 +258,9 @@ fn machine(spec: &Spec<'_>, console: &Path) -> Result<Vec<String>> {
         add(&["-chardev", "stdio,id=tty,signal=off", "-serial", "chardev:tty"]);
     } else {
         add(&["-serial", &format!("file:{}", path(console)?)]);
+        let at = path(&monitor(spec))?;
+        add(&["-chardev", &format!("socket,id=monitor,path={at},server=on,wait=off")]);
+        add(&["-mon", "chardev=monitor,mode=readline"]);
         add(&["-device", "virtio-serial-pci"]);
         for port in 0..PORTS {
             let at = path(&socket(spec, port))?;

@@ -25,9 +25,10 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("ib_write_bw", "perftest"),
     ("ib_write_lat", "perftest"),
 ];
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 7] = [
     ("init", include_str!("guest/init.sh")),
     ("bin/serve", include_str!("guest/serve.sh")),
+    ("bin/state", include_str!("guest/state.sh")),
     ("bin/modules-of", include_str!("guest/modules-of.sh")),
     ("bin/rxe-up", include_str!("guest/rxe-up.sh")),
     ("bin/rxe-down", include_str!("guest/rxe-down.sh")),

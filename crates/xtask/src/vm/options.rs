@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Flags of every task.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct Options {
     /// Path MTU in bytes; without it, all that the task knows.
     #[arg(long, value_enum)]

@@ -28,21 +28,25 @@ pub(super) fn part(options: &Options) -> Part {
         ensure!(rate > 0.0, "ib_write_bw shows no rate: {row}");
         Ok(format!("64 KiB: {rate} MB/s"))
     });
-    // Without rxe0 in the guest that ends.
+    // Without rxe0 in the guests that end.
     let name = "commands that fail or hang, and a guest that panics";
-    let broken = Case::act(name, [Nic::Rxe, Nic::Soft], broken);
-    Part { name: "smoke", programs: Vec::new(), cases: vec![ping, write, broken] }
+    let broken = Case::act(name, [Nic::Soft; 2], broken);
+    let name = "guests in which something failed are asked for their state and booted anew";
+    let renewed = Case::act(name, [Nic::Soft; 2], renewed);
+    Part { name: "smoke", programs: Vec::new(), cases: vec![ping, write, broken, renewed] }
 }
 
 /// The test bed reports commands and guests that fail. There is no second guest afterwards.
 fn broken(bed: &mut Bed) -> Result<String> {
     let failed = bed.one.run("echo why; exit 3", LIMIT)?;
     ensure!((failed.status, &*failed.text) == (3, "why\n"), "a failing command left {failed:?}");
-    let hung = bed.one.run("echo begun; sleep 1000", Duration::from_secs(2))?;
+    let hung = bed.one.run("echo begun; sleep 1234 & sleep 1234; :", Duration::from_secs(2))?;
     ensure!(
         hung.status == 137 && hung.text.starts_with("begun\n"),
         "a hanging command left {hung:?}"
     );
+    let left = bed.one.run("ps | grep '[s]leep 1234'", LIMIT)?;
+    ensure!(left.status == 1, "processes of a hanging command live on: {left:?}");
     let crash = bed.two.run("echo c >/proc/sysrq-trigger", LIMIT);
     let report = crash.err().context("a guest survives its panic")?.to_string();
     for expected in ["the machine has ended", "Kernel panic"] {
@@ -52,4 +56,26 @@ fn broken(bed: &mut Bed) -> Result<String> {
         );
     }
     Ok("all are reported".into())
+}
+
+/// Follows [`broken`]: guest 2 has panicked. Guest 1 takes no commands any more.
+fn renewed(bed: &mut Bed) -> Result<String> {
+    bed.one.run("echo before >/tmp/mark", LIMIT)?;
+    let state = bed.one.state();
+    for expected in ["/bin/serve", "-- /proc/net/udp", "-- dmesg"] {
+        ensure!(state.contains(expected), "the state of a guest has no '{expected}': {state}");
+    }
+    let stopped = bed.one.run("killall -STOP serve", Duration::from_secs(1));
+    ensure!(stopped.is_err(), "a guest that takes no commands has run one: {stopped:?}");
+    let state = bed.spoil();
+    for expected in ["Kernel panic", "<NMI>", "the machine has ended"] {
+        ensure!(
+            state.contains(expected),
+            "the state of silent guests has no '{expected}': {state}"
+        );
+    }
+    bed.renew()?;
+    let fresh = "[ ! -e /tmp/mark ]";
+    bed.pair(fresh, fresh, LIMIT)?;
+    Ok("both are".into())
 }
