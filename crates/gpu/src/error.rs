@@ -185,6 +185,16 @@ pub enum GpuError {
         /// For how long.
         after: Duration,
     },
+    /// Other kernels fill the device, and keep launches that were withdrawn from beginning.
+    #[error(
+        "{waiting} launches that were withdrawn have not begun yet, of which there may be {most}"
+    )]
+    Withdrawn {
+        /// How many.
+        waiting: usize,
+        /// With so many no other launch that can be withdrawn begins.
+        most: usize,
+    },
     /// Host memory can be mapped once, or again inside the range that is mapped.
     #[error(
         "host memory {start:#x}..{end:#x} overlaps {mapped_start:#x}..{mapped_end:#x}, which is \

@@ -4,9 +4,9 @@
 //! each of its blocks enters by a record in the device's memory before it touches anything. The host
 //! writes `stopped` there, and then reads `running` until it is 0, by copies that go on beside any kernel.
 
-use crate::{Buffer, GpuError};
+use crate::{Buffer, GpuError, KernelPtr};
 use std::mem::offset_of;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use warpverbs_layout::StopRecord;
 use warpverbs_mem::{HostBuf, MemError, Pending, Progress, Region, copy};
@@ -20,6 +20,10 @@ const WORDS: usize = 16;
 const RAISED: u64 = 0;
 const SEEN: u64 = 8;
 
+/// Launches that were withdrawn and that the device has not run yet: with so many there are no new ones.
+/// Each keeps a stream, a record and its list.
+pub(crate) const MOST_WITHDRAWN: usize = 16;
+
 type Alloc = Box<dyn Fn(usize) -> Result<Buffer, GpuError> + Send + Sync>;
 
 /// The records of a device that no launch has.
@@ -27,13 +31,19 @@ pub struct Stops {
     /// Zeroed memory of the device, whose copies wait for no kernel.
     alloc: Alloc,
     idle: Mutex<Vec<(Buffer, Region)>>,
+    /// Launches that were withdrawn, and may still begin.
+    withdrawn: AtomicUsize,
+    /// Lets go of what launches had that have ended meanwhile.
+    release: fn(),
 }
 
 impl Stops {
     pub(crate) fn new(
+        release: fn(),
         alloc: impl Fn(usize) -> Result<Buffer, GpuError> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { alloc: Box::new(alloc), idle: Mutex::default() })
+        let (alloc, idle) = (Box::new(alloc), Mutex::default());
+        Arc::new(Self { alloc, idle, withdrawn: AtomicUsize::new(0), release })
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(Buffer, Region)>> {
@@ -43,14 +53,25 @@ impl Stops {
     /// A record for one launch.
     ///
     /// # Errors
-    /// There was none, and the device refused memory for more.
+    /// There was none, and the device refused memory for more; or 16 launches that were withdrawn have not
+    /// begun yet ([`GpuError::Withdrawn`]).
     pub fn take(self: &Arc<Self>) -> Result<Stop, GpuError> {
+        // A count alone: nothing is published with it.
+        let waiting = || self.withdrawn.load(Ordering::Relaxed);
+        if waiting() >= MOST_WITHDRAWN {
+            (self.release)();
+            let waiting = waiting();
+            if waiting >= MOST_WITHDRAWN {
+                return Err(GpuError::Withdrawn { waiting, most: MOST_WITHDRAWN });
+            }
+        }
         let idle = self.idle().pop();
         let (record, words) = match idle {
             Some(idle) => idle,
             None => self.make()?,
         };
-        Ok(Stop { pool: self.clone(), record, words, step: Step::Running })
+        let held = Arc::new(Held { pool: self.clone(), withdrawn: AtomicBool::new(false) });
+        Ok(Stop { held, record, words, step: Step::Running })
     }
 
     /// One record; others become idle.
@@ -72,9 +93,31 @@ impl Stops {
     }
 }
 
+/// A launch that may still begin: its arguments hold this until the device has run it.
+struct Held {
+    pool: Arc<Stops>,
+    withdrawn: AtomicBool,
+}
+
+impl Held {
+    fn withdraw(&self) {
+        if !self.withdrawn.swap(true, Ordering::Relaxed) {
+            self.pool.withdrawn.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if *self.withdrawn.get_mut() {
+            self.pool.withdrawn.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The record of one launch, and how far its withdrawal has come.
 pub struct Stop {
-    pool: Arc<Stops>,
+    held: Arc<Held>,
     record: Buffer,
     words: Region,
     step: Step,
@@ -91,8 +134,9 @@ enum Step {
 }
 
 impl Stop {
-    pub(crate) fn buffer(&self) -> &Buffer {
-        &self.record
+    /// For the kernel. The launch keeps the record, also when this is gone.
+    pub fn record(&self) -> KernelPtr<StopRecord> {
+        KernelPtr::new(&self.record).keeping(self.held.clone())
     }
 
     /// Begins or goes on; whether nothing of the launch touches memory any more. Never blocks.
@@ -100,6 +144,7 @@ impl Stop {
         loop {
             match &self.step {
                 Step::Running => {
+                    self.held.withdraw();
                     let at = offset_of!(StopRecord, stopped) as u64;
                     self.step =
                         Step::Telling(copy(self.record.region(), at, &self.words, RAISED, 8)?);
@@ -136,9 +181,9 @@ impl Stop {
 
     /// The launch has ended: another may have the record, unless this one was to be withdrawn.
     pub(crate) fn give_back(self) {
-        let Self { pool, record, words, step } = self;
+        let Self { held, record, words, step } = self;
         if matches!(step, Step::Running) {
-            pool.idle().push((record, words));
+            held.pool.idle().push((record, words));
         }
     }
 }
@@ -155,7 +200,7 @@ mod tests {
     use super::*;
 
     fn pool() -> Arc<Stops> {
-        Stops::new(|len| Ok(Buffer::of_region(HostBuf::region(len)?)))
+        Stops::new(|| (), |len| Ok(Buffer::of_region(HostBuf::region(len)?)))
     }
 
     fn running(stop: &Stop) -> &std::sync::atomic::AtomicU64 {
@@ -174,6 +219,27 @@ mod tests {
         again.give_back();
         let rest: Vec<_> = (0..TOGETHER).map(|_| pool.take().unwrap()).collect();
         assert!(rest.iter().all(|stop| stop.record().addr() != addr));
+    }
+
+    #[test]
+    fn few_launches_are_withdrawn_and_may_still_begin() {
+        let pool = pool();
+        let mut queued = Vec::new();
+        for _ in 0..MOST_WITHDRAWN {
+            let mut stop = pool.take().unwrap();
+            queued.push(stop.record());
+            while !stop.advance().unwrap() {}
+        }
+        // Those that nobody withdraws do not count.
+        let refused = pool.take().map(drop);
+        assert!(
+            matches!(refused, Err(GpuError::Withdrawn { waiting: MOST_WITHDRAWN, .. })),
+            "{refused:?}"
+        );
+        queued.pop();
+        let others: Vec<_> = (0..2 * MOST_WITHDRAWN).map(|_| pool.take().unwrap()).collect();
+        drop((others, queued));
+        assert_eq!(pool.withdrawn.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::copy::{CopyCounts, CopyEngine};
 use super::copy_policy::{CopyPath, CopyPolicy};
 use super::launch::{Started, Streams};
 use super::memory::Home;
+use super::owned::release;
 use super::pinned::{Pinned, SharedMem};
 use super::transfer::Transfer;
 use crate::arena::{Arena, ArenaError, shared_bytes};
@@ -43,7 +44,7 @@ impl DriverGpu {
         let home = Home { context, copier, transfer: Arc::new(Transfer::new(context)?) };
         // An engine of their own: a copy of others may be large, or wait for a kernel.
         let records = Home { copier: Arc::new(CopyEngine::new(context, policy)?), ..home.clone() };
-        let stops = Stops::new(move |len| records.alloc(len));
+        let stops = Stops::new(release, move |len| records.alloc(len));
         Ok(Self { context, peer, cache, home, streams: Streams::new(context), stops })
     }
 

@@ -3,6 +3,7 @@
 use super::fake::{Script, device};
 use super::{CopyCounts, DriverGpu};
 use crate::launch::Launch;
+use crate::stop::MOST_WITHDRAWN;
 use crate::{
     BlockRun, BlockSide, Blocks, Buffer, Gpu, GpuError, LaunchError, Place, kernels::blocks,
 };
@@ -52,12 +53,16 @@ impl Rig {
         bytes
     }
 
-    /// A launch that copies the begin of the second to the first.
-    fn launch(&self, buffers: &[Buffer], deadline: Duration) -> Launch {
+    /// The begin of the second, to be copied to the first.
+    fn list(&self, buffers: &[Buffer]) -> Blocks {
         let side = |buffer| BlockSide { buffer, offset: 0, stride: BYTES };
         let run = BlockRun { to: side(0), from: side(1), bytes: BYTES, count: 1 };
-        let list = Blocks::new(&self.gpu, buffers, &[run]).unwrap();
-        list.copy(&self.gpu, None, deadline).unwrap()
+        Blocks::new(&self.gpu, buffers, &[run]).unwrap()
+    }
+
+    /// A launch that copies it.
+    fn launch(&self, buffers: &[Buffer], deadline: Duration) -> Launch {
+        self.list(buffers).copy(&self.gpu, None, deadline).unwrap()
     }
 
     /// Starts a copy inside the device.
@@ -113,6 +118,35 @@ fn a_withdrawn_launch_that_is_queued_copies_nothing_when_it_runs_and_its_memory_
     rig.launch(&seen, HANG).wait().unwrap();
     assert!(rig.bytes(&seen[0]) == rig.bytes(&seen[1]));
     assert!(rig.script.is_freed(there));
+}
+
+/// Each keeps a stream, a record and its list, on a device that other kernels fill for as long as they like.
+#[test]
+fn few_launches_are_withdrawn_and_queued_and_none_is_counted_that_has_run() {
+    let mut rig = Rig::new();
+    let buffers = [rig.buffer(), rig.buffer()];
+    let list = rig.list(&buffers);
+    let before = rig.bytes(&buffers[0]);
+    for _ in 0..2 {
+        rig.script.fill(true);
+        let mut queued = 0;
+        let refused = loop {
+            match list.copy(&rig.gpu, None, HANG) {
+                Ok(mut launch) => until(|| launch.withdraw().unwrap()),
+                Err(refused) => break refused,
+            }
+            queued += 1;
+            assert!(queued <= MOST_WITHDRAWN, "launches are queued without a bound");
+        };
+        assert!(matches!(refused, GpuError::Withdrawn { .. }), "{refused}");
+        assert_eq!(queued, MOST_WITHDRAWN);
+        assert!(rig.script.streams() < 2 * MOST_WITHDRAWN);
+        // They run, and nobody is told.
+        rig.script.fill(false);
+        assert!(rig.bytes(&buffers[0]) == before, "a launch that was withdrawn has copied");
+    }
+    list.copy(&rig.gpu, None, HANG).unwrap().wait().unwrap();
+    assert!(rig.bytes(&buffers[0]) == rig.bytes(&buffers[1]));
 }
 
 #[test]

@@ -48,7 +48,8 @@ impl SimtDevice {
         };
         let stacks = Arc::new(StackPool::new(config.stack_bytes));
         let (launches, history) = (AtomicU64::new(0), Arc::default());
-        let stops = Stops::new(|len| Ok(Buffer::of_region(HostBuf::region(len)?)));
+        // A launch that has ended has let go of everything by itself.
+        let stops = Stops::new(|| (), |len| Ok(Buffer::of_region(HostBuf::region(len)?)));
         Ok(Self { info, config, stacks, stepper: None, launches, history, stops })
     }
 
