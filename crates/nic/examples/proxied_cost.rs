@@ -15,7 +15,7 @@ use warpverbs_mem::{Access, HostBuf};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::{
-    Completion, Config, Gone, Posted, ProxyDevice, ProxyLimits, QpAttrs, RecvList, SendList,
+    Completion, Config, Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceives, ProxySends, QpAttrs,
     SoftNic,
 };
 
@@ -39,12 +39,12 @@ impl ProxyDevice for Null {
     }
 
     #[inline(never)]
-    fn post_send(&mut self, list: &SendList) -> Posted {
+    fn post_send(&mut self, list: &ProxySends) -> Posted {
         self.done.extend(list.last_id());
         Posted { count: list.len(), refused: None }
     }
 
-    fn post_recv(&mut self, list: &RecvList) -> Posted {
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted {
         Posted { count: list.len(), refused: None }
     }
 

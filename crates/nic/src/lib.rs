@@ -47,8 +47,8 @@ pub use objects::cq::{CqConfig, CqMode, CqeSize, Delay};
 pub use objects::srq::{SrqConfig, SrqOrder};
 pub use pd::{Mr, Pd};
 pub use proxy_device::{
-    Bounds, Gone, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits, ProxyReceiver, RecvList,
-    SendList, Staging, receive_syndrome, translate_receive,
+    Bounds, Gone, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits, ProxyReceiver,
+    ProxyReceives, ProxySends, Staging, receive_syndrome, translate_receive,
 };
 pub use qp::{
     Announcement, AttrMask, DoorbellOnly, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig,

@@ -3,7 +3,7 @@
 use super::{FakeDevice, FakeQp, Inner, Owned};
 use rand::RngExt;
 use warpverbs_nic::{
-    Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Staging,
+    Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, ProxyReceives, ProxySends, Staging,
 };
 use warpverbs_rdma::{Completion, Data, SendFlags, WorkRequest};
 
@@ -35,7 +35,7 @@ impl ProxyDevice for FakeProxyDevice {
         self.staging.clone()
     }
 
-    fn post_send(&mut self, list: &SendList) -> Posted {
+    fn post_send(&mut self, list: &ProxySends) -> Posted {
         let mut inner = self.device.lock();
         let ProxyLimits { send_depth: depth, inline_bytes, .. } = inner.plan.limits;
         let most = inner.plan.takes_at_most;
@@ -70,7 +70,7 @@ impl ProxyDevice for FakeProxyDevice {
         Posted { count, refused }
     }
 
-    fn post_recv(&mut self, list: &RecvList) -> Posted {
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted {
         let mut inner = self.device.lock();
         let most = inner.plan.takes_at_most;
         let count = inner.portion(most, list.len());
@@ -135,7 +135,7 @@ impl ProxyReceiver for FakeSrq {
         (limits.recv_depth, limits.recv_sges)
     }
 
-    fn post_recv(&mut self, list: &RecvList) -> Posted {
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted {
         let mut inner = self.device.lock();
         let most = inner.plan.takes_at_most;
         let count = inner.portion(most, list.len());

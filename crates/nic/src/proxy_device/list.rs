@@ -1,11 +1,12 @@
-//! Lists of requests to post together.
+//! Lists of requests that a NIC has its device post together. The lists of `warpverbs-verbs` hold the structures of
+//! libibverbs instead, and fixed room for them; a device of that kind makes one of the other.
 
 use std::ops::Range;
 use warpverbs_rdma::{Data, Op, SendFlags, Sge, WorkRequest};
 
 /// Work requests to post together, in order.
 #[derive(Debug, Default)]
-pub struct SendList {
+pub struct ProxySends {
     entries: Vec<Entry>,
     sges: Vec<Sge>,
     bytes: Vec<u8>,
@@ -20,7 +21,7 @@ struct Entry {
     flags: SendFlags,
 }
 
-impl SendList {
+impl ProxySends {
     /// How many.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -138,13 +139,13 @@ impl SendList {
 
 /// Receives to post together, in order.
 #[derive(Debug, Default)]
-pub struct RecvList {
+pub struct ProxyReceives {
     /// Identity, and where its entries end.
     entries: Vec<(u64, u32)>,
     sges: Vec<Sge>,
 }
 
-impl RecvList {
+impl ProxyReceives {
     /// How many.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -192,7 +193,7 @@ mod tests {
             work(2, Data::Sges(&pair)),
             work(3, Data::Inline(b"d")),
         ];
-        let mut list = SendList::default();
+        let mut list = ProxySends::default();
         all.into_iter().for_each(|work| list.push(work));
         assert!(list.iter().eq(all));
         list.signal_last();
@@ -211,7 +212,7 @@ mod tests {
         list.clear();
         assert!(list.is_empty());
 
-        let mut list = RecvList::default();
+        let mut list = ProxyReceives::default();
         list.push(7, &[]);
         list.push(8, &pair);
         assert!(list.iter().eq([(7, &[][..]), (8, &pair[..])]));

@@ -10,7 +10,7 @@ mod list;
 mod translate;
 
 pub use keys::ProxyKeys;
-pub use list::{RecvList, SendList};
+pub use list::{ProxyReceives, ProxySends};
 pub(crate) use translate::InTable;
 pub use translate::{Bounds, OwnMemory, receive_syndrome, translate_receive};
 
@@ -66,10 +66,10 @@ pub trait ProxyDevice: Send + fmt::Debug {
 
     /// Posts the requests of a list in order. Those that it does not take are offered again later,
     /// unless one was refused.
-    fn post_send(&mut self, list: &SendList) -> Posted;
+    fn post_send(&mut self, list: &ProxySends) -> Posted;
 
     /// Posts receives, from the first on.
-    fn post_recv(&mut self, list: &RecvList) -> Posted;
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted;
 
     /// Takes completions, as many as there are and as `out` holds. No error but the end of the
     /// device comes this way.
@@ -86,7 +86,7 @@ pub trait ProxyReceiver: Send + fmt::Debug {
     fn limits(&self) -> (u32, u32);
 
     /// Posts receives, from the first on.
-    fn post_recv(&mut self, list: &RecvList) -> Posted;
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted;
 }
 
 /// The device is gone, or never answers again: nothing posted to it will complete.

@@ -2,7 +2,7 @@
 //! one set of checks, for the WQEs that the engine reads in rings and for the requests that a
 //! poster gives to the device itself.
 
-use super::{ProxyLimits, SendList};
+use super::{ProxyLimits, ProxySends};
 use crate::format::{Lkey, MAX_MESSAGE, Op, Payload, SendWith, Syndrome};
 use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
@@ -126,7 +126,7 @@ impl Bounds<'_> {
     }
 }
 
-impl SendList {
+impl ProxySends {
     /// Adds the request of a WQE. False: the device has nothing to do for it, which is so for a
     /// NOP.
     ///

@@ -35,7 +35,7 @@ pub(super) use waiting::Waiting;
 use super::report::Report;
 use super::tables::Tables;
 use crate::clock::Time;
-use crate::proxy_device::{ProxyDevice, ProxyReceiver, RecvList, SendList};
+use crate::proxy_device::{ProxyDevice, ProxyReceiver, ProxyReceives, ProxySends};
 use crate::qp::Path;
 use crate::slots::{QpSlot, Slot, SrqSlot};
 use crate::{Gone, ModifyError};
@@ -66,8 +66,8 @@ pub(crate) struct Proxy {
     cursor: usize,
     /// Those of SRQs.
     shared: Vec<SharedEnd>,
-    list: SendList,
-    receives: RecvList,
+    list: ProxySends,
+    receives: ProxyReceives,
     completions: Vec<Completion>,
     pub(crate) bounce_buffers: BounceBuffers,
     /// Events since the engine looked last.

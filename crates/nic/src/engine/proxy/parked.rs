@@ -9,7 +9,7 @@ use crate::engine::tables::Tables;
 use crate::format::Syndrome;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::send::SendQueue;
-use crate::proxy_device::SendList;
+use crate::proxy_device::ProxySends;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
 use warpverbs_rdma::QpState;
@@ -25,7 +25,7 @@ impl End {
 
     /// The last request of the list is not just to be posted with the others.
     #[inline]
-    pub(super) fn needs_more(&self, list: &SendList, pieces: &Pieces) -> bool {
+    pub(super) fn needs_more(&self, list: &ProxySends, pieces: &Pieces) -> bool {
         let inline = list.last_inline().map_or(0, <[u8]>::len);
         let plain = pieces.is_empty() && self.waiting.parked.is_empty();
         !plain || inline > self.limits.inline_bytes as usize
@@ -37,7 +37,7 @@ impl End {
     pub(super) fn add_side_work(
         &mut self,
         q: &SendQueue,
-        list: &mut SendList,
+        list: &mut ProxySends,
         info: &WqeInfo,
         fence: bool,
         pieces: Pieces,

@@ -13,7 +13,7 @@ use crate::engine::tables::Tables;
 use crate::format::{Flags, MAX_MESSAGE, Op, SendOpcode, Sge};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
-use crate::proxy_device::{Bounds, InTable, SendList};
+use crate::proxy_device::{Bounds, InTable, ProxySends};
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
 use warpverbs_mem::{Block, KeyTable, Span};
@@ -143,7 +143,7 @@ pub(crate) enum Submitted {
 /// The short way of [plain WRITEs](crate::engine::plain) from memory that the device has. Whatever
 /// is not plainly fine is left for [`add`].
 #[inline]
-fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut SendList) -> Option<()> {
+fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut ProxySends) -> Option<()> {
     let index = q.progress.next;
     let block = q.ring.wqes.as_ref()?.load(index);
     let PlainWrite { remote, source, len, flags } =
@@ -172,7 +172,7 @@ fn add(
     q: &mut SendQueue,
     end: &mut End,
     long: &mut [Block; 16],
-    list: &mut SendList,
+    list: &mut ProxySends,
     reports: &mut Vec<Report>,
 ) -> Result<(), Box<Halt>> {
     let index = q.progress.next;

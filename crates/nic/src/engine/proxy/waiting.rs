@@ -3,7 +3,7 @@
 
 use super::bounce::Pieces;
 use crate::engine::copies::{Behind, CopyQueue, Fault};
-use crate::proxy_device::SendList;
+use crate::proxy_device::ProxySends;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use warpverbs_rdma::Completion;
@@ -75,7 +75,7 @@ impl Waiting {
 pub(super) struct Parked {
     pub(super) index: u64,
     /// A list of one.
-    pub(super) request: SendList,
+    pub(super) request: ProxySends,
 }
 
 /// A receive that the device has filled, or an error behind one.

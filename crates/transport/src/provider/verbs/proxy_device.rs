@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_nic::{
-    Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, RecvList, SendList, Staging,
+    Gone, Posted, ProxyDevice, ProxyLimits, ProxyReceiver, ProxyReceives, ProxySends, Staging,
 };
 use warpverbs_rdma::{Completion, WorkRequest};
 use warpverbs_verbs as verbs;
@@ -86,7 +86,7 @@ impl Sender {
     }
 
     #[inline]
-    fn post_list(&mut self, list: &SendList) -> Posted {
+    fn post_list(&mut self, list: &ProxySends) -> Posted {
         self.list.clear();
         for work in list.iter() {
             if !self.push(work) {
@@ -121,7 +121,7 @@ impl ProxyReceiver for Receiver {
         self.limits
     }
 
-    fn post_recv(&mut self, list: &RecvList) -> Posted {
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted {
         post_receives(list, &mut self.list, |receives| self.qp.post_recv(receives))
     }
 }
@@ -147,13 +147,13 @@ impl ProxyReceiver for SharedReceiver {
         (self.room.max_wr, self.room.max_sge)
     }
 
-    fn post_recv(&mut self, list: &RecvList) -> Posted {
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted {
         post_receives(list, &mut self.list, |receives| self.srq.post_recv(receives))
     }
 }
 
 fn post_receives(
-    list: &RecvList,
+    list: &ProxyReceives,
     into: &mut verbs::RecvList,
     post: impl FnOnce(&mut verbs::RecvList) -> Result<(), verbs::PostError>,
 ) -> Posted {
@@ -229,11 +229,11 @@ impl ProxyDevice for VerbsProxy {
         self.slots.as_ref().map(|(staging, _)| staging.clone())
     }
 
-    fn post_send(&mut self, list: &SendList) -> Posted {
+    fn post_send(&mut self, list: &ProxySends) -> Posted {
         self.sender.post_list(list)
     }
 
-    fn post_recv(&mut self, list: &RecvList) -> Posted {
+    fn post_recv(&mut self, list: &ProxyReceives) -> Posted {
         self.receiver.post_recv(list)
     }
 
