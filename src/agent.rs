@@ -25,9 +25,9 @@
 
 #[doc(inline)]
 pub use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, BlockList, Completion, CopyBy, EncodingError, ErrorKind,
-    Estimate, Exchange, Explanation, Generation, KernelAccess, LocalExchange, Memory, Message,
-    Notification, Op, Owner, PathKind, PostOptions, Prepared, Reason, Registration, RemoteMemory,
-    Run, State, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop, Telemetry,
-    Transfer, Views, WaitRecord,
+    Agent, AgentConfig, AgentError, BlockList, Completion, CopyBy, Decision, EncodingError,
+    ErrorKind, Estimate, Exchange, Explanation, Generation, KernelAccess, LocalExchange, Memory,
+    Message, Notification, Op, Owner, PathKind, PostOptions, Prepared, Reason, Registration,
+    RemoteMemory, Run, State, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop,
+    Telemetry, Transfer, Views, WaitRecord,
 };

@@ -57,6 +57,7 @@ fn a_name_is_one_item() {
         transport::ErrorKind,
         agent::Reason,
         shmem::Reason,
+        agent::Decision,
         shmem::Decision,
         transport::Decision,
         transport::Reason,

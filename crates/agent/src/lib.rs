@@ -69,10 +69,12 @@ mod memory;
 mod metadata;
 mod names;
 mod numbers;
+mod panics;
 mod parts;
 mod path;
 mod peer;
 mod peers;
+mod phase;
 mod plan;
 mod prepared;
 mod proof;
@@ -86,8 +88,9 @@ mod run;
 mod serve;
 mod stream;
 mod transfer;
+mod wakers;
 
-pub(crate) use locks::lock;
+pub(crate) use locks::{lock, try_lock};
 
 pub use agent::Agent;
 pub use codec::EncodingError;
@@ -108,7 +111,7 @@ pub use run::PostOptions;
 pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};
 pub use transfer::{Completion, Transfer};
 pub use warpverbs_gpu::views::WaitRecord;
-pub use warpverbs_peer::Reason;
+pub use warpverbs_peer::{Decision, Reason};
 pub use warpverbs_transport::ErrorKind;
 
 /// Why a path is not tried.

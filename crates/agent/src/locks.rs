@@ -19,7 +19,7 @@
 //! | | `Answering` | for a look or a change; queue pairs end without it | the control thread |
 //! | 11 | `Memories::table`; then `LocalMemory::exported`, `LocalMemory::keys` | for a look or a change | all |
 //! | | `Inbox::state` | the same | the program, the control thread |
-//! | 12 | `Control::active`, `Control::handed`, `Link::revoking`, `Link::notices`, `Link::calls`, `Link::proofs`, `Streams::ends`, `Prover::process` | for a look or a change | all |
+//! | 12 | `Control::active`, `Control::handed`, `Link::revoking`, `Link::notices`, `Link::calls`, `Link::proofs`, `Streams::ends`, `Prover::process`, `Bounces` | for a look or a change | all |
 //! | 13 | `Link::out` | while bytes are given to the system, which takes what it can at once | all |
 //! | 14 | `Shared::outcome`, `Made::state`, `AGENTS`, `Peers::news_lock` | for a look or a change | all |
 //!
@@ -28,10 +28,19 @@
 //! Apart from `run`, no lock is held while a peer is waited for. No lock is held while code of the program
 //! runs: wakers are called, and registered memory is given up, when all are released.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Locks. The data behind a lock of this crate is changed whole, so that a panic of its holder leaves
 /// nothing half written.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// [`lock`], unless another thread holds it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }

@@ -5,7 +5,8 @@ use crate::deadline::Deadline;
 use crate::memories::{Memories, Registration};
 use crate::metadata::{check_name, random};
 use crate::names::{Generation, Op, Owner, PathKind};
-use crate::path::network::{Answering, Nics};
+use crate::path::answering::Answering;
+use crate::path::network::Nics;
 use crate::path::tcp::{Serving, Tcp};
 use crate::peer::{RemoteMemory, Ways};
 use crate::peers::Peers;
@@ -149,7 +150,7 @@ impl Sending for Parts {
         deadline: &Deadline,
     ) -> Result<PathKind, AgentError> {
         let peer = self.peers.peer_of(to.owner())?;
-        Ok(self.router.route(from.memory(), &peer, &to.0, deadline)?.kind)
+        Ok(self.router.route(from.memory(), &peer, &to.0, deadline)?.kind())
     }
 
     fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError> {

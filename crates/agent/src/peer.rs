@@ -7,13 +7,14 @@ use crate::memories::Memories;
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, Secret};
 use crate::names::{Owner, Place};
 use crate::numbers::Numbers;
+use crate::path::Bounces;
 use crate::path::network::{Nics, Pairs, Poster};
 use crate::path::tcp::{Sockets, Tcp};
 use crate::plan::list::{BlockList, Extent};
 use crate::proof::Prover;
 use crate::quota::{Quota, Share};
 use crate::remote::PeerMemory;
-use crate::route::Route;
+use crate::route::Chosen;
 use crate::{AgentError, lock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -48,6 +49,7 @@ pub(crate) struct Peer {
     /// Those that kernels post to.
     pub(crate) kernel_pairs: Arc<Pairs>,
     pub(crate) sockets: Arc<Sockets>,
+    pub(crate) bounces: Bounces,
     /// Of what is kept for others, if a connection has brought it.
     share: Option<Share>,
 }
@@ -66,7 +68,7 @@ pub(crate) struct Routed {
     /// Of what is kept for others, if a connection has brought it.
     _share: Option<Share>,
     /// How it is reached from memory of a kind.
-    routes: Mutex<FxHashMap<Place, Arc<Made<Arc<Route>>>>>,
+    routes: Mutex<FxHashMap<Place, Arc<Made<Arc<Chosen>>>>>,
 }
 
 /// A share for so many bytes, if there is a bound.
@@ -98,7 +100,7 @@ impl Routed {
     }
 
     /// The way from memory of a kind, looked for or not.
-    pub(crate) fn route_from(&self, place: Place) -> Arc<Made<Arc<Route>>> {
+    pub(crate) fn route_from(&self, place: Place) -> Arc<Made<Arc<Chosen>>> {
         lock(&self.routes).entry(place).or_default().clone()
     }
 }
@@ -141,6 +143,7 @@ impl Peer {
             pairs: Pairs::new(&ways.nics, Poster::Host),
             kernel_pairs: Pairs::new(&ways.nics, Poster::Kernels),
             sockets: Sockets::new(&ways.tcp),
+            bounces: Bounces::default(),
             share,
         })
     }

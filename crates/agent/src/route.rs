@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use warpverbs_mem::{HostBuf, copy_on_host};
-use warpverbs_peer::Reason;
+use warpverbs_peer::{Decision, Reason};
 
 /// Transfers of fewer bytes say nothing of a rate.
 const TELLING: u64 = 256 << 10;
@@ -68,37 +68,32 @@ fn memory_rate() -> f64 {
     })
 }
 
-/// Which way leads from one memory to another, why no better one, and how fast it is.
+/// The path from one memory to another, why no better one, and how fast it is.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The way.
-    pub path: PathKind,
-    /// How it came about, such as the way a descriptor took; may be empty.
-    pub by: String,
-    /// Better ways, and why not, in the order in which they were tried.
-    pub tried: Vec<Reason>,
+    /// The path, how it came about, and better ones with the reasons against them.
+    pub how: Decision<PathKind>,
     /// Its measured rate, bytes per second.
     pub rate: Option<f64>,
 }
 
-/// The way that was chosen for a pair of memories, and why.
-pub(crate) struct Route {
-    pub(crate) kind: PathKind,
+/// The path that was chosen for a pair of memories.
+pub(crate) struct Chosen {
+    pub(crate) how: Decision<PathKind>,
     pub(crate) path: Box<dyn Path>,
-    /// How it came about; may be empty.
-    pub(crate) by: String,
-    /// Better ways, and why not.
-    pub(crate) tried: Vec<Reason>,
     pub(crate) rate: Rate,
     /// Whether it should be about as fast as the memory of this machine.
     pub(crate) same_machine: bool,
 }
 
-impl Route {
+impl Chosen {
+    pub(crate) fn kind(&self) -> PathKind {
+        self.how.route
+    }
+
     pub(crate) fn explain(&self) -> Explanation {
-        let (by, tried) = (self.by.clone(), self.tried.clone());
-        Explanation { path: self.kind, by, tried, rate: self.rate.get() }
+        Explanation { how: self.how.clone(), rate: self.rate.get() }
     }
 
     /// Takes a transfer into account, and warns of a path that is far too slow.
@@ -109,10 +104,10 @@ impl Route {
         {
             tracing::warn!(
                 peer = %peer,
-                path = %self.kind,
+                path = %self.kind(),
                 rate_mb_s = (rate / 1e6) as u64,
                 memory_mb_s = (possible / 1e6) as u64,
-                why = %Reason::list(&self.tried),
+                why = %Reason::list(&self.how.not_better),
                 "this path is more than 10 times slower than the machine's memory"
             );
         }
@@ -129,17 +124,8 @@ impl Route {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.path)?;
-        if !self.by.is_empty() {
-            write!(f, " by {}", self.by)?;
-        }
-        if let Some(rate) = self.rate {
-            write!(f, ", {:.2} GB/s", rate / 1e9)?;
-        }
-        match self.tried.len() {
-            0 => Ok(()),
-            _ => write!(f, " ({})", Reason::list(&self.tried)),
-        }
+        f.write_str(&self.how.explain())?;
+        self.rate.map_or(Ok(()), |rate| write!(f, ", {:.2} GB/s", rate / 1e9))
     }
 }
 

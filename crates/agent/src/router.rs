@@ -7,13 +7,13 @@ use crate::path::{self, Copying, Found, Job, network, tcp};
 use crate::peer::{Peer, Routed};
 use crate::plan::Span;
 use crate::prepared::Side;
-use crate::route::{Rate, Route};
+use crate::route::{Chosen, Rate};
 use crate::run::{Part, Plan};
 use crate::{AgentConfig, AgentError, EXCLUDED};
 use std::sync::{Arc, Mutex};
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::descriptor::Trust;
-use warpverbs_peer::{Identity, Reason, RemoteRange, reach};
+use warpverbs_peer::{Decision, Identity, Reason, RemoteRange, reach};
 
 pub(crate) struct Router {
     pub(crate) owner: Owner,
@@ -64,7 +64,7 @@ impl Router {
         let part = |Span { slots, pieces, bytes }| {
             let (local, remote) = (&here[slots.0 as usize], &there[slots.1 as usize]);
             let route = self.route(local, peer, remote, deadline)?;
-            let (kind, lists) = (route.kind, Mutex::default());
+            let (kind, lists) = (route.kind(), Mutex::default());
             let (local, remote) = (local.clone(), remote.memory.clone());
             let job = Arc::new(Job { op, kind, local, remote, pieces, bytes, lists });
             Ok(Part { job, route })
@@ -80,29 +80,30 @@ impl Router {
         peer: &Arc<Peer>,
         remote: &Arc<Routed>,
         deadline: &Deadline,
-    ) -> Result<Arc<Route>, AgentError> {
+    ) -> Result<Arc<Chosen>, AgentError> {
         let place = local.region().kind().into();
         let what = || format!("a path to {:?} of {}", remote.extent.label, peer.name);
         let ends = Ends { local, peer, remote, deadline };
         remote.route_from(place).get_or_make(deadline, what, || self.choose(place, &ends))
     }
 
-    fn choose(&self, place: Place, ends: &Ends<'_>) -> Result<Arc<Route>, AgentError> {
+    fn choose(&self, place: Place, ends: &Ends<'_>) -> Result<Arc<Chosen>, AgentError> {
         let Ends { local, peer, remote, .. } = ends;
         let mut tried = Vec::new();
         for kind in PathKind::ALL {
             match self.attempt(kind, ends) {
                 Ok((path, by)) => {
                     let (rate, same_machine) = (Rate::default(), peer.prover.same_machine());
-                    let route = Route { kind, path, by, tried, rate, same_machine };
+                    let how = Decision { route: kind, by, not_better: tried };
+                    let chosen = Chosen { how, path, rate, same_machine };
                     tracing::info!(
                         local = %local.extent.label,
                         remote = %remote.extent.label,
                         peer = %peer.name,
-                        route = %route.explain(),
+                        how = chosen.how.explain(),
                         "path chosen"
                     );
-                    return Ok(Arc::new(route));
+                    return Ok(Arc::new(chosen));
                 }
                 Err(reasons) => {
                     let reason = |why| Reason::new(kind.to_string(), why);
@@ -139,7 +140,7 @@ impl Router {
             PathKind::ProcessCopy => {
                 peer.prover.may_copy().map_err(|why| no(&why))?;
                 let proven = || peer.prover.proven(&self.owner, asked, remote, deadline);
-                path::process_copy(&self.copying, local, remote, proven)
+                path::process_copy((&self.copying, &peer.bounces), local, remote, proven)
             }
             PathKind::Network => {
                 let range = || self.range(peer, remote, deadline);

@@ -10,9 +10,11 @@ use crate::control::{Asked, Control, Frame, Link, Receipt, Watched, ended};
 use crate::deadline::Deadline;
 use crate::names::{Op, PathKind, State};
 use crate::path::{Flight, Job, Limit, Started};
-use crate::route::Route;
-use crate::{AgentError, lock};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::phase::{End, Phase};
+use crate::route::Chosen;
+use crate::wakers::Wakers;
+use crate::{AgentError, lock, try_lock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -50,14 +52,6 @@ impl PostOptions {
     }
 }
 
-const NOT_POSTED: u8 = 0;
-/// A thread is in `post`.
-const POSTING: u8 = 1;
-const RUNNING: u8 = 2;
-const DONE: u8 = 3;
-const FAILED: u8 = 4;
-const CANCELLED: u8 = 5;
-
 /// The parts of a transfer.
 pub(crate) struct Plan {
     pub(crate) op: Op,
@@ -69,7 +63,7 @@ pub(crate) struct Plan {
 /// A job between two memories, and the way.
 pub(crate) struct Part {
     pub(crate) job: Arc<Job>,
-    pub(crate) route: Arc<Route>,
+    pub(crate) route: Arc<Chosen>,
 }
 
 impl Plan {
@@ -90,8 +84,7 @@ pub(crate) struct Shared {
     /// Of a post that is given none.
     deadline: Duration,
     pub(crate) plan: Plan,
-    phase: AtomicU8,
-    cancel: AtomicBool,
+    phase: Phase,
     /// The control thread looks after it. Changed under the lock of the list of those.
     watched: AtomicBool,
     /// Futures that were made of it.
@@ -119,8 +112,7 @@ struct Run {
 struct Outcome {
     error: Option<AgentError>,
     timing: Option<Timing>,
-    /// One for each future that waits, by its number.
-    wakers: Vec<(u64, Waker)>,
+    wakers: Wakers,
 }
 
 /// The notification of a post.
@@ -136,6 +128,19 @@ enum Notice {
     Then(Arc<Link>, Frame<'static>),
 }
 
+impl Notice {
+    /// Has it not be sent; whether it has not been.
+    fn withdraw(&mut self) -> bool {
+        match self {
+            Self::Sent(_, receipt) if !receipt.withdraw() => false,
+            _ => {
+                *self = Self::None;
+                true
+            }
+        }
+    }
+}
+
 /// The time that the last post took.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
@@ -149,8 +154,7 @@ impl Shared {
             control: Arc::downgrade(control),
             deadline,
             plan,
-            phase: AtomicU8::new(NOT_POSTED),
-            cancel: AtomicBool::new(false),
+            phase: Phase::default(),
             watched: AtomicBool::new(false),
             futures: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
@@ -164,14 +168,7 @@ impl Shared {
     }
 
     pub(crate) fn state(&self) -> State {
-        // Acquire, pairs with the release in `finish`: a thread that sees Done sees the bytes.
-        match self.phase.load(Ordering::Acquire) {
-            NOT_POSTED => State::NotPosted,
-            DONE => State::Done,
-            FAILED => State::Failed,
-            CANCELLED => State::Cancelled,
-            _ => State::InProgress,
-        }
+        self.phase.state()
     }
 
     pub(crate) fn error(&self) -> Option<AgentError> {
@@ -194,25 +191,20 @@ impl Shared {
     /// Has its end wake `waker`, unless it is over, in place of the one that this future had before.
     pub(crate) fn wake_at_end(&self, future: u64, waker: &Waker) {
         // Wakers are code of the program: they are cloned and dropped without the lock.
-        let mut waker = waker.clone();
+        let waker = waker.clone();
         let mut outcome = lock(&self.outcome);
         // Under the lock, so that the end finds it.
-        if self.state() != State::InProgress {
-            return;
-        }
-        match outcome.wakers.iter_mut().find(|(known, _)| *known == future) {
-            Some((_, known)) => std::mem::swap(known, &mut waker),
-            None => return outcome.wakers.push((future, waker)),
-        }
+        let unused = match self.state() {
+            State::InProgress => outcome.wakers.insert(future, waker),
+            _ => Some(waker),
+        };
         drop(outcome);
+        drop(unused);
     }
 
     /// Nobody waits by this future any more.
     pub(crate) fn forget_waker(&self, future: u64) {
-        let mut outcome = lock(&self.outcome);
-        let at = outcome.wakers.iter().position(|(known, _)| *known == future);
-        let waker = at.map(|at| outcome.wakers.swap_remove(at));
-        drop(outcome);
+        let waker = lock(&self.outcome).wakers.remove(future);
         drop(waker);
     }
 
@@ -222,17 +214,15 @@ impl Shared {
         options: PostOptions,
         then: Option<Frame<'static>>,
     ) -> Result<State, AgentError> {
-        let phase = self.phase.load(Ordering::Acquire);
-        if matches!(phase, POSTING | RUNNING) {
+        if !self.phase.begin() {
             return Err(AgentError::InProgress);
         }
-        let taken =
-            self.phase.compare_exchange(phase, POSTING, Ordering::AcqRel, Ordering::Relaxed);
-        taken.map_err(|_| AgentError::InProgress)?;
         let posted = Instant::now();
-        self.cancel.store(false, Ordering::Relaxed);
         let mut run = self.run();
-        *lock(&self.outcome) = Outcome::default();
+        let mut outcome = lock(&self.outcome);
+        // Tasks that wait for it already stay.
+        (outcome.error, outcome.timing) = (None, None);
+        drop(outcome);
         run.deadline = options.deadline.unwrap_or(self.deadline);
         run.posted = Some(posted);
         run.ending = None;
@@ -242,21 +232,24 @@ impl Shared {
         let over = self.advance(&mut run);
         let post = posted.elapsed();
         lock(&self.outcome).timing = Some(Timing { post, over: None });
-        if let Some(result) = over {
-            self.finish(run, result, post);
-            return match self.state() {
-                State::Failed => Err(self.failure()),
-                state => Ok(state),
-            };
-        }
-        self.phase.store(RUNNING, Ordering::Release);
-        drop(run);
-        if let Some(control) = self.control.upgrade()
-            && !control.watch(self)
-        {
-            self.abort(ended(&control.own.owner));
-        }
-        Ok(State::InProgress)
+        // While the lock is held: nobody else ends it meanwhile.
+        let over = over.or_else(|| {
+            self.phase.run();
+            let goes_on = self.control.upgrade().is_some_and(|control| control.watch(self));
+            (!goes_on).then(|| Err(self.ended()))
+        });
+        let Some(result) = over else { return Ok(State::InProgress) };
+        let state = match &result {
+            Err(AgentError::Cancelled) => Ok(State::Cancelled),
+            result => result.clone().map(|()| State::Done),
+        };
+        self.finish(run, result, post);
+        state
+    }
+
+    /// This agent has ended.
+    fn ended(&self) -> AgentError {
+        ended(&self.plan.parts[0].job.local.extent.owner)
     }
 
     fn begin(
@@ -266,18 +259,19 @@ impl Shared {
         posted: Instant,
     ) -> Result<(), AgentError> {
         let Plan { peer, parts, .. } = &self.plan;
+        let control = self.control.upgrade().ok_or_else(|| self.ended())?;
+        control.check()?;
         // Before the first byte leaves: an agent that ends has the peer confirm the end of what it watches.
-        let is_wired = |part: &Part| matches!(part.route.kind, PathKind::Network | PathKind::Tcp);
-        let refuses = |control: Arc<Control>| parts.iter().any(is_wired) && !control.watch(self);
-        if self.control.upgrade().is_none_or(refuses) {
-            return Err(ended(&parts[0].job.local.extent.owner));
+        let is_wired = |part: &Part| matches!(part.route.kind(), PathKind::Network | PathKind::Tcp);
+        if parts.iter().any(is_wired) && !control.watch(self) {
+            return Err(self.ended());
         }
         peer.check()?;
         for Part { job, .. } in parts {
             job.local.check()?;
             job.remote.check()?;
         }
-        let (cancel, deadline) = (&self.cancel, Deadline::since(posted, run.deadline));
+        let (phase, deadline) = (&self.phase, Deadline::since(posted, run.deadline));
         if let Some(bytes) = notification {
             run.notice = Notice::Later(peer.clone().link(&deadline)?, bytes);
         }
@@ -288,7 +282,8 @@ impl Shared {
             // The peer keeps its memory in place until this process has agreed that it is deregistered,
             // and an agent that ends waits for what is copied: neither happens while there is a lease.
             let _lease = job.remote.lease(&**peer)?;
-            let limit = Limit { cancel, deadline, peer: &**peer, remote: &job.remote };
+            let (control, remote) = (&*control, &*job.remote);
+            let limit = Limit { phase, control, deadline, peer: &**peer, remote };
             match route.path.start(peer, job, &limit)? {
                 Started::Done => {}
                 Started::Flight(flight) => run.flights.push(flight),
@@ -305,8 +300,7 @@ impl Shared {
             // Nobody answers any more, so by force.
             run.end_until(why, Instant::now());
         }
-        let cancelled = self.cancel.load(Ordering::Relaxed);
-        if cancelled && !matches!(run.notice, Notice::Sent(..)) {
+        if self.phase.is_cancelled() && run.notice.withdraw() {
             run.end(AgentError::Cancelled);
         }
         let mut at = 0;
@@ -346,13 +340,11 @@ impl Shared {
         }
     }
 
-    /// Makes it terminal, and wakes the waiting tasks and threads, without a lock.
+    /// Makes it terminal, and wakes the waiting tasks without a lock.
     fn finish(&self, mut run: MutexGuard<'_, Run>, result: Result<(), AgentError>, took: Duration) {
         // Dropping what is under way ends it.
         run.flights.clear();
-        if let Notice::Sent(_, receipt) = std::mem::take(&mut run.notice) {
-            receipt.withdraw();
-        }
+        std::mem::take(&mut run.notice).withdraw();
         if result.is_ok()
             && let [part] = &self.plan.parts[..]
         {
@@ -362,47 +354,36 @@ impl Shared {
         if let Some(timing) = &mut outcome.timing {
             timing.over = Some(took);
         }
-        let phase = match result {
-            Ok(()) => DONE,
-            Err(AgentError::Cancelled) => CANCELLED,
+        let end = match result {
+            Ok(()) => End::Done,
+            Err(AgentError::Cancelled) => End::Cancelled,
             Err(error) => {
                 outcome.error = Some(error);
-                FAILED
+                End::Failed
             }
         };
         let wakers = std::mem::take(&mut outcome.wakers);
-        self.phase.store(phase, Ordering::Release);
+        self.phase.end(end);
         drop(outcome);
         drop(run);
-        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        wakers.wake();
     }
 
     pub(crate) fn cancel(&self) {
-        if !matches!(self.phase.load(Ordering::Acquire), POSTING | RUNNING) {
-            return;
+        // A holder of the lock sees it by itself, in `post` or the next time it looks.
+        if self.phase.cancel() {
+            self.progress();
         }
-        self.cancel.store(true, Ordering::Relaxed);
-        // A holder of the lock looks at the flag by itself, in `post` or the next time it polls.
-        if let Ok(mut run) = self.run.try_lock()
-            && let Notice::Sent(_, receipt) = &run.notice
-            && receipt.withdraw()
-        {
-            run.notice = Notice::None;
-        }
-        self.progress();
     }
 }
 
 impl Watched for Shared {
     /// Looks whether blocks have arrived. Never waits; of two threads, one looks.
     fn progress(&self) {
-        if self.phase.load(Ordering::Acquire) != RUNNING {
+        if !self.phase.is_running() {
             return;
         }
-        let Ok(mut run) = self.run.try_lock() else { return };
-        if self.phase.load(Ordering::Acquire) != RUNNING {
-            return;
-        }
+        let Some(mut run) = try_lock(&self.run).filter(|_| self.phase.is_running()) else { return };
         let over = self.advance(&mut run);
         let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
         if let Some(result) = over {
@@ -426,18 +407,22 @@ impl Watched for Shared {
     }
 
     fn end(&self, why: AgentError) {
-        if let Ok(mut run) = self.run.try_lock()
-            && self.phase.load(Ordering::Acquire) == RUNNING
-        {
+        if let Some(mut run) = try_lock(&self.run).filter(|_| self.phase.is_running()) {
             run.end_until(why, Instant::now());
         }
     }
 
     fn abort(&self, why: AgentError) {
-        let Ok(run) = self.run.try_lock() else { return };
-        if self.phase.load(Ordering::Acquire) == RUNNING {
-            let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
-            self.finish(run, Err(why), took);
+        // Others hold the lock for a look. A thread in `post` finds that nothing is watched any more.
+        while self.phase.is_running() {
+            let Some(run) = try_lock(&self.run) else {
+                std::thread::yield_now();
+                continue;
+            };
+            if self.phase.is_running() {
+                let took = run.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
+                return self.finish(run, Err(why), took);
+            }
         }
     }
 

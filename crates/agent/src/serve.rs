@@ -5,7 +5,8 @@ use crate::control::{Control, Link, Remote, Revoked, Service, Services};
 use crate::memories::{Memories, Registration};
 use crate::metadata::{Content, Secret};
 use crate::names::Owner;
-use crate::path::network::{Answering, Nics};
+use crate::path::answering::Answering;
+use crate::path::network::Nics;
 use crate::path::tcp::{Serving, Tcp};
 use crate::peers::Peers;
 use crate::proof;
@@ -39,6 +40,7 @@ impl Services for Desk {
         let say = |error: AgentError| error.to_string();
         if !service.is_of_metadata() {
             self.serving.fence(link, &from.name);
+            self.answering.fence(link, &from.name);
         }
         let answer = match service {
             Service::Fetch => return self.memories.tell_all().map_err(|error| say(error.into())),

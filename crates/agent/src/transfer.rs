@@ -126,7 +126,7 @@ impl Transfer {
         let timing = self.shared.timing().ok_or(AgentError::NotPosted)?;
         let over = timing.over.filter(|_| state.is_terminal()).ok_or(AgentError::InProgress)?;
         let plan = &self.shared.plan;
-        let mut paths: Vec<_> = plan.parts.iter().map(|part| part.route.kind).collect();
+        let mut paths: Vec<_> = plan.parts.iter().map(|part| part.route.kind()).collect();
         paths.dedup();
         Ok(Telemetry {
             post: timing.post,

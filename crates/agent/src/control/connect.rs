@@ -183,6 +183,7 @@ pub(crate) fn connect(
     deadline: &Deadline,
 ) -> Result<Arc<Link>, AgentError> {
     peer.check()?;
+    control.check()?;
     let mut own = None;
     let attempt = || {
         let handed = make(control, peer, *deadline)?;
@@ -193,8 +194,9 @@ pub(crate) fn connect(
     if let Some(handed) = own {
         lock(&control.handed).push(handed);
         control.wake.wake();
-        // An end of its use meanwhile has not found the connection.
-        peer.check().inspect_err(|why| link.lose(why.clone()))?;
+        // An end of its use meanwhile, or of this agent, has not found the connection.
+        let usable = peer.check().and_then(|()| control.check());
+        usable.inspect_err(|why| link.lose(why.clone()))?;
     }
     match link.is_lost() {
         true => Err(link.why()),

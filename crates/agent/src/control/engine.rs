@@ -5,9 +5,10 @@ use super::frame::Frame;
 use super::link::{Link, Revoked, ended};
 use super::services::Services;
 use super::session::{Role, Session};
-use super::shared::IS_CONTROL;
+use super::shared::{Control, IS_CONTROL};
 use crate::AgentError;
 use crate::lock;
+use crate::panics::guarded;
 use rustix::event::{PollFd, PollFlags};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -69,15 +70,27 @@ impl Engine {
         Self { services, listener, sessions: Vec::new(), busy: None, door: Door::default() }
     }
 
+    /// Code of the program runs here where memory is given up: a panic of it ends the agent as its drop
+    /// does. Wakers are guarded by themselves.
     fn run(mut self) {
         IS_CONTROL.set(true);
-        while !self.services.control().closing.load(Ordering::Acquire) {
+        let services = self.services.clone();
+        let control = services.control();
+        if !guarded("the control thread", || self.serve(control)) {
+            tracing::error!(agent = %control.own.owner, "this agent ends");
+            control.closing.store(true, Ordering::Release);
+        }
+        guarded("the control thread", || self.close(control));
+        self.leave();
+    }
+
+    fn serve(&mut self, control: &Control) {
+        while control.check().is_ok() {
             self.adopt();
             let pause = self.pause();
             let ready = self.wait(pause);
             self.turn(&ready);
         }
-        self.close();
     }
 
     fn adopt(&mut self) {
@@ -252,9 +265,8 @@ impl Engine {
 
     /// Ends transfers and connections: a transfer when the peer has confirmed its end, a connection when
     /// nothing is copied by its means any more.
-    fn close(mut self) {
+    fn close(&mut self, control: &Control) {
         let services = self.services.clone();
-        let control = services.control();
         let ended = || ended(&control.own.owner);
         self.adopt();
         let memories = services.take_memories();
@@ -278,9 +290,9 @@ impl Engine {
             active.iter().for_each(|transfer| transfer.end(ended()));
             engine.progress()
         });
-        for transfer in lock(&control.active).take().unwrap_or_default() {
-            transfer.abort(ended());
-        }
+        // Wakers run without the lock.
+        let active = lock(&control.active).take().unwrap_or_default();
+        active.iter().for_each(|transfer| transfer.abort(ended()));
         let peers = services.end_peers(&ended());
         self.adopt();
         for session in &self.sessions {
@@ -292,8 +304,11 @@ impl Engine {
         self.serve_while(|engine| {
             !engine.sessions.is_empty() || !peers.iter().all(|peer| peer.is_idle())
         });
+    }
+
+    /// Memory that a peer may still write to is never given up.
+    fn leave(self) {
         for session in &self.sessions {
-            // The peer may still write there: this memory is never given up.
             let kept = std::mem::take(&mut *lock(&session.link.revoking));
             for (_, memory) in kept {
                 let label = Revoked::label(&*memory);

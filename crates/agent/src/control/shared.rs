@@ -2,7 +2,7 @@
 
 use super::handshake::Key;
 use super::inbox::Inbox;
-use super::link::{Link, Revoked};
+use super::link::{Link, Revoked, ended};
 use super::remote::Remote;
 use crate::lock;
 use crate::metadata::{MAX_ADDRESSES, Secret};
@@ -153,6 +153,14 @@ impl Control {
         found
     }
 
+    /// Whether this agent has not ended, and does not end.
+    pub(crate) fn check(&self) -> Result<(), AgentError> {
+        match self.closing.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(ended(&self.own.owner)),
+        }
+    }
+
     /// Ends the control thread, which keeps registered memory until no peer touches it any more, and waits
     /// for it. A control thread waits for none: it may be its own, or one for which this one waits.
     pub(crate) fn stop(&self) {
@@ -180,6 +188,12 @@ impl Control {
             self.wake.wake();
         }
         true
+    }
+
+    /// As when the thread has ended the last transfer, and goes.
+    #[cfg(test)]
+    pub(crate) fn watch_no_more(&self) {
+        *lock(&self.active) = None;
     }
 
     /// Whether threads wait for all transfers in progress: these move them on by themselves, and need

@@ -5,9 +5,10 @@ use super::copying::{Copying, KernelCopy};
 use super::{Cursor, Job, Limit};
 use crate::names::Op;
 use crate::plan::Piece;
-use crate::{AgentError, CopyBy, lock};
+use crate::{AgentError, CopyBy, lock, try_lock};
+use rustc_hash::FxHashMap;
 use std::mem::take;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use warpverbs_gpu::{Blocks, Buffer, GpuKind, Place};
 use warpverbs_mem::{Kind, Pending, ProcessPiece, Progress, Region, copy};
@@ -25,6 +26,32 @@ pub(super) struct Bounce {
     /// Whether kernels of the device reach it.
     by_kernel: bool,
     copying: Copying,
+}
+
+/// The bounce buffers of paths to one peer: one for each kind of memory here, however much memory of the
+/// peer is reached by it.
+#[derive(Default)]
+pub(crate) struct Bounces(Mutex<FxHashMap<Kind, Weak<Bounce>>>);
+
+impl Bounces {
+    /// For transfers of this memory, unless both ends of the copy are host memory.
+    pub(super) fn get(
+        &self,
+        copying: &Copying,
+        local: &Region,
+    ) -> Result<Option<Arc<Bounce>>, AgentError> {
+        let kind = local.kind();
+        let known = || lock(&self.0).get(&kind).and_then(Weak::upgrade);
+        if let Some(known) = known() {
+            return Ok(Some(known));
+        }
+        // Without the lock. Of two threads that make one, each may use its own.
+        let made = Bounce::new(copying, local)?.map(Arc::new);
+        if let Some(made) = &made {
+            lock(&self.0).insert(kind, Arc::downgrade(made));
+        }
+        Ok(made)
+    }
 }
 
 /// Pieces of a list that lie one behind the other in a half.
@@ -64,8 +91,7 @@ struct Run<'a> {
 }
 
 impl Bounce {
-    /// For transfers of this memory, unless both ends of the copy are host memory.
-    pub(super) fn new(copying: &Copying, local: &Region) -> Result<Option<Self>, AgentError> {
+    fn new(copying: &Copying, local: &Region) -> Result<Option<Self>, AgentError> {
         let Copying { gpu, copy_by, .. } = copying;
         let by_kernel = match (local.kind(), gpu.info().kind) {
             (Kind::Host, _) => *copy_by == CopyBy::Kernel,
@@ -136,11 +162,10 @@ impl Bounce {
     /// Waits until no other transfer uses the memory.
     fn turn(&self, limit: &Limit<'_>) -> Result<MutexGuard<'_, Buffer>, AgentError> {
         loop {
-            match self.memory.try_lock() {
-                Ok(memory) => return Ok(memory),
-                Err(TryLockError::Poisoned(memory)) => return Ok(memory.into_inner()),
-                Err(TryLockError::WouldBlock) => limit.check()?,
+            if let Some(memory) = try_lock(&self.memory) {
+                return Ok(memory);
             }
+            limit.check()?;
             std::thread::sleep(NAP);
         }
     }
@@ -245,5 +270,31 @@ impl Copies {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AgentConfig;
+    use warpverbs_gpu::{Gpu, GpuChoice};
+    use warpverbs_mem::HostBuf;
+    use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+
+    #[test]
+    fn memories_of_a_peer_share_a_buffer_as_long_as_one_uses_it() {
+        let gpu: Arc<dyn Gpu> = warpverbs_gpu::open(GpuChoice::Simt).unwrap();
+        let copying = Copying::new(&gpu, &AgentConfig::default());
+        let engine = Arc::new(LazyCopier::default());
+        let memory = || LazyMemory::regions(64, 0, &engine).unwrap().0;
+        let (bounces, locals) = (Bounces::default(), [memory(), memory()]);
+        let get = |local| bounces.get(&copying, local).unwrap();
+        let all: Vec<_> = locals.iter().cycle().take(8).map(|local| get(local).unwrap()).collect();
+        assert!(all.iter().all(|one| Arc::ptr_eq(one, &all[0])));
+        assert!(get(&HostBuf::region(64).unwrap()).is_none());
+        let only = Arc::downgrade(&all[0]);
+        drop(all);
+        assert_eq!(only.strong_count(), 0);
+        assert!(get(&locals[1]).is_some());
     }
 }

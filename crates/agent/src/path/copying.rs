@@ -6,7 +6,7 @@ use crate::plan::Piece;
 use crate::{AgentConfig, AgentError, CopyBy};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, Launch, LaunchError};
+use warpverbs_gpu::{BlockRun, BlockSide, Blocks, Buffer, Gpu, GpuError, Launch, LaunchError};
 
 /// Between host memory and that of a GPU a copy engine moves pieces of at least this many bytes, on
 /// average, faster than a kernel: it has fewer and larger requests on the bus.
@@ -14,6 +14,8 @@ const ENGINE_FROM: u64 = 256 << 10;
 /// Withdrawing a launch takes two small copies and the end of what its blocks are at: this long means
 /// that the device hangs.
 const HANGS: Duration = Duration::from_secs(10);
+/// Between two looks at whether the device has run launches that were withdrawn: of each the driver is asked.
+const CROWDED: Duration = Duration::from_millis(1);
 /// Between two looks at a launch that is withdrawn.
 const NAP: Duration = Duration::from_micros(20);
 
@@ -56,15 +58,21 @@ impl Copying {
         Blocks::new(&*self.gpu, buffers, &runs).map_err(|error| job.failed(&error))
     }
 
-    /// Begins to copy a list, unless there is no time left.
+    /// Begins to copy a list, unless there is no time left. While the device has as many launches that
+    /// were withdrawn as it may, this waits: otherwise each transfer that ends early would leave one more.
     pub(super) fn launch(
         &self,
         list: &Blocks,
         limit: &Limit<'_>,
     ) -> Result<KernelCopy, AgentError> {
-        limit.check()?;
-        let left = limit.deadline.0.remaining().unwrap_or_default();
-        Ok(KernelCopy(list.copy(&*self.gpu, self.kernel_blocks, left)?))
+        loop {
+            limit.check()?;
+            let left = limit.deadline.0.remaining().unwrap_or_default();
+            match list.copy(&*self.gpu, self.kernel_blocks, left) {
+                Err(GpuError::Withdrawn { .. }) => std::thread::sleep(CROWDED),
+                launched => return Ok(KernelCopy(launched?)),
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Ways from memory to memory behind one trait. Each is a room of its own: it sees the job, a peer that
 //! can be asked something, and what it was made with.
 
+pub(crate) mod answering;
 mod bounce;
 mod copying;
 mod direct;
@@ -9,19 +10,20 @@ mod process;
 pub(crate) mod tcp;
 mod wired;
 
+pub(crate) use bounce::Bounces;
 pub(crate) use copying::Copying;
 pub(crate) use direct::{mapped, same_process};
 pub(crate) use process::process_copy;
 
 use crate::AgentError;
-use crate::control::Asked;
+use crate::control::{Asked, Control};
 use crate::deadline::Deadline;
 use crate::memory::LocalMemory;
 use crate::names::{Op, Owner, PathKind};
+use crate::phase::Phase;
 use crate::plan::Piece;
 use crate::remote::PeerMemory;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -86,18 +88,20 @@ impl Cursor {
 
 /// How long a post may go on.
 pub(crate) struct Limit<'a> {
-    pub(crate) cancel: &'a AtomicBool,
+    pub(crate) phase: &'a Phase,
+    pub(crate) control: &'a Control,
     pub(crate) deadline: Deadline,
     pub(crate) peer: &'a dyn Asked,
     pub(crate) remote: &'a PeerMemory,
 }
 
 impl Limit<'_> {
-    /// Whether to go on: not if the peer is lost, or has taken its memory back.
+    /// Whether to go on: not if this agent ends, the peer is lost, or has taken its memory back.
     pub(crate) fn check(&self) -> Result<(), AgentError> {
-        if self.cancel.load(Ordering::Relaxed) {
+        if self.phase.is_cancelled() {
             return Err(AgentError::Cancelled);
         }
+        self.control.check()?;
         self.peer.check()?;
         self.remote.check()?;
         match self.deadline.0.passed() {

@@ -4,16 +4,16 @@
 
 use super::wired::{AHEAD, Fault, ForcedEnd, Window, Wire, Wired};
 use super::{Cursor, Found, Job, Limit, Path, PathKind, Started};
-use crate::control::{Asked, Link, LinkId, Service};
+use crate::AgentError;
+use crate::control::{Asked, Service};
 use crate::deadline::Deadline;
 use crate::made::Made;
 use crate::names::{Op, Owner};
 use crate::remote::PeerMemory;
-use crate::{AgentError, lock};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::{Reason, RemoteRange};
@@ -29,9 +29,7 @@ const CHUNK: u64 = 256 << 10;
 const SIGNALED: u32 = 16;
 const SIGNALED_BYTES: u64 = 1 << 20;
 /// Queue pairs that a peer may ask for.
-const MOST_PAIRS: usize = 16;
-/// Queue pairs that all peers together may ask for.
-const MOST_ANSWERED: usize = 4096;
+pub(super) const MOST_PAIRS: usize = 16;
 
 // While a transfer waits for completions to post more, one is asked for.
 const _: () = assert!(MOST_PAIRS as u64 * SIGNALED_BYTES < AHEAD);
@@ -59,7 +57,7 @@ pub(crate) struct Nics {
 
 impl Nics {
     /// Those that queue pairs of this set use: views of kernels have one key.
-    fn of(&self, poster: Poster) -> &[Device] {
+    pub(super) fn of(&self, poster: Poster) -> &[Device] {
         match poster {
             Poster::Host => &self.nics,
             Poster::Kernels => &self.nics[..self.nics.len().min(1)],
@@ -67,7 +65,7 @@ impl Nics {
     }
 
     /// `count` queue pairs, on the NICs in turns.
-    fn endpoints(
+    pub(super) fn endpoints(
         &self,
         nics: &[Device],
         poster: Option<&Arc<dyn Gpu>>,
@@ -79,92 +77,15 @@ impl Nics {
     }
 }
 
-fn handles(endpoints: &[Endpoint]) -> Vec<Vec<u8>> {
+pub(super) fn handles(endpoints: &[Endpoint]) -> Vec<Vec<u8>> {
     endpoints.iter().map(|endpoint| endpoint.handle().to_bytes()).collect()
 }
 
-fn connect(endpoints: &[Endpoint], handles: &[Vec<u8>]) -> Result<(), TransportError> {
+pub(super) fn connect(endpoints: &[Endpoint], handles: &[Vec<u8>]) -> Result<(), TransportError> {
     endpoints
         .iter()
         .zip(handles)
         .try_for_each(|(endpoint, handle)| endpoint.connect(&EndpointHandle::from_bytes(handle)?))
-}
-
-/// The ends, at this agent, of queue pairs that peers have made. They end with the connection by which
-/// they were asked for, and with no other of the same peer.
-#[derive(Default)]
-pub(crate) struct Answering(Mutex<HashMap<(Owner, Poster), Answered>>);
-
-struct Answered {
-    by: LinkId,
-    /// The peer's ends, by which it names the set.
-    theirs: Vec<Vec<u8>>,
-    _ends: Vec<Endpoint>,
-}
-
-impl Answering {
-    /// Makes ends for a peer's, in the place of those it had before.
-    pub(crate) fn accept(
-        &self,
-        nics: &Nics,
-        link: &Link,
-        from: &Owner,
-        bytes: &[u8],
-    ) -> Result<Vec<u8>, String> {
-        let (poster, theirs): (Poster, Vec<Vec<u8>>) =
-            postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
-        if !(1..=MOST_PAIRS).contains(&theirs.len()) {
-            return Err(format!("{} queue pairs, expected 1 to {MOST_PAIRS}", theirs.len()));
-        }
-        let used = nics.of(poster);
-        if used.is_empty() {
-            return Err("this agent has no NIC".to_owned());
-        }
-        let key = (from.clone(), poster);
-        let others =
-            |(known, set): (&_, &Answered)| if *known == key { 0 } else { set.theirs.len() };
-        let others: usize = lock(&self.0).iter().map(others).sum();
-        if others + theirs.len() > MOST_ANSWERED {
-            return Err(format!(
-                "{others} queue pairs of all peers, of {MOST_ANSWERED}, are in use"
-            ));
-        }
-        let say = |error: TransportError| error.to_string();
-        let ends = nics.endpoints(used, None, theirs.len()).map_err(say)?;
-        connect(&ends, &theirs).map_err(say)?;
-        let own = postcard::to_stdvec(&handles(&ends)).map_err(|error| error.to_string())?;
-        let answered = Answered { by: link.id, theirs, _ends: ends };
-        let before = lock(&self.0).insert(key, answered);
-        // Queue pairs end without the lock.
-        drop(before);
-        Ok(own)
-    }
-
-    /// Ends a set that the peer has given up, unless it has had another made in its place. When this
-    /// returns, nothing that was sent to it lands any more.
-    pub(crate) fn end(&self, from: &Owner, bytes: &[u8]) -> Result<Vec<u8>, String> {
-        let (poster, theirs): (Poster, Vec<Vec<u8>>) =
-            postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
-        let mut answering = lock(&self.0);
-        let key = (from.clone(), poster);
-        let ended = answering.get(&key).is_some_and(|answered| answered.theirs == theirs);
-        let ended = if ended { answering.remove(&key) } else { None };
-        drop(answering);
-        drop(ended);
-        Ok(Vec::new())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
-    }
-
-    /// The connection has ended.
-    pub(crate) fn forget(&self, link: &Link) {
-        let its: Vec<_> = lock(&self.0).extract_if(|_, answered| answered.by == link.id).collect();
-        // Queue pairs end without the lock.
-        drop(its);
-    }
 }
 
 /// The queue pairs to a peer, to which the host or kernels post.
@@ -245,6 +166,7 @@ impl Path for Network {
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let set = self.pairs.get(peer, &limit.deadline)?;
+        limit.check()?;
         Started::by(Wired::new(Work::new(peer, job, (&self.pairs, set), &self.remote)?))
     }
 }

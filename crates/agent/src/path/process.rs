@@ -1,7 +1,7 @@
 //! The kernel copies from process to process (`process_vm_readv`, `process_vm_writev`); memory of a GPU
 //! here goes through a [bounce buffer](super::bounce).
 
-use super::bounce::Bounce;
+use super::bounce::{Bounce, Bounces};
 use super::copying::Copying;
 use super::{Cursor, Found, Job, Limit, Path, Started};
 use crate::AgentError;
@@ -23,7 +23,7 @@ struct ProcessCopy {
     /// Where the peer's memory begins in its process.
     base: u64,
     /// Where a device copies the local side.
-    bounce: Option<Bounce>,
+    bounce: Option<Arc<Bounce>>,
 }
 
 impl Path for ProcessCopy {
@@ -116,7 +116,7 @@ impl Batch<'_> {
 /// To memory of the peer that it has proven to have. The connection that brought the proof is also the one
 /// by which the peer takes its memory back.
 pub(crate) fn process_copy(
-    copying: &Copying,
+    (copying, bounces): (&Copying, &Bounces),
     local: &LocalMemory,
     remote: &PeerMemory,
     proven: impl FnOnce() -> Result<Arc<Proven>, AgentError>,
@@ -129,9 +129,9 @@ pub(crate) fn process_copy(
     }
     let proven = proven().map_err(|error| no(error.to_string()))?;
     let process = proven.process.clone().map_err(no)?;
-    let bounce = Bounce::new(copying, local.region());
+    let bounce = bounces.get(copying, local.region());
     let bounce = bounce.map_err(|error| no(format!("the bounce buffer: {error}")))?;
-    let by = bounce.as_ref().map_or("", Bounce::explain).to_owned();
+    let by = bounce.as_ref().map_or("", |bounce| bounce.explain()).to_owned();
     let base = remote.info.addr;
     Ok((Box::new(ProcessCopy { process, base, bounce }), by))
 }

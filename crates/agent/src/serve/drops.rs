@@ -1,4 +1,4 @@
-//! Agents that are dropped by control threads, as wakers may do.
+//! Agents that are dropped by control threads, as wakers may do, or whose control threads panic.
 
 use super::hostile::{agent, hostile};
 use super::*;
@@ -112,4 +112,104 @@ fn agents_that_drop_each_other_do_not_wait_for_each_other() {
         assert!(start.elapsed() < SOON, "an agent does not end");
         std::thread::yield_now();
     }
+}
+
+/// Panics in the control thread that looks after it, as an owner of memory may that is dropped there.
+#[derive(Default)]
+struct Panicking {
+    watched: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Watched for Panicking {
+    fn progress(&self) {
+        assert!(self.over.swap(true, Ordering::AcqRel), "a transfer of this test panics");
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+
+    fn end(&self, _: AgentError) {}
+
+    fn abort(&self, _: AgentError) {}
+
+    fn watched(&self) -> &AtomicBool {
+        &self.watched
+    }
+}
+
+#[test]
+fn a_panic_in_the_control_thread_ends_the_agent_as_its_drop_does() {
+    let (peer, target) = (agent("peer"), agent("target"));
+    let memory = target.register(vec![7; 64], "memory").unwrap();
+    let ours = peer.register(vec![0; 64], "ours").unwrap();
+    peer.load_metadata(&target.metadata().unwrap()).unwrap();
+    target.load_metadata(&peer.metadata().unwrap()).unwrap();
+    peer.connect("target", SOON).unwrap();
+    let lists = (memory.blocks(0, 64, 1).unwrap(), ours.blocks(0, 64, 1).unwrap());
+    let write = target.transfer(crate::Op::Write, &lists.0, &lists.1).unwrap();
+    let kept = Arc::downgrade(memory.memory());
+    assert!(target.desk().control.watch(&Arc::new(Panicking::default())));
+    let start = Instant::now();
+    while peer.knows("target") {
+        assert!(start.elapsed() < SOON, "the peer does not hear of the end");
+        std::thread::yield_now();
+    }
+    let refused = write.post(crate::PostOptions::new()).unwrap_err();
+    assert!(refused.to_string().ends_with("this agent has ended"), "{refused}");
+    drop((memory, write, target));
+    assert_eq!(kept.strong_count(), 0, "the peer has confirmed that it does not touch it");
+}
+
+/// Has its agent look after it again from inside of its end, as a waker may that posts.
+struct Clinging {
+    agent: std::sync::Weak<Control>,
+    itself: std::sync::Weak<Self>,
+    refused: Mutex<Sender<bool>>,
+    watched: AtomicBool,
+}
+
+impl Watched for Clinging {
+    fn progress(&self) {}
+
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    fn is_waited_for(&self) -> bool {
+        false
+    }
+
+    fn end(&self, _: AgentError) {}
+
+    fn abort(&self, _: AgentError) {
+        let (agent, itself) = (self.agent.upgrade().unwrap(), self.itself.upgrade().unwrap());
+        lock(&self.refused).send(!agent.watch(&itself)).unwrap();
+    }
+
+    fn watched(&self) -> &AtomicBool {
+        &self.watched
+    }
+}
+
+#[test]
+fn a_transfer_that_is_ended_by_force_may_wake_what_posts_another() {
+    let target = agent("target");
+    let (sender, refused) = channel();
+    let control = &target.desk().control;
+    let clinging = Arc::new_cyclic(|itself| Clinging {
+        agent: Arc::downgrade(control),
+        itself: itself.clone(),
+        refused: Mutex::new(sender),
+        watched: AtomicBool::new(false),
+    });
+    assert!(control.watch(&clinging));
+    let ends = std::thread::spawn(move || drop(target));
+    assert!(refused.recv_timeout(SOON).unwrap());
+    ends.join().unwrap();
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
-const TOKEN: &str = "the job's";
+pub(super) const TOKEN: &str = "the job's";
 /// Rounds of an honest peer.
 const ROUNDS: u32 = 100;
 

@@ -1,7 +1,8 @@
 //! Connections of agents in one process.
 
+use super::hostile::{TOKEN, hostile};
 use super::*;
-use crate::control::{Remote, ask, make};
+use crate::control::{Frame, Remote, ask, make};
 use crate::deadline::Deadline;
 use crate::metadata::{Contact, Metadata};
 use crate::{Agent, AgentConfig, EncodingError, Generation, Op, PathKind, PostOptions, State};
@@ -40,6 +41,34 @@ fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
             assert!(b.wait_notification(SOON).is_ok());
         }
     }
+}
+
+/// A target that was stopped, and was given up as lost, has not seen the end of the first connection.
+#[test]
+fn queue_pairs_of_a_connection_end_before_the_next_one_of_the_agent_is_answered() {
+    let nic = Context::new().unwrap().open("soft").unwrap();
+    let config = || AgentConfig::default().token(TOKEN).nic(&nic).require(PathKind::Network);
+    let agent = |name| Agent::new(name, config()).unwrap();
+    let (a, b, other) = (agent("a"), agent("b"), agent("other"));
+    let theirs = b.register(vec![0; 8], "m").unwrap();
+    let _memories = [&a, &other].map(|agent| {
+        let ours = agent.register(vec![7; 8], "m").unwrap();
+        agent.load_metadata(&b.metadata().unwrap()).unwrap();
+        let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
+        let write = agent.transfer(Op::Write, &lists.0, &lists.1).unwrap();
+        write.post(PostOptions::new()).unwrap();
+        assert_eq!(write.wait(SOON).unwrap(), State::Done);
+        ours
+    });
+    assert_eq!(b.desk().answering.count(), 2);
+    let (mut second, _) = hostile(&a, &b, true);
+    let id = theirs.id().to_le_bytes();
+    second
+        .send(&Frame::Call { number: 0, service: Service::TcpKey, bytes: id[..].into() })
+        .unwrap();
+    assert!(matches!(second.receive().unwrap(), Frame::Reply { .. }));
+    // The other agent's are its own.
+    assert_eq!(b.desk().answering.count(), 1);
 }
 
 /// A cache that registers per request, whose peers ask for each key.

@@ -195,6 +195,38 @@ fn a_waker_may_do_everything_where_it_is_woken_and_is_kept_once() {
     }
 }
 
+/// Says that it was woken, or panics.
+struct Telling(Option<Mutex<Sender<()>>>);
+
+impl Wake for Telling {
+    fn wake(self: Arc<Self>) {
+        let told = self.0.as_ref().expect("a waker of this test panics");
+        told.lock().unwrap().send(()).unwrap();
+    }
+}
+
+/// Nobody but the agent's thread looks at the transfers.
+#[test]
+fn a_waker_that_panics_keeps_nobody_from_being_woken() {
+    let rig = Rig::new();
+    let (tell, told) = channel();
+    let bad = Waker::from(Arc::new(Telling(None)));
+    let good = Waker::from(Arc::new(Telling(Some(Mutex::new(tell)))));
+    for _ in 0..3 {
+        let read = rig.post(Op::Read);
+        let mut ends = [&bad, &good, &bad, &good].map(|waker| (read.completion(), waker));
+        for (end, waker) in &mut ends {
+            let polled = std::pin::pin!(end).poll(&mut Context::from_waker(waker));
+            assert!(polled.is_pending());
+        }
+        rig.engine.allow(COUNT as u64);
+        told.recv_timeout(SOON).unwrap();
+        told.recv_timeout(SOON).unwrap();
+        drop(ends);
+        assert_eq!(read.wait(SOON).unwrap(), State::Done);
+    }
+}
+
 struct Idle;
 
 impl Wake for Idle {

@@ -98,7 +98,7 @@ fn memory_of_gpus_and_of_the_host_moves_between_processes_however_it_is_copied()
             // Host memory of another process is not registered with the driver here.
             let bounced = label == "shared";
             let path = if bounced { PathKind::ProcessCopy } else { PathKind::Mapped };
-            assert_eq!(explained.path, path, "{explained}");
+            assert_eq!(explained.how.route, path, "{explained}");
             println!("{copy_by:?}, {} from {label}: {explained}", ours.label());
             for (len, count) in SHAPES {
                 read(&agent, ours, &remote, len, count);

@@ -190,9 +190,9 @@ fn a_long_piece_is_spread_and_measured() {
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
     let remote = initiator.remote("target", "cache").unwrap();
     let explained = initiator.explain(&ours, &remote).unwrap();
-    assert_eq!(explained.path, PathKind::Network);
+    assert_eq!(explained.how.route, PathKind::Network);
     assert!(explained.rate.is_some_and(|rate| rate > 0.0), "{explained}");
-    assert_eq!(explained.by, "2 queue pairs");
+    assert_eq!(explained.how.by, "2 queue pairs");
     assert!(explained.to_string().contains("same process: excluded"), "{explained}");
     let (into, from) =
         (ours.blocks(0, len as u64, 1).unwrap(), remote.blocks(0, len as u64, 1).unwrap());
@@ -314,8 +314,8 @@ fn without_a_nic_tcp_is_left_and_without_that_all_reasons_are_given() {
     initiator.load_metadata(&target.metadata().unwrap()).unwrap();
     let remote = initiator.remote("b", "theirs").unwrap();
     let tcp = initiator.explain(&ours, &remote).unwrap();
-    assert_eq!(tcp.path, PathKind::Tcp, "{tcp}");
-    assert!(tcp.by.contains("2 sockets") && tcp.by.contains("the fallback"), "{tcp}");
+    assert_eq!(tcp.how.route, PathKind::Tcp, "{tcp}");
+    assert!(tcp.how.by.contains("2 sockets") && tcp.how.by.contains("the fallback"), "{tcp}");
     assert!(tcp.rate.is_some(), "{tcp}");
     assert!(tcp.to_string().contains("network: no NIC"), "{tcp}");
 

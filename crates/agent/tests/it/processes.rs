@@ -158,7 +158,7 @@ fn private_memory_is_copied_and_shared_memory_is_mapped() {
             }
             Err(error) => panic!("{error}"),
         };
-        assert_eq!(explained.path, path, "{explained}");
+        assert_eq!(explained.how.route, path, "{explained}");
         assert!(explained.rate.is_some(), "{explained}");
         let (into, from) = (ours.blocks(0, 1000, 1048), remote.blocks(0, 1000, 1048));
         let (into, from) = (into.unwrap(), from.unwrap());

@@ -159,6 +159,45 @@ fn a_write_that_could_not_begin_leaves_the_memory_there_alone() {
     }
 }
 
+/// Each that ends early leaves a launch, until there are as many as there may be. The next ones wait, each
+/// until its own deadline, and one that has the time copies when the device gets on.
+#[test]
+fn transfers_that_end_early_leave_few_launches() {
+    const MOST: usize = 16;
+    let device = Device::new();
+    let gpu: Arc<dyn Gpu> = device.gpu.clone();
+    let config = config(PathKind::SameProcess).gpu(&gpu).copy_by(CopyBy::Kernel);
+    // A block each: a lane has two mappings.
+    let mut rig = Rig::with(PathKind::SameProcess, config.kernel_blocks(1));
+    let theirs = rig.bytes();
+    rig.seen.write(0, &theirs).unwrap();
+    rig.run(&rig.transfer(Op::Write, &rig.seen, BLOCK));
+    let held = device.hold();
+    let transfer = rig.transfer(Op::Read, &rig.ours, BLOCK);
+    let mut launches = 0;
+    loop {
+        let posted = transfer.post(PostOptions::new().deadline(Duration::from_millis(100)));
+        let late = matches!(posted, Err(AgentError::Timeout { .. }));
+        assert!(late || matches!(posted, Ok(State::InProgress)), "{posted:?}");
+        transfer.cancel();
+        assert!(transfer.wait(SOON).is_err());
+        launches += usize::from(!late);
+        assert!(launches <= MOST, "launches are queued without a bound");
+        // Before that, the machine is so slow that there was no time to launch it.
+        if late && launches == MOST {
+            break;
+        }
+    }
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| transfer.post(PostOptions::new()).unwrap());
+        until(|| transfer.state() == State::InProgress);
+        drop(held);
+        waiting.join().unwrap();
+    });
+    assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
+    assert!(bytes(&rig.ours) == theirs);
+}
+
 /// Its end takes the transfer along, but not before the kernel is withdrawn.
 #[test]
 fn a_peer_that_is_lost_takes_no_kernel_for_ended() {

@@ -28,6 +28,7 @@ impl Path for ByTcp {
         let lease = job.remote.lease(&**peer)?;
         let made = self.0.get(peer, &limit.deadline)?;
         let remote = key(peer, &job.remote, &limit.deadline)?;
+        limit.check()?;
         Started::by(Wired::new(Work {
             peer: peer.clone(),
             job: job.clone(),
