@@ -13,8 +13,8 @@ use warpverbs_meet::{Deadline, Timed};
 
 /// Commands that may run in a guest at the same time.
 const PORTS: usize = 3;
-/// Emulation takes about 5 s to boot on an idle core.
-const BOOT: Duration = Duration::from_secs(120);
+/// Emulation takes about 5 s to boot on an idle core, and more than 120 s beside thirty busy threads.
+const BOOT: Duration = Duration::from_secs(300);
 /// Lines of the console shown when something went wrong.
 const TAIL: usize = 50;
 /// For a guest to tell its state, or to panic.
@@ -156,7 +156,7 @@ impl Guest {
                 format!("{error:#}\n{became}")
             }
         };
-        format!("state of {}:\n{told}", self.name)
+        format!("state of {}:\n{}\n", self.name, told.trim_end())
     }
 
     /// Sends the machine a non-maskable interrupt, for a kernel that answers nothing else, and waits
