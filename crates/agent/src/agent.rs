@@ -82,11 +82,11 @@ impl Agent {
         self.shared.memories.register(memory.into(), label)
     }
 
-    /// Allocates `len` zeroed bytes that other processes of this machine can map, and registers
-    /// them: host memory on the host SIMT device, the GPU's on a GPU.
+    /// Allocates `len` zeroed bytes that other processes of this machine can map, and registers them:
+    /// host memory if the agent's device is the host SIMT device, GPU memory if it is a GPU.
     ///
     /// # Errors
-    /// There is not as much memory; otherwise as [`Agent::register`].
+    /// There is not enough memory; otherwise as [`Agent::register`].
     pub fn alloc(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
         self.alloc_on(&self.shared.router.gpu, len, label)
     }
@@ -111,16 +111,17 @@ impl Agent {
         self.register(segment.buffer().slice(0, exact)?, label)
     }
 
-    /// Metadata, which peers need to reach all registered memory: bytes that may travel by any means.
+    /// The metadata of this agent and of all its registered memory, which peers load with
+    /// [`Agent::load_metadata`]. The bytes may travel by any means.
     ///
     /// # Errors
-    /// They would be more than 4 GiB.
+    /// The metadata is longer than 4 GiB.
     pub fn metadata(&self) -> Result<Vec<u8>, AgentError> {
         Ok(self.shared.memories.tell_all()?.to_vec())
     }
 
-    /// As [`Agent::metadata`], with some of the memory: it is added to what a peer knows. Without
-    /// any it says how this agent is reached.
+    /// As [`Agent::metadata`], with only this memory, which a peer adds to the memory that it knows. With
+    /// no memory it holds the agent's addresses alone.
     ///
     /// # Errors
     /// As for [`Agent::metadata`].
@@ -137,14 +138,14 @@ impl Agent {
         Ok(self.shared.memories.tell(Content::Gone, Vec::new())?)
     }
 
-    /// Takes a peer's metadata, and gives its name. That of another start of the agent replaces what was
-    /// known, whose transfers fail from then on. If that other start is the older one by the clocks of
-    /// their hosts, the one that is known is asked first, which takes up to [`Agent::deadline`]; if it
-    /// answers it stays.
+    /// Loads a peer's metadata and returns the peer's name. Metadata of another generation of the agent
+    /// replaces the known one, whose transfers fail from then on. If the new metadata is of the older
+    /// generation by their hosts' clocks, the known generation is asked first, for up to
+    /// [`Agent::deadline`]; if it answers, it stays.
     ///
     /// # Errors
-    /// The bytes are foreign, damaged, of another job, of this agent, or of an older start than one that
-    /// runs.
+    /// The bytes are not metadata, are damaged, are of another job or of this agent, or are of an older
+    /// generation than one that still runs.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
         self.load_metadata_by(bytes, &Deadline::after(self.deadline()))
     }
@@ -158,19 +159,19 @@ impl Agent {
         self.shared.peers.load(bytes, None, deadline)
     }
 
-    /// Where it serves metadata and takes notifications.
+    /// The address at which it serves metadata and takes notifications.
     pub fn address(&self) -> SocketAddr {
         self.shared.control.address()
     }
 
-    /// Fetches the metadata of the agent that listens at `address`, and loads it; the peer's name. The
-    /// address alone says nothing about an agent, so both need the token of one job
+    /// Fetches the metadata of the agent that listens at `address`, loads it, and returns the peer's
+    /// name. An address alone does not authenticate an agent, so both need the token of one job
     /// ([`AgentConfig::token`]). Without one metadata travels by other means, such as an
     /// [`Exchange`](crate::Exchange).
     ///
     /// # Errors
-    /// No token is set; nobody answers in time, neither there nor, if it has to be asked, the start that
-    /// is known; the other end has another token; otherwise as [`Agent::load_metadata`].
+    /// No token is set; no agent answers at `address` in time; the tokens differ; otherwise as
+    /// [`Agent::load_metadata`].
     pub fn fetch_metadata(
         &self,
         address: SocketAddr,
@@ -181,8 +182,8 @@ impl Agent {
         self.load_metadata_by(&fetched, &deadline)
     }
 
-    /// Has the agent that listens at `address` load the metadata of this one. `metadata` is what one
-    /// of this agent's calls gave.
+    /// Sends `metadata`, the result of one of this agent's metadata calls, to the agent that listens at
+    /// `address`, which loads it.
     ///
     /// # Errors
     /// As for [`Agent::fetch_metadata`], at the peer.
@@ -214,7 +215,8 @@ impl Agent {
     /// Sends a notification that belongs to no transfer, and waits until the peer has it.
     ///
     /// # Errors
-    /// It is too long, the peer has no room for it in time, or is lost; then it may have arrived.
+    /// The notification is too long, the peer has no room for it in time, or the peer is lost; in the
+    /// last case it may have arrived.
     pub fn notify(&self, peer: &str, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
         let deadline = Deadline::after(timeout);
         let peer = self.shared.peers.peer(peer)?;
@@ -264,7 +266,7 @@ impl Agent {
         inbox.wait_first(&deadline, || "notification".to_owned(), |_| true)
     }
 
-    /// Whether metadata of an agent of this name is loaded, and it is not known to be lost.
+    /// Whether metadata of an agent of this name is loaded, and the agent is not known to be lost.
     pub fn knows(&self, peer: &str) -> bool {
         self.shared.peers.knows(peer)
     }
@@ -272,7 +274,7 @@ impl Agent {
     /// Forgets a peer. Its transfers fail.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No peer has this name.
     pub fn remove_peer(&self, peer: &str) -> Result<(), AgentError> {
         self.shared.peers.remove(peer)
     }
@@ -325,11 +327,12 @@ impl Agent {
         self.shared.transfer(op, local, remote)
     }
 
-    /// Which path leads from memory of this agent to that of a peer, why no better one, and its
-    /// rate. If that has not been measured, up to 1 MiB of the peer's memory is read for it.
+    /// The path from memory of this agent to that of a peer, why no better path is taken, and its rate in
+    /// bytes per second. If the rate is not known, it is measured by reading up to 1 MiB of the peer's
+    /// memory.
     ///
     /// # Errors
-    /// There is no path, or it failed.
+    /// No path leads to the memory, or the path failed.
     pub fn explain(
         &self,
         local: &Registration,
@@ -356,10 +359,11 @@ impl Agent {
         Ok(route.explain())
     }
 
-    /// Offers a stream: the next [`Agent::stream_to`] of its name, by any peer, becomes its sender.
+    /// Offers a stream: the next peer that calls [`Agent::stream_to`] with this name becomes its sender.
     ///
     /// # Errors
-    /// A setting is wrong, the name is taken by a stream without a sender, or memory cannot be had.
+    /// A setting is wrong, another stream of this name still waits for its sender, or memory cannot be
+    /// allocated.
     pub fn stream(
         &self,
         name: &str,
@@ -377,7 +381,7 @@ impl Agent {
     /// Opens a peer's stream, and waits until the peer offers it.
     ///
     /// # Errors
-    /// It does not in time; the peer is unknown or lost; no path leads to its ring.
+    /// The peer does not offer it in time; the peer is unknown or lost; no path leads to its ring.
     pub fn stream_to(
         &self,
         peer: &str,

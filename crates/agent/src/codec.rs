@@ -16,11 +16,11 @@ use thiserror::Error;
 
 const HEADER: usize = 16;
 
-/// Bytes that should have been metadata or a list of blocks are not.
+/// Bytes could not be decoded as metadata or as a list of blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodingError {
-    /// Something else, or of another program.
+    /// The magic is that of another kind of message or of another program.
     #[error("{what} begins with {found:02x?}, expected {expected:02x?}")]
     Magic {
         /// The expected kind.
@@ -30,7 +30,7 @@ pub enum EncodingError {
         /// Those of this kind.
         expected: [u8; 4],
     },
-    /// Of another version of this library.
+    /// The bytes are of another version of the format.
     #[error("{what} has version {found}, expected {expected}")]
     Version {
         /// The expected kind.
@@ -40,7 +40,7 @@ pub enum EncodingError {
         /// The version of this library.
         expected: u16,
     },
-    /// Cut off, or followed by more.
+    /// The bytes are cut off, or followed by others.
     #[error("{what} has {found} bytes, expected {expected}")]
     Length {
         /// The expected kind.
@@ -50,7 +50,7 @@ pub enum EncodingError {
         /// How many there should be.
         expected: usize,
     },
-    /// Damaged on its way.
+    /// The checksum is wrong.
     #[error("{what} has checksum {found:#010x}, its bytes give {expected:#010x}")]
     Checksum {
         /// The expected kind.
@@ -60,7 +60,7 @@ pub enum EncodingError {
         /// The checksum of its bytes.
         expected: u32,
     },
-    /// Whole, but not as the version has it.
+    /// The checksum is right, but the content breaks the rules of this version.
     #[error("{what}: {why}")]
     Content {
         /// The expected kind.
@@ -78,7 +78,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Why the content cannot be right.
+    /// An error about the content.
     pub(crate) fn wrong(&self, why: impl ToString) -> EncodingError {
         EncodingError::Content { what: self.what, why: why.to_string() }
     }

@@ -10,7 +10,7 @@ use warpverbs_devmem::{DeviceMemory, QueueChoice};
 use warpverbs_gpu::Gpu;
 use warpverbs_transport::Device;
 
-/// The one that copies on this machine: CPU, copy engine or kernel.
+/// The engine for copies on this machine: CPU, copy engine or kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyBy {
     /// The CPU from host memory to host memory. Between memories of GPUs one launch for the whole
@@ -191,7 +191,7 @@ impl AgentConfig {
         self
     }
 
-    /// The one that copies on this machine: CPU, copy engine or kernel.
+    /// The engine for copies on this machine: CPU, copy engine or kernel.
     #[must_use]
     pub fn copy_by(self, copy_by: CopyBy) -> Self {
         Self { copy_by, ..self }

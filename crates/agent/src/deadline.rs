@@ -18,7 +18,7 @@ impl Deadline {
         Self(warpverbs_meet::Deadline::since(start, timeout))
     }
 
-    /// The time that is left, or that there is none for `what`.
+    /// The time that is left; a `Timeout` that names `what` if there is none.
     pub(crate) fn left(&self, what: impl FnOnce() -> String) -> Result<Duration, AgentError> {
         self.0.remaining().ok_or_else(|| self.late(what()))
     }
@@ -27,7 +27,7 @@ impl Deadline {
         AgentError::Timeout { what, after: self.0.timeout() }
     }
 
-    /// Waits for `news`, unless there is no time left for `what`.
+    /// Waits for `news`, or returns a `Timeout` that names `what`.
     pub(crate) fn wait<'a, T>(
         &self,
         news: &Condvar,

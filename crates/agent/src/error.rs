@@ -1,4 +1,4 @@
-//! Errors, and whose doing each is.
+//! Errors, and the kind of each: who has to act.
 
 use crate::codec::EncodingError;
 use crate::names::{Generation, PathKind};
@@ -89,8 +89,8 @@ pub enum AgentError {
         /// The name.
         name: String,
     },
-    /// The peer has told of no such memory.
-    #[error("{peer} has told of no memory {memory}")]
+    /// The peer's metadata names no such memory.
+    #[error("the metadata of {peer} names no memory {memory}")]
     UnknownMemory {
         /// The peer.
         peer: String,
@@ -105,7 +105,7 @@ pub enum AgentError {
         /// Its label.
         label: String,
     },
-    /// The name now belongs to an agent that was started anew, or the metadata is of an earlier one.
+    /// The name now belongs to a newer generation of the agent, or the metadata is of an older one.
     #[error("{peer} is now generation {current}; this is of {found}")]
     Stale {
         /// The peer.
@@ -123,7 +123,7 @@ pub enum AgentError {
         /// How that was seen.
         why: String,
     },
-    /// The peer does not want it, for instance for want of the job's token.
+    /// The peer refused, for instance because the tokens differ.
     #[error("{peer} refuses: {why}")]
     Refused {
         /// The peer, or its address.
@@ -156,7 +156,7 @@ pub enum AgentError {
         /// The reason.
         why: String,
     },
-    /// There is a bound on the things that all peers together may have this agent keep, and it is reached.
+    /// A bound on the memory that all peers together may use at this agent is reached.
     #[error("no room for {bytes} bytes: {what} is at its bound")]
     Full {
         /// The kind of thing that is kept.
@@ -184,7 +184,7 @@ pub enum AgentError {
         /// The length of a slot.
         most: u64,
     },
-    /// Bytes from elsewhere are not what they should be.
+    /// Received bytes could not be decoded.
     #[error(transparent)]
     Encoding(#[from] EncodingError),
     /// No path leads from this memory to that.
@@ -197,7 +197,7 @@ pub enum AgentError {
         /// The paths that were tried, each with its reason.
         tried: Vec<Reason>,
     },
-    /// A path failed on the way.
+    /// A path failed during a transfer.
     #[error("{path} to {peer}: {cause}")]
     Path {
         /// Which.
@@ -207,7 +207,7 @@ pub enum AgentError {
         /// Its own message.
         cause: String,
     },
-    /// The exchange by which bytes were to travel failed.
+    /// The exchange failed.
     #[error("{what}: {cause}")]
     Exchange {
         /// The request to it.
@@ -215,10 +215,10 @@ pub enum AgentError {
         /// Its own message.
         cause: String,
     },
-    /// Memory could not be had or touched.
+    /// Memory could not be allocated or accessed.
     #[error(transparent)]
     Memory(#[from] MemError),
-    /// Memory that processes share could not be had.
+    /// Shared memory could not be allocated.
     #[error(transparent)]
     Arena(#[from] Arc<ArenaError>),
     /// The device that runs kernels refused.
@@ -238,7 +238,7 @@ pub enum AgentError {
 }
 
 impl AgentError {
-    /// Whose doing it is.
+    /// The kind of the error: who has to act.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Stale { .. }

@@ -1,4 +1,4 @@
-//! Any store of bytes under keys, by which metadata and lists travel.
+//! A key-value store by which metadata and lists travel.
 
 use crate::lock;
 use crate::{Agent, AgentError, BlockList};
@@ -7,19 +7,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use warpverbs_rendezvous::{Client, Deadline};
 
-/// Bytes under keys, which other processes find: the TCPStore of PyTorch (a [`Client`]), a map of
+/// A key-value store that other processes can reach: the TCPStore of PyTorch (a [`Client`]), a map of
 /// this process ([`LocalExchange`]), or anything else, such as etcd.
 pub trait Exchange {
-    /// Leaves bytes under a key, in place of those that were there.
+    /// Stores bytes under a key, in place of those that were there.
     ///
     /// # Errors
-    /// The obstacle, for people.
+    /// The reason, as text for people.
     fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), String>;
 
     /// The bytes under a key; waits until there are some.
     ///
     /// # Errors
-    /// The obstacle, or that nothing came in time.
+    /// The reason, as text for people, a timeout included.
     fn get(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, String>;
 }
 
@@ -71,7 +71,7 @@ fn failed(what: String) -> impl FnOnce(String) -> AgentError {
 }
 
 impl Agent {
-    /// Leaves this agent's metadata under a key.
+    /// Stores this agent's metadata under a key.
     ///
     /// # Errors
     /// The exchange's own error.
@@ -84,10 +84,11 @@ impl Agent {
         put.map_err(failed(format!("publishing metadata as {key:?}")))
     }
 
-    /// Waits for metadata under a key, and loads it; the peer's name. `timeout` is for both.
+    /// Waits for metadata under a key, loads it, and returns the peer's name, all within `timeout`.
     ///
     /// # Errors
-    /// The exchange's own error, or the bytes are none of a peer; otherwise as [`Agent::load_metadata`].
+    /// The exchange failed, or the bytes are not a peer's metadata; otherwise as
+    /// [`Agent::load_metadata`].
     pub fn retrieve_metadata(
         &self,
         exchange: &mut dyn Exchange,
@@ -101,7 +102,7 @@ impl Agent {
 }
 
 impl BlockList {
-    /// Leaves the list under a key.
+    /// Stores the list under a key.
     ///
     /// # Errors
     /// The exchange's own error.
@@ -113,7 +114,7 @@ impl BlockList {
     /// Waits for a list under a key.
     ///
     /// # Errors
-    /// The exchange's own error, or the bytes are no list.
+    /// The exchange failed, or the bytes are not a list.
     pub fn retrieve(
         exchange: &mut dyn Exchange,
         key: &str,

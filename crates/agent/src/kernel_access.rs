@@ -1,4 +1,4 @@
-//! The means by which kernels reach memory of a peer by themselves.
+//! How kernels of the agent's device access memory of a peer without the host.
 
 use crate::control::Asked;
 use crate::deadline::Deadline;
@@ -10,7 +10,7 @@ use warpverbs_transport::RemoteRegion;
 /// How kernels of the agent's device reach memory of a peer.
 #[derive(Clone, Debug)]
 pub enum KernelAccess {
-    /// By loads and stores: it is of this process, or mapped into it.
+    /// By loads and stores: the memory belongs to this process, or is mapped into it.
     Direct(Buffer),
     /// Through queue pairs.
     Rdma {

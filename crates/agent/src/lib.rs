@@ -40,17 +40,17 @@
 //!
 //! # Guarantees
 //!
-//! - A transfer touches registered ranges and no other bytes, whatever its descriptors say: ranges
-//!   are checked when a list is made of memory and again when it is prepared.
-//! - Registered memory lives as long as a transfer of this process, or a peer that copies it by
-//!   itself, may touch it. Deregistering refuses new transfers and ends none.
+//! - A transfer accesses registered ranges and no other bytes: ranges are checked when a list is made
+//!   from memory and again when it is prepared.
+//! - Registered memory lives as long as a transfer of this process or of a peer may access it.
+//!   Deregistering refuses new transfers and ends none.
 //! - A terminal [`State`] stays until the transfer is posted again. After it, no byte of the local
 //!   memory is touched, and over TCP none of the peer's; the first cause of a failure is kept.
 //! - A notification is delivered once, after all data of its transfer is visible, and in the order
 //!   of posts to a peer; or its transfer fails.
 //! - Every wait has a deadline.
-//! - A peer that ends is missed at once, by name. One that starts again under the same name is
-//!   another [`Generation`]: transfers to the one before fail and say so.
+//! - The end of a peer's process fails its transfers at once, with the peer's name. One that starts again
+//!   under the same name is another [`Generation`]: transfers to the one before fail and say so.
 #![forbid(unsafe_code)]
 
 mod agent;

@@ -1,4 +1,4 @@
-//! The registered memory of an agent, and the agents of this process by it.
+//! The registered memory of an agent, and the table of this process' agents.
 
 use crate::codec::EncodingError;
 use crate::control::{Control, Revoked};
@@ -41,7 +41,7 @@ pub(crate) struct Memories {
     exporter: Exporter,
     control: Arc<Control>,
     table: RwLock<Table>,
-    /// Metadata of all memory, as it was after so many changes.
+    /// Metadata of all memory, with the number of changes that it includes.
     told: Mutex<Option<(u64, Arc<[u8]>)>>,
     next: AtomicU32,
 }
@@ -53,7 +53,7 @@ struct Table {
 }
 
 impl Memories {
-    /// Of an agent that other agents of this process find from now on.
+    /// Makes the table of an agent, which other agents of this process find from now on.
     pub(crate) fn new(
         control: Arc<Control>,
         exporter: Exporter,
@@ -83,7 +83,7 @@ impl Memories {
         memories
     }
 
-    /// Agents of this process find it no more.
+    /// Removes it from the agents of this process.
     pub(crate) fn leave(&self) {
         lock(&AGENTS).remove(&start(&self.owner));
     }
@@ -187,7 +187,7 @@ impl Memories {
 }
 
 /// Registered memory. Dropping it deregisters: new transfers are refused, here and at peers that are
-/// connected; the memory itself is given up when nobody may touch it any more.
+/// connected; the memory itself is freed once no transfer can access it.
 pub struct Registration {
     memory: Arc<LocalMemory>,
     of: Weak<Memories>,

@@ -53,13 +53,13 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Memory as kernels and copy engines of a device reach it, from when that is first asked for: host
-/// memory is registered with the driver then.
+/// Memory as kernels and copy engines of a device reach it. It is made at the first request, which
+/// registers host memory with the driver.
 #[derive(Default)]
 pub(crate) struct KernelView(OnceLock<Buffer>);
 
 impl KernelView {
-    /// The view of `buffer`; always the same of both.
+    /// The view of `buffer`; every call must give the same buffer and device.
     pub(crate) fn get(&self, buffer: &Buffer, gpu: &dyn Gpu) -> Result<Buffer, GpuError> {
         if let Some(view) = self.0.get() {
             return Ok(view.clone());
@@ -114,10 +114,10 @@ impl LocalMemory {
         }
     }
 
-    /// Its key dies now, unless a transfer of this agent needs it still.
+    /// Deregisters it. Its key becomes invalid now, unless a transfer of this agent still needs it.
     pub(crate) fn retire(&self) {
         self.live.store(false, Ordering::Release);
-        // Given up without the locks.
+        // Dropped after the locks are released.
         let exported = self.exported().take();
         let keys = std::mem::take(&mut *lock(&self.keys));
         drop((exported, keys));
@@ -163,8 +163,8 @@ impl LocalMemory {
     }
 }
 
-/// Deregistered memory. The peers that could touch it hold it, each until it has said that it does
-/// not any more.
+/// Deregistered memory. The connection of each peer that could access it holds it until the peer confirms
+/// that it no longer does.
 pub(crate) struct Kept {
     memory: Arc<LocalMemory>,
     /// With the last of them it ends, though transfers of this agent may hold the memory.
@@ -172,7 +172,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Of memory that is retired.
+    /// Keeps memory that is retired.
     pub(crate) fn new(memory: &Arc<LocalMemory>) -> Arc<Self> {
         let tcp = lock(&memory.tcp).take();
         Arc::new(Self { memory: memory.clone(), _tcp: tcp })

@@ -1,4 +1,4 @@
-//! Metadata: the things that an agent tells others of itself, as bytes.
+//! Metadata: an agent's description of itself and of its memory, as bytes.
 
 use crate::AgentError;
 use crate::codec::{EncodingError, Format};
@@ -26,8 +26,8 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], AgentError> {
     Ok(bytes)
 }
 
-/// Random bytes that an agent makes for itself and that travel with its metadata: whoever connects to it
-/// shows that it has them.
+/// Random bytes of an agent that travel with its metadata: a connection to the agent must prove that it
+/// has them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Secret([u8; 32]);
 
@@ -55,7 +55,7 @@ pub(crate) struct MemoryInfo {
     /// Where it begins in the owner's process.
     pub(crate) addr: u64,
     pub(crate) place: Place,
-    /// The means by which it is mapped, its key for the first NIC, its length.
+    /// How it can be mapped, its key for the first NIC, and its length.
     pub(crate) offer: RangeOffer,
     /// Its keys for the other NICs, in their order.
     pub(crate) rails: Vec<Vec<u8>>,
@@ -64,11 +64,11 @@ pub(crate) struct MemoryInfo {
 /// The purpose of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Content {
-    /// All registered memory: what is not named is not registered.
+    /// All registered memory: any other is deregistered.
     Full,
     /// Some of it, in addition to what is known.
     Partial,
-    /// The agent is no longer to be used.
+    /// The agent is shutting down.
     Gone,
 }
 
@@ -76,10 +76,10 @@ pub(crate) enum Content {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contact {
     pub(crate) addresses: Vec<SocketAddr>,
-    /// A connection to it must show that it has this.
+    /// The secret whose possession a connection to it must prove.
     pub(crate) secret: Secret,
-    /// Its process, and where its descriptors are to be had: nothing of it is believed before the agent
-    /// has proven it (`proof.rs`).
+    /// Its process, and the server of its file descriptors. It is not trusted before the agent has proven
+    /// it (`proof.rs`).
     pub(crate) introduction: Introduction,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// As bytes, which say by `token` that they are of the job.
+    /// As bytes, authenticated by the job's `token`.
     pub(crate) fn to_bytes(&self, token: &[u8]) -> Result<Vec<u8>, EncodingError> {
         let body = postcard::to_stdvec(self).map_err(|error| FORMAT.wrong(error))?;
         FORMAT.seal(&(keyed(token, &[b"metadata", &body]), body))

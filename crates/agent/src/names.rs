@@ -1,4 +1,4 @@
-//! The words of this crate, as plain values: which agent, which way, what to do, where it stands.
+//! Plain values that all of the crate uses: owner, path, operation, state.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use warpverbs_mem::Kind;
 
-/// Which start of an agent: one that starts again under the same name has another.
+/// The generation of an agent: an agent that starts again under the same name has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Generation {
     /// Nanoseconds since 1970 by the clock of its host.
@@ -35,7 +35,7 @@ impl Generation {
         bytes
     }
 
-    /// Whether this one started before the other, by their clocks.
+    /// Whether this one started before the other, by their hosts' clocks.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.started < other.started
     }
@@ -47,7 +47,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// An agent: its name, and which start of it.
+/// An agent: its name and generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// Its name.

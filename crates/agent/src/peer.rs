@@ -24,7 +24,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use warpverbs_peer::Identity;
 
-/// The means by which an agent reaches its peers.
+/// The parts of an agent by which it reaches its peers.
 pub(crate) struct Ways {
     pub(crate) control: Weak<Control>,
     pub(crate) identity: Identity,
@@ -39,7 +39,7 @@ pub(crate) struct Peer {
     /// If it is in this process.
     pub(crate) here: Option<Weak<Memories>>,
     known: RwLock<Known>,
-    /// Why nothing reaches it any more; set once.
+    /// The reason why it can no longer be reached; set once.
     gone: OnceLock<AgentError>,
     control: Weak<Control>,
     slot: Made<Arc<Link>>,
@@ -65,7 +65,7 @@ struct Known {
 /// Memory of a peer with the ways to it.
 pub(crate) struct Routed {
     pub(crate) memory: Arc<PeerMemory>,
-    /// Of what is kept for others, if a connection has brought it.
+    /// Its share of the quota, if its metadata came by a connection.
     _share: Option<Share>,
     /// How it is reached from memory of a kind.
     routes: Mutex<FxHashMap<Place, Arc<Made<Arc<Chosen>>>>>,
@@ -148,7 +148,7 @@ impl Peer {
         })
     }
 
-    /// Whether it is here because a connection has brought it, and nothing leads to it any more.
+    /// Whether a connection brought it, and it has been lost since.
     pub(crate) fn is_left_over(&self) -> bool {
         self.share.is_some() && self.gone.get().is_some()
     }
@@ -161,8 +161,7 @@ impl Peer {
         change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes what is said of its memory, within `quota`. Of full metadata, what is missing is no longer
-    /// registered.
+    /// Adds memory from its metadata, within `quota`. Memory missing from full metadata is deregistered.
     pub(crate) fn learn(
         &self,
         metadata: Metadata,
@@ -197,7 +196,7 @@ impl Peer {
 
     pub(crate) fn memory_called(&self, label: &str) -> Result<Arc<Routed>, AgentError> {
         self.check()?;
-        // Of several, the one that was registered last.
+        // Of several with this label, the one registered last.
         let found = self.look(|known| {
             let found = known.memories.values().filter(|memory| &*memory.extent.label == label);
             found.max_by_key(|memory| memory.extent.id).cloned()

@@ -23,17 +23,17 @@ pub(crate) struct Peers {
     brought: Arc<Quota>,
 }
 
-/// Memory for metadata that connections have brought, of all peers together. The program's own is its
-/// own business.
+/// Memory for metadata that connections have brought, of all peers together. Metadata that the program
+/// loads is not counted.
 const MOST_BROUGHT: usize = 1 << 30;
 
-/// By what means metadata came, and what is known of its agent by that.
+/// The source of metadata, and what it implies about the agent.
 enum Means<'a> {
     /// The program has it.
     Program,
-    /// The program has it, and this start of the agent does not answer any more.
+    /// The program has loaded it, and this earlier generation of the agent no longer answers.
     After(&'a Owner),
-    /// By a connection, of which nothing is known but that its end is of the job.
+    /// It came by a connection whose other end is only known to belong to the job.
     Connection,
 }
 
@@ -129,7 +129,7 @@ impl Peers {
         }
     }
 
-    /// Takes metadata that `from` has brought by a connection. Waits for nobody.
+    /// Loads metadata that `from` has sent on a connection. Never waits.
     pub(crate) fn load_brought(&self, bytes: &[u8], from: &Owner) -> Result<String, AgentError> {
         self.take(bytes, Some(from), &Means::Connection)
     }
@@ -172,8 +172,8 @@ impl Peers {
         {
             let (peer, current) = (owner.name.to_string(), known.name.generation);
             let found = owner.generation;
-            // Hosts' clocks differ. A start that runs is not replaced by whoever can reach this agent,
-            // whatever time it gives.
+            // Hosts' clocks differ, and a sender may give any time, so a running generation is never
+            // replaced by metadata from a connection.
             let stays = match means {
                 Means::Connection => self.is_alive(known),
                 Means::After(over) if **over == known.name => false,
@@ -187,10 +187,8 @@ impl Peers {
         }
         if metadata.content == Content::Gone {
             if let Some(known) = peers.remove(&owner.name) {
-                let (peer, why) = (
-                    owner.to_string(),
-                    "the agent has said that it is no longer to be used".to_owned(),
-                );
+                let (peer, why) =
+                    (owner.to_string(), "the agent announced that it is shutting down".to_owned());
                 known.lose(AgentError::PeerLost { peer, why });
             }
             return Ok(());
@@ -199,7 +197,7 @@ impl Peers {
         if quota.is_some_and(|quota| quota.free() < Peer::weight_of(&metadata)) {
             peers.retain(|_, peer| !peer.is_left_over());
         }
-        // One that was lost begins anew.
+        // A peer that was lost is replaced.
         if let Some(known) = peers.get(&owner.name).filter(|known| known.check().is_ok()) {
             return known.learn(metadata, quota);
         }
@@ -217,8 +215,8 @@ impl Peers {
         here || connected() || self.control.is_connected(&peer.name)
     }
 
-    /// Whether this start of a peer runs. Asks it, and takes one that says nothing for as long as this
-    /// agent waits by its settings for ended. A caller with less time learns nothing.
+    /// Whether this generation of a peer runs. Asks it; without an answer within the agent's deadline it
+    /// counts as ended. A caller with less time gets an error.
     fn answers(&self, peer: &Arc<Peer>, deadline: &Deadline) -> Result<bool, AgentError> {
         if peer.check().is_err() || self.is_alive(peer) {
             return Ok(peer.check().is_ok());

@@ -1,4 +1,4 @@
-//! A bound on the memory that others have an agent keep, of all of them together.
+//! A bound on the memory that all peers together may use at an agent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

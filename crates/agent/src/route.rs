@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use warpverbs_mem::{HostBuf, copy_on_host};
 use warpverbs_peer::{Decision, Reason};
 
-/// Transfers of fewer bytes say nothing of a rate.
+/// Shorter transfers do not measure a rate.
 const TELLING: u64 = 256 << 10;
 /// A path this many times slower than the machine's memory is warned of.
 const SLOW: f64 = 10.0;
@@ -39,7 +39,7 @@ impl Rate {
         }
         let new = bytes as f64 / took.as_secs_f64();
         let rate = self.get().map_or(new, |old| 0.75 * old + 0.25 * new);
-        // Of two at once, one is lost: an estimate can bear that.
+        // Of two concurrent updates one is lost, which an estimate tolerates.
         self.bits.store(rate.to_bits(), Ordering::Relaxed);
         true
     }
@@ -135,7 +135,7 @@ impl fmt::Display for Explanation {
 pub struct Estimate {
     /// From post to done.
     pub duration: Duration,
-    /// How far off it may be.
+    /// How far the duration may be off, either way.
     pub margin: Duration,
     /// Whether the path's rate has been measured; else one is assumed.
     pub measured: bool,

@@ -26,7 +26,7 @@ pub(crate) struct Router {
     copying: Copying,
 }
 
-/// Between which memories a path is looked for, and by when.
+/// The two memories between which a path is searched, and the deadline.
 struct Ends<'a> {
     local: &'a LocalMemory,
     peer: &'a Arc<Peer>,
@@ -73,7 +73,7 @@ impl Router {
         Ok(Plan::new(op, peer.asked(), parts))
     }
 
-    /// The best way. It is looked for once; where there is none, every time.
+    /// The best path. It is searched once and kept; a failed search is repeated at each call.
     pub(crate) fn route(
         &self,
         local: &LocalMemory,

@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// Pieces under way when a transfer fails, is late or is cancelled have so long to end by themselves.
+/// Pieces under way when a transfer fails, times out or is cancelled have this long to complete.
 const GRACE: Duration = Duration::from_secs(5);
 /// Notifications of transfers that may wait for room at one peer.
 const QUEUED: usize = 65536;
 
-/// The wishes of a post besides the blocks.
+/// The options of a post.
 #[derive(Clone, Debug, Default)]
 pub struct PostOptions {
     pub(crate) deadline: Option<Duration>,
@@ -91,7 +91,7 @@ pub(crate) struct Shared {
     futures: AtomicU64,
     /// Threads in `Transfer::wait`, which look after it as well.
     pub(crate) waiting: AtomicU32,
-    /// Held over copies by the CPU: what is asked of a transfer while it is posted is in `outcome`.
+    /// Held during copies by the CPU; state that others query during a post is in `outcome`.
     run: Mutex<Run>,
     outcome: Mutex<Outcome>,
 }
@@ -124,7 +124,7 @@ enum Notice {
     Later(Arc<Link>, Vec<u8>),
     /// On its way.
     Sent(Arc<Link>, Arc<Receipt>),
-    /// To be sent when all blocks are in place; nothing is confirmed.
+    /// To be sent when all blocks are in place, without confirmation.
     Then(Arc<Link>, Frame<'static>),
 }
 
@@ -188,7 +188,7 @@ impl Shared {
         self.futures.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has its end wake `waker`, unless it is over, in place of the one that this future had before.
+    /// Registers `waker`, in place of this future's earlier one, unless the transfer is over.
     pub(crate) fn wake_at_end(&self, future: u64, waker: &Waker) {
         // Wakers are code of the program: they are cloned and dropped without the lock.
         let waker = waker.clone();
@@ -202,7 +202,7 @@ impl Shared {
         drop(unused);
     }
 
-    /// Nobody waits by this future any more.
+    /// Removes this future's waker.
     pub(crate) fn forget_waker(&self, future: u64) {
         let waker = lock(&self.outcome).wakers.remove(future);
         drop(waker);
@@ -292,12 +292,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Moves it on; its end, once that has come.
+    /// Makes progress; returns the result once the post has ended.
     fn advance(&self, run: &mut Run) -> Option<Result<(), AgentError>> {
         if !run.flights.is_empty()
             && let Err(why) = self.plan.peer.check()
         {
-            // Nobody answers any more, so by force.
+            // No answer can come any more, so it is ended by force.
             run.end_until(why, Instant::now());
         }
         if self.phase.is_cancelled() && run.notice.withdraw() {
@@ -432,7 +432,7 @@ impl Watched for Shared {
 }
 
 impl Run {
-    /// Begins no more; the first cause counts.
+    /// Begins nothing more; the first cause counts.
     fn end(&mut self, why: AgentError) {
         self.end_until(why, Instant::now() + GRACE);
     }

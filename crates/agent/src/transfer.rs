@@ -32,10 +32,10 @@ impl Transfer {
         &self.shared
     }
 
-    /// Begins to move the blocks, and may be done on return.
+    /// Begins to move the blocks. The transfer may already be done on return.
     ///
     /// # Errors
-    /// It is in progress, or the reason why it failed at once. A call that is refused with
+    /// The transfer is in progress, or it failed at once, with the cause. A call that is refused with
     /// [`AgentError::InProgress`] changes nothing.
     pub fn post(&self, options: PostOptions) -> Result<State, AgentError> {
         self.shared.post(options, None)
@@ -103,9 +103,9 @@ impl Transfer {
         }
     }
 
-    /// Its end as a future, for any runtime: the control thread of the agent wakes it. Its result
-    /// is that of [`Transfer::wait`]; it is over at once if the transfer is not in progress. One that is
-    /// dropped is not woken.
+    /// A future of its end, for any runtime: the control thread of the agent wakes it. Its result is that
+    /// of [`Transfer::wait`]; it is ready at once if the transfer is not in progress. A dropped future is
+    /// not woken.
     pub fn completion(&self) -> Completion<'_> {
         Completion { transfer: self, number: self.shared.future(), waits: false }
     }
@@ -137,7 +137,7 @@ impl Transfer {
         })
     }
 
-    /// How long it may take, by what its paths have taken before.
+    /// How long it may take, from the measured rates of its paths.
     pub fn estimate(&self) -> Estimate {
         let parts = self.shared.plan.parts.iter();
         let each = parts.map(|part| part.route.estimate(part.job.bytes, part.job.pieces.len()));

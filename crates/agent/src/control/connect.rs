@@ -17,18 +17,18 @@ use std::time::Duration;
 use warpverbs_meet::{Frames, Timed};
 use warpverbs_peer::Reason;
 
-/// How often a handshake is begun again that the other end breaks off: an agent that many strangers
-/// connect to closes connections that have not shown anything yet.
+/// Attempts at a handshake that the other end breaks off: an agent under a flood of connections closes
+/// those that have not authenticated.
 const ATTEMPTS: u32 = 8;
 /// Before the second one; each time twice as long.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// How often a handshake is begun again at an agent that has no descriptor for it: for 2.5 s.
+/// Attempts at a handshake with an agent that has no file descriptor for it: 2.5 s in all.
 const SHORT_ATTEMPTS: u32 = 10;
 /// The reason that such an agent gives.
 pub(super) const SHORT: &str = "its process is out of file descriptors (ulimit -n)";
 
-/// A connection by which one thread speaks and waits.
+/// A connection that one thread uses with blocking calls, each within a deadline.
 pub(crate) struct Blocking {
     pub(crate) stream: TcpStream,
     decoder: Frames,
@@ -40,7 +40,7 @@ pub(crate) struct Blocking {
 /// The purpose of a connection.
 pub(crate) struct Wanted<'a> {
     pub(crate) key: Key,
-    /// Nobody by name if it is for metadata alone.
+    /// `None` for a connection that only exchanges metadata, with any agent.
     pub(crate) to: Option<&'a Owner>,
 }
 
@@ -66,12 +66,12 @@ impl Blocking {
     }
 
     fn left(&self) -> Result<Duration, AgentError> {
-        self.limit.left(|| format!("an answer of {}", self.peer))
+        self.limit.left(|| format!("an answer from {}", self.peer))
     }
 
     fn failed(&self, error: &io::Error) -> AgentError {
         match error.kind() == io::ErrorKind::TimedOut {
-            true => self.limit.late(format!("an answer of {}", self.peer)),
+            true => self.limit.late(format!("an answer from {}", self.peer)),
             false => AgentError::PeerLost { peer: self.peer.clone(), why: error.to_string() },
         }
     }
@@ -217,7 +217,7 @@ pub(crate) fn make(
     let mut reasons = Vec::new();
     for (at, &address) in addresses.iter().enumerate() {
         let left = limit.left(|| format!("a connection to {name}"))?;
-        // An address that nobody answers at leaves time for the others.
+        // An address that does not answer leaves time for the others.
         let share = left / (addresses.len() - at) as u32;
         let attempt = || {
             let (stream, (live, credits)) =
@@ -232,10 +232,10 @@ pub(crate) fn make(
         };
         match attempt() {
             Ok(handed) => return Ok(handed),
-            // The peer itself has spoken: no other address says anything else.
+            // The peer itself refused, so its other addresses would refuse too.
             Err(error @ AgentError::Refused { .. }) => return Err(error),
             Err(AgentError::Timeout { .. }) if at + 1 == addresses.len() => {
-                return Err(limit.late(format!("an answer of {name}")));
+                return Err(limit.late(format!("an answer from {name}")));
             }
             Err(error) => reasons.push(Reason::new(address.to_string(), error)),
         }
@@ -257,10 +257,10 @@ pub(crate) fn ask(
     let key = me.key_of_connection(false).ok_or(AgentError::Config {
         field: "token",
         value: "not set".into(),
-        expected: "the job's: by address metadata travels between agents with one token alone",
+        expected: "the job's token: metadata is exchanged by address only between agents that share it",
     })?;
     let (name, limit) = (format!("agent at {address}"), Deadline::after(timeout));
-    let share = limit.left(|| format!("an answer of {name}"))?;
+    let share = limit.left(|| format!("an answer from {name}"))?;
     let wanted = Wanted { key, to: None };
     let (mut stream, _) = establish(me, address, (&name, limit, share), &wanted)?;
     stream.call(service, bytes)

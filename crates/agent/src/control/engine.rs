@@ -25,17 +25,17 @@ const MOST_ACCEPTS: usize = 16;
 /// Memory for bytes of all connections that have arrived or wait to be sent. Beyond it the connection
 /// that holds most is lost.
 const MOST_HELD: usize = 1 << 30;
-/// Between two looks at transfers in progress: the network's, mostly, which need no system call.
+/// Between two polls of transfers in progress: mostly network transfers, which need no system call.
 const PAUSE: Duration = Duration::from_micros(20);
-/// The same while threads wait for all of them.
+/// The same while every transfer has a waiting thread, which polls it as well.
 const LONG_PAUSE: Duration = Duration::from_micros(200);
-/// How long it goes on looking after the last one was over: the next is then taken up without a
-/// system call.
+/// How long it keeps polling after the last transfer ended, so that the next one starts without a system
+/// call.
 const LINGER: Duration = Duration::from_millis(1);
-/// Between two looks at copies that must end before a connection is closed.
+/// Between two checks of copies that must end before a connection is closed.
 const SETTLE: Duration = Duration::from_millis(1);
-/// How long an agent that ends waits for its peers to confirm the ends of its transfers; and then for their
-/// last copies.
+/// How long an agent that shuts down waits for its peers to confirm the ends of its transfers, and then
+/// again for their last copies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Starts the control thread.
@@ -49,7 +49,7 @@ pub(crate) fn start(services: Arc<dyn Services>) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Says to a peer for which there is no descriptor why it is not served.
+/// Refuses a connection for which there is no file descriptor, with the reason.
 fn turn_away((mut stream, _): (TcpStream, SocketAddr)) {
     if stream.set_nonblocking(true).is_ok() {
         dismiss(&mut stream, &Frame::Refused { why: SHORT.into() }.encode());
@@ -98,7 +98,7 @@ impl Engine {
         self.sessions.extend(handed.into_iter().map(Session::made));
     }
 
-    /// How long nothing needs to be looked at, unless something arrives.
+    /// How long the thread may sleep unless something arrives.
     fn pause(&mut self) -> Option<Duration> {
         let control = self.services.control();
         if self.sessions.iter().any(Session::is_pending) {
@@ -134,7 +134,7 @@ impl Engine {
         Some(first.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether the listener is asked for connections.
+    /// Whether new connections are accepted.
     fn accepts(&self) -> bool {
         self.sessions.len() < MOST_SESSIONS && self.door.closed_until().is_none()
     }
@@ -194,13 +194,13 @@ impl Engine {
         while held > MOST_HELD {
             let all = self.sessions.iter_mut().filter(|session| !session.link.is_lost());
             let Some(most) = all.max_by_key(|session| session.held()) else { return };
+            let why = format!("all connections hold {held} bytes, and this one holds the most");
             held = held.saturating_sub(most.held());
-            let why = format!("{held} bytes of all connections are held, and its are the most");
             most.lose(&*self.services, &why);
         }
     }
 
-    /// Looks after transfers in progress. Whether there are any.
+    /// Moves transfers in progress on; whether there are any.
     fn progress(&self) -> bool {
         let control = self.services.control();
         let active = lock(&control.active).clone().unwrap_or_default();
@@ -228,7 +228,7 @@ impl Engine {
             }
             match self.door.accept(&self.listener, || self.listener.accept()) {
                 Arrival::Guest((stream, from)) => self.begin(stream, from.ip()),
-                // A stranger's descriptor is given up, or the next one is told to come again.
+                // An unauthenticated connection is closed for its descriptor, or the new one is refused.
                 Arrival::Short if self.evict(1) => {}
                 Arrival::Short => {
                     if !self.door.turn_away(|| self.listener.accept(), turn_away) {
@@ -248,12 +248,12 @@ impl Engine {
         self.evict(MOST_STRANGERS);
         let link = Arc::new(Link::new(stream, self.services.control().wake.clone(), None));
         let mut session = Session::accepted(link, from);
-        // As a rule its first message is here already.
+        // Its first message has usually arrived already.
         session.serve(&*self.services);
         self.sessions.push(session);
     }
 
-    /// Closes the connection that gives way, if there are `most` strangers.
+    /// Closes one unauthenticated connection if there are `most`; whether it did.
     fn evict(&mut self, most: usize) -> bool {
         let guests = self.sessions.iter().enumerate().filter_map(|(at, session)| session.guest(at));
         let Some(at) = gives_way(guests, most) else { return false };
@@ -277,7 +277,7 @@ impl Engine {
                     let mut kept = lock(&session.link.revoking);
                     kept.extend(memories.iter().map(|memory| (memory.id(), memory.clone())));
                     drop(kept);
-                    // Before the peer sees the end, and takes its transfers for over.
+                    // Before the peer sees the connection end and takes its transfers for ended.
                     services.lost(&session.link);
                 }
                 _ => session.ended = true,

@@ -1,5 +1,5 @@
-//! Messages between agents, [framed](warpverbs_meet::frame) as all of the project are. Bytes to values and
-//! back; without sockets and state of connections.
+//! Messages between agents, in the project's [frames](warpverbs_meet::frame). Encodes and decodes only;
+//! sockets and connection state are elsewhere.
 
 use crate::names::Owner;
 use serde::{Deserialize, Serialize};
@@ -15,9 +15,9 @@ pub(crate) enum Longest {
     /// Before the other end has authenticated itself.
     #[default]
     Stranger,
-    /// Between peers: a notification and its surroundings.
+    /// Between peers: the longest notification and its header.
     Peer,
-    /// Where metadata travels: that of a million registrations.
+    /// For metadata: that of a million registrations.
     Metadata,
 }
 
@@ -34,8 +34,8 @@ impl Longest {
 /// A message. Both ends of a connection may send any that fits its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame<'a> {
-    /// The first of a connection, from the end that made it: its agent, the agent that it wants, and the
-    /// proof that it has the key. A connection that wants no agent by name is for metadata alone.
+    /// The first of a connection, from the end that made it: its agent, the agent that it asks for, and
+    /// the proof that it has the key. A connection that names no agent only exchanges metadata.
     Hello {
         magic: [u8; 4],
         version: u16,
@@ -46,7 +46,8 @@ pub(crate) enum Frame<'a> {
     },
     /// The answer: the agent of this end, and the proof that it has the key too.
     Welcome { owner: Owner, nonce: [u8; 16], proof: [u8; 32] },
-    /// The first end has the key now, not at some time before; and it is the agent of its name.
+    /// Proof that the first end has the key now (its `Hello` is not a replay), and that it is the agent
+    /// that it names.
     Auth { proof: [u8; 32], identity: [u8; 32] },
     /// The connection is established: the memory that is registered now, and the number of notifications
     /// for which there is room.
@@ -59,9 +60,9 @@ pub(crate) enum Frame<'a> {
     Accepted { number: u64 },
     /// The notification was not taken, and there is room for another one. Its sender may try again.
     Declined { number: u64, why: Cow<'a, str> },
-    /// There is room for so many more.
+    /// The receiver has room for `count` further notifications.
     Credit { count: u32 },
-    /// Memory is no longer registered. The peer confirms when it does not touch it any more.
+    /// Memory was deregistered. The peer confirms once it no longer accesses it.
     Revoke { id: u32 },
     /// The confirmation.
     Revoked { id: u32 },
@@ -69,28 +70,28 @@ pub(crate) enum Frame<'a> {
     Call { number: u64, service: Service, bytes: Cow<'a, [u8]> },
     /// Its answer.
     Reply { number: u64, answer: Result<Cow<'a, [u8]>, Cow<'a, str>> },
-    /// Asks for a sign of life.
+    /// A keepalive that asks for a `Pong`.
     Ping,
-    /// A sign of life.
+    /// The answer to a `Ping`.
     Pong,
-    /// News of a stream.
+    /// An event of a stream.
     Stream { id: u64, event: Event<'a> },
 }
 
-/// News of a stream, as they travel by the control connection.
+/// An event of a stream, as it travels by the control connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Event<'a> {
     /// Sender: a message is in its slot.
     Filled { number: u64, len: u64 },
-    /// Sender: there are so many messages in all.
+    /// Sender: the stream ends after `count` messages.
     End { count: u64 },
     /// Receiver: messages below this number may be sent.
     Room { limit: u64 },
-    /// Receiver: all messages are there.
+    /// Receiver: all messages have arrived.
     Ended,
-    /// Sender: the offer came too late, and is not taken up.
+    /// Sender: the offer came too late and is declined.
     NotTaken,
-    /// Either: it does not go on.
+    /// Either: the stream is abandoned.
     GivenUp { why: Cow<'a, str> },
 }
 
@@ -109,14 +110,14 @@ pub(crate) enum Service {
     TcpKey,
     /// To send to a stream.
     Stream,
-    /// To prove what it says of memory.
+    /// To prove that it owns the memory that its metadata describes.
     Prove,
     /// To end queue pairs.
     EndPairs,
 }
 
 impl Service {
-    /// Whether it is about metadata alone, which may be asked of whichever agent is there.
+    /// Whether it only exchanges metadata, which a connection that names no agent may do.
     pub(crate) fn is_of_metadata(self) -> bool {
         matches!(self, Self::Fetch | Self::Load)
     }
@@ -128,14 +129,15 @@ impl Frame<'_> {
         warpverbs_meet::frame(self, usize::MAX).unwrap_or_default()
     }
 
-    /// The next one of a stream, if all of it is there.
+    /// The next frame of a byte stream, if all of it has arrived.
     pub(crate) fn next(frames: &mut Frames) -> Result<Option<Frame<'static>>, String> {
         let read = |body: &[u8]| decode(body).map_err(|error| undecoded(body, &error));
         frames.take_with(read).map_err(|why| why.to_string())?.transpose()
     }
 }
 
-/// Why these bytes are no frame. The `Hello` of every version begins alike.
+/// The reason why these bytes cannot be decoded. The `Hello` of every version begins alike, so that
+/// another version can be named.
 fn undecoded(body: &[u8], error: &FrameError) -> String {
     if let [0, magic @ ..] = body
         && let Ok(((magic, version), _)) = postcard::take_from_bytes::<([u8; 4], u16)>(magic)

@@ -1,4 +1,4 @@
-//! Proofs of the handshake. Digests of bytes; without sockets and state of connections.
+//! Proofs of the handshake: digests of bytes. Sockets and connection state are elsewhere.
 //!
 //! ```text
 //! maker                                                      accepter
@@ -6,10 +6,10 @@
 //!                                             ◀───────       Welcome: nonce b, digest(key, a, b)
 //!   Auth: digest(key, a, b), digest(own, a, b) ──────▶
 //! ```
-//! The key is that of the agent that is wanted: a digest of the job's token and of the secret in that
-//! agent's metadata. An end without the metadata cannot make it. A connection to whichever agent listens
-//! at an address has the key of the job, which exists where a token is set. `own` is the key of the
-//! maker's agent: an accepter that knows the maker's metadata compares it.
+//! The key belongs to the agent that the maker asks for: a digest of the job's token and of the secret in
+//! that agent's metadata, which only an end with the metadata can compute. A connection to an address,
+//! with no agent named, uses the key of the job, which exists where a token is set. `own` is the key of
+//! the maker's agent: an accepter that knows the maker's metadata compares it.
 
 use crate::metadata::{Secret, keyed};
 use crate::names::Owner;
@@ -17,7 +17,7 @@ use crate::names::Owner;
 /// The key that both ends of a connection must have.
 pub(crate) struct Key([u8; 32]);
 
-/// A digest, which is compared in a time that does not depend on its bytes.
+/// Compares two digests in constant time.
 pub(crate) fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
 }
@@ -28,7 +28,7 @@ impl Key {
         Self(keyed(token, &[b"agent", secret.bytes()]))
     }
 
-    /// Key of connections to any agent of the job that listens at an address.
+    /// Key of connections by address, to any agent of the job; `None` without a token.
     pub(crate) fn of_job(token: &[u8]) -> Option<Self> {
         (!token.is_empty()).then(|| Self(keyed(token, &[b"job"])))
     }
@@ -55,7 +55,7 @@ impl Key {
 pub(crate) enum Role {
     Accepter,
     Maker,
-    /// With the key of the maker's own agent.
+    /// The proof with the key of the maker's own agent.
     Identity,
 }
 

@@ -9,10 +9,11 @@ use crate::names::Owner;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// Memory for notifications that wait, of all senders together. Half of it is for senders of which
-/// nothing else waits, so that those whose notifications nobody takes leave room to the others.
+/// Bytes of memory for waiting notifications, of all senders together. Half of it is for senders with no
+/// other waiting notification, so that a sender whose notifications are not taken leaves room for the
+/// others.
 pub(crate) const MOST_WAITING: usize = 512 << 20;
-/// Memory of one beside its bytes, about.
+/// Memory of one notification beside its payload, about.
 const BESIDE: usize = 512;
 
 /// A notification of a peer.
@@ -47,11 +48,11 @@ struct Arrived {
     all: VecDeque<Notification>,
     /// Memory that they take, about.
     weight: usize,
-    /// Of each start of an agent: what it has room for.
+    /// The credits of each sender, by generation of the agent.
     senders: HashMap<Owner, Sender>,
 }
 
-/// At no time do `waiting` and all `credits` exceed the window.
+/// `waiting` and all `credits` together never exceed the window.
 #[derive(Default)]
 struct Sender {
     /// Notifications that wait to be taken.
@@ -62,12 +63,12 @@ struct Sender {
 
 struct Credited {
     link: Arc<Link>,
-    /// Notifications that may still arrive by it.
+    /// Notifications that may still arrive on it.
     credits: u32,
 }
 
 impl Sender {
-    /// Tells the newest connection of room.
+    /// Grants credits to the newest connection.
     fn give(&mut self, count: u32) {
         if count > 0
             && let Some(newest) = self.links.last_mut()
@@ -89,7 +90,7 @@ pub(crate) enum Put {
 }
 
 impl Inbox {
-    /// As if others had so many bytes waiting.
+    /// Counts `bytes` as waiting for other senders.
     #[cfg(test)]
     pub(crate) fn pretend(&self, bytes: usize) {
         self.state().weight = bytes;
@@ -99,7 +100,7 @@ impl Inbox {
         lock(&self.state)
     }
 
-    /// A peer has connected to send notifications: for how many there is room. Notifications
+    /// A peer has connected to send notifications; returns the credits that it gets. Notifications
     /// that may still arrive by its earlier connections take room until those end. Notifications that are taken from now on make
     /// room on this connection.
     pub(crate) fn connected(&self, from: &Owner, link: &Arc<Link>, window: u32) -> u32 {
@@ -111,7 +112,7 @@ impl Inbox {
         credits
     }
 
-    /// Nothing arrives by this connection any more.
+    /// This connection has ended.
     pub(crate) fn disconnected(&self, from: &Owner, link: LinkId) {
         let mut state = self.state();
         let Some(sender) = state.senders.get_mut(from) else { return };
@@ -144,7 +145,7 @@ impl Inbox {
         Put::Taken
     }
 
-    /// Takes the first that fits, and tells its sender that there is room.
+    /// Takes the first that fits, and gives its sender a credit.
     fn take(state: &mut Arrived, fits: &impl Fn(&Notification) -> bool) -> Option<Notification> {
         let at = state.all.iter().position(fits)?;
         let taken = state.all.remove(at)?;

@@ -1,4 +1,4 @@
-//! One connection between two agents, as the threads see it that send by it.
+//! One connection between two agents, as the threads that send on it see it.
 
 use super::frame::{Frame, Service};
 use super::streams::Streams;
@@ -14,11 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use warpverbs_meet::Wake;
 use warpverbs_mem::Proof;
 
-/// Bytes that wait for a peer to read, beside one answer. A peer that lets more wait is lost.
+/// Unsent bytes that a peer may let accumulate, beside one answer. A peer that lets more wait is lost.
 const MOST_UNSENT: usize = 64 << 20;
-/// Notifications stay with their transfers, which can be withdrawn, while so many bytes wait.
+/// While this many bytes are unsent, notifications stay in their queue, where they can be withdrawn.
 const ENOUGH: usize = 1 << 20;
-/// Proofs that are kept in place for the peer to find. One that asks for more at a time asks again.
+/// Proofs that are kept in memory for the peer to read. A peer that asks for more at a time has to repeat
+/// some requests.
 const PROOFS: usize = 16;
 /// Capacity that an empty queue keeps.
 const KEPT: usize = 64 << 10;
@@ -29,7 +30,7 @@ pub(crate) trait Revoked: Send + Sync {
     fn label(&self) -> &str;
 }
 
-/// Tells the connections of this process apart, those that have ended included.
+/// Identifies a connection among all that this process has ever had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkId(u64);
 
@@ -42,17 +43,17 @@ pub(crate) struct Link {
     out: Mutex<VecDeque<u8>>,
     /// Bytes in `out`.
     unsent: AtomicUsize,
-    /// Why it is lost.
+    /// The reason why it is lost.
     lost: OnceLock<AgentError>,
     wake: Arc<Wake>,
     notices: Mutex<Notices>,
     calls: Mutex<Calls>,
     answered: Condvar,
-    /// Memory that the peer may still touch though it is deregistered.
+    /// Deregistered memory that the peer may still access.
     pub(crate) revoking: Mutex<HashMap<u32, Arc<dyn Revoked>>>,
-    /// Proofs that the peer is to find in this process.
+    /// Proofs that the peer reads from this process.
     proofs: Mutex<VecDeque<Proof>>,
-    /// Streams whose news travel here.
+    /// Streams whose events travel on this connection.
     pub(crate) streams: Streams,
 }
 
@@ -61,9 +62,9 @@ pub(crate) struct Link {
 struct Notices {
     credits: u32,
     next: u64,
-    /// Sent, and not yet accepted.
+    /// Sent and not yet accepted.
     sent: HashMap<u64, Arc<Receipt>>,
-    /// For which the peer has no room.
+    /// Waiting for credits of the peer.
     waiting: VecDeque<(Vec<u8>, Arc<Receipt>)>,
 }
 
@@ -84,12 +85,12 @@ pub(crate) struct Receipt {
     fate: AtomicU8,
     /// Its length.
     len: usize,
-    /// Why the peer has not taken it.
+    /// The peer's reason for declining it.
     why: OnceLock<String>,
 }
 
 impl Receipt {
-    /// Whether the peer has it. An error says that this will never be known.
+    /// Whether the peer has it. On an error, that will never be known.
     pub(crate) fn poll(&self, link: &Link) -> Result<bool, AgentError> {
         match self.fate.load(Ordering::Acquire) {
             ACCEPTED => Ok(true),
@@ -106,14 +107,14 @@ impl Receipt {
         self.fate.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// It is not to be sent any more; whether it has not been.
+    /// Withdraws it; whether that was before it was sent.
     pub(crate) fn withdraw(&self) -> bool {
         self.set(WAITING, LOST)
     }
 }
 
 impl Link {
-    /// Made by the other end; or, with the peer's first credits, here.
+    /// A connection made by the other end or, with the peer's first credits, by this one.
     pub(crate) fn new(stream: TcpStream, wake: Arc<Wake>, credits: Option<u32>) -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let (outbound, credits) = (credits.is_some(), credits.unwrap_or(0));
@@ -143,7 +144,7 @@ impl Link {
         self.lost.get().cloned().unwrap_or_else(unknown)
     }
 
-    /// Ends all that waits for the peer. The first reason stays.
+    /// Fails everything that waits for the peer. The first reason stays.
     pub(crate) fn lose(&self, why: AgentError) {
         let _ = self.lost.set(why);
         self.streams.lose(&self.why());
@@ -156,7 +157,7 @@ impl Link {
         drop(lock(&self.calls));
         self.answered.notify_all();
         if !self.outbound {
-            // The peer sees the end, and closes when it touches no memory any more.
+            // The peer sees the end, and closes once it no longer accesses memory.
             let _ = self.stream.shutdown(Shutdown::Write);
         }
         self.wake.wake();
@@ -165,12 +166,12 @@ impl Link {
     pub(crate) fn close(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
         let kept = std::mem::take(&mut *lock(&self.revoking));
-        // Memory is given up without the lock.
+        // Memory is freed after the lock is released.
         drop(kept);
         lock(&self.proofs).clear();
     }
 
-    /// Keeps a proof in place until others take its room, or the connection ends.
+    /// Keeps a proof in memory until newer ones replace it or the connection ends.
     pub(crate) fn keep(&self, proof: Proof) {
         let mut proofs = lock(&self.proofs);
         if proofs.len() == PROOFS {
@@ -198,12 +199,12 @@ impl Link {
         self.unsent.load(Ordering::Relaxed)
     }
 
-    /// Whether the other end lets more than one answer wait.
+    /// Whether more than one answer is unread by the other end.
     pub(crate) fn is_unread(&self, answer: usize) -> bool {
         self.unsent() > MOST_UNSENT.saturating_add(answer)
     }
 
-    /// Sends what waits, as far as the system takes it, and notifications for which there is room then.
+    /// Writes queued bytes as far as the socket takes them, then notifications for which there is room.
     pub(crate) fn flush(&self) {
         let mut out = lock(&self.out);
         self.write(&mut out);
@@ -247,7 +248,7 @@ impl Link {
             notices.waiting.retain(|(_, receipt)| receipt.fate.load(Ordering::Acquire) == WAITING);
         }
         if notices.waiting.len() >= queue {
-            let why = format!("{queue} wait already for room at the peer");
+            let why = format!("{queue} notifications already wait for room at the peer");
             return Err(AgentError::Notification { len, why });
         }
         notices.waiting.push_back((bytes.to_vec(), receipt.clone()));
@@ -277,7 +278,7 @@ impl Link {
         Ok(())
     }
 
-    /// The peer has not taken it, and may take another one.
+    /// The peer has declined it, and has room for another one.
     pub(crate) fn declined(&self, number: u64, why: String) -> Result<(), String> {
         let mut notices = lock(&self.notices);
         let receipt = notices.sent.remove(&number);
@@ -295,7 +296,7 @@ impl Link {
         self.send_waiting(&mut notices);
     }
 
-    /// Asks; [`Link::answered`] has the answer. The number of the question.
+    /// Sends a call and returns its number; [`Link::answered`] returns the answer.
     pub(crate) fn ask(&self, service: Service, bytes: &[u8]) -> u64 {
         let mut calls = lock(&self.calls);
         let number = calls.next;
@@ -306,7 +307,7 @@ impl Link {
         number
     }
 
-    /// The answer, once it has come: it is given once.
+    /// The answer, once it has come; it is returned once.
     pub(crate) fn answered(&self, number: u64) -> Option<Result<Vec<u8>, String>> {
         let mut calls = lock(&self.calls);
         let answer = calls.answers.get_mut(&number)?.take()?;
@@ -314,7 +315,7 @@ impl Link {
         Some(answer)
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a call and waits for the answer.
     pub(crate) fn call(
         &self,
         peer: &dyn std::fmt::Display,
@@ -322,7 +323,7 @@ impl Link {
         bytes: &[u8],
         deadline: &Deadline,
     ) -> Result<Vec<u8>, AgentError> {
-        let what = || format!("an answer of {peer}");
+        let what = || format!("an answer from {peer}");
         deadline.left(what)?;
         let number = self.ask(service, bytes);
         let waited = self.wait_for_answer(number, deadline, what);
@@ -346,7 +347,7 @@ impl Link {
         Ok(())
     }
 
-    /// An answer that nobody waits for any more is dropped.
+    /// An answer to a call that was given up is dropped.
     pub(crate) fn answer(&self, number: u64, answer: Result<Vec<u8>, String>) {
         if let Some(slot) = lock(&self.calls).answers.get_mut(&number) {
             *slot = Some(answer);
@@ -354,7 +355,7 @@ impl Link {
         self.answered.notify_all();
     }
 
-    /// Has the peer say when it does not touch `memory` any more, which is kept until then.
+    /// Revokes `memory` at the peer; it is kept until the peer confirms that it no longer accesses it.
     pub(crate) fn revoke(&self, memory: &Arc<dyn Revoked>) {
         lock(&self.revoking).insert(memory.id(), memory.clone());
         self.send(&Frame::Revoke { id: memory.id() });
@@ -362,7 +363,7 @@ impl Link {
 
     pub(crate) fn revoked(&self, id: u32) {
         let kept = lock(&self.revoking).remove(&id);
-        // Memory is given up without the lock.
+        // Memory is freed after the lock is released.
         drop(kept);
     }
 }
@@ -396,7 +397,7 @@ mod tests {
             assert!(matches!(late, AgentError::Timeout { .. }), "{late}");
             assert!(lock(&link.calls).answers.is_empty(), "after {nanos} ns");
         }
-        // An answer that comes later is nobody's.
+        // A later answer is dropped.
         let asked = lock(&link.calls).next;
         assert!(asked > 0);
         link.answer(asked - 1, Ok(vec![7]));

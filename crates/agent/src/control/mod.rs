@@ -1,5 +1,5 @@
-//! How agents speak with each other: one TCP connection from each agent to each peer whose memory it
-//! uses, and one thread for each agent, which serves them all.
+//! The control protocol of agents: one TCP connection from each agent to each peer whose memory it uses,
+//! and one thread for each agent, which serves them all.
 //!
 //! ```text
 //! A, whose transfers touch memory of B          B
@@ -10,12 +10,12 @@
 //!                               ◀──────   Revoke: memory was deregistered
 //!   Revoked, once A copies nothing there ─▶   the memory is given up
 //! ```
-//! Both ask a silent other end for a sign of life (Ping, Pong). The end of a connection says that the
-//! peer, or its agent, has ended. A connection is closed only after the last copy by which its maker
-//! touches the other's memory.
+//! Both ends send a keepalive (Ping, Pong) to a silent other end. A connection ends when the peer or its
+//! agent has ended. A connection is closed only after the last copy by which its maker touches the
+//! other's memory.
 //!
-//! The loop knows connections and frames. It sees the agent as [`Services`], a peer as [`Remote`], a
-//! transfer as [`Watched`]. `frame`, `handshake` and `session` alone know what travels.
+//! The loop handles connections and frames. It sees the agent as [`Services`], a peer as [`Remote`], a
+//! transfer as [`Watched`]. Only `frame`, `handshake` and `session` know the format of messages.
 
 mod connect;
 mod engine;

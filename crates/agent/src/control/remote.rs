@@ -1,4 +1,4 @@
-//! A peer to which a connection leads: as those see it that ask it something, and as its session does.
+//! A peer with a connection, as two traits: for callers that ask it something, and for its session.
 
 use super::link::Link;
 use crate::AgentError;
@@ -15,7 +15,7 @@ pub(crate) trait Asked: Send + Sync {
     fn owner(&self) -> &Owner;
     /// Whether it can be used at all.
     fn check(&self) -> Result<(), AgentError>;
-    /// Ends its use. The first reason stays.
+    /// Marks it as lost. The first reason stays.
     fn lose(&self, why: AgentError);
     /// The connection to it, which is made if there is none.
     fn link(self: Arc<Self>, deadline: &Deadline) -> Result<Arc<Link>, AgentError>;
@@ -25,13 +25,13 @@ pub(crate) trait Asked: Send + Sync {
 pub(crate) trait Remote: Asked {
     /// Where it listens.
     fn addresses(&self) -> &[SocketAddr];
-    /// A connection to it must show that it has this.
+    /// The secret whose possession a connection to it must prove.
     fn secret(&self) -> &Secret;
     /// The connection to it.
     fn slot(&self) -> &Made<Arc<Link>>;
-    /// It has no other memory registered than this.
+    /// Marks all of its memory but this as deregistered.
     fn only(&self, live: &[u32]);
-    /// It has deregistered memory: no copy begins any more.
+    /// Marks memory as deregistered: no new copy begins.
     fn revoke(&self, id: u32);
     /// Whether nothing is copied to or from this memory.
     fn is_idle_at(&self, id: u32) -> bool;

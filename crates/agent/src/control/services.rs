@@ -1,5 +1,5 @@
-//! The agent as its control loop needs it, and nothing else: the loop knows connections and
-//! frames, not memory, paths and peers.
+//! The agent as its control loop sees it: the loop handles connections and frames, not memory, paths or
+//! peers.
 
 use super::frame::Service;
 use super::link::{Link, Revoked};
@@ -29,7 +29,7 @@ pub(crate) trait Services: Send + Sync {
     /// A connection that a peer has made is lost: its queue pairs and sockets end. The peer may still
     /// copy.
     fn lost(&self, link: &Link);
-    /// A connection is closed. Its maker touches no memory by its means any more.
+    /// A connection is closed. Its maker no longer accesses memory through it.
     fn closed(&self, link: &Link);
     /// Ends all registrations.
     fn take_memories(&self) -> Vec<Arc<dyn Revoked>>;

@@ -1,8 +1,9 @@
 //! One connection of an agent, as the control thread serves it.
 //!
-//! In each turn of the control thread a connection may have a bounded number of bytes read and of frames
-//! handled; what is left waits for the next turn. Of an end that asks, nothing is read while answers to
-//! it wait to be sent. The end that made a connection always reads, so the two never wait for each other.
+//! In each turn of the control thread a bounded number of bytes is read from a connection and a bounded
+//! number of frames is handled; the rest waits for the next turn. While answers to an asking end are
+//! unsent, nothing is read from it. The end that made a connection always reads, so the two never wait
+//! for each other.
 
 use super::frame::{Frame, Longest, Service, check_protocol};
 use super::handshake::{self, Key, same};
@@ -20,9 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs_meet::{Alive, Due, Frames, Guest};
 
-/// A connection whose maker has not authenticated itself by then is closed.
+/// A connection whose maker has not authenticated after this time is closed.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Nothing is read of a peer that asks while more bytes than this wait to be sent to it.
+/// While more bytes than this are unsent to an asking peer, nothing is read from it.
 const UNSENT: usize = 64 << 10;
 
 /// The share of a turn that one connection may take.
@@ -45,7 +46,7 @@ impl Budget {
         self.frames == 0
     }
 
-    /// After a frame.
+    /// Charges a frame.
     fn spend(&mut self, frame: &Frame<'_>) {
         self.frames -= 1;
         if matches!(frame, Frame::Call { .. }) {
@@ -58,18 +59,18 @@ impl Budget {
 }
 
 pub(super) enum Role {
-    /// Nothing is known of the other end but its address.
+    /// Not authenticated: only the address of the other end is known.
     Stranger { address: IpAddr },
-    /// It has the key, unless it repeats what it has overheard; the proof is due. `named`: it wants this
-    /// agent by name.
+    /// It has sent a `Hello` with the key, which may be a replay; its `Auth` is due. `named`: it asks for
+    /// this agent by name.
     Greeted { address: IpAddr, from: Owner, nonces: [[u8; 16]; 2], named: bool },
     /// A one-shot connection that fetches or brings metadata. It does not affect other connections of
     /// the same agent.
     Asking { from: Owner },
     /// A peer that may touch memory of this agent.
     Inbound { from: Owner },
-    /// A peer whose memory this agent may touch. The numbers are of memory that it has deregistered
-    /// and that is being copied here.
+    /// A peer whose memory this agent may touch. `busy`: numbers of memory that it has deregistered and
+    /// that is still being copied here.
     Outbound { peer: Arc<dyn Remote>, busy: Vec<u32> },
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Session {
     pub(super) link: Arc<Link>,
     decoder: Frames,
     pub(super) role: Role,
-    /// By when the handshake must be over.
+    /// The deadline of the handshake.
     until: Option<Instant>,
     /// The other end has closed.
     pub(super) ended: bool,
@@ -85,7 +86,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// A connection that another agent, or anybody, has made.
+    /// An accepted connection, not yet authenticated.
     pub(super) fn accepted(link: Arc<Link>, address: IpAddr) -> Self {
         let until = Some(Instant::now() + HANDSHAKE);
         Self::new(link, Frames::new(Longest::Stranger.bytes()), Role::Stranger { address }, until)
@@ -100,7 +101,7 @@ impl Session {
         Self { link, decoder, role, until, ended: false, alive: Alive::new(Instant::now()) }
     }
 
-    /// As one that may give way to a new connection, unless it has authenticated itself.
+    /// This connection as one that may be closed for a new one; `None` once it is authenticated.
     pub(super) fn guest(&self, at: usize) -> Option<Guest> {
         match self.role {
             Role::Stranger { address } => Some(Guest::stranger(at, address)),
@@ -109,17 +110,17 @@ impl Session {
         }
     }
 
-    /// By when to look at it though nothing arrives.
+    /// When to serve it although nothing arrives.
     pub(super) fn look_at(&self, silence: Duration) -> Option<Instant> {
         self.until.or_else(|| (!self.link.is_lost()).then(|| self.alive.until(silence)))
     }
 
-    /// Whether it is to be served though nothing arrives.
+    /// Whether to serve it although nothing arrives.
     pub(super) fn is_pending(&self) -> bool {
         !self.link.is_lost() && !self.is_paused() && self.decoder.is_ready()
     }
 
-    /// Whether the other end has to read first.
+    /// Whether the other end has to read before anything more is read from it.
     fn is_paused(&self) -> bool {
         let most = match self.role {
             Role::Outbound { .. } => return false,
@@ -134,13 +135,13 @@ impl Session {
         !self.ended && !self.is_paused()
     }
 
-    /// Memory for bytes that have arrived and for those that wait to be sent.
+    /// Bytes of memory for received and for unsent data.
     pub(super) fn held(&self) -> usize {
         self.decoder.held() + self.link.unsent()
     }
 
-    /// Closes it if it is over: one made here when it is lost and nothing is copied by its means any
-    /// more, another when the other end has closed.
+    /// Whether it may be closed: one made here once it is lost and no copy uses it, another once the
+    /// other end has closed.
     pub(super) fn is_closed(&self) -> bool {
         let over = match &self.role {
             Role::Outbound { peer, .. } => self.link.is_lost() && peer.is_idle(),
@@ -161,7 +162,7 @@ impl Session {
             budget.reads -= 1;
             match self.decoder.read(&self.link.stream) {
                 Ok(0) => self.end(services, "its connection ended"),
-                // Nobody handles what it sends.
+                // Input of a lost connection is discarded.
                 Ok(_) if self.link.is_lost() => self.decoder.skip(usize::MAX),
                 Ok(_) => {
                     self.alive.heard(Instant::now());
@@ -185,7 +186,9 @@ impl Session {
             };
             if let Err(why) = handled {
                 match self.role {
-                    Role::Stranger { .. } => tracing::debug!(%why, "a stranger is refused"),
+                    Role::Stranger { .. } => {
+                        tracing::debug!(%why, "an unauthenticated connection is refused")
+                    }
                     _ => tracing::warn!(peer = %self.name(), %why, "a connection is refused"),
                 }
                 self.link.send(&Frame::Refused { why: why.as_str().into() });
@@ -196,7 +199,7 @@ impl Session {
 
     fn name(&self) -> String {
         match &self.role {
-            Role::Stranger { address } => format!("stranger at {address}"),
+            Role::Stranger { address } => format!("unauthenticated peer at {address}"),
             Role::Greeted { from, .. } | Role::Asking { from } | Role::Inbound { from } => {
                 from.to_string()
             }
@@ -204,7 +207,8 @@ impl Session {
         }
     }
 
-    /// Nothing more is sent by it. It stays until the other end has closed, if that may touch memory.
+    /// Marks the connection as lost: nothing more is sent. If the other end may access memory, it stays
+    /// until that end has closed.
     pub(super) fn lose(&mut self, services: &dyn Services, why: &str) {
         let error = match &self.role {
             Role::Outbound { peer, .. } => {
@@ -223,7 +227,7 @@ impl Session {
             Role::Stranger { .. } => lost(&services.control().own.owner, why),
         };
         if !matches!(self.role, Role::Inbound { .. } | Role::Outbound { .. }) {
-            // It touches no memory, so nobody waits for it.
+            // It accesses no memory, so it need not be waited for.
             self.ended = true;
         }
         self.link.lose(error);
@@ -234,11 +238,11 @@ impl Session {
         self.ended = true;
     }
 
-    /// Looks at all that needs no news: times that have run out, copies that have ended.
+    /// Checks what no message announces: expired deadlines, and copies that have ended.
     pub(super) fn settle(&mut self, services: &dyn Services) {
         // Of a connection that another thread has made, the first frames may be here already.
         if self.until.is_some_and(|until| until <= Instant::now()) {
-            self.end(services, "it has not authenticated itself in time");
+            self.end(services, "it did not authenticate in time");
         }
         let answer = match self.role {
             Role::Asking { .. } => Longest::Metadata.bytes(),
@@ -249,7 +253,7 @@ impl Session {
             self.lose(services, &format!("{unsent} bytes wait for it to read"));
         }
         let silence = services.control().settings.silence;
-        // Of a stranger and of one that has greeted, `until` takes care.
+        // Unauthenticated connections have `until` as their deadline.
         if self.until.is_none() && !self.link.is_lost() {
             match self.alive.look(Instant::now(), silence) {
                 Due::Nothing => {}
@@ -297,7 +301,7 @@ impl Session {
                 Ok(())
             }
             (Role::Asking { .. }, Frame::Call { service, .. }) if !service.is_of_metadata() => {
-                Err(format!("{service:?} is asked by a connection that wants no agent by name"))
+                Err(format!("the call {service:?} needs a connection whose Hello names this agent"))
             }
             (
                 Role::Asking { from } | Role::Inbound { from },
@@ -324,7 +328,7 @@ impl Session {
                 Ok(())
             }
             (Role::Asking { .. } | Role::Inbound { .. } | Role::Outbound { .. }, Frame::Ping) => {
-                // Bytes that wait to be sent are a sign of life, too.
+                // Unsent bytes already give the peer a reason to answer.
                 if self.link.unsent() == 0 {
                     self.link.send(&Frame::Pong);
                 }
@@ -338,7 +342,7 @@ impl Session {
                 self.link.streams.event(id, event)
             }
             (Role::Outbound { .. }, Frame::Refused { why }) => Err(format!("it refuses: {why}")),
-            (_, frame) => Err(format!("an unexpected message, {frame:.60?}")),
+            (_, frame) => Err(format!("unexpected message {frame:.60?}")),
         }
     }
 
@@ -370,8 +374,8 @@ impl Session {
         Ok(())
     }
 
-    /// If the other end has the key, and wants this agent by name, it may touch registered memory from
-    /// now on.
+    /// Admits an end that has proven the key. If it asks for this agent by name, it may access registered
+    /// memory from now on.
     fn admit(
         &mut self,
         services: &dyn Services,
@@ -385,7 +389,7 @@ impl Session {
         if !same(&key.proof(handshake::Role::Maker, nonces, &from), &proof) {
             return Err(differ(named).to_owned());
         }
-        // Metadata that is loaded here says what this agent's own key is.
+        // If the maker's metadata is loaded here, its own key is known and is checked.
         if let Some(secret) = services.secret_of(&from) {
             let own = Key::of_agent(&control.own.token, &secret);
             if !same(&own.proof(handshake::Role::Identity, nonces, &from), &identity) {
@@ -400,8 +404,8 @@ impl Session {
         }
         let credits = control.inbox.connected(&from, &self.link, control.settings.window);
         self.decoder.longest = Longest::Peer.bytes();
-        // Under this lock, so that no memory is deregistered after it is told and before its
-        // revocation can be.
+        // Under this lock, so that no memory is deregistered between its announcement and the time when a
+        // revocation reaches this connection.
         let mut inbound = lock(&control.inbound);
         inbound.push((from.clone(), self.link.clone()));
         self.link.send(&Frame::Ready { live: services.live(), credits });
@@ -411,7 +415,7 @@ impl Session {
     }
 }
 
-/// The address alone admits nobody: a peer must prove that it knows the token.
+/// An address alone authenticates no peer: it must prove that it knows the token.
 const NO_TOKEN: &str =
     "no token is set, so metadata does not travel by address; AgentConfig::token sets one";
 
@@ -435,9 +439,9 @@ fn answer(
     Ok(())
 }
 
-const FULL: &str = "notifications of all senders wait there to be taken, and are too many";
+const FULL: &str = "its inbox is full: too many notifications wait to be taken";
 
-/// Puts a notification into the inbox. The answer to its sender.
+/// Puts a notification into the inbox; returns the answer to its sender.
 fn take(
     services: &dyn Services,
     link: &Link,

@@ -36,7 +36,7 @@ pub(crate) trait Watched: Send + Sync {
     fn is_over(&self) -> bool;
     /// Whether a thread that waits for it moves it on, too.
     fn is_waited_for(&self) -> bool;
-    /// Has it end soon, by force: its agent ends. Never waits, and may be called again.
+    /// Ends it soon, by force, because its agent ends. Never waits, and may be called again.
     fn end(&self, why: AgentError);
     /// Fails it now, unless a thread is in its `post`.
     fn abort(&self, why: AgentError);
@@ -50,7 +50,7 @@ pub(super) struct Settings {
     pub(super) window: u32,
 }
 
-/// Which agent it is, and what the other ends of its connections must have.
+/// The agent's identity, and the secrets that the other ends of its connections must prove.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) owner: Owner,
@@ -82,18 +82,18 @@ pub(crate) struct Control {
     pub(super) handed: Mutex<Vec<Handed>>,
     /// Peers that may touch memory of this agent.
     pub(super) inbound: Mutex<Vec<(Owner, Arc<Link>)>>,
-    /// Transfers in progress, until the thread looks after none any more.
+    /// Transfers in progress; `None` once the thread has ended.
     pub(super) active: Mutex<Option<Vec<Arc<dyn Watched>>>>,
-    /// The control thread looks at `active` soon by itself.
+    /// The control thread is awake and will look at `active` without a wake-up.
     pub(super) alert: AtomicBool,
-    /// Bytes that connections held when the thread looked last.
+    /// Bytes that connections held at the thread's last check.
     pub(super) held: AtomicUsize,
     pub(super) closing: AtomicBool,
     pub(super) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Control {
-    /// Listens; serves nobody yet.
+    /// Listens; connections are served once the thread runs.
     pub(crate) fn new(owner: Owner, config: &AgentConfig) -> Result<Self, AgentError> {
         let listener = warpverbs_meet::listen(config.listen);
         let listener = listener.map_err(|error| AgentError::system("bind", error))?;
@@ -129,7 +129,7 @@ impl Control {
         self.address
     }
 
-    /// The addresses that peers are told: of all interfaces if it listens on all.
+    /// The addresses in its metadata: of all interfaces if it listens on all.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let ip = self.address.ip();
         if !ip.is_unspecified() {
@@ -172,12 +172,12 @@ impl Control {
         }
     }
 
-    /// Has the control thread look after a transfer until it is over, unless that thread has ended.
+    /// Has the control thread watch a transfer until it is over; false if that thread has ended.
     #[must_use]
     pub(crate) fn watch(&self, transfer: &Arc<impl Watched + 'static>) -> bool {
         let mut list = lock(&self.active);
         let Some(active) = &mut *list else { return false };
-        // One that was posted again before the thread has seen its end is there already.
+        // A transfer that is posted again before the thread has seen its end is still on the list.
         if !transfer.watched().swap(true, Ordering::Relaxed) {
             active.push(transfer.clone());
         }
@@ -204,7 +204,7 @@ impl Control {
         Some(active.iter().all(|transfer| transfer.is_waited_for()))
     }
 
-    /// Memory is no longer registered: it is kept until no peer touches it any more.
+    /// Revokes deregistered memory at all peers; it is kept until none of them accesses it.
     pub(crate) fn revoke(&self, kept: &Arc<dyn Revoked>) {
         lock(&self.inbound).iter().for_each(|(_, link)| link.revoke(kept));
     }

@@ -1,4 +1,4 @@
-//! The streams whose news travel by a connection.
+//! The streams whose events travel on one connection.
 
 use super::frame::Event;
 use crate::AgentError;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// One end of a stream, as its connection knows it.
 pub(crate) trait End: Send + Sync {
-    /// An error says which rule the peer has broken.
+    /// Handles an event. An error says which rule the peer has broken.
     fn event(&self, event: Event<'_>) -> Result<(), String>;
     /// The connection is lost.
     fn lose(&self, why: &AgentError);
@@ -36,7 +36,7 @@ impl Streams {
         lock(&self.ends).remove(&id);
     }
 
-    /// News of a stream that has ended here are ignored.
+    /// Events of a stream that has ended here are ignored.
     pub(crate) fn event(&self, id: u64, event: Event<'_>) -> Result<(), String> {
         let end = lock(&self.ends).get(&id).and_then(Weak::upgrade);
         end.map_or(Ok(()), |end| end.event(event).map_err(|why| format!("stream {id}: {why}")))

@@ -123,7 +123,7 @@ impl Agent {
 }
 
 fn no_key(memory: &RemoteMemory) -> AgentError {
-    let why = "other memory of this peer cannot be mapped, and this has no key";
+    let why = "the peer's other memory is reached by RDMA, and this one has no key";
     AgentError::NoPath {
         local: "kernels".to_owned(),
         remote: format!("{:?} of {}", memory.label(), memory.owner()),

@@ -112,7 +112,7 @@ impl Direct {
 
 /// A launch that copies a whole list.
 struct Kernel {
-    /// Before the lease: dropping it waits until nothing of the peer's memory is touched any more.
+    /// Declared before the lease: dropping it waits until the peer's memory is no longer accessed.
     copy: KernelCopy,
     cancelled: bool,
     job: Arc<Job>,
@@ -128,13 +128,13 @@ impl Flight for Kernel {
         done.map_err(|error| self.job.failed(&error))
     }
 
-    /// It is withdrawn at once: other kernels may keep it from beginning for as long as they like.
+    /// It is withdrawn at once, since other kernels may delay its start without limit.
     fn cancel(&mut self, _: Instant) {
         self.cancelled = true;
     }
 }
 
-/// Copies by the CPU, or by the copy engine of whichever side is no host memory.
+/// Copies by the CPU, or by the copy engine of the side that is not host memory.
 fn one_by_one(
     job: &Arc<Job>,
     remote: &Buffer,

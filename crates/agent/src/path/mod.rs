@@ -1,5 +1,5 @@
-//! Ways from memory to memory behind one trait. Each is a room of its own: it sees the job, a peer that
-//! can be asked something, and what it was made with.
+//! Paths from memory to memory behind one trait. A path sees the job, a peer that it can ask, and the
+//! values that it was made with, and no other path.
 
 pub(crate) mod answering;
 mod bounce;
@@ -60,7 +60,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The next bytes: of one piece, at most so many.
+    /// The next bytes, of one piece and at most `most`.
     #[inline]
     fn next(&self, pieces: &[Piece], most: u64) -> Option<Piece> {
         let piece = pieces.get(self.piece)?;
@@ -68,7 +68,7 @@ impl Cursor {
         Some(Piece { local, remote, len: (piece.len - self.done).min(most) })
     }
 
-    /// Goes past bytes of the piece that is next.
+    /// Advances by `bytes` within the next piece.
     #[inline]
     fn pass(&mut self, pieces: &[Piece], bytes: u64) {
         self.done += bytes;
@@ -77,7 +77,7 @@ impl Cursor {
         }
     }
 
-    /// [`Cursor::next`], and goes past it.
+    /// [`Cursor::next`], and advances past it.
     #[inline]
     fn take(&mut self, pieces: &[Piece], most: u64) -> Option<Piece> {
         let next = self.next(pieces, most)?;
@@ -86,7 +86,7 @@ impl Cursor {
     }
 }
 
-/// How long a post may go on.
+/// The conditions under which a post goes on.
 pub(crate) struct Limit<'a> {
     pub(crate) phase: &'a Phase,
     pub(crate) control: &'a Control,
@@ -111,11 +111,11 @@ impl Limit<'_> {
     }
 }
 
-/// A way that can be taken.
+/// A path that can be taken.
 pub(crate) trait Path: Send + Sync {
-    /// Moves the pieces of `job`, or begins to. Between pieces it looks at `limit`, and what it needs and
-    /// is not there yet is made by its end.
-    /// The peer holds its paths, so a path does not hold its peer.
+    /// Moves the pieces of `job`, or begins to. Between pieces it checks `limit`, whose deadline also
+    /// bounds connections that are made first. The peer holds its paths, so a path does not hold its
+    /// peer.
     ///
     /// After an error nothing of this job is under way.
     fn start(
@@ -126,10 +126,10 @@ pub(crate) trait Path: Send + Sync {
     ) -> Result<Started, AgentError>;
 }
 
-/// A way with how it came about, or every reason against it.
+/// A path with how it was made, or every reason against it.
 pub(crate) type Found = Result<(Box<dyn Path>, String), Vec<String>>;
 
-/// How far a path has come.
+/// The progress of a path.
 pub(crate) enum Started {
     /// All bytes are in place.
     Done,
@@ -138,7 +138,7 @@ pub(crate) enum Started {
 }
 
 impl Started {
-    /// As far as `flight` comes at its first poll, which begins what it can.
+    /// Polls `flight` once, which begins what it can.
     fn by(mut flight: impl Flight + 'static) -> Result<Self, AgentError> {
         Ok(match flight.poll()? {
             true => Self::Done,
@@ -150,11 +150,11 @@ impl Started {
 /// Pieces under way. Dropping it waits, for a bounded time, until no byte of the local memory can be
 /// touched any more.
 pub(crate) trait Flight: Send {
-    /// Whether all bytes are in place, or after [`Flight::cancel`] whether nothing is under way: then
-    /// no byte lands any more and none is read, at either end. Never waits. After an error nothing is
-    /// under way, either.
+    /// Whether all bytes are in place or, after [`Flight::cancel`], whether nothing is under way: then no
+    /// byte is read or written any more at either end. Never waits. After an error nothing is under way
+    /// either.
     fn poll(&mut self) -> Result<bool, AgentError>;
-    /// Begins no more. Operations under way may end by themselves until then, and are ended by
-    /// force later. Of several calls the earliest time counts.
+    /// Begins nothing more. Operations under way may complete until `until`, and are ended by force after
+    /// it. Of several calls the earliest time counts.
     fn cancel(&mut self, until: Instant);
 }

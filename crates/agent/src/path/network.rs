@@ -24,8 +24,8 @@ use warpverbs_transport::{
 
 /// Bytes of one work request at most: long pieces are spread over the queue pairs.
 const CHUNK: u64 = 256 << 10;
-/// Work requests of a queue pair, and bytes of them, of which at least one request asks for its
-/// completion, so that there is room again.
+/// At least one of this many work requests, or of this many bytes of them, is signalled, so that the
+/// queue drains.
 const SIGNALED: u32 = 16;
 const SIGNALED_BYTES: u64 = 1 << 20;
 /// Queue pairs that a peer may ask for.
@@ -51,7 +51,7 @@ pub(crate) struct Nics {
     pub(crate) gpu: Arc<dyn Gpu>,
     /// Of what is posted.
     pub(crate) deadline: Duration,
-    /// How long a peer may take to end its queue pairs.
+    /// How long a peer may take to confirm that its queue pairs have ended.
     pub(crate) patience: Duration,
 }
 
@@ -195,16 +195,16 @@ struct Work {
 /// The work requests of a transfer in one queue pair.
 #[derive(Clone, Default)]
 struct Lane {
-    /// One past the last.
+    /// Index of the request after the last one.
     end: u64,
-    /// Requests and bytes behind the last that asks for its completion.
+    /// Requests and bytes after the last signalled request.
     silent: (u32, u64),
-    /// Those that ask for it: where each ends, and the bytes of which it tells.
+    /// The signalled requests: the index after each, and the bytes that it completes.
     telling: VecDeque<(u64, u64)>,
 }
 
 impl Lane {
-    /// Whether the next request, of so many bytes, asks for its completion.
+    /// Whether the next request, of `bytes` bytes, is signalled.
     fn asks(&self, bytes: u64) -> bool {
         self.silent.0 + 1 >= SIGNALED || self.silent.1 + bytes >= SIGNALED_BYTES
     }
@@ -217,7 +217,7 @@ impl Lane {
         }
     }
 
-    /// Bytes that are known to have ended since the last look: all before `end` has.
+    /// Bytes newly known to be complete: everything before `end` is.
     fn ended(&mut self, end: u64) -> u64 {
         let told = |&(at, bytes): &(u64, u64)| (at <= end).then_some(bytes);
         let mut sum = 0;
@@ -267,7 +267,7 @@ impl Work {
                 (&self.keys[turn % self.keys.len()], self.remote[turn % self.remote.len()]);
             let local = key.local().slice(next.local, next.len)?;
             let remote = remote.slice(next.remote, next.len)?;
-            // The last of each queue pair tells that all are done.
+            // The last request of each queue pair is signalled.
             let left = self.chunks - self.posted;
             let last = left <= set.len() as u64;
             let asks = self.lanes[turn].asks(next.len);
@@ -290,7 +290,7 @@ impl Work {
         Ok(())
     }
 
-    /// Posts a request that asks for its completion behind those that do not.
+    /// Posts a signalled request behind unsignalled ones.
     fn end_early(&mut self) -> Result<bool, TransportError> {
         while let Some(endpoint) = self.set.get(self.closed) {
             match endpoint.host()?.with_timeout(Duration::ZERO).post_nop(SendFlags::SIGNALED) {
@@ -378,7 +378,7 @@ mod tests {
     /// Ends a hang, on a slow machine too.
     const SOON: Duration = Duration::from_secs(600);
 
-    /// One call posts what there is room for, whatever the NIC ends meanwhile.
+    /// One call posts only what there is room for, even if the NIC completes requests during it.
     #[test]
     fn a_transfer_has_a_bounded_number_of_bytes_ahead() {
         let nic = Context::new().unwrap().open("soft").unwrap();

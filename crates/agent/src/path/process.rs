@@ -76,7 +76,7 @@ impl ProcessCopy {
     ) -> Result<(), AgentError> {
         self.process.copy(direction, local, pieces).map_err(|error| match error {
             ProcessError::Memory(error) => error.into(),
-            // Of a process that has just ended this is the first sign.
+            // A process that has just ended shows here first.
             error => job.failed(&error),
         })
     }

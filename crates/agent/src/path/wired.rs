@@ -1,9 +1,10 @@
-//! Transfers through something that all transfers to a peer share: queue pairs, a TCP connection.
+//! Transfers through a resource that all transfers to a peer share: queue pairs, or a TCP connection.
 //!
-//! **The end of a transfer.** Of one that fails, is late or is cancelled, nothing more is posted, and what
-//! is under way may end by itself, so that the transfers beside it go on. If it does not in time, or if
-//! the shared thing fails, this end breaks it and asks the peer, by the control connection, to end its
-//! own; only the answer makes the transfer terminal. A peer that does not answer is lost.
+//! **The end of a transfer.** After a failure, a timeout or a cancellation nothing more of a transfer is
+//! posted, and its operations under way may complete, so that other transfers go on. If they do not
+//! complete in time, or if the shared resource fails, this end breaks it and asks the peer, on the
+//! control connection, to end its side; only the answer makes the transfer terminal. A peer that does not
+//! answer is lost.
 
 use super::Flight;
 use crate::AgentError;
@@ -12,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// After an error of one request, those beside it have so long to end by themselves.
+/// After an error of one request, the others have this long to complete.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Bytes that a transfer has under way, beside those of its last request: no more than even a slow
-/// network ends in that time.
+/// Bytes that a transfer has under way, beside those of its last request: few enough that even a slow
+/// network completes them in `GRACE`.
 pub(super) const AHEAD: u64 = 64 << 20;
 
 /// The bytes that a transfer has under way.
@@ -38,19 +39,19 @@ impl Window {
     }
 }
 
-/// An error, and how far it reaches.
+/// An error, and its scope.
 pub(super) struct Fault {
     pub(super) error: AgentError,
-    /// Nothing of what is shared works any more.
+    /// The shared resource is broken for all transfers.
     pub(super) ends_all: bool,
 }
 
-/// One transfer's use of what is shared.
+/// One transfer's use of the shared resource.
 pub(super) trait Wire: Send {
-    /// Sees what has ended, and posts what there is room for unless it is `stopping`. Whether nothing is
-    /// under way any more and nothing is to be posted.
+    /// Reaps completions, and posts what there is room for unless `stopping`. Whether nothing is under
+    /// way and nothing is left to post.
     fn advance(&mut self, stopping: bool) -> Result<bool, Fault>;
-    /// Breaks what is shared, and asks the peer to end it.
+    /// Breaks the shared resource, and asks the peer to end its side.
     fn break_off(&mut self);
     /// After [`Wire::break_off`]: whether the peer's end is gone, or the peer is lost.
     fn has_ended(&self) -> bool;
@@ -59,11 +60,11 @@ pub(super) trait Wire: Send {
 /// A transfer under way.
 pub(super) struct Wired<W: Wire> {
     wire: W,
-    /// Nothing more is posted, and what is under way may end by itself until then.
+    /// Set once nothing more is posted: operations under way may complete until this time.
     until: Option<Instant>,
     /// The first thing that went wrong.
     error: Option<AgentError>,
-    /// The shared thing is broken, and the peer asked to end it.
+    /// The shared resource is broken, and the peer was asked to end its side.
     ending: bool,
     /// Nothing is under way.
     over: bool,
@@ -79,7 +80,7 @@ impl<W: Wire> Wired<W> {
         self.wire.break_off();
     }
 
-    /// As far as it comes while nothing is broken.
+    /// Makes progress while the resource works.
     fn advance(&mut self) {
         loop {
             match self.wire.advance(self.until.is_some()) {
@@ -124,13 +125,13 @@ impl<W: Wire> Flight for Wired<W> {
 impl<W: Wire> Drop for Wired<W> {
     fn drop(&mut self) {
         if !self.over && !self.ending {
-            // So that nothing touches the local memory any more.
+            // So that nothing accesses the local memory any more.
             self.break_off();
         }
     }
 }
 
-/// The end, by force, of what transfers share: the peer is asked once for all of them.
+/// The forced end of a shared resource: the peer is asked once for all transfers.
 pub(super) struct ForcedEnd {
     link: Arc<Link>,
     /// A peer that does not confirm the end in this time is lost.
@@ -140,7 +141,7 @@ pub(super) struct ForcedEnd {
 }
 
 impl ForcedEnd {
-    /// Of what was asked for by `link`.
+    /// The end of a resource that was requested on `link`.
     pub(super) fn new(link: Arc<Link>, patience: Duration) -> Self {
         Self { link, patience, asked: OnceLock::new(), confirmed: AtomicBool::new(false) }
     }

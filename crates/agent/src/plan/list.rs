@@ -21,7 +21,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// It was registered, and is no longer.
+    /// The error for memory that has been deregistered.
     pub(crate) fn deregistered(&self) -> AgentError {
         let (owner, label) = (self.owner.to_string(), self.label.to_string());
         AgentError::Deregistered { owner, label }

@@ -104,7 +104,7 @@ pub(crate) trait Sequence {
     fn count(&self) -> usize;
     /// The next one, which is number `at`. None if an index is beyond the list.
     fn block(&mut self, at: usize) -> Option<Block>;
-    /// Why there is no block number `at`.
+    /// The error for a block number `at` that does not exist.
     fn missing(&self, side: &'static str, at: usize) -> AgentError;
 }
 

@@ -37,9 +37,9 @@ pub(crate) struct Account {
     returned: u64,
     /// From `returned` on, whether each was given back.
     given_back: VecDeque<bool>,
-    /// The limit that the sender was told.
+    /// The limit last sent to the sender.
     limit: u64,
-    /// How many there are, once the sender has said so.
+    /// The number of messages, once the sender has announced it.
     end: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl Account {
         Ok(())
     }
 
-    /// There are `count` messages in all, which have all been said to be in their slots.
+    /// The stream ends after `count` messages, all of which have been announced.
     pub(crate) fn end(&mut self, count: u64) -> Result<(), String> {
         if count != self.count || self.taken + self.arrived.len() as u64 != count {
             return Err(format!("an end after {count} messages, {} have arrived", self.count));
@@ -108,7 +108,7 @@ impl Account {
         }
     }
 
-    /// The program needs the slot of a message no longer that it has taken.
+    /// The program gives back the slot of a message that it has taken.
     pub(crate) fn give_back(&mut self, number: u64) {
         if let Some(slot) = self.given_back.get_mut((number - self.returned) as usize) {
             *slot = true;
@@ -119,7 +119,7 @@ impl Account {
         }
     }
 
-    /// The new limit, if it is time to tell the sender.
+    /// The new limit, if it is time to send it.
     pub(crate) fn raise(&mut self) -> Option<u64> {
         let limit = self.returned + self.slots;
         let more = limit - self.limit;
@@ -132,7 +132,7 @@ impl Account {
         })
     }
 
-    /// Whether the sender has said anything.
+    /// Whether the sender has used the stream.
     pub(crate) fn is_used(&self) -> bool {
         self.count > 0 || self.end.is_some()
     }

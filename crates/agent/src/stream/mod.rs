@@ -7,9 +7,9 @@
 //!         ◀─── Room, in quarters of the ring ───    ▲────── slot given back ──────┘
 //! ```
 //!
-//! Data goes by a path of the agents, news by the control connection between them. The receiver says
-//! how far the sender may go, so a receiver that takes nothing stops the sender, and neither end
-//! holds more than its slots.
+//! Data moves on a path of the agents, events on the control connection between them. The receiver grants
+//! slots to the sender, so a receiver that takes nothing stops the sender, and neither end holds more
+//! than its slots.
 
 mod account;
 mod receiver;
@@ -112,15 +112,15 @@ pub(crate) trait Sending: Send + Sync {
     fn write(&self, from: &BlockList, to: &BlockList) -> Result<Transfer, AgentError>;
 }
 
-/// The question of a sender.
+/// A sender's request to open a stream.
 #[derive(Serialize, Deserialize)]
 struct Wish<'a> {
-    /// The number that the stream gets.
+    /// The number of the stream on its connection.
     id: u64,
     name: Cow<'a, str>,
 }
 
-/// The answer, about the ring, if there is a stream of this name.
+/// The answer to it: the ring of the stream.
 #[derive(Serialize, Deserialize)]
 struct Offer {
     slots: u32,
@@ -169,8 +169,8 @@ trait Stop: Send + Sync {
 }
 
 impl StreamStop {
-    /// Calls on the stream fail with [`AgentError::Cancelled`], also those that wait; the other end
-    /// is told. Of a stream that is over nothing changes.
+    /// Calls on the stream fail with [`AgentError::Cancelled`], also those that wait; the other end is
+    /// informed. A stream that is over does not change.
     pub fn stop(&self) {
         self.0.stop();
     }

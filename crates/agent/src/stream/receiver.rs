@@ -18,8 +18,8 @@ use warpverbs_gpu::Buffer;
 pub(crate) struct Offered(Mutex<HashMap<Arc<str>, Arc<Incoming>>>);
 
 impl Offered {
-    /// A peer wants to send to a stream: an [`Offer`], or nothing if there is none of this name. `tell`
-    /// gives the metadata of a ring.
+    /// Answers a peer that asks for a stream: an [`Offer`], or nothing if no stream of this name is
+    /// offered. `tell` returns the metadata of a ring.
     pub(crate) fn open(
         &self,
         tell: impl FnOnce(&Registration) -> Result<Vec<u8>, AgentError>,
@@ -82,7 +82,7 @@ impl Incoming {
         }
     }
 
-    /// Tells the sender of room, if it is time.
+    /// Sends the new limit to the sender, if it is time.
     fn raise(&self, state: &mut State) {
         if state.over.is_none()
             && let Some(limit) = state.account.raise()
@@ -115,7 +115,7 @@ impl Incoming {
         let mut waiting = lock(&offered.0);
         let mut state = lock(&self.state);
         if state.account.is_used() {
-            return Err("a stream was used, and then said not to be taken up".to_owned());
+            return Err("a stream was declined after it had been used".to_owned());
         }
         if let Some(Sender { link, id, .. }) = state.sender.take() {
             link.streams.remove(id);
@@ -203,7 +203,7 @@ impl StreamReceiver {
             return Err(AgentError::Config {
                 field: "name",
                 value: format!("{name:?}"),
-                expected: "one that no stream without a sender has",
+                expected: "a name that no offered stream has yet",
             });
         }
         waiting.insert(name, incoming.clone());
@@ -280,8 +280,8 @@ impl fmt::Debug for StreamReceiver {
 }
 
 /// A message in its slot of the ring. Dropping it gives the slot back. Messages may be kept and dropped
-/// in any order, but slots are used in turn: the one that comes after the oldest message that is kept
-/// by as many as there are slots has to wait for it.
+/// in any order, but slots are used in turn: in a ring of n slots, message k + n waits until message k is
+/// dropped.
 pub struct Message {
     incoming: Arc<Incoming>,
     number: u64,
@@ -309,7 +309,7 @@ impl Message {
     /// dropped, when others take their place.
     ///
     /// # Errors
-    /// None, unless the ring's memory is broken.
+    /// The ring's memory failed.
     pub fn buffer(&self) -> Result<Buffer, AgentError> {
         let ring = self.incoming.ring.buffer();
         Ok(ring.slice(self.at, self.len as usize)?)

@@ -75,7 +75,7 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Ends it, and says so to the receiver. The first reason stays.
+    /// Abandons it and informs the receiver. The first reason stays.
     fn give_up(&self, why: &AgentError) {
         let _ = self.change(|state| {
             if state.over.is_none() && !state.ended {
@@ -284,10 +284,9 @@ impl StreamSender {
     /// while the receiver has no free slot.
     ///
     /// # Errors
-    /// It is too long, or there was no room, or no memory, in time: nothing was sent, and the call may
-    /// be repeated.
-    /// Anything else ends the stream: the receiver is lost or has given up, each with its name; it
-    /// was stopped; a transfer has failed.
+    /// The message is too long, or no slot or memory was free in time: nothing was sent, and the call may
+    /// be repeated. Any other error ends the stream: the receiver is lost or has abandoned it; it was
+    /// stopped; a transfer failed.
     pub fn send(&mut self, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
         let len = bytes.len() as u64;
         if len > self.slot_bytes {
@@ -316,7 +315,7 @@ impl StreamSender {
     /// have been taken.
     ///
     /// # Errors
-    /// It does not confirm in time, which may be waited for again; otherwise as for
+    /// The receiver does not confirm in time, in which case the call may be repeated; otherwise as for
     /// [`StreamSender::send`].
     pub fn finish(&mut self, timeout: Duration) -> Result<(), AgentError> {
         let deadline = &Deadline::after(timeout);
@@ -344,7 +343,7 @@ impl StreamSender {
             return Err(AgentError::Config {
                 field: "stream",
                 value: "finished".into(),
-                expected: "one that goes on",
+                expected: "a stream that has not been finished",
             });
         }
         let stalled = state.next >= state.limit && state.over.is_none();

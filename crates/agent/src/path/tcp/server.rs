@@ -1,4 +1,4 @@
-//! The end that is asked: accepts the connections of peers, and serves their reads and writes.
+//! The target: accepts the connections of peers, and serves their reads and writes.
 
 use super::sockets::{Invitation, Tcp};
 use crate::control::{Link, LinkId};
@@ -47,13 +47,13 @@ struct Shared {
 
 #[derive(Default)]
 struct Connections {
-    /// Those that have not come yet.
+    /// Invited connections that have not arrived yet.
     invited: Vec<Guest>,
     served: Vec<Served>,
     closed: bool,
 }
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Clone)]
 struct Guest {
     secret: [u8; 16],
@@ -102,14 +102,14 @@ impl Serving {
         postcard::to_stdvec(&invitation).map_err(|error| error.to_string())
     }
 
-    /// An agent asks by a control connection: of those that it had before, it has given up all. What
-    /// their connections have not placed yet, because this process was stopped perhaps, would overwrite
-    /// what the agent does from now on.
+    /// An agent asks on a control connection, so it has given up its earlier ones. Bytes that these
+    /// connections have not placed yet, perhaps because this process was stopped, would overwrite the
+    /// agent's later writes, so they are ended first.
     pub(crate) fn fence(&self, link: &Link, from: &str) {
         self.end(|guest| guest.by != link.id && *guest.from == *from);
     }
 
-    /// Ends connections. On return none of them touches memory any more.
+    /// Ends connections. On return none of them accesses memory.
     fn end(&self, which: impl Fn(&Guest) -> bool) {
         let Stage::Open(server) = &*lock(&self.0) else { return };
         let mut connections = lock(&server.shared.connections);

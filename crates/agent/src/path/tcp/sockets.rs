@@ -58,7 +58,7 @@ impl Tcp {
         self.received.get_or_init(choose).clone()
     }
 
-    /// How both ends begin connections: nobody sends messages by them.
+    /// The settings of both ends: these connections carry no messages.
     pub(super) fn config(&self) -> Config {
         Config::default().sockets(self.sockets).window(LEAST_WINDOW)
     }
