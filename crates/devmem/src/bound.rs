@@ -27,7 +27,7 @@ pub trait PayloadSockets: Send + Sync {
     fn describe(&self) -> String;
 }
 
-/// How the connections of an domain receive into device memory.
+/// How the links of a domain receive into device memory.
 #[derive(Clone)]
 pub struct DeviceMemory {
     /// Opens payload sockets.
@@ -71,11 +71,11 @@ impl DeviceSocket for Steered {
 }
 
 impl BoundQueues {
-    /// Binds `bytes` of device memory, or of host memory if the device is the host: what arrives and
-    /// is not yet unpacked. Needs `CAP_NET_ADMIN`.
+    /// Binds `bytes` of device memory, or of host memory if the device is the host, to the queues:
+    /// received bytes stay there until they are unpacked. Needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
-    /// One line that says what is missing, and what to do about it.
+    /// One line with the cause and advice.
     pub fn bind(queues: &Queues, gpu: &Arc<dyn Gpu>, bytes: u64) -> Result<Self, String> {
         let name = &queues.interface;
         let interface = Interface::named(name).map_err(|e| format!("no interface {name}: {e}"))?;
@@ -98,7 +98,7 @@ impl BoundQueues {
         Ok(Self { queues, interface, gpu, memory, binding, next, refusal: Mutex::default() })
     }
 
-    /// Bytes that suffice for a few connections: what arrives and is not yet unpacked.
+    /// Bytes of bound memory that suffice for a few connections.
     pub const BYTES: u64 = 64 << 20;
 
     /// The queues that are bound.

@@ -1,4 +1,4 @@
-//! Where links begin.
+//! Domains: registered memory, and the listeners and connections that make links.
 
 use super::engine::{Device, Engine};
 use super::error::TcpError;
@@ -30,12 +30,12 @@ pub struct Config {
     /// Bytes asked of the system for the buffers of a socket, either direction; `None` leaves that
     /// to the system.
     pub buffer: Option<usize>,
-    /// The secret that a listener asks for, and that this end tells listeners. Zeros,
-    /// the default, are known to everybody. It travels as it is: learn it by a safer link.
+    /// The secret that a listener asks for and that this end sends to listeners. The default, zeros,
+    /// protects nothing. It is sent in the clear, so exchange it over a trusted channel.
     pub secret: [u8; 16],
-    /// Pieces of messages and writes of at least so many bytes are sent from where they lie
-    /// (`MSG_ZEROCOPY`), until the kernel says that it copies on the way to this peer, as over
-    /// loopback; `None`: never. Longer than a chunk is never.
+    /// Pieces of messages and writes of at least this many bytes are sent without a copy
+    /// (`MSG_ZEROCOPY`), until the kernel reports that it copies for this peer anyway, as over loopback.
+    /// `None`, or more than a chunk: always copy.
     pub zerocopy: Option<u64>,
 }
 
@@ -50,34 +50,35 @@ impl Default for Config {
 }
 
 impl Config {
-    /// From here on a send without a copy costs less than one with, by default.
+    /// Default of [`Config::zerocopy`]: from this length on, a send without a copy costs less than one
+    /// with.
     const ZEROCOPY: u64 = 128 << 10;
 
-    /// With so many sockets for each link.
+    /// Sets the number of sockets of each link.
     pub fn sockets(mut self, sockets: u16) -> Self {
         self.offer.sockets = sockets;
         self
     }
 
-    /// With chunks of so many bytes.
+    /// Sets the length of chunks, bytes.
     pub fn chunk(mut self, bytes: u32) -> Self {
         self.offer.chunk = bytes;
         self
     }
 
-    /// With pieces of so many bytes, and longer ones, sent without a copy; or none.
+    /// Sets [`Config::zerocopy`], bytes.
     pub fn zerocopy(mut self, bytes: Option<u64>) -> Self {
         self.zerocopy = bytes;
         self
     }
 
-    /// With a secret that both ends have to know.
+    /// Sets the secret, which both ends have to know.
     pub fn secret(mut self, secret: [u8; 16]) -> Self {
         self.secret = secret;
         self
     }
 
-    /// With so many bytes that peers may send before they are received.
+    /// Sets the window: the bytes that a peer may send before they are received.
     pub fn window(mut self, bytes: u64) -> Self {
         self.offer.window = bytes;
         self
@@ -137,7 +138,7 @@ impl Domain {
         RegisteredRegion::new(&self.keys, region, access)
     }
 
-    /// How much memory is registered now.
+    /// The number of registered regions.
     pub fn registered(&self) -> usize {
         self.keys.count()
     }
@@ -166,7 +167,7 @@ impl Domain {
     /// Connects to a listener, which has to accept within `timeout`.
     ///
     /// # Errors
-    /// Nobody listens, the peer is something else, refuses, or is too slow.
+    /// No process listens there; the peer speaks another protocol, refuses, or does not answer in time.
     pub fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<Link, TcpError> {
         let deadline = Deadline::after(timeout);
         let offer = self.config.offer;
@@ -193,7 +194,7 @@ impl Domain {
     /// Connects to a host, by name or address, where a listener may begin later than this call.
     ///
     /// # Errors
-    /// As for [`Domain::connect`]; nobody listens within `timeout`; the name has no address.
+    /// As for [`Domain::connect`]; no process listens there within `timeout`; the name has no address.
     pub fn reach(&self, host: &str, port: u16, timeout: Duration) -> Result<Link, TcpError> {
         const RESOLVING: &str = "resolving the name of the peer";
         let deadline = Deadline::after(timeout);
@@ -222,7 +223,7 @@ impl Domain {
         });
         let engine =
             Engine::new(met, self.keys.clone(), device.transpose()?, self.config.zerocopy)?;
-        // By now it is known whether flows are steered.
+        // Steering has been tried by now, so the description includes its result.
         let why = self.device.as_ref().map(|device| device.sockets.describe().into());
         let (offers, why) = ([self.config.offer, peer], why.unwrap_or_else(|| self.why.clone()));
         Ok(Link::new(engine, agreed, secret, offers, why, self.config.spin))

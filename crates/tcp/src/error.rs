@@ -15,7 +15,7 @@ use warpverbs_mem::{KeyError, MemError};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TcpError {
-    /// The peer refused the link, or is something else.
+    /// The peer refused the link, or does not speak this protocol.
     #[error("handshake failed")]
     Handshake(#[from] HandshakeError),
     /// The peer broke the protocol.
@@ -23,8 +23,8 @@ pub enum TcpError {
     Peer(#[from] PeerError),
     /// The peer says that this end broke the protocol, or that it failed itself.
     #[error("the peer gave up: {}", match .0 {
-        Goodbye::Fault => "it says that this end broke the protocol",
-        _ => "it says that its memory or a socket failed",
+        Goodbye::Fault => "it reports that this end broke the protocol",
+        _ => "it reports that its memory or a socket failed",
     })]
     PeerGaveUp(Goodbye),
     /// The peer closed the link; nothing more comes from it.
@@ -44,7 +44,7 @@ pub enum TcpError {
     /// Received bytes could not be brought from device memory to where they belong.
     #[error("device-memory receive: {0}")]
     Device(String),
-    /// It was not done in time. It may still be done later.
+    /// The operation did not complete in time. It may still complete later.
     #[error("{what} was not complete after {waited:?}")]
     Timeout {
         /// The thing waited for.

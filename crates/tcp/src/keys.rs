@@ -53,7 +53,7 @@ impl Memory for Keys {
     }
 }
 
-/// Keys, asked for what is sent next: the memory that was found is sent, though it may be deregistered
+/// A view of the keys for the next frame: memory that it has found is sent even if it is deregistered
 /// meanwhile.
 pub(super) struct Asked<'a> {
     keys: &'a Keys,
@@ -125,8 +125,7 @@ impl RemoteKey {
     /// Length of [`RemoteKey::to_bytes`].
     pub const BYTES: usize = 20;
 
-    /// The same memory without its first `offset` bytes. Accesses behind its end are refused by
-    /// its owner.
+    /// The same memory without its first `offset` bytes. The owner refuses accesses beyond the end.
     pub fn at(self, offset: u64) -> Self {
         let (addr, len) = (self.addr.wrapping_add(offset), self.len.saturating_sub(offset));
         Self { addr, len, key: self.key }

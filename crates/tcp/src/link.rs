@@ -16,19 +16,20 @@ use std::time::{Duration, Instant};
 use warpverbs_meet::{Deadline, poll};
 use warpverbs_mem::{Region, SmallBuf};
 
-/// The longest sleep of a waiting thread: another thread that uses the link may complete its request.
+/// The longest sleep of a waiting thread, since another thread that uses the link may complete its
+/// request.
 const NAP: Duration = Duration::from_millis(10);
-/// A thread that serves is woken by the peer, and looks by itself only to see whether it is done.
+/// The longest sleep of a serving thread. The peer's bytes wake it; the limit is for asking `done`.
 const SERVING_NAP: Duration = Duration::from_millis(200);
 
 /// A link to a peer: several sockets, used as one.
 ///
-/// Nothing happens behind a program's back: bytes move while one of these methods runs. An end that
+/// A link has no thread of its own: bytes move only while one of these methods runs. An end that
 /// only serves the peer's reads and writes calls [`Link::serve`].
 ///
 /// Memory is given as a [`Region`], which the link keeps alive; bytes must not be changed
-/// while they are sent. Dropping a link ends it at once, for the peer midway;
-/// [`Link::close`] ends it in good order.
+/// while they are sent. Dropping a link ends it at once, which the peer sees as an error; [`Link::close`]
+/// ends it in good order.
 pub struct Link {
     engine: Mutex<Engine>,
     sockets: Arc<[TcpStream]>,
@@ -128,13 +129,13 @@ impl Link {
         self.lock().counts().unwrap_or_default()
     }
 
-    /// Sends that were to be without a copy ([`Config::zerocopy`](super::Config)), and how many of
-    /// them the kernel has copied after all.
+    /// Sends with `MSG_ZEROCOPY` ([`Config::zerocopy`](super::Config)), and how many of them the kernel
+    /// has copied after all.
     pub fn zerocopied(&self) -> (u64, u64) {
         self.lock().zerocopied()
     }
 
-    /// Where the peer is.
+    /// The peer's address.
     ///
     /// # Errors
     /// The socket has failed.
@@ -147,7 +148,7 @@ impl Link {
     }
 
     /// Requests that are posted by this value begin together when it is dropped: many short ones
-    /// travel by few system calls. Nobody else can use the link meanwhile.
+    /// travel by few system calls. Other threads wait for the link meanwhile.
     pub fn posting(&self) -> Posting<'_> {
         Posting { engine: self.lock(), begin: false }
     }
@@ -192,8 +193,8 @@ impl Link {
         self.post(Op::Notify, SmallBuf::of(bytes), None)
     }
 
-    /// Moves bytes, and says whether a request is complete. Its result, the number of its bytes,
-    /// is given once.
+    /// Moves bytes; returns the result of a request, the number of its bytes, once it is complete. The
+    /// result is returned once.
     ///
     /// # Errors
     /// The request failed, or the link is over.
@@ -207,7 +208,8 @@ impl Link {
         engine.take(request).transpose()
     }
 
-    /// Waits until a request is complete. After a timeout it goes on, and can be waited for again.
+    /// Waits until a request is complete. After a timeout the request goes on, and can be waited for
+    /// again.
     ///
     /// # Errors
     /// The request failed or was not complete in time; the link is over.
@@ -262,7 +264,7 @@ impl Link {
     /// Sends what was posted and a goodbye, and waits until the peer has closed as well.
     ///
     /// # Errors
-    /// The peer did not close in time; the link was over before.
+    /// The peer did not close in time, or the link had already failed.
     pub fn close(self, timeout: Duration) -> Result<(), TcpError> {
         let deadline = Deadline::after(timeout);
         self.lock().close();
@@ -283,7 +285,7 @@ impl Link {
     /// where another thread waits for them. On return no socket and no copy touches memory of this
     /// end; only a copy engine that hangs may, and then the memory is kept.
     pub fn abort(&self) {
-        // The thread that has the lock gives it back after the system call that it makes.
+        // The thread that has the lock releases it after its current system call.
         self.ending.store(true, Ordering::Relaxed);
         self.lock().abort();
         for socket in self.sockets.iter() {
@@ -341,7 +343,8 @@ impl Link {
                 if std::mem::take(&mut idle.spins) {
                     self.spins.end(false);
                 }
-                // A frame of its own wakes the peer, so news is at first left to the next frame.
+                // An update frame wakes the peer, so at first an update waits for the next frame to carry
+                // it.
                 if std::mem::replace(&mut idle.slept, true) {
                     engine.send_news()?;
                 }
@@ -355,7 +358,7 @@ impl Link {
         }
     }
 
-    /// Sleeps until a socket is ready. Not under the lock.
+    /// Sleeps until a socket is ready. The lock must not be held.
     fn sleep(&self, interest: &Interest, most: Duration) -> Result<(), TcpError> {
         if interest.soon {
             std::thread::yield_now();

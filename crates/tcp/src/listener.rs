@@ -16,9 +16,9 @@ use warpverbs_meet::{Arrival, Deadline, Door, gives_way, poll, prepare};
 /// Sockets that have not finished their handshake message. For one more, one of them
 /// [gives way](gives_way).
 const MOST_GUESTS: usize = 256;
-/// Sockets that are accepted before those that were accepted are heard again.
+/// Sockets accepted in a row before the handshakes of earlier ones are read again.
 const TURN: usize = 64;
-/// A socket has so long to say its handshake, and a link to bring its sockets.
+/// Time for a socket's handshake message, and again for all sockets of a link.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A socket whose handshake message is not complete.
@@ -116,7 +116,8 @@ impl Listener {
         for _ in 0..TURN {
             let (stream, from) = match self.door.accept(&self.listener, || self.listener.accept()) {
                 Arrival::Guest(accepted) => accepted,
-                // A guest's descriptor is given up, or nothing is accepted for a while.
+                // A socket in its handshake is closed for its descriptor, or nothing is accepted for a
+                // while.
                 Arrival::Short if self.evict(1) => continue,
                 Arrival::Short => {
                     self.door.close();
@@ -132,7 +133,7 @@ impl Listener {
             }
             let (bytes, since, source) = ([0; HELLO], Instant::now(), from.ip());
             self.guests.push_back(Guest { stream, source, bytes, have: 0, since });
-            // A peer says its message as soon as it is connected.
+            // A peer sends its message as soon as it is connected.
             if let Some(met) = self.hear(self.guests.len() - 1)? {
                 return Ok(Some(met));
             }
@@ -148,7 +149,8 @@ impl Listener {
         gives_way(guests, most).is_some_and(|at| self.guests.remove(at).is_some())
     }
 
-    /// Reads what a socket has said so far; its link, if this was the last socket.
+    /// Reads a socket's handshake message as far as it has come; returns the link, if this was its last
+    /// socket.
     fn hear(&mut self, at: usize) -> Result<Option<Met<TcpStream>>, TcpError> {
         let guest = &mut self.guests[at];
         while guest.have < HELLO {
@@ -156,7 +158,7 @@ impl Listener {
                 Ok(count) if count != 0 => guest.have += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // It ended or failed before it said anything useful.
+                // It ended or failed before its handshake message was complete.
                 _ => {
                     self.guests.remove(at);
                     return Ok(None);
@@ -194,7 +196,8 @@ impl Listener {
 pub struct Closer(TcpListener);
 
 impl Closer {
-    /// Nobody can connect any more: [`Listener::accept`] fails, also where it waits already.
+    /// Ends the listener: connections are refused, and [`Listener::accept`] fails, also a call that waits
+    /// already.
     pub fn close(&self) {
         // Linux wakes a thread that polls a listening socket which is shut down, and its `accept` fails.
         let _ = SockRef::from(&self.0).shutdown(Shutdown::Both);

@@ -17,7 +17,7 @@ pub enum Receive {
     Device(DeviceMemory),
 }
 
-/// Why links receive into host memory unless something else was asked for.
+/// The reason for host memory where no receive queue was named.
 const NOT_ASKED: &str = "the fallback: no receive queue was named";
 
 impl Default for Receive {

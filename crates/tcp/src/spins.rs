@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// After spins in vain, so many waits at most sleep at once before one spins again.
+/// After unsuccessful spins, at most this many waits sleep at once before one spins again.
 const MOST_SLEEPS: u32 = 256;
 
-/// Whether an end that has nothing to do polls its sockets before it sleeps. A peer that does not
-/// answer while this end spins has no core, perhaps because of the spinning, or nothing to say: after
-/// each spin in vain, twice as many waits as before sleep at once.
+/// Whether an end that has nothing to do polls its sockets before it sleeps. If no answer comes during a
+/// spin, the peer has no core, perhaps because of the spinning, or nothing to send: after each
+/// unsuccessful spin, twice as many waits as before sleep at once.
 #[derive(Debug, Default)]
 pub(super) struct Spins {
-    /// Waits that slept after the last spin in vain.
+    /// Waits that slept after the last unsuccessful spin.
     slept: AtomicU32,
     /// Waits that sleep at once.
     sleeping: AtomicU32,
@@ -19,7 +19,7 @@ pub(super) struct Spins {
 impl Spins {
     /// Whether to spin, now that there is nothing to do.
     pub(super) fn begin(&self) -> bool {
-        // Threads that use a link together may lose counts, which is no harm.
+        // Threads that use a link together may lose counts, which does no harm.
         let sleeping = self.sleeping.load(Ordering::Relaxed);
         self.sleeping.store(sleeping.saturating_sub(1), Ordering::Relaxed);
         sleeping == 0

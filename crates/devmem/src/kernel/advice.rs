@@ -62,7 +62,7 @@ const BY_NUMBER: [(i32, &str); 8] = [
 ];
 
 impl Refusal {
-    /// One line that says what helps, and what the kernel said.
+    /// One line with advice and the kernel's message.
     pub fn advice(&self) -> String {
         let said = self.cause.to_string();
         let hint = match &self.cause {

@@ -1,6 +1,7 @@
 //! Rules of one interface that several processes set. A lock keeps two from taking the same location: the
 //! name of an abstract Unix socket, since such names belong to the network namespace, as interfaces
-//! and their rules do, whatever folders a process sees, and are free again when their process ends.
+//! and their rules do, do not depend on the mounts of a process, and are free again when their process
+//! ends.
 //!
 //! Each rule has such a name, too, and a file: files say which rules have been set, names whose process
 //! lives. So a rule whose name is free is of a process that has ended, however it ended, and is removed.
@@ -13,7 +14,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Another process has the lock of an interface for so long at most.
+/// The longest wait for the lock of an interface.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -51,7 +52,7 @@ pub(super) trait Table {
     fn free(&self) -> io::Result<u32>;
     fn locations(&self) -> io::Result<Vec<u32>>;
     fn rule(&self, location: u32) -> io::Result<Rule>;
-    /// Where it is.
+    /// Inserts a rule at a location; returns its location.
     fn insert(&self, rule: &Rule, at: u32) -> io::Result<u32>;
     fn delete(&self, location: u32) -> io::Result<()>;
 }
@@ -64,7 +65,7 @@ pub(super) struct Claim<T: Table> {
     rule: Rule,
     location: u32,
     path: PathBuf,
-    /// Says that this process lives.
+    /// Bound as long as this process lives.
     _name: UnixListener,
 }
 
@@ -95,7 +96,7 @@ impl<T: Table> Drop for Claim<T> {
         // The interface may be gone, with its rules. Without the lock, the file stays, and the rule is
         // removed by another process.
         let Ok(_lock) = self.files.lock() else { return };
-        // Somebody else may have put another rule there.
+        // Another program may have put another rule there.
         if self.table.rule(self.location).is_ok_and(|found| found != self.rule) {
             let _ = std::fs::remove_file(&self.path);
             return;
@@ -176,7 +177,7 @@ impl Files {
             // Its process has ended before it had written it, under the lock, and inserted no rule.
             if file.read_exact(&mut bytes).is_err() {
                 std::fs::remove_file(entry.path())?;
-            // A flow of now may be that of a socket from before: then its name is taken.
+            // The same flow may have a new socket since: then its name is taken.
             } else if take(&self.name(&bytes)?)?.is_some() {
                 stale.push((Rule::from_bytes(&bytes), entry.path()));
             }
@@ -184,7 +185,7 @@ impl Files {
         let gone: Vec<Rule> = stale.iter().map(|(rule, _)| *rule).collect();
         if !gone.is_empty() {
             for location in table.locations()? {
-                // A driver that does not tell its rules keeps them.
+                // If the driver does not list its rules, they stay.
                 if table.rule(location).is_ok_and(|rule| gone.contains(&rule)) {
                     table.delete(location)?;
                 }
@@ -207,7 +208,7 @@ fn take(name: &SocketAddr) -> io::Result<Option<UnixListener>> {
     }
 }
 
-/// A folder of this user, in which nobody else makes files. The same for all processes of the user.
+/// A folder in which only this user makes files, the same for all processes of the user.
 fn folder() -> io::Result<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let running = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);

@@ -17,7 +17,7 @@ const HDS_THRESH: u16 = 17;
 const SPLIT_ENABLED: u8 = 2;
 const RSS_INDIRECTION: u16 = 4;
 
-/// Rings of an interface, as far as its driver tells.
+/// Rings of an interface; `None` where its driver does not report a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rings {
     /// Entries of a receive ring.
@@ -47,7 +47,7 @@ impl Ethtool {
     }
 
     /// # Errors
-    /// The driver does not tell, or there is no such interface.
+    /// The driver does not report its rings, or there is no such interface.
     pub fn rings(&mut self, interface: &Interface) -> Result<Rings, NetlinkError> {
         let answers = self.netlink.request(RINGS_GET, vec![Self::header(interface)])?;
         let found = answers.first().map(|answer| answer.attributes.as_slice()).unwrap_or_default();
@@ -79,7 +79,7 @@ impl Ethtool {
     /// the others, unless a rule steers them there.
     ///
     /// # Errors
-    /// The driver does not tell, or the kernel is older than 6.2.
+    /// The driver does not report it, or the kernel is older than 6.2.
     pub fn hashed_queues(&mut self, interface: &Interface) -> Result<Vec<u32>, NetlinkError> {
         let answers = self.netlink.request(RSS_GET, vec![Self::header(interface)])?;
         let table = answers.first().and_then(|answer| find(&answer.attributes, RSS_INDIRECTION));

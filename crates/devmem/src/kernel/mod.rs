@@ -31,7 +31,8 @@ impl Interface {
     /// The interface of this name.
     ///
     /// # Errors
-    /// There is none.
+    ///
+    /// No interface of this network namespace has this name.
     pub fn named(name: &str) -> io::Result<Self> {
         // The file is one number; reading it needs no privilege.
         let path = std::path::Path::new("/sys/class/net").join(name).join("ifindex");
@@ -60,7 +61,7 @@ impl Interface {
     pub fn all() -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/sys/class/net")? {
-            // Files such as `bonding_masters` are no interfaces.
+            // Some files, such as `bonding_masters`, are not interfaces.
             found.extend(Self::named(&entry?.file_name().to_string_lossy()).ok());
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));

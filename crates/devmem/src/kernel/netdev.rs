@@ -56,7 +56,7 @@ impl Netdev {
         Ok(Self { netlink: Netlink::open("netdev")? })
     }
 
-    /// Whether the kernel has the command, whatever drivers can do.
+    /// Whether the kernel has the command; the driver may still refuse it.
     pub fn has(&self, operation: Operation) -> bool {
         self.netlink.has(operation.command())
     }

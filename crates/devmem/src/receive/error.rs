@@ -26,11 +26,11 @@ pub enum ControlError {
     },
 }
 
-/// Tokens that are not what they should be.
+/// Violations of the rules of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// The kernel gave a token again that it has not got back.
+    /// The kernel gave a token twice without its return in between.
     #[error("token {token} was given twice")]
     GivenTwice {
         /// Which.
@@ -44,7 +44,7 @@ pub enum TokenError {
         /// How many there may be.
         limit: u32,
     },
-    /// Given back without having been received, or once more.
+    /// A token was given back that is not held.
     #[error("token {token} was given back, but it is not held")]
     NotHeld {
         /// Which.
@@ -89,7 +89,7 @@ pub enum ReceiveError {
     /// Control data is malformed.
     #[error("malformed control data")]
     Control(#[from] ControlError),
-    /// A token is not what it should be.
+    /// A token broke the rules.
     #[error("wrong token")]
     Token(#[from] TokenError),
     /// A fragment of no bytes.

@@ -7,7 +7,7 @@ pub enum Source {
     Dmabuf(u32),
     /// Copied to the host and announced: headers split badly, small segments, retransmissions.
     Linear,
-    /// Copied to the host without a word, as from every queue without a binding.
+    /// Copied to the host without a control message, as from every queue without a binding.
     Plain,
 }
 

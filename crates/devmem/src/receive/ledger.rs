@@ -110,7 +110,7 @@ impl Ledger {
         let mut count = 0;
         while count < most {
             let (Fragment { len, token, .. }, state) = (&fragments[count], &mut states[count]);
-            // The second half: neither of the states that are no number of bytes.
+            // The second half: neither of the two states that are not a number of bytes.
             let held = u64::from(*state) == *len && len.wrapping_sub(1) < MAX_RECEIVE;
             if !held || *token != Some(start + count as u32) {
                 break;

@@ -33,12 +33,12 @@ impl Outgoing {
     }
 }
 
-/// The sends of one TCP socket without copies, and what the kernel says of them.
+/// The sends of one TCP socket without copies, and their completions.
 #[derive(Debug)]
 pub struct Zerocopy(Sends);
 
 impl Zerocopy {
-    /// Of a socket on which nobody else sends with `MSG_ZEROCOPY`.
+    /// Enables it on a socket on which no other code sends with `MSG_ZEROCOPY`.
     ///
     /// # Errors
     /// The socket is not one that sends without copies.

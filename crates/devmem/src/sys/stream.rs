@@ -31,7 +31,7 @@ impl Part<'_> {
 /// many bytes came, 0 at the end of the stream.
 ///
 /// # Errors
-/// `WouldBlock` if there are none, `InvalidInput` if `first` is not in host memory of its region,
+/// `WouldBlock` if no bytes have arrived, `InvalidInput` if `first` is not in host memory of its region,
 /// and what the system says.
 pub fn receive(socket: &impl AsFd, first: Option<Part<'_>>, rest: &mut [u8]) -> io::Result<usize> {
     let fd = socket.as_fd().as_raw_fd();

@@ -31,7 +31,7 @@ const NAMES: [(&str, UnpackWay); 5] = [
     ("kernel", UnpackWay::Kernel),
 ];
 
-/// A name that means no way.
+/// An unknown name of a way.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no way to unpack is called {given:?}; expected auto, copy-engine (d2d), host or kernel")]
 pub struct UnknownWay {

@@ -18,7 +18,7 @@ use warpverbs_devmem::unpack::{
 use warpverbs_gpu::{Gpu, GpuKind};
 use warpverbs_mem::{Kind as MemKind, Region};
 
-/// System calls for one socket before it is another's turn.
+/// System calls on one socket in a row.
 const TURN: usize = 8;
 /// Batches in flight at most: further fragments are collected, so that one launch moves many.
 const BATCHES: usize = 4;
@@ -158,7 +158,7 @@ impl Device {
         }
     }
 
-    /// Returns to the kernel what was given back, also if that is not much.
+    /// Returns to the kernel all tokens that were given back, even if they are few.
     pub(super) fn return_tokens(&mut self) -> Result<(), ReceiveError> {
         self.receivers.iter_mut().try_for_each(DeviceReceiver::return_tokens)
     }
@@ -246,7 +246,7 @@ impl Device {
             self.next.place(kind, id, part.len);
             return Ok(());
         }
-        // Only a copy engine reaches it, or it is wanted nowhere.
+        // Only a copy engine reaches the memory, or the payload is discarded.
         let landed = self.unpacker.area(from.area).map(|memory| memory.region().clone());
         match landed.filter(|_| region.is_some()) {
             Some(landed) => {
@@ -261,7 +261,7 @@ impl Device {
         Ok(())
     }
 
-    /// Starts moves that wait, counts bytes whose moves are complete, and gives back their fragments.
+    /// Starts waiting moves, counts bytes whose moves are complete, and gives back their fragments.
     /// Whether there were any.
     pub(super) fn unpack(&mut self, place: &mut Placement) -> Result<bool, TcpError> {
         let mut any = self.submit()?;

@@ -15,9 +15,9 @@ const SCRATCH: usize = 16 << 10;
 const LONG: u64 = 16 << 10;
 /// Bytes read behind long payload.
 const BEHIND: usize = 64;
-/// System calls for one socket before it is another's turn.
+/// System calls on one socket in a row.
 const TURN: usize = 8;
-/// Unwanted bytes are read so many at a time.
+/// Bytes that are read at a time to be discarded.
 const WASTE: usize = 64 << 10;
 
 /// Bytes that were read from a socket and are not consumed.
@@ -38,18 +38,18 @@ impl Inbound {
     }
 }
 
-/// Where bytes that are due go.
+/// The destination of bytes that are due.
 enum Landing {
-    /// Where they belong.
+    /// The memory of the transfer, and the offset in it.
     Place(Region, u64),
-    /// To a bounce buffer.
+    /// A bounce buffer, and the offset in it.
     Bounce(Region, u64),
     /// Nowhere.
     Waste,
 }
 
 impl Engine {
-    /// Reads what there is on a socket. Whether there was anything.
+    /// Reads a socket until it is empty or its turn ends. Whether it had any bytes.
     pub(super) fn receive(&mut self, socket: u16) -> Result<bool, TcpError> {
         let at = usize::from(socket);
         let mut any = false;

@@ -22,16 +22,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use warpverbs_mem::{BouncePool, HostBuf, Region};
 
-/// Passes without anything to do after which lazy news are sent.
+/// Idle passes after which updates are sent that the peer does not wait for.
 const LAZY: u32 = 256;
 /// Passes from one look at the sockets other than the first to the next, while nothing is expected.
 const SELDOM: u32 = 8;
 
 /// The events that the caller should wait for.
 pub(super) struct Interest {
-    /// A copy engine is at work: look again soon.
+    /// A copy engine is at work: poll again soon.
     pub(super) soon: bool,
-    /// For each socket, whether more can come from it, and whether it is full.
+    /// For each socket: whether to wait for input, and whether to wait for room to send.
     pub(super) sockets: Vec<(bool, bool)>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Engine {
     waste: Region,
     zeros: Option<Region>,
     fault: Option<TcpError>,
-    /// Another thread wants the end.
+    /// Another thread wants to abort the link.
     ending: Arc<AtomicBool>,
     peer_finished: bool,
     passes: u32,
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// Why a request that is not complete never will be.
+    /// The error that keeps a request from ever completing.
     fn hopeless(&self, op: Op) -> Option<TcpError> {
         if self.fault.is_some() {
             return self.fault.clone();
@@ -169,8 +169,8 @@ impl Engine {
         (from_peer && self.has_all()).then_some(TcpError::Closed)
     }
 
-    /// Whether everything that the peer ever sent is where it belongs. Its goodbye may come before
-    /// payload on other sockets.
+    /// Whether all that the peer has sent is in place. Its close frame may arrive before payload on other
+    /// sockets.
     fn has_all(&self) -> bool {
         let moving = self.device.as_ref().is_some_and(Device::is_moving);
         let mut sockets = 0..self.sockets.len() as u16;
@@ -186,7 +186,7 @@ impl Engine {
         Some(bytes)
     }
 
-    /// One look at everything. Whether there was anything to do.
+    /// One pass over all sockets, copies and completions. Whether there was anything to do.
     pub(super) fn progress(&mut self) -> Result<bool, TcpError> {
         self.fault()?;
         self.pass().inspect_err(|error| self.fail(error.clone()))?;
@@ -219,7 +219,7 @@ impl Engine {
         }
         self.handle_events();
         busy |= received;
-        // Answers wait for one pass, so that they travel with what the program sends next.
+        // Answers wait for one pass, so that they travel with the program's next frame.
         self.deferred = received && !self.deferred;
         if !self.deferred {
             busy |= self.transmit()?;
@@ -238,7 +238,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Sends what the peer was not told yet, because it may never hear of it otherwise.
+    /// Sends outstanding receive counts and credit, which no other frame may come to carry.
     pub(super) fn send_news(&mut self) -> Result<(), TcpError> {
         let room = self.fault.is_none() && self.outbound[0].has_room();
         if room && let Some(frame) = self.place.protocol.update(true) {
@@ -262,7 +262,7 @@ impl Engine {
         }
     }
 
-    /// Ends the link. The peer is told why, as far as that is possible at once.
+    /// Ends the link, and sends the peer the reason if the socket takes it at once.
     pub(super) fn fail(&mut self, error: TcpError) {
         if self.fault.is_some() {
             return;
@@ -311,12 +311,12 @@ impl Engine {
         self.place.protocol.close();
     }
 
-    /// Whether the goodbye was handed to the sockets.
+    /// Whether the close frames were handed to the sockets.
     pub(super) fn is_flushed(&self) -> bool {
         self.place.protocol.is_closed() && self.outbound.iter().all(Outbound::is_empty)
     }
 
-    /// Whether the peer has said goodbye and all its sockets have ended.
+    /// Whether the peer's close frame has come and all its sockets have ended.
     pub(super) fn peer_is_gone(&self) -> bool {
         self.has_all() && self.inbound.iter().all(|inbound| inbound.ended)
     }
@@ -335,7 +335,7 @@ impl Engine {
     }
 }
 
-/// Nothing begins any more once a thread wants the end.
+/// Nothing begins any more once a thread wants to abort the link.
 fn check_ending(ending: &AtomicBool) -> Result<(), TcpError> {
     match ending.load(Ordering::Relaxed) {
         true => Err(TcpError::Aborted),
@@ -350,8 +350,8 @@ impl Drop for Engine {
     }
 }
 
-/// Resets a link, so that the kernel drops what it has yet to send: memory that the program may
-/// use for something else from now on.
+/// Resets a connection, so that the kernel drops unsent bytes: they lie in memory that the program may
+/// reuse from now on.
 fn disconnect(socket: &TcpStream) {
     // Refused only of a socket that is not connected any more.
     let _ = rustix::net::connect_unspec(socket);

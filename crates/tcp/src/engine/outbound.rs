@@ -23,7 +23,7 @@ pub(super) struct Piece {
     pub(super) len: usize,
     /// The copy into the bounce buffer, while that is under way.
     pub(super) copy: Option<Pending>,
-    /// If the region is one.
+    /// `Some` if the region is a bounce buffer.
     pub(super) bounce: Option<BounceBuffer>,
 }
 
@@ -58,9 +58,9 @@ pub(super) struct Outbound {
     /// Payload among the gathered bytes, and where in them it ends.
     inside: VecDeque<(Kind, u64, u64, usize)>,
     piece: Option<Sending>,
-    /// The socket takes nothing more for now.
+    /// The socket is full.
     pub(super) blocked: bool,
-    /// If the kernel can send without copying: pieces of so many bytes at least.
+    /// `Some` if the kernel can send without copying, with the least length of such pieces.
     zerocopy: Option<(Zerocopy, u64)>,
     held: VecDeque<Held>,
     /// Bounce buffers.
@@ -68,7 +68,7 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    /// Sends of `zerocopy` bytes or more are not copied, as long as the kernel has a use for that.
+    /// Sends of `zerocopy` bytes or more are not copied, unless the kernel reports that it copies anyway.
     pub(super) fn new(socket: &TcpStream, zerocopy: Option<u64>, share: BounceShare) -> Self {
         let enable = |least| Some((Zerocopy::enable(socket.as_fd()).ok()?, least));
         Self {
@@ -100,7 +100,7 @@ impl Outbound {
         sends.map_or((0, 0), |sends| (sends.done_before() + sends.in_flight(), sends.copied()))
     }
 
-    /// Looks which sends have completed. Whether any has.
+    /// Reaps completed sends. Whether there were any.
     pub(super) fn reap(&mut self, socket: &TcpStream) -> Result<bool, TcpError> {
         if !self.reads_memory() {
             return Ok(false);
@@ -110,7 +110,8 @@ impl Outbound {
         let sends = zerocopy.poll(socket.as_fd())?;
         let done = sends.done_before();
         if sends.copied() != 0 {
-            // The way to this peer, loopback for example, copies: that costs more than one copy.
+            // The kernel copies for this peer anyway, as over loopback, which costs more than an ordinary
+            // send.
             *least = u64::MAX;
         }
         while self.held.front().is_some_and(|held| held.last < done) {
@@ -151,7 +152,7 @@ impl Outbound {
     /// Adds payload that is sent from where it lies.
     pub(super) fn attach(&mut self, piece: Piece) {
         debug_assert!(self.piece.is_none());
-        // Memory that the peer reads may be deregistered, and used otherwise, at any time.
+        // Memory that the peer reads may be deregistered and reused at any time.
         let own = matches!(piece.kind, Kind::Message | Kind::Write) && piece.bounce.is_none();
         let least = self.zerocopy.as_ref().map_or(u64::MAX, |(_, least)| *least);
         let (left, zerocopy) = (piece.len, own && piece.len as u64 >= least);
@@ -163,7 +164,7 @@ impl Outbound {
         self.piece.as_ref().is_some_and(|sending| sending.piece.copy.is_some())
     }
 
-    /// Looks whether the copy into the bounce buffer is done.
+    /// Checks whether the copy into the bounce buffer is done.
     fn poll_copy(&mut self) -> Result<(), MemError> {
         if let Some(Sending { piece, .. }) = &mut self.piece
             && let Some(copy) = &piece.copy
@@ -178,7 +179,7 @@ impl Outbound {
     /// anything was sent.
     ///
     /// # Errors
-    /// The socket's, but for one that is full; the copy engine's.
+    /// The socket failed (a full socket is not an error), or the copy engine failed.
     pub(super) fn flush(
         &mut self,
         socket: &TcpStream,
@@ -208,8 +209,8 @@ impl Outbound {
         Ok(any)
     }
 
-    /// One system call. How many bytes the socket took, and how many it was offered; `None` if there
-    /// are none for now.
+    /// One system call. Bytes that the socket took, and bytes that it was offered; `None` if there is
+    /// nothing to send.
     fn hand_over(&mut self, socket: &TcpStream) -> io::Result<Option<(usize, usize)>> {
         let head = &self.gathered[self.sent..];
         let sending = self.piece.as_mut().filter(|sending| sending.piece.copy.is_none());
@@ -251,7 +252,7 @@ impl Outbound {
     fn advance(&mut self, count: usize, done: &mut impl FnMut(Kind, u64, u64)) {
         let head = count.min(self.gathered.len() - self.sent);
         self.sent += head;
-        // Each as soon as it was taken: the peer may answer it before it has the rest.
+        // Each is reported as soon as it was taken: the peer may answer it before it has the rest.
         while let Some(&(kind, id, len, end)) = self.inside.front()
             && end <= self.sent
         {

@@ -132,7 +132,7 @@ impl Placement {
         }
     }
 
-    /// Looks which copies are done. Whether any was.
+    /// Finishes copies that are done. Whether there were any.
     pub(super) fn finish_copies(&mut self) -> bool {
         let before = self.copies.len();
         while let Some(first) = self.copies.front() {
@@ -161,7 +161,7 @@ impl Placement {
         }
     }
 
-    /// Bytes of a transfer are where they belong, or cannot be brought there.
+    /// Bytes of a transfer have been placed, or could not be.
     pub(super) fn placed(&mut self, kind: Kind, id: u64, len: u64, failed: bool) {
         match failed {
             false => self.protocol.placed(kind, id, len),

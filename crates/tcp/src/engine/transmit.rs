@@ -9,11 +9,12 @@ use warpverbs_mem::{HostBuf, Kind as MemKind, MemError, Progress, Region, copy};
 
 /// Payload up to this length is copied behind its header.
 const GATHERED: usize = 8 << 10;
-/// System calls for one socket before it is another's turn.
+/// System calls on one socket in a row.
 const TURN: usize = 64;
 
 impl Engine {
-    /// Frames what can be sent, and sends what the sockets take. Whether anything was sent.
+    /// Makes frames of what can be sent, and hands the sockets as much as they take. Whether anything was
+    /// sent.
     pub(super) fn transmit(&mut self) -> Result<bool, TcpError> {
         let mut any = false;
         self.deferred = false;

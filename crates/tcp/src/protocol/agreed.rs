@@ -1,4 +1,4 @@
-//! The terms that two ends agree on, and the limits that both keep.
+//! The parameters that two ends agree on, and their limits.
 
 /// Bytes charged to the window for a message or notification beside its payload, so that empty ones
 /// are bounded as well.
@@ -53,8 +53,8 @@ pub struct Agreed {
     pub window: u64,
     /// The peer's window.
     pub peer_window: u64,
-    /// How the peer frames what it sends.
+    /// Framing of the peer's direction.
     pub receive: Framing,
-    /// How this end frames what it sends.
+    /// Framing of this end's direction.
     pub send: Framing,
 }

@@ -9,7 +9,7 @@ use warpverbs_mem::AccessError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// The stream is not at a header.
+    /// A header does not begin with the expected byte.
     #[error("a header begins with {first:#04x}, expected 0xd7")]
     NotAHeader {
         /// The byte found.
@@ -54,7 +54,10 @@ pub enum PeerError {
         total: u64,
     },
     /// Two chunks disagree about the transfer they belong to.
-    #[error("{kind:?} {id} was announced otherwise before: expected {first}, found {now}")]
+    #[error(
+        "{kind:?} {id} was announced with another length, address or key before: expected {first},
+    #found {now}"
+    )]
     Changed {
         /// Kind of the transfer.
         kind: Kind,
@@ -108,7 +111,7 @@ pub enum PeerError {
         id: u64,
     },
     /// A message that is not charged to the window came before its receive was posted.
-    #[error("message {id} came without leave: {posted} receives are posted")]
+    #[error("message {id} is not charged to the window, and only {posted} receives are posted")]
     NotPosted {
         /// Number of the message.
         id: u64,
@@ -141,16 +144,16 @@ pub enum PeerError {
         /// Frames that wait.
         waiting: usize,
     },
-    /// An answer to no question.
-    #[error("{kind:?} {id} belongs to no read or write that is under way")]
+    /// An answer without a request.
+    #[error("{kind:?} {id} answers a read or write that is not under way")]
     NotAsked {
         /// The frame.
         kind: Kind,
         /// Its number.
         id: u64,
     },
-    /// A result that means nothing.
-    #[error("status {status} of a {kind:?} frame means nothing")]
+    /// An unknown result.
+    #[error("status {status} of a {kind:?} frame is unknown")]
     UnknownStatus {
         /// The frame.
         kind: Kind,
@@ -182,8 +185,8 @@ pub enum PeerError {
         /// a goodbye.
         missing: u64,
     },
-    /// A frame came after the goodbye.
-    #[error("a {kind:?} frame after the goodbye")]
+    /// A frame came after the close frame.
+    #[error("a {kind:?} frame after the close frame")]
     AfterClose {
         /// The frame.
         kind: Kind,
@@ -194,7 +197,7 @@ pub enum PeerError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[repr(u32)]
 pub enum Refusal {
-    /// The key names nothing.
+    /// The key is unknown.
     #[error("the key is not registered there, or not any more")]
     UnknownKey = 1,
     /// The key does not allow it.
@@ -216,7 +219,7 @@ impl Refusal {
     }
 }
 
-/// A peer learns no more than it has to: not whether it guessed a part of a key.
+/// Two causes give one refusal, so that a peer does not learn that it guessed a part of a key.
 impl From<AccessError> for Refusal {
     fn from(error: AccessError) -> Self {
         match error {

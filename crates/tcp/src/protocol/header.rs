@@ -152,7 +152,7 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// The bytes are no header, or a frame of this kind has no payload.
+    /// The bytes are not a header, or a frame announces payload whose kind has none.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Self, PeerError> {
         let raw: Raw = zerocopy::transmute!(*bytes);
         if raw.mark != MARK {

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Bytes of a handshake message.
 pub const HELLO: usize = 64;
 
-/// First bytes of a handshake message. The line end is changed by whatever takes this for text.
+/// First bytes of a handshake message. A text conversion on the way would change the line end.
 const MAGIC: &[u8; 8] = b"WVDEV\r\n\x1a";
 
 /// Version of handshake and frames. Ends of different versions refuse each other.
@@ -134,7 +134,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// The reason that the peer is told.
+    /// The reason that is sent to the peer.
     pub fn reason(&self) -> NotAccepted {
         match self {
             Self::Hello(HelloError::Version { .. }) => NotAccepted::Version,
@@ -146,7 +146,7 @@ impl HandshakeError {
     }
 }
 
-/// The offer of one end, as it says it in a handshake.
+/// The offer of one end, as it travels in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Sockets wanted.
@@ -331,7 +331,7 @@ impl Hello {
     /// The answer to a message of the connecting end.
     ///
     /// # Errors
-    /// It is none, or a refusal.
+    /// The bytes are not an answer, or the answer is a refusal.
     pub fn decode_answer(bytes: &[u8; HELLO]) -> Result<Self, HandshakeError> {
         let hello = Self::decode(bytes)?;
         match hello.stage {

@@ -11,7 +11,7 @@ use super::sequence::Sequence;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
-/// Where payload belongs.
+/// The destination of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The memory of this receive or read.
@@ -25,7 +25,7 @@ pub enum Target {
         /// Address of the transfer's first byte.
         addr: u64,
     },
-    /// Nowhere: the transfer was refused.
+    /// None: the transfer was refused, and the payload is discarded.
     Discard,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Incoming {
     /// Address and key, as the first chunk had them.
     addr: u64,
     key: u32,
-    /// Unless one chunk was all of it.
+    /// The announced parts; empty if one chunk was all of the transfer.
     announced: Ranges,
     whole: bool,
     placed: u64,
@@ -299,12 +299,12 @@ impl<M> Protocol<M> {
             return Err(PeerError::Repeated { kind, id });
         }
         if kind == Kind::Write && incoming.refusal.is_none() && !is_new {
-            // The key may have been taken back since the first chunk.
+            // The region may have been deregistered since the first chunk.
             let checked = memory.check(header.key, header.addr, total, Need::Write);
             incoming.refusal = checked.err();
         }
         if kind == Kind::ReadReply && header.status != 0 {
-            // The key was taken back midway; the rest are zeros.
+            // The region was deregistered midway; the rest are zeros.
             incoming.refusal = Some(refusal_of(header)?);
         }
         if incoming.refusal.is_some() {

@@ -120,7 +120,7 @@ impl<M> Protocol<M> {
     /// before it are in its memory.
     ///
     /// # Errors
-    /// The link is closed, which is no matter to receives; too many writes or reads are under way;
+    /// The link is closed (receives can still be posted); too many writes or reads are under way;
     /// the remote range wraps; a notification is too long.
     pub fn post(
         &mut self,
@@ -273,7 +273,7 @@ impl<M> Protocol<M> {
         self.requests.complete(Request { op, number }, failed);
     }
 
-    /// The peer says what became of a write.
+    /// The peer's result of a write.
     pub(super) fn write_done(&mut self, header: &Header) -> Result<(), PeerError> {
         let Header { kind, id, status, .. } = *header;
         let refusal = if status == 0 { None } else { Some(refusal_of(header)?) };
@@ -284,7 +284,7 @@ impl<M> Protocol<M> {
         Ok(())
     }
 
-    /// The peer sends nothing of a read.
+    /// The peer refuses a read.
     pub(super) fn read_refused(&mut self, header: &Header) -> Result<(), PeerError> {
         let Header { kind, id, .. } = *header;
         let refusal = refusal_of(header)?;

@@ -124,8 +124,8 @@ impl<S> Meeting<S> {
         }
     }
 
-    /// Room for one more link. Where anybody may connect, one that is being set up
-    /// [gives way](gives_way); a peer that has shown a secret loses none.
+    /// Makes room for one more link. Without a secret, one that is being set up [gives way](gives_way);
+    /// with one, links being set up are never given up for others.
     fn make_room(&mut self) -> Result<(), HandshakeError> {
         let pending = self.pending.iter().enumerate();
         let guests = pending.map(|(at, pending)| Guest::stranger(at, pending.source));

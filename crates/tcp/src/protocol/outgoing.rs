@@ -9,7 +9,7 @@ use super::request::{Op, Request};
 use super::window::{News, Window};
 use std::collections::VecDeque;
 
-/// Where payload to be sent comes from.
+/// The source of payload to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The memory of a request of this end.
@@ -21,7 +21,7 @@ pub enum Source {
         /// Address of the transfer's first byte.
         addr: u64,
     },
-    /// Zeros, in place of a region whose key was taken back while the peer read it.
+    /// Zeros, in place of a region that was deregistered while the peer read it.
     Zeros,
 }
 
@@ -104,7 +104,7 @@ impl Outlet {
         self.admit();
     }
 
-    /// Takes the peer's news about its receives and its window.
+    /// Takes the peer's receive count and credit from a frame.
     pub(super) fn heard(&mut self, posted: u64, credit: u64) -> Result<(), PeerError> {
         let charged = self.window.charged();
         if credit > charged {
@@ -119,7 +119,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Moves what the peer has room for to the queues of what is sent.
+    /// Queues the messages and notifications for which the peer now has room.
     fn admit(&mut self) {
         while let Some(&(mut header)) = self.messages.front() {
             if header.id >= self.peer_posted {
@@ -202,7 +202,7 @@ impl<M> Protocol<M> {
     /// [`Framing::Separate`], a frame with payload must not be asked for a socket while socket 0 has
     /// no room for its header.
     pub fn next_frame(&mut self, socket: u16, memory: &mut impl Memory) -> Option<Frame> {
-        // Nothing follows a goodbye but the goodbyes of other sockets.
+        // Only close frames of other sockets follow a close frame.
         if !self.out.closed.contains(&true) {
             if socket == 0
                 && let Some(header) = self.out.control.pop_front()
@@ -232,8 +232,8 @@ impl<M> Protocol<M> {
         framed && out.closing.is_none()
     }
 
-    /// A frame that only says which receives are posted and how much of the window is free, if the
-    /// peer may have to wait for that; with `lazy`, if it does not know it yet.
+    /// A frame that carries only the receive count and the credit, if the peer may be waiting for them;
+    /// with `lazy`, if they have changed at all.
     pub fn update(&mut self, lazy: bool) -> Option<Frame> {
         let Outlet { news, closed, .. } = &self.out;
         let wanted = news.is_new() && (lazy || news.urgent) && !closed[0];
@@ -291,12 +291,13 @@ impl<M> Protocol<M> {
         Frame { header: header.encode(), carrier, payload }
     }
 
-    /// Nothing can be posted any more. Once all that was posted is sent, the peer gets a goodbye.
+    /// Closes the sending side: nothing can be posted any more, and a close frame follows all posted
+    /// work.
     pub fn close(&mut self) {
         self.out.closing.get_or_insert(Goodbye::Finished);
     }
 
-    /// Sends nothing more but a goodbye with its reason.
+    /// Sends nothing more but a close frame with this reason.
     pub fn abort(&mut self, reason: Goodbye) {
         let out = &mut self.out;
         out.small.clear();
@@ -307,7 +308,7 @@ impl<M> Protocol<M> {
         out.closing = Some(reason);
     }
 
-    /// Whether the goodbye was handed to the sockets.
+    /// Whether the close frames were handed to the sockets.
     pub fn is_closed(&self) -> bool {
         self.out.closed.iter().all(|closed| *closed)
     }

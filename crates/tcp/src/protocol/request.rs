@@ -139,7 +139,7 @@ impl<M> Requests<M> {
         (rest == 0).then_some(open.len)
     }
 
-    /// The request is complete: its memory is let go. Without a result, it is all of its bytes.
+    /// Completes a request and releases its memory. Without `result`, the result is its length.
     pub(super) fn complete(&mut self, request: Request, result: Option<Result<u64, Failure>>) {
         if let Some(state) = self.0.get_mut(&request)
             && let State::Open(open) = state

@@ -1,4 +1,5 @@
-//! How much one end may send to the other unasked: messages without a receive, and notifications.
+//! The window: how many bytes of messages without a receive, and of notifications, one end may send to
+//! the other.
 //!
 //! The slots of an agent's stream (`warpverbs_agent`'s `stream/account.rs`) are another account: it knows
 //! for each place of a ring whether it is filled or given back, in any order. Here either end keeps
@@ -40,7 +41,7 @@ impl Window {
     }
 }
 
-/// The news that each frame has for the other end.
+/// The receive count and credit that each frame carries to the other end.
 #[derive(Debug, Default)]
 pub(super) struct News {
     /// Receives that were posted, and bytes of the window that were given back.
@@ -63,12 +64,12 @@ impl News {
         self.urgent |= window.credit - self.told.1 >= window.size / 4;
     }
 
-    /// Whether the peer has not been told all.
+    /// Whether the values have changed since they were last sent.
     pub(super) fn is_new(&self) -> bool {
         self.now != self.told
     }
 
-    /// The peer is told.
+    /// The values to send; they count as sent.
     pub(super) fn tell(&mut self) -> (u64, u64) {
         (self.told, self.urgent) = (self.now, false);
         self.now

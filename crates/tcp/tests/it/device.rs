@@ -74,7 +74,7 @@ fn nonsense_of_the_kernel_ends_the_link_only() {
     assert!(ended > 6, "{ended} of 20 links ended");
 }
 
-/// Device memory that cannot be had is no error: the domain falls back, and says why.
+/// Device memory that cannot be bound is not an error: the domain falls back, and says why.
 #[test]
 fn what_cannot_be_bound_is_a_fallback_with_its_reason() {
     let gpu: Arc<dyn Gpu> = crate::modelled::simt();
