@@ -30,7 +30,7 @@ pub enum Error {
     /// A range does not lie inside its memory.
     #[error(transparent)]
     Memory(#[from] warpverbs_mem::MemError),
-    /// Bytes of a peer are no handle and no region.
+    /// Bytes of a peer could not be decoded as a handle or a region.
     #[error(transparent)]
     Handle(#[from] warpverbs_transport::HandleError),
     /// The call asks for something that cannot be.

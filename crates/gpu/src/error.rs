@@ -9,7 +9,7 @@ use warpverbs_mem::MemError;
 #[non_exhaustive]
 pub enum GpuError {
     /// A library that is loaded at run time is not there.
-    #[error("no {library} here ({file} not found)")]
+    #[error("{library} is not installed ({file} not found)")]
     NotFound {
         /// Name of the library.
         library: &'static str,

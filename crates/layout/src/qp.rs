@@ -187,7 +187,7 @@ impl QueueState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// A poster gave up after it had reserved: a hole in the queue that nobody will fill.
+    /// A poster gave up after it had reserved: the queue has a hole that is never filled.
     PosterGaveUp = 2,
     /// The CQE of a failed send work request.
     Requester = 4,

@@ -76,7 +76,7 @@ pub enum Seal {
     Exact(u16),
     /// It covers an identification that the link does not show.
     HiddenId,
-    /// There is none, but its four bytes: nothing on the way damages datagrams.
+    /// The ICRC's four bytes are not computed: shared memory does not damage datagrams.
     Absent,
 }
 

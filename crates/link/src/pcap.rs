@@ -70,7 +70,7 @@ impl<W: Write> File<W> {
     fn put_arrival(&mut self, now: Duration, envelope: &Envelope, datagram: &[u8], seal: Seal) {
         if seal == Seal::Absent {
             let mut sealed = datagram.to_vec();
-            // Shorter ones are none of a NIC's.
+            // A NIC sends no shorter ones.
             let _ = envelope.seal(&mut sealed);
             return self.put(now, envelope, &sealed);
         }

@@ -89,7 +89,7 @@ const LATE: Duration = Duration::from_millis(1);
 /// The longest delay: beyond it every request would have been given up.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Why a text is no [`FaultPlan`].
+/// The reason why a text is not a [`FaultPlan`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlanError {

@@ -237,7 +237,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
     /// A message, if one has arrived.
     ///
     /// # Errors
-    /// The stream's, bytes that are no message, and why the peer gave up.
+    /// The stream failed, its bytes are not a message, or the peer gave up, with its reason.
     pub fn poll(&mut self) -> Result<Option<M>, MeetError> {
         // Of messages before the end, each counts before the end.
         let filled = if self.inbox.is_ready() { Ok(()) } else { self.fill() };

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind, Read};
 use thiserror::Error;
 
-/// Why bytes are no message, or a value cannot be one.
+/// Bytes could not be decoded as a message, or a value could not be encoded as one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum FrameError {
@@ -15,7 +15,7 @@ pub enum FrameError {
     /// It is longer than its value.
     #[error("a message with {more} bytes too many")]
     Trailing { more: usize },
-    /// It is no value.
+    /// The bytes do not decode.
     #[error("cannot decode a message: {0}")]
     Malformed(postcard::Error),
     /// The value has no bytes.
@@ -40,7 +40,7 @@ pub fn frame<T: Serialize>(value: &T, longest: usize) -> Result<Vec<u8>, FrameEr
 /// The value of a message without its length.
 ///
 /// # Errors
-/// The bytes are no value, or more than one.
+/// The bytes do not decode, or bytes are left over.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     match postcard::take_from_bytes(body).map_err(FrameError::Malformed)? {
         (value, []) => Ok(value),

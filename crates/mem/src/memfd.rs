@@ -16,7 +16,7 @@ use thiserror::Error;
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_SEAL);
 
-/// The reason why a descriptor is no sealed memfd of the expected length.
+/// The reason why a descriptor is not a sealed memfd of the expected length.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SharedError {

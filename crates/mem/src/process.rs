@@ -127,9 +127,9 @@ pub enum ProcessError {
     Memory(#[from] MemError),
 }
 
-/// So long after a thread was seen to run, its number is no other's, in nanoseconds: numbers are given
-/// in turn, and no system makes that many threads in a millisecond. Two system calls for each copy
-/// would nearly double the time of 8 bytes.
+/// For this time after a thread was seen to run, in nanoseconds, its number cannot belong to another:
+/// numbers are given in turn, and no system makes that many threads in a millisecond. Two system calls
+/// for each copy would nearly double the time of 8 bytes.
 const FRESH_NS: u64 = 1_000_000;
 
 /// Another process, as long as it executes the program that it executes now.

@@ -23,7 +23,7 @@ impl Config {
     /// of link of a NIC that has one from `WARPVERBS_LINK`, where these are set.
     ///
     /// # Errors
-    /// A value that is no plan of faults, or no link.
+    /// A variable's value is not a plan of faults or not a link.
     pub fn with_env(self) -> Result<Self, NicError> {
         self.with_vars(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }

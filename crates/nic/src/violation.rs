@@ -25,10 +25,10 @@ pub enum KeySide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The bytes are no WQE.
+    /// The bytes are not a valid WQE.
     #[error(transparent)]
     Wqe(#[from] WqeViolation),
-    /// The bytes are no receive WQE.
+    /// The bytes are not a valid receive WQE.
     #[error(transparent)]
     Receive(#[from] RecvViolation),
     /// A key, range or right was refused.
@@ -60,10 +60,10 @@ pub enum Rule {
         fill: u8,
     },
     /// Work of a dynamic connection, for which this NIC has no packets.
-    #[error("work of a dynamic connection is not carried")]
+    #[error("work of a dynamically connected QP is not supported")]
     DynamicConnection,
     /// The WQE reaches beyond what was announced.
-    #[error("WQE of {wqebbs} WQEBBs, announced are {announced}")]
+    #[error("WQE of {wqebbs} WQEBBs, but {announced} were announced")]
     BeyondAnnounced {
         /// WQEBBs by its DS.
         wqebbs: u64,
@@ -184,7 +184,7 @@ pub enum Rule {
         /// The memory.
         kind: Kind,
     },
-    /// The address of a datagram is none that the link reaches.
+    /// The link does not reach the address of a datagram.
     #[error("a datagram to GID {}, which the link does not reach", std::net::Ipv6Addr::from(*gid))]
     DatagramAddress {
         /// The GID.
@@ -196,7 +196,7 @@ pub enum Rule {
         /// The CQ's number.
         cqn: u32,
     },
-    /// The operation is none that another device could execute: extended atomics, LOCAL_INVAL, WAIT
+    /// An operation that another device cannot execute: extended atomics, LOCAL_INVAL, WAIT
     /// and DUMP, on a proxied QP.
     #[error("{opcode:?} cannot be executed by another device")]
     NotProxied {

@@ -5,7 +5,7 @@
 //! process and what they execute can read, too.
 //!
 //! Locks: that of the list is held for a look or a change alone. A device's own is held during a call,
-//! which may take seconds; closing what is no device waits for none of them.
+//! which may take seconds; closing any other descriptor never waits for one.
 
 use crate::device::{FILE_BYTES, SoftDevice};
 use crate::faults::masked;
@@ -209,7 +209,7 @@ fn find(file: u64) -> Option<Arc<OpenFile>> {
     process::is_owner().then(|| files().iter().find(|open| open.file == file).cloned())?
 }
 
-/// Answers an `ioctl` on a device; `None` if `fd` is none.
+/// Answers an `ioctl` on a device; `None` if `fd` is not a device.
 pub(crate) fn ioctl(fd: c_int, request: c_ulong, at: u64) -> Option<Result<(), c_int>> {
     let stat = status(fd)?;
     let Some(file) = find(descriptors::file(stat.st_dev, stat.st_ino)) else {
@@ -228,14 +228,14 @@ pub(crate) fn ioctl(fd: c_int, request: c_ulong, at: u64) -> Option<Result<(), c
     }))
 }
 
-/// Closes `fd`. A device goes with its last descriptor. To the program, a descriptor of a NIC's own is
-/// none.
+/// Closes `fd`. A device goes with its last descriptor. A descriptor that a NIC uses itself does not
+/// exist for the program (`EBADF`).
 pub(crate) fn close(fd: c_int) -> Result<(), c_int> {
     let known = file_of(fd);
     if known.is_some_and(|file| descriptors::is_own(fd, file)) {
         return Err(libc::EBADF);
     }
-    // Held, its inode is no other file's.
+    // As long as it is held, its inode cannot belong to another file.
     let file = known.and_then(find);
     // SAFETY: the C library's close, for the program that asks for it.
     let closed = match unsafe { (Real::get().close)(fd) } {

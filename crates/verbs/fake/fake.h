@@ -109,7 +109,7 @@ struct fake_mr *fake_find_mr(uint32_t key, const struct ibv_pd *pd, uint64_t add
 void *fake_address(const struct fake_mr *mr, uint64_t addr);
 void fake_complete(struct fake_cq *cq, const struct ibv_wc *wc, bool solicited);
 void fake_event(struct ibv_context *context, enum ibv_event_type type, void *object);
-// Forgets events that nobody has read and that name `object`, as the kernel does.
+// Drops unread events and that name `object`, as the kernel does.
 void fake_forget_events(struct ibv_context *context, const void *object);
 void fake_forget_cq(struct ibv_comp_channel *channel, const struct ibv_cq *cq);
 void fake_flush(struct fake_qp *qp);

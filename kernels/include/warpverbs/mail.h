@@ -106,7 +106,7 @@ WV_DEVICE Status mail_send(const Coop& coop, Mail& mail, const void* source, u32
 
 // Waits for the next message, which has `bytes`. The target, 8-byte aligned, is any memory; all
 // members see it on return. After a failure the message is still to be received. If the message has
-// come and its slots cannot be given back, that is no failure of this call: the next one to receive
+// come and its slots cannot be given back, this call still succeeds: the next one to receive
 // and mail_close return the cause.
 template <class Route = route::any, class Coop>
 WV_DEVICE Status mail_recv(const Coop& coop, Mail& mail, void* target, u32 bytes, Timeout = {});

@@ -304,7 +304,7 @@ mod tests {
     fn a_missing_library_is_named() {
         let error = open_library("wonder", &["libwv-nowhere.so.1", "libwv-nowhere.so"]);
         let text = error.err().map(|e| e.to_string()).unwrap_or_default();
-        assert_eq!(text, "no wonder here (libwv-nowhere.so.1 not found)");
+        assert_eq!(text, "wonder is not installed (libwv-nowhere.so.1 not found)");
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Kernels for Cuda {
     fn fitting(&self, function: Function, kernel: &'static str, dim: Dim) -> Result<u32, GpuError> {
         let raw = function.raw as sys::CUfunction;
         if dim.shared != 0 {
-            // More than 48 KiB has to be asked for, once for a function; less is no harm.
+            // More than 48 KiB has to be asked for, once for a function; asking for less does no harm.
             let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: a loaded function; a context is current.
             unsafe { self.api.cuFuncSetAttribute(raw, most, dim.shared as i32) }.map_err(|_| {

@@ -101,7 +101,7 @@ impl Cache {
     pub fn store(&self, key: &SourceKey, version: Version, cubin: &[u8]) -> Result<(), GpuError> {
         let Self::At(folder) = self else { return Ok(()) };
         let path = folder.join(key.file_name(version));
-        // Processes of several PID namespaces share the folder: their numbers are no names.
+        // Processes of several PID namespaces share the folder: their numbers are not unique.
         let scratch = folder.join(format!(".{:032x}.tmp", rand::random::<u128>()));
         let written = std::fs::create_dir_all(folder)
             .and_then(|()| write_entry(&scratch, cubin))

@@ -79,9 +79,9 @@ pub struct Shm {
     icrc: bool,
     /// The one used last is in front.
     outgoing: Vec<Outgoing>,
-    /// Where nobody was, and until when that is believed.
+    /// Addresses at which no link answered, each with the time until which that is assumed.
     absent: FxHashMap<(SocketAddr, QpnPart), Duration>,
-    /// Where somebody was.
+    /// Addresses at which a link has answered.
     ended: FxHashSet<(SocketAddr, Option<QpnPart>)>,
     incoming: Vec<Incoming>,
     guests: Vec<Guest>,

@@ -142,7 +142,7 @@ impl Producer {
         Ok(true)
     }
 
-    /// How often the consumer has looked and nothing was left. Any number, if it is no honest one.
+    /// How often the consumer has found the ring empty. A hostile consumer may write any number.
     pub(super) fn looks(&self) -> u64 {
         self.memory.positions[LOOKS].load(Ordering::Acquire)
     }

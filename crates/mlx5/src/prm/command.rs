@@ -41,7 +41,7 @@ pub const ANSWER_QP_CONTEXT: usize = 0x18;
 /// Bytes of the longest command, without translations of a memory key.
 pub const MAX_COMMAND: usize = 0x110;
 
-/// Why a mailbox is no command.
+/// The reason why a mailbox is not a valid command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CommandError {

@@ -179,7 +179,7 @@ impl Queues {
         }
     }
 
-    /// The bytes of the next slot are no WQE: it fails once all WQEs in flight have ended.
+    /// The next slot does not hold a valid WQE: it fails once all WQEs in flight have ended.
     #[cold]
     pub(crate) fn refuse(
         &mut self,

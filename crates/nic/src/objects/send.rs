@@ -186,7 +186,7 @@ impl Doorbell {
         }
     }
 
-    /// A doorbell came, and no record with it. Whether that shows that there is none; from now on
+    /// A doorbell came without a record. Whether that proves that the QP has no record; from now on
     /// doorbells count then.
     pub(crate) fn has_no_record(&mut self) -> bool {
         match &mut self.source {

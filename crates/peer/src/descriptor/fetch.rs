@@ -200,7 +200,7 @@ fn ask_once(
                  them (ulimit -n)"
             ))
         }
-        (Answer::Unknown(_), _) => Err("the owner offers it no more".to_owned()),
+        (Answer::Unknown(_), _) => Err("the owner no longer offers it".to_owned()),
         (Answer::OtherUser, _) => Err("the owner is another user's process".to_owned()),
         (Answer::Full, _) => Err("the owner has no file descriptor left".to_owned()),
         (Answer::Stranger, _) => {

@@ -166,7 +166,7 @@ impl Server {
                 Ok(false) => {}
                 // Out of memory or of descriptors, as a rule for a moment.
                 Err(error) => {
-                    tracing::warn!(%error, "cannot wait for askers");
+                    tracing::warn!(%error, "cannot wait for requests");
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }

@@ -240,7 +240,7 @@ fn a_file_that_was_not_meant_is_refused() {
     assert!(why[0].to_string().contains("no memfd"), "{}", Reason::list(&why));
     server.withdraw(&ticket);
     let why = fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap_err();
-    assert!(why[0].why.contains("offers it no more"), "{}", why[0]);
+    assert!(why[0].why.contains("no longer offers it"), "{}", why[0]);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn an_asker_gets_what_was_granted_to_it_and_nothing_by_the_word_of_others() {
         fetch(&own, &without(peer.clone(), n), nobody, &granted, soon()).unwrap();
     }
     let why = fetch(&own, &peer, nobody, &other, soon()).unwrap_err();
-    assert!(why[0].why.contains("offers it no more"), "{}", why[0]);
+    assert!(why[0].why.contains("no longer offers it"), "{}", why[0]);
     let why = fetch(&untrusted(), &peer, Trust::Launch, &granted, soon()).unwrap_err();
     assert!(why[0].why.contains("grants nothing"), "{}", why[0]);
     // More askers than are kept: the first is forgotten, the last is not.

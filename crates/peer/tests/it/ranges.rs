@@ -99,7 +99,7 @@ fn a_kernel_writes_through_a_mapping_that_outlives_offer_and_range() {
     let late = reached(&*gpu, &peer, &offer);
     assert_eq!((late.decision().route, late.place()), (Route::None, None));
     let why = late.decision().explain();
-    assert!(why.contains("offers it no more") && why.contains("not registered"), "{why}");
+    assert!(why.contains("no longer offers it") && why.contains("not registered"), "{why}");
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn a_peer_without_a_processor_loses_nothing() {
     assert!(pauses > 0, "no timer ran out");
 }
 
-/// A stopped process is no reason to wait for ever.
+/// A stopped process must not make a call wait for ever.
 //= [req.peer-paused]
 #[test]
 fn a_peer_that_never_runs_again_fails_in_time() {

@@ -31,7 +31,7 @@ pub enum Kind {
     },
     /// The handle of an object, or a descriptor where the class is one of descriptors.
     Object(Class, Access),
-    /// A descriptor of the program that is no object of the interface.
+    /// A descriptor of the program that is not an object of the interface.
     Descriptor,
 }
 

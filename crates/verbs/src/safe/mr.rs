@@ -34,7 +34,7 @@ impl Registration {
         self.with_flag(sys::IBV_ACCESS_RELAXED_ORDERING, relaxed)
     }
 
-    /// Sets or clears a flag of `enum ibv_access_flags` that is no right.
+    /// Sets or clears a flag of `enum ibv_access_flags` that is not an access right.
     pub fn with_flag(self, flag: u32, on: bool) -> Self {
         let flags = if on { self.flags | flag } else { self.flags & !flag };
         Self { flags, ..self }

@@ -25,7 +25,7 @@ namespace wv {
 
 WV_DEVICE lane_mask lane_bit(u32 lane) { return lane_mask{1} << lane; }
 
-// Every lane of the caller's warp, also when the block's size is no multiple of it.
+// Every lane of the caller's warp, also when the block's size is not a multiple of it.
 WV_DEVICE lane_mask whole_warp() {
   const u32 first = thread_index() - lane_id();
   const u32 lanes = block_size() - first;

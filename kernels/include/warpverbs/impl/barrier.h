@@ -26,7 +26,7 @@ struct Arrival {
   WV_DEVICE u32 next(u32 member) const { return member + 1 == team.size ? 0 : member + 1; }
 };
 
-// Which member of the team a rank is: team.size or more if it is none.
+// Index of a rank in the team; team.size or more if it is not a member.
 WV_DEVICE u32 member_of(const Team& team, u32 rank) {
   const u32 distance = rank - team.first;
   // Without the division that nearly no team needs.

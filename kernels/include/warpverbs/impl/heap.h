@@ -35,7 +35,7 @@ WV_D WV_NOINLINE inline const Window* window_of(const Heap& heap, const void* ow
   return nullptr;
 }
 
-// Null if `pe` is no rank.
+// Null if `pe` is not a rank of the heap.
 WV_DEVICE const Peer* peer_of(const Heap& heap, u32 pe) {
   if (pe >= fixed(heap.world)) return nullptr;
   return reinterpret_cast<const Peer*>(fixed(heap.peers)) + pe;

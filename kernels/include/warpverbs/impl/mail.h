@@ -172,8 +172,8 @@ WV_DEVICE Status receive_message(const Coop& coop, const Readers& readers, Mail&
   mail.until_credit -= 1;
   if (mail.until_credit == 0) {
     const Status given = give_credit<Route>(coop, mail, timeout);
-    // The message is here. A signal that fails leaves a queue pair that is of no use any more, so there
-    // is nothing to try again. A direct one cannot fail: `mail_open` has checked the address.
+    // The message is here. A signal that fails leaves its queue pair in the error state, so a retry
+    // cannot succeed. A direct one cannot fail: `mail_open` has checked the address.
     if (Route::may_be_rdma && !given.ok()) {
       mail.status = given;
       mail.receives_by = reach::none;

@@ -175,7 +175,7 @@ fn exchanges(plan: &Plan) -> Vec<Case> {
     ];
     let mut cases: Vec<Case> = Vec::new();
     for (message, group, threads, bytes) in rows {
-        // Without a copy of the thread's own, lent memory is of no use.
+        // Without a copy of the thread's own, lent memory does not help.
         if message == Through && !plan.direct {
             continue;
         }

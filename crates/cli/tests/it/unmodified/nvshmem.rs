@@ -36,7 +36,7 @@ fn what_nvshmem_makes_of_a_device_is_made() {
     // Queues by their address, and by dmabufs.
     for (nics, driver) in [(1, ""), (2, ""), (1, &*driver), (2, &*driver)] {
         let stderr = done(&format!("--verbose --nics {nics} -- {program} {driver}"));
-        let said = "ctrl.opcode: work of a dynamic connection is not carried";
+        let said = "ctrl.opcode: work of a dynamically connected QP is not supported";
         assert!(stderr.contains(said), "{nics} devices: {stderr}");
         // And one that no driver has exported.
         let said = "a dmabuf that is not known: those are that cuMemGetHandleForAddressRange";

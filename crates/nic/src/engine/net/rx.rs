@@ -61,8 +61,8 @@ impl Connections {
         self.ends.enqueue(slot);
     }
 
-    /// A packet that is none, unless its opcode is a reserved one of this service: the connection
-    /// answers that.
+    /// Bytes that are not a valid packet. A reserved opcode of this service passes, because the
+    /// connection answers it.
     #[cold]
     fn arrived_unparsed(
         &mut self,

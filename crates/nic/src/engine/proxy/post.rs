@@ -22,7 +22,7 @@ use warpverbs_rdma::SendFlags;
 
 /// Why the next WQE is not in the list.
 enum Halt {
-    /// Its bytes are no WQE.
+    /// Its bytes are not a valid WQE.
     Refused {
         first: Block,
         wqebbs: u64,

@@ -261,7 +261,7 @@ mod tests {
             ..QpAttrs::rtr(path, Mtu::B2048, 0x77, 0x4321)
         };
         let (raw, mask) = all.to_raw();
-        // A connection has no queue key, and its second path is no attribute here.
+        // A connection has no queue key, and this structure has no alternate path.
         let absent = AttrMask::QKEY | AttrMask::ALTERNATE | AttrMask::MIGRATION;
         let all_given = AttrMask::all() - absent;
         assert_eq!(mask, all_given, "every attribute has its bit");

@@ -30,8 +30,8 @@ const AHEAD: u32 = 1 << 20;
 const KEPT: usize = 1024;
 /// The longest payload of a packet.
 const PACKET: u32 = 4096;
-/// Copies of one connection asked for and not ended, at most. Their bytes alone are no bound: a
-/// peer that sends single bytes would make millions of them.
+/// Copies of one connection asked for and not ended, at most. A bound on their bytes alone would not do:
+/// a peer that sends single bytes would make millions of them.
 const COPIES: usize = 4096;
 
 /// Bounce buffers of a connection, and what waits for copies. See the module.
