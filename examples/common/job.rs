@@ -26,7 +26,7 @@ pub(crate) struct Job {
     /// TCP port of rank 0, where all meet
     #[arg(long)]
     master_port: Option<u16>,
-    /// Starts so many processes on this machine instead, and waits for all of them
+    /// Starts this many processes on this machine instead, and waits for all of them
     #[arg(long, value_name = "N", conflicts_with = "rank")]
     procs: Option<u32>,
     /// Address of the interface to use; by default the one that leads to the master

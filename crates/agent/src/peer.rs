@@ -71,7 +71,7 @@ pub(crate) struct Routed {
     routes: Mutex<FxHashMap<Place, Arc<Made<Arc<Chosen>>>>>,
 }
 
-/// A share for so many bytes, if there is a bound.
+/// A share for this many bytes, if there is a bound.
 fn shared(quota: Option<&Arc<Quota>>, bytes: usize) -> Result<Option<Share>, AgentError> {
     let Some(quota) = quota else { return Ok(None) };
     let full = || AgentError::Full { what: "metadata that peers have brought", bytes };

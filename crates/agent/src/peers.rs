@@ -54,7 +54,7 @@ impl Peers {
         }
     }
 
-    /// Takes what connections may bring, as others do that keep it, but for so many bytes.
+    /// Takes what connections may bring, as others do that keep it, but for this many bytes.
     #[cfg(test)]
     pub(crate) fn take_all_but(&self, bytes: usize) -> Option<crate::quota::Share> {
         self.brought.take(self.brought.free().checked_sub(bytes)?)

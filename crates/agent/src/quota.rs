@@ -25,7 +25,7 @@ impl Quota {
         self.most.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// A share of so many bytes, if they are free.
+    /// A share of this many bytes, if they are free.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.most);
         let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);

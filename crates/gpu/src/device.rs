@@ -39,7 +39,7 @@ pub struct GpuInfo {
     pub sm_count: u32,
     /// Bytes of device memory.
     pub memory_bytes: u64,
-    /// Where it sits on the PCI bus, `0000:3b:00.0`; absent for a device that is no card.
+    /// Where it sits on the PCI bus, `0000:3b:00.0`; absent for the host SIMT device.
     pub pci: Option<String>,
     /// Whether its driver exports its memory as dmabufs, for NICs to reach it.
     pub dmabuf: bool,
@@ -49,8 +49,8 @@ pub struct GpuInfo {
     pub ordered_nic_writes: bool,
     /// Whether memory of its [arenas](Gpu::arena) can be shared with other processes.
     pub shareable: bool,
-    /// The card's identity, the same for every process of the machine; absent for a device that is
-    /// no card.
+    /// The card's identity, the same for every process of the machine; absent for the host SIMT
+    /// device.
     pub uuid: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub trait Gpu: Send + Sync {
     /// Zero-filled memory, aligned to at least 256 bytes.
     fn alloc(&self, len: usize, place: Place) -> Result<Buffer, GpuError>;
 
-    /// Makes host memory that somebody else owns (the NIC's doorbells) usable by kernels.
+    /// Makes host memory that another part of the program owns (the NIC's doorbells) usable by kernels.
     fn map(&self, region: &Region) -> Result<Buffer, GpuError>;
 
     /// Copies bytes out of a buffer of this device. Returns when they are here.
@@ -166,8 +166,8 @@ pub trait Gpu: Send + Sync {
         self.arena(shared_bytes(&share))?.import(share, len)
     }
 
-    /// Memory that others allocated: another library's tensor. On a GPU, its own memory, by whatever
-    /// calls it was allocated, also over several allocations that follow one another.
+    /// Memory that others allocated: another library's tensor. On a GPU, memory of that GPU, however it
+    /// was allocated, also if it spans several adjacent allocations.
     ///
     /// # Errors
     /// The address is not a multiple of 16, or not of memory of this device.

@@ -1,5 +1,5 @@
 //! A kernel translation unit in every form it may be run in. Values of these types are generated
-//! by `warpverbs-kernel-build`; nobody writes them by hand.
+//! by `warpverbs-kernel-build`; they are not written by hand.
 
 use crate::args::{ArgBytes, Holds, KernelArg};
 use crate::{Dim, GpuError};

@@ -83,7 +83,7 @@ fn open_simt() -> Result<Arc<dyn Gpu>, GpuError> {
     Ok(Arc::new(SimtDevice::new(SimtConfig::from_env()?)?))
 }
 
-/// A seed makes the host SIMT device slower, so nobody should have set one without knowing.
+/// A seed makes the host SIMT device slower, so it is reported.
 fn seeded() -> String {
     std::env::var(SEED_VARIABLE)
         .map_or_else(|_| String::new(), |seed| format!(", turns by {SEED_VARIABLE}={seed}"))

@@ -112,7 +112,7 @@ crate::layout! {
         pub segment_count: u8,
         /// Zero.
         pub reserved: [u8; 6],
-        /// If not 0: every rank is reached by loads and stores, by these alone, and lies so many bytes
+        /// If not 0: every rank is reached by loads and stores, by these alone, and lies this many bytes
         /// (modulo 2^64) behind the one before it. Kernels then look up no [`Peer`].
         pub stride: u64,
         /// Address of `window_count` times [`Window`].

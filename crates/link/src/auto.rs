@@ -6,11 +6,11 @@ use crate::{LinkError, Mtu};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Before it is asked again whether a peer has got a link by shared memory.
+/// Between two attempts to reach a peer by shared memory.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After the last datagram, the socket is asked at every poll for so long,
+/// For this long after the last datagram the socket is read at every poll,
 const ACTIVE: Duration = Duration::from_millis(10);
-/// and then so often.
+/// and later at this interval.
 const QUIET: Duration = Duration::from_micros(50);
 
 /// Both links at an address.
@@ -20,9 +20,9 @@ pub struct Auto {
     shm: Shm,
     /// A peer was reached by shared memory.
     met: bool,
-    /// Until when every poll asks the socket.
+    /// Until when every poll reads the socket.
     active: Duration,
-    /// When the socket is asked next.
+    /// When the socket is read next.
     ask: Duration,
 }
 

@@ -3,7 +3,7 @@
 //! Programs close descriptors that they do not know, and the next file gets the number: packets
 //! would be taken from it and sent to it. A library between a program and the system, such as
 //! `warpverbs-preload`, asks here which descriptors are not the program's. A number alone does not
-//! say: the file counts as well, so nothing has to be said when a link closes its descriptor.
+//! decide: the file counts as well, so a link need not report that it closes a descriptor.
 
 use rustix::fs::fstat;
 use rustix::io::fcntl_dupfd_cloexec;

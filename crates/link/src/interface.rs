@@ -1,4 +1,4 @@
-//! Properties of the interface that has an address, as the system tells them.
+//! Properties of the interface that has an address, as the system reports them.
 
 use crate::Mtu;
 use nix::ifaddrs::getifaddrs;
@@ -74,7 +74,7 @@ mod tests {
             assert_eq!(name, "lo");
             assert_eq!(path_mtu(ip), fitting(mtu_of("lo").unwrap(), ip.is_ipv4()));
         }
-        // TEST-NET-1 is nobody's.
+        // No interface has an address of TEST-NET-1.
         assert_eq!(path_mtu("192.0.2.1".parse().unwrap()), Mtu::B1024);
     }
 }

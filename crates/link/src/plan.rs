@@ -15,7 +15,7 @@ impl Chance {
     /// 100 %.
     pub const ALWAYS: Self = Self(1_000_000);
 
-    /// So many of a thousand; more than that is always.
+    /// A probability of `n` in a thousand; a thousand or more is always.
     pub const fn thousandths(n: u32) -> Self {
         if n < 1000 { Self(n * 1000) } else { Self::ALWAYS }
     }

@@ -28,7 +28,7 @@ use warpverbs_meet::{Hello, unix};
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// After a caller that could not be accepted, and before calling again where too many wait.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Buffer of a socket whose part nobody has: datagrams for it are soon lost.
+/// Receive buffer, in bytes, of a socket whose part no process has taken: most datagrams for it are lost.
 const UNUSED_BUFFER: usize = 4096;
 /// Greeting that comes with the sockets.
 const HELLO: Hello = Hello { magic: b"wvport", version: 2 };
@@ -46,7 +46,7 @@ impl Place {
     /// Takes the first free part of the QP numbers at `address`, whose port is not 0.
     pub(super) fn take(address: SocketAddr) -> io::Result<Self> {
         let end = Instant::now() + LIMIT;
-        // One process at a time: nobody finds a port half made.
+        // One process at a time, so that no process finds a port half made.
         let lock = named::name("port", address, None)?;
         let _lock = named::until(end, || named::take(&lock, SocketFlags::empty()))?;
         let (part, listener, taken) = take_part(address)?;
@@ -102,7 +102,7 @@ fn take_part(address: SocketAddr) -> io::Result<(QpnPart, OwnedFd, Vec<SocketAdd
         let name = named::name("port", address, Some(part))?;
         match named::take(&name, SocketFlags::empty()) {
             Ok(listener) if own.is_none() => own = Some((part, listener)),
-            // Only to know whether somebody has it.
+            // Only to find out whether a process has it.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => taken.push(name),
             Err(error) => return Err(error),
@@ -179,7 +179,7 @@ fn serve(listener: &OwnedFd, sockets: &[OwnedFd]) {
     }
 }
 
-/// The sockets of a port that nobody has: the place of each in the port is its part.
+/// The sockets of a port that no process has yet: the index of each is its part.
 fn bind_all(address: SocketAddr) -> io::Result<Vec<OwnedFd>> {
     let make = || Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP));
     // Others that share the port would be joined otherwise, behind their sockets.

@@ -19,7 +19,7 @@ const BUFFER: usize = 8 << 20;
 const RECEIVE: usize = 1 << 16;
 /// Of these at a time: they should stay in the cache until they are looked at.
 const BATCH: usize = 8;
-/// After so many receives in a row that found something, everything that lay there before was read.
+/// After this many receives in a row that found something, everything that lay there before was read.
 const LOADED: u32 = 64;
 /// Before it is asked again whether a peer is on this host.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub struct UdpConfig {
     /// Address and port to bind to: an address of one interface. Port 0 takes any free port.
     pub bind: SocketAddr,
     /// The largest path MTU. `None`: the largest whose packets fit the MTU of the interface that
-    /// has the address, as Linux tells it: 4096 on the loopback interface and where jumbo frames of
+    /// has the address, as Linux reports it: 4096 on the loopback interface and where jumbo frames of
     /// 4200 bytes or more are on, 1024 on an ordinary Ethernet; 1024 if it is unknown. The
     /// network between two hosts must carry packets of the smaller of both MTUs.
     pub max_mtu: Option<Mtu>,
@@ -45,7 +45,7 @@ impl UdpConfig {
         Self::at(SocketAddr::new(address, ROCE_PORT))
     }
 
-    /// An address and port, shared with nobody.
+    /// An address and port that no other NIC shares.
     pub fn at(bind: SocketAddr) -> Self {
         Self { bind, max_mtu: None, shared: false }
     }
@@ -118,7 +118,7 @@ fn open(bind: SocketAddr) -> io::Result<Opened> {
     prepare(socket)
 }
 
-/// A place at the port of `bind`, or at one that nobody has.
+/// A place at the port of `bind`, or at a free one.
 fn share(bind: SocketAddr) -> io::Result<(Opened, Option<Place>)> {
     let bind = match bind.port() {
         0 => UdpSocket::bind(bind)?.local_addr()?,

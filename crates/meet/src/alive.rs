@@ -1,47 +1,47 @@
-//! Signs of life: a peer that is silent for a while is asked for one, and lost if it gives none.
+//! Keepalives: a peer that is silent for a while is sent one, and is lost if it does not answer.
 
 use std::time::{Duration, Instant};
 
-/// The answer to a peer's silence.
+/// The action that a peer's silence calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// It was heard, or has time to answer.
+    /// Nothing: bytes have arrived recently, or the peer still has time to answer.
     Nothing,
-    /// Ask for a sign of life.
+    /// Send a keepalive.
     Ask,
-    /// It has given none.
+    /// The peer did not answer: it is lost.
     Lost,
 }
 
-/// When a peer was heard last, and when it was asked since.
+/// When bytes of a peer last arrived, and when a keepalive was sent since.
 #[derive(Debug)]
 pub struct Alive {
     heard: Instant,
     asked: Option<Instant>,
 }
 
-/// A peer is asked after so much of the silence that is allowed, and has the rest to answer.
+/// A keepalive is sent after one quarter of the allowed silence; the peer has the rest to answer.
 const QUARTERS: u32 = 4;
 
 impl Alive {
-    /// It was heard at `now`.
+    /// A peer whose bytes arrived at `now`.
     pub fn new(now: Instant) -> Self {
         Self { heard: now, asked: None }
     }
 
-    /// Bytes of it have come.
+    /// Bytes of the peer have arrived.
     pub fn heard(&mut self, now: Instant) {
         *self = Self::new(now);
     }
 
-    /// By when to look again.
+    /// When to call [`Self::look`] again.
     pub fn until(&self, silence: Duration) -> Instant {
         let quarter = silence / QUARTERS;
         self.asked.map_or(self.heard + quarter, |asked| asked + (silence - quarter))
     }
 
-    /// To be called when everything that has arrived was read: an agent that had no core for a while
-    /// has missed nothing.
+    /// Decides what to do. Call it after everything that has arrived was read, so that a process that had
+    /// no core for a while does not take unread bytes for silence.
     pub fn look(&mut self, now: Instant, silence: Duration) -> Due {
         match self.asked {
             _ if now < self.until(silence) => Due::Nothing,

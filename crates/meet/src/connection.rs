@@ -18,9 +18,9 @@ pub(crate) const PROMPT: Duration = Duration::from_secs(5);
 /// How long a peer may take to read a message unless the program says otherwise, the longest one at
 /// 140 kB/s.
 const TAKEN: Duration = Duration::from_secs(30);
-/// How long a side that gives up waits for the other to end.
+/// How long an end that gives up waits for the other to close.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Between two looks at a stream that has nothing to read, or takes nothing.
+/// Between two attempts on a stream that has nothing to read, or is full.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// A message of two programs to each other.
@@ -36,7 +36,7 @@ pub trait Message: Serialize + DeserializeOwned {
     fn kind(&self) -> &'static str;
 }
 
-/// As it travels.
+/// The encoding: a message, or the reason why the sender gives up.
 #[derive(Serialize, Deserialize)]
 enum Said<M> {
     Message(M),
@@ -81,7 +81,7 @@ impl Display for Role {
 
 /// Bytes both ways. Calls do not block: they give [`ErrorKind::WouldBlock`] instead.
 pub trait Stream: Read + Write {
-    /// Tells the other end that nothing more will be written.
+    /// Shuts down the writing side, which the other end sees as the end of the stream.
     ///
     /// # Errors
     /// As the operating system has them.
@@ -153,9 +153,9 @@ impl<M: Message, S: Stream> Connection<M, S> {
         Hello { magic: &M::NAME, version: M::VERSION }
     }
 
-    /// Whether the peer has shown its preamble. It may be asked again until then.
+    /// Whether the peer's preamble has arrived and is right. May be called again until then.
     pub(crate) fn greeted(&mut self) -> Result<bool, MeetError> {
-        // A peer that ends at once has said why behind its preamble.
+        // A peer that ends at once has sent the reason behind its preamble.
         let filled = if self.inbox.rest().len() < PREAMBLE { self.fill() } else { Ok(()) };
         let (peer, program, role) = (|| self.peer.clone(), M::PROGRAM, self.role);
         let other = |why: HelloError| MeetError::Hello { peer: peer(), program, why };
@@ -204,7 +204,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
         self.write(&bytes.map_err(|why| MeetError::Unsendable { kind, why })?, limit)
     }
 
-    /// The result of `work`. The other end is told why it failed.
+    /// The result of `work`. On an error the other end is sent its text.
     ///
     /// # Errors
     /// Those of `work`.
@@ -219,8 +219,8 @@ impl<M: Message, S: Stream> Connection<M, S> {
         outcome
     }
 
-    /// Says why, and waits for the other end to close the connection, a second at most. Closing with unread
-    /// bytes would make TCP discard what was sent.
+    /// Sends the reason, and waits for the other end to close the connection, a second at most. Closing
+    /// with unread bytes would make TCP discard what was sent.
     fn give_up(&mut self, why: String) {
         // The other side may have failed first; then it reads no more.
         let start = Instant::now();
@@ -239,7 +239,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
     /// # Errors
     /// The stream failed, its bytes are not a message, or the peer gave up, with its reason.
     pub fn poll(&mut self) -> Result<Option<M>, MeetError> {
-        // Of messages before the end, each counts before the end.
+        // Messages that came before the end are taken before the end is reported.
         let filled = if self.inbox.is_ready() { Ok(()) } else { self.fill() };
         match self.inbox.take().map_err(|why| self.malformed(why))? {
             Some(Said::Message(message)) => Ok(Some(message)),
@@ -300,7 +300,7 @@ impl<M: Message, S: Stream> Connection<M, S> {
         Ok(())
     }
 
-    /// Writes all of `bytes` within `limit`, at whatever pace the peer takes them.
+    /// Writes all of `bytes` within `limit`, however slowly the peer reads.
     fn write(&mut self, mut bytes: &[u8], limit: Duration) -> Result<(), MeetError> {
         let start = Instant::now();
         while !bytes.is_empty() {

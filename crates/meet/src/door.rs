@@ -36,8 +36,8 @@ fn is_shortage(error: &io::Error) -> bool {
     is_out_of_descriptors(error) || matches!(errno, Some(Errno::NOBUFS | Errno::NOMEM))
 }
 
-/// Says to a peer that is not served why, and takes what it has sent: bytes that lie unread when a socket
-/// is closed would take the reason back. The stream does not block.
+/// Sends the reason to a peer that is not served, and reads what it has sent: bytes that lie unread when
+/// a socket is closed would take the reason back. The stream does not block.
 pub fn dismiss(stream: &mut (impl Read + Write), reason: &[u8]) {
     // A peer that does not take it sees the connection end.
     let _ = stream.write(reason);
@@ -72,7 +72,7 @@ pub enum Arrival<S> {
 /// How long nothing is accepted after a failure.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether a connection waits to be accepted. A failure to find out says so too.
+/// Whether a connection waits to be accepted. True as well if that cannot be found out.
 fn is_wanted(listener: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(listener, PollFlags::IN)];
     crate::poll(&mut fds, Some(Duration::ZERO)).is_err() || !fds[0].revents().is_empty()
@@ -89,12 +89,12 @@ impl Default for Door {
 }
 
 impl Door {
-    /// By when to look again, if nothing is accepted now.
+    /// When accepting resumes, if it pauses now.
     pub fn closed_until(&self) -> Option<Instant> {
         self.closed_until.filter(|until| *until > Instant::now())
     }
 
-    /// Accepts nothing for a while.
+    /// Pauses accepting for 50 ms.
     pub fn close(&mut self) {
         self.closed_until = Some(Instant::now() + PAUSE);
     }
@@ -135,8 +135,8 @@ impl Door {
         }
     }
 
-    /// Gives up the spare descriptor to accept one connection, which `tell` tells why it is closed: it
-    /// would wait for its deadline otherwise. Whether there may be more.
+    /// Gives up the spare descriptor to accept one connection, to which `tell` sends the reason why it is
+    /// closed: otherwise its maker would wait for its deadline. Whether more connections may wait.
     pub fn turn_away<S>(
         &mut self,
         mut accept: impl FnMut() -> io::Result<S>,

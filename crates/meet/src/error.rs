@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why two programs do not meet. `who` is the other end, `peer` its address, `waited` how long
-/// this end waited.
+/// Why two programs could not connect, or why their connection ended. `who` is the other end, `peer` its
+/// address, `waited` how long this end waited.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields are named by what they are; the messages show them")]
 pub enum MeetError {
-    /// Nothing listens there.
+    /// No process listens there.
     #[error("no server at {host} port {port}: {cause} (tried for {waited:.1?})")]
     Unreachable { host: String, port: u16, waited: Duration, cause: io::Error },
     /// The host's name has no address.
@@ -48,7 +48,7 @@ pub enum MeetError {
     /// The other end gives up, and says why.
     #[error("the {who} at {peer}: {why}")]
     Theirs { who: Role, peer: String, why: String },
-    /// A message of this end's that cannot be sent.
+    /// A message of this end cannot be sent.
     #[error("a message of kind {kind:?} cannot be sent: {why}")]
     Unsendable { kind: &'static str, why: FrameError },
 }

@@ -53,7 +53,7 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
 #[derive(Debug)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Where the first message begins that was not given out.
+    /// Where the first message that was not taken yet begins.
     at: usize,
     /// The longest message that is taken, in bytes.
     pub longest: usize,
@@ -92,12 +92,12 @@ impl Frames {
         }
     }
 
-    /// The bytes that have not been given out.
+    /// The bytes that have not been taken yet.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
-    /// Leaves out bytes that are no messages, at most those that are there.
+    /// Discards bytes that do not belong to a message, at most `count` and at most those that are there.
     pub fn skip(&mut self, count: usize) {
         self.at = self.bytes.len().min(self.at.saturating_add(count));
         if self.at == self.bytes.len() {
@@ -107,12 +107,12 @@ impl Frames {
         }
     }
 
-    /// Memory for bytes that have not been given out.
+    /// Bytes of memory for data that has not been taken yet.
     pub fn held(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Whether the next call of [`Frames::take`] gives a message or an error.
+    /// Whether the next call of [`Frames::take`] returns a message or an error.
     pub fn is_ready(&self) -> bool {
         !matches!(self.body(), Ok(None))
     }
@@ -130,7 +130,7 @@ impl Frames {
     /// The next message, if all of it is there.
     ///
     /// # Errors
-    /// It is too long, or no value. The stream has no meaning after the former.
+    /// The message is too long, after which the stream cannot be read on, or it does not decode.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         self.take_with(decode)?.transpose()
     }

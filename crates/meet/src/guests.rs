@@ -1,27 +1,28 @@
-//! Which connection gives way to a new one while none of them has shown who it is.
+//! Chooses which unauthenticated connection is closed for a new one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// A connection that may give way.
+/// A connection that may be closed for a new one, because it has not authenticated.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest {
     /// The caller's number of it, which rises with the time of its beginning.
     pub at: usize,
-    /// It has shown something that another cannot know, and is the last to give way.
+    /// It has sent something that only a peer can know, and is closed last.
     pub greeted: bool,
     /// Where it comes from; the unspecified address for a process of this host.
     pub address: IpAddr,
 }
 
 impl Guest {
-    /// One that has shown nothing.
+    /// A connection that has sent nothing that only a peer can know.
     pub fn stranger(at: usize, address: IpAddr) -> Self {
         Self { at, greeted: false, address }
     }
 }
 
-/// Addresses of one owner: of IPv6, those of a subnet. A listener for both versions shows IPv4 as IPv6.
+/// The network that an address is counted under: a /64 for IPv6, one address for IPv4, which a listener
+/// for both versions shows as a mapped IPv6 address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),

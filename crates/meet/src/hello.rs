@@ -12,7 +12,7 @@ pub struct Hello {
     pub version: u16,
 }
 
-/// Why a peer cannot be spoken to.
+/// Why the peer's hello is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum HelloError {
@@ -30,8 +30,8 @@ impl Hello {
         [self.magic, &self.version.to_le_bytes()].concat()
     }
 
-    /// Whether `start` holds all of it. Each byte is compared as it arrives, so that a peer that waits for
-    /// an answer first is told apart too.
+    /// Whether `start` holds all of it. Each byte is compared as it arrives, so that another program is
+    /// recognised even if it sends a few bytes and waits for an answer.
     ///
     /// # Errors
     /// `start` begins otherwise.
@@ -49,7 +49,7 @@ impl Hello {
         }
     }
 
-    /// The value of a message that begins with this and has nothing else.
+    /// Decodes a message that consists of this hello and one value.
     pub(crate) fn read<T: DeserializeOwned>(
         &self,
         message: &[u8],

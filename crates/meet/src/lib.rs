@@ -1,16 +1,19 @@
-//! How two programs meet, and how long each puts up with the other.
+//! How two programs connect: hello, frames, deadlines, keepalives, and bounds on what either can cost the
+//! other.
 //!
-//! A program that listens meets strangers, and a program that connects meets silence. Everything here bounds
-//! what either can cost. The parts are separate, so that a room takes those that it needs:
+//! A program that listens must survive unauthenticated connections, and a program that connects must
+//! survive a peer that does not answer. The parts are separate, so that each crate uses those that it
+//! needs:
 //!
 //! | part | contents |
 //! |---|---|
-//! | [`Hello`] | magic number and version that a connection begins with; tells another program from another version |
+//! | [`Hello`] | magic number and version that a connection begins with; reports another program and
+//! another version by different errors |
 //! | [`Frames`], [`frame`] | messages as a `u32` length, little-endian, and postcard; no I/O. An announced size takes no memory |
 //! | [`Deadline`], [`Timed`], [`resolve`], [`connect`] | blocking calls on streams and names, each of which ends |
 //! | [`listen`], [`Door`] | a TCP listener, and accepting while descriptors are short |
-//! | [`gives_way`] | which connection ends when too many have not shown who they are |
-//! | [`Alive`] | asking a silent peer for a sign of life |
+//! | [`gives_way`] | which connection is closed when too many have not authenticated |
+//! | [`Alive`] | keepalives to a silent peer |
 //! | [`Wake`], [`poll`] | waiting for descriptors, and ending such a wait from another thread |
 //! | [`unix`] | sockets between processes of a host, and the descriptors that travel by them |
 //! | [`Connection`], [`Listener`] | all of this for two programs that send each other a [`Message`] at a time |

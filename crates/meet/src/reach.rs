@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_millis(50);
 /// Between two looks at a listening socket.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Connections that may owe their preamble at a time.
+/// Connections whose preamble has not arrived, at most.
 const MOST_PENDING: usize = 64;
 
 /// Listens for one client.
@@ -36,8 +36,8 @@ impl Listener {
         self.addr
     }
 
-    /// The first client that shows the right preamble within `limit`. Connections that show none in
-    /// time, or another, are closed; they keep nobody waiting.
+    /// The first client that shows the right preamble within `limit`. Connections that send none in time,
+    /// or another one, are closed, and delay no other.
     ///
     /// # Errors
     /// [`MeetError::NoClient`]
@@ -81,7 +81,7 @@ impl Listener {
                 let (addr, waited) = (self.addr, limit);
                 return Err(MeetError::NoClient { addr, waited, turned_away, last });
             }
-            // Each has been looked at: no client goes whose preamble has come.
+            // Each has been read, so no client is closed whose preamble has arrived.
             let guests = pending.iter().enumerate();
             let guests = guests.map(|(at, (_, peer))| Guest::stranger(at, peer.ip()));
             if let Some(at) = gives_way(guests, most) {

@@ -12,10 +12,10 @@ use crate::Deadline;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ResolveError {
-    /// The resolver said no.
+    /// The resolver returned an error.
     #[error("host {host:?} has no address: {cause}")]
     Failed { host: String, cause: std::io::Error },
-    /// The resolver said nothing in time.
+    /// The resolver did not answer in time.
     #[error("host {host:?} was not resolved within {waited:.1?}")]
     TimedOut { host: String, waited: Duration },
 }
@@ -23,7 +23,7 @@ pub enum ResolveError {
 /// The addresses of `host`, at least one. A resolver that outlives `deadline` is left to its thread.
 ///
 /// # Errors
-/// The name has none, or the resolver is silent.
+/// The name has no address, or the resolver does not answer in time.
 pub fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAddr>, ResolveError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if let Ok(ip) = bare.parse::<IpAddr>() {
@@ -36,7 +36,7 @@ pub fn resolve(host: &str, port: u16, deadline: Deadline) -> Result<Vec<SocketAd
         .name("resolve".into())
         .spawn(move || {
             let found = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-            // Nobody listens any more once the deadline has passed.
+            // The receiver is gone once the deadline has passed.
             let _ = sender.send(found);
         })
         .map_err(failed)?;

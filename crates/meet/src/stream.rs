@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Small messages leave at once, and a host that vanished without a word is noticed.
+/// Sets TCP_NODELAY, so that small messages leave at once, and TCP keepalive, so that a host that
+/// vanished is noticed.
 ///
 /// # Errors
 /// The system's.

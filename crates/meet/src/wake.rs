@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Wake(OwnedFd);
 
 impl Wake {
-    /// Wakes nobody yet.
+    /// Makes one that has not been woken.
     ///
     /// # Errors
     /// The system has no descriptor left.
@@ -24,9 +24,9 @@ impl Wake {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Lets the next wait be one.
+    /// Resets it, so that the next wait sleeps.
     pub fn clear(&self) {
-        // Fails only if nobody has woken.
+        // Fails only if it was not woken.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }

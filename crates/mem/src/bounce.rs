@@ -1,5 +1,5 @@
 //! Bounce buffers: host memory that a copy engine knows, through which bytes pass between memory that
-//! only the engine reaches and whoever cannot.
+//! only the engine reaches and code that does not use the engine.
 //!
 //! A pool makes the buffers, bounds their number and lends them; how bytes move through them is up to
 //! its users. A buffer that is given back while a copy may still touch it, as one of an engine that

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// A yield that takes longer has given the core to a thread that does not wait for this one: it used
 /// up its slice.
 const SLICE: Duration = Duration::from_micros(700);
-/// After such a one, there is none for so many times as long.
+/// After such a yield, none follows for this many times its duration.
 const REST: u32 = 16;
 /// The sleep of [`pause`].
 const NAP: Duration = Duration::from_micros(50);

@@ -1,4 +1,4 @@
-//! Memory that processes share: memfds whose length nobody can change any more.
+//! Memory that processes share: memfds whose length is sealed.
 
 use crate::{Backing, Kind, MemError, Region};
 use memmap2::{MmapOptions, MmapRaw};

@@ -75,7 +75,7 @@ impl LazyCopier {
         self.queue().buffers
     }
 
-    /// From now on a copy is performed after so many polls, without being allowed.
+    /// From now on a copy is performed after this many polls, without being allowed.
     pub fn pace(&self, polls: u64) {
         self.queue().pace = Some(polls);
     }

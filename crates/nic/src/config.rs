@@ -16,7 +16,7 @@ pub enum DoorbellPolicy {
     RecordFirst,
     /// One or the other at every ring, drawn from [`Config::seed`].
     Random,
-    /// Every doorbell is ignored; the record is read after so many polls of the NIC.
+    /// Every doorbell is ignored; the doorbell record is read after this many polls of the NIC.
     DropThenRecover {
         /// Polls from the ring to the recovery.
         polls: u32,

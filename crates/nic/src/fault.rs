@@ -17,7 +17,7 @@ impl Faults<'_> {
     }
 
     /// The next `count` doorbells of a QP are lost. Each is recovered from the doorbell record
-    /// after so many polls, or never; a later doorbell covers it in any case.
+    /// after this many polls, or never; a later doorbell covers it in any case.
     ///
     /// # Errors
     /// There is no such QP, or the record is to be read without

@@ -35,7 +35,7 @@ pub struct Attached {
     pub segment: Segment,
     /// How its descriptor came.
     pub by: Way,
-    /// How it did not.
+    /// The ways that failed, with reasons.
     pub tried: Vec<Reason>,
 }
 

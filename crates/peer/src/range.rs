@@ -237,7 +237,7 @@ impl RemoteRange {
 }
 
 /// Reaches what `peer` offers, by loads and stores of `gpu` if that is possible, else by RDMA.
-/// `own` is this process. `direct` says how far the peer is believed, or why loads and stores are not
+/// `own` is this process. `direct` says how far the peer is trusted, or why loads and stores are not
 /// wanted.
 ///
 /// Nothing is written: whether a mapping shows the peer's memory is for

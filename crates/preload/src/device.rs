@@ -71,7 +71,7 @@ impl SoftDevice {
 struct FreePages(Mutex<(u32, Vec<u32>)>);
 
 impl FreePages {
-    /// A number that no page has. Programs take page 0 for none.
+    /// A free page number. It is never 0, which programs take for "no page".
     fn take(self: &Arc<Self>) -> Option<PageNumber> {
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (used, freed) = &mut *pages;

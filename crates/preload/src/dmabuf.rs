@@ -1,4 +1,4 @@
-//! Where dmabufs of GPUs lie. Nothing tells it of a dmabuf itself, so it is remembered when the program
+//! The GPU addresses of dmabufs. A dmabuf does not show its address, so it is recorded when the program
 //! has the driver export one.
 
 use crate::process::Own;

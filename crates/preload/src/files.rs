@@ -191,7 +191,7 @@ fn named(fd: c_int, stat: &libc::stat) -> Option<u32> {
     name.split(' ').next()?.parse().ok()
 }
 
-/// Answers a call, and records it where that was asked for.
+/// Answers a call, and records it if recording is on.
 fn answer(context: &mut Context<SoftDevice>, request: c_ulong, at: u64) -> Result<(), Refusal> {
     let Some(file) = &Settings::get().record else {
         return context.ioctl(&ProcessMemory, request, at);

@@ -43,7 +43,7 @@ pub(crate) struct SharedNic {
     _engine: EngineThread,
 }
 
-/// How often rules that WQEs broke are looked for, to be printed.
+/// The interval at which broken rules of WQEs are printed.
 const SAY_EVERY: Duration = Duration::from_millis(200);
 
 impl SharedNic {
@@ -103,8 +103,8 @@ pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
     Ok(nic)
 }
 
-/// From now on the NICs of this process, and those to come, only consume, or no more. How many
-/// there are now.
+/// Switches consuming on or off for the NICs of this process, present and future. Returns how many there
+/// are now.
 pub(crate) fn consume_only(on: bool) -> Result<usize, NicError> {
     let mut nics = NICS.get().lock().unwrap_or_else(PoisonError::into_inner);
     nics.consume = Some(on);
@@ -174,9 +174,9 @@ fn idle() -> Idle {
     }
 }
 
-/// Addresses of the loopback network for a process' device. The first is no other process' and
-/// device's where each process has an own number, below 2^22; but processes of several PID namespaces
-/// may share a network, and then the same numbers are common: those that follow lie apart.
+/// Addresses of the loopback network for a process' device. The first is unique to a process and device
+/// where process numbers, below 2^22, are unique; but processes of several PID namespaces may share a
+/// network, and then the same numbers are common: those that follow lie apart.
 fn loopback_addresses(process: u32, index: u32) -> impl Iterator<Item = Ipv4Addr> {
     (0u32..).map(move |attempt| {
         let own = process.wrapping_add(attempt.wrapping_mul(STRIDE)) & 0x3f_ffff;

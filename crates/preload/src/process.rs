@@ -1,4 +1,4 @@
-//! Whose devices these are.
+//! The process that owns the devices.
 //!
 //! Devices belong to the process that opened them, in which the NICs' threads run. A child of `fork()`
 //! has a copy of all that its parent had in memory at that moment, locks that other threads held
@@ -27,7 +27,7 @@ fn own() -> u32 {
     unsafe { libc::getpid() }.cast_unsigned()
 }
 
-/// Whether this process has opened a device, and its memory is nobody else's.
+/// Whether this process has opened a device and does not share its memory with a parent.
 pub(crate) fn is_owner() -> bool {
     let owner = OWNER.load(Ordering::Relaxed);
     owner != 0 && owner == own()

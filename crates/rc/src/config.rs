@@ -64,16 +64,16 @@ pub struct Config {
     /// [`Config::PACKET_OVERHEAD`] more. One packet, or one READ request, may always go. May be
     /// changed later: [`Connection::limit_bytes`](crate::Connection::limit_bytes).
     pub window_bytes: u64,
-    /// A READ is sent as requests of at most so many packets of response, 1 to `window`, so that
+    /// A READ is sent as requests of at most this many packets of response, 1 to `window`, so that
     /// the responses outstanding fit the window.
     pub read_chunk: u32,
-    /// A WRITE without immediate data of at most so many packets is sent as so many messages of one
+    /// A WRITE without immediate data of at most this many packets is sent as this many messages of one
     /// packet each, if those before it have shown that its key reaches all of its range; 0 for
     /// none. Full packets are of one length then, which links that carry trains of such make use
     /// of.
     //= [exc.write-split]
     pub write_split: u32,
-    /// At the latest every so many request packets an acknowledgement is requested.
+    /// At the latest every this many request packets an acknowledgement is requested.
     pub ack_interval: u32,
     /// The oldest packet is sent again as soon as clearly more than a round trip, at least this
     /// time, passed without progress. Such resends do not count as retries. `None` waits for

@@ -17,7 +17,7 @@ pub struct Request {
     pub op: Op,
     /// Bytes of payload, up to [`MAX_MESSAGE`]; atomics have 8, extended ones their operands.
     pub len: u32,
-    /// An atomic with masks, on a word of so many bytes, 4 or 8. Its operands are its payload, not
+    /// An atomic with masks, on a word of this many bytes, 4 or 8. Its operands are its payload, not
     /// those in `op`: four words of a compare and swap, two of a fetch and add.
     pub extended: Option<u8>,
     /// Begin only when all READs and atomics before it are complete.

@@ -16,7 +16,7 @@ pub enum AsyncEvent {
     QpFatal {
         /// The QP.
         qpn: u32,
-        /// Its first error; [`Status::Fatal`] if the device does not tell.
+        /// Its first error; [`Status::Fatal`] if the device does not report it.
         status: Status,
     },
     /// A request of the peer was malformed; the QP is in ERR (`QP_REQ_ERR`).

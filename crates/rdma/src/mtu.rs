@@ -28,7 +28,7 @@ impl Mtu {
         128 << self as u8
     }
 
-    /// The MTU of exactly so many bytes.
+    /// The MTU of exactly this many bytes.
     #[inline]
     pub const fn from_bytes(bytes: usize) -> Option<Mtu> {
         match bytes {
@@ -41,7 +41,7 @@ impl Mtu {
         }
     }
 
-    /// The largest MTU of at most so many bytes; none is below 256.
+    /// The largest MTU of at most this many bytes; none is below 256.
     pub fn largest_within(bytes: usize) -> Option<Mtu> {
         Mtu::ALL.into_iter().rfind(|mtu| mtu.bytes() <= bytes)
     }

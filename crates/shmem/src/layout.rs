@@ -40,5 +40,5 @@ pub const fn mail_block_bytes(bytes: u32, log_slots: u8) -> u64 {
 
 /// The most that `Mailbox::log_slots` may be.
 pub const MOST_LOG_SLOTS: u8 = 16;
-/// Kernels tell lines of a mailbox's block, of 16 bytes, by 32-bit numbers.
+/// Kernels number lines of a mailbox's block, 16 bytes each, with 32 bits.
 pub(crate) const MOST_MAIL_BLOCK: u64 = 16 * (u32::MAX as u64);

@@ -8,7 +8,7 @@
 //!
 //! The server binds host memory (`/dev/udmabuf`) to the queue and accepts one link. The client
 //! sends a message and writes to memory of the server, which then reads memory of the client, all of
-//! so many bytes; the server compares every byte, and counts where the kernel put them.
+//! this many bytes; the server compares every byte, and counts where the kernel put them.
 
 use std::error::Error;
 use std::net::ToSocketAddrs as _;

@@ -44,7 +44,7 @@ pub struct Health {
 pub struct Progress {
     /// Indexes handed out to posters.
     pub reserved: u64,
-    /// Indexes the NIC was told of.
+    /// The index up to which doorbells have been rung.
     pub published: u64,
     /// Indexes known to be complete.
     pub completed: u64,

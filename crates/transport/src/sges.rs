@@ -9,7 +9,7 @@ use warpverbs_rdma::Sge;
 /// The local memory of one send.
 pub(crate) type Pieces = ArrayVec<Sge, MAX_SEND_SGES>;
 
-/// Checks that so many bytes fit.
+/// Checks that this many bytes fit.
 pub(crate) fn fits(local: u64, remote: RemoteRegion) -> Result<(), UsageError> {
     match local <= remote.len() {
         true => Ok(()),

@@ -18,7 +18,7 @@ pub trait UserMemory {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno>;
 }
 
-/// So many bytes from `address` on; `what` names them in the refusal.
+/// This many bytes from `address` on; `what` names them in the refusal.
 pub(crate) fn load(
     memory: &impl UserMemory,
     address: u64,

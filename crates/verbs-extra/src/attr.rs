@@ -50,17 +50,17 @@ bitflags! {
 /// The clock of completions' timestamps, free-running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceClock {
-    /// Ticks in a millisecond; 0 if the device does not tell.
+    /// Ticks in a millisecond; 0 if the device does not report it.
     pub khz: u64,
     /// Bits that count; a timestamp wraps there.
     pub mask: u64,
 }
 
-/// With what else a device's atomics are atomic.
+/// The accesses to which a device's atomics are atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AtomicSupport {
-    /// There are none.
+    /// Atomics are not supported.
     None,
     /// With those of the same device.
     Device,

@@ -31,7 +31,7 @@ enum Trouble {
         /// Which
         what: What,
     },
-    /// Registers so many bytes
+    /// Registers this many bytes
     Register {
         /// Bytes
         bytes: usize,

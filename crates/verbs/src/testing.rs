@@ -224,7 +224,7 @@ impl Fake {
         unsafe { (self.max_inline)(bytes) }
     }
 
-    /// Sends so far whose receiver was to be told by an event.
+    /// Solicited sends so far.
     pub fn solicited(&self) -> i32 {
         // SAFETY: only counts.
         unsafe { (self.solicited)() }

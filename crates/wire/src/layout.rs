@@ -37,7 +37,7 @@ pub trait Layout: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 
     }
 }
 
-/// Declares that a type is the layout of a header of so many bytes.
+/// Declares that a type is the layout of a header of this many bytes.
 macro_rules! layout {
     ($header:ty, $name:ident, $len:literal) => {
         const _: () = assert!(size_of::<$header>() == $len);

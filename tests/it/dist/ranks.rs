@@ -133,7 +133,7 @@ impl Rank {
         Self { child, out, err }
     }
 
-    /// Waits until so many lines of the table have been printed, the head included.
+    /// Waits until this many lines of the table have been printed, the head included.
     pub(crate) fn await_rows(&self, rows: usize) {
         let is_row = |line: &&String| line.contains("Mpps") || line.starts_with("  ");
         let found = self.out.wait(|lines| lines.iter().filter(is_row).count() >= rows);

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// The receiver's next find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// This message, of so many bytes.
+    /// This message, of this many bytes.
     Message { number: u64, len: u64 },
     /// Nothing yet.
     Nothing,

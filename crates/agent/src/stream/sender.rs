@@ -159,7 +159,7 @@ struct Staging {
 }
 
 impl Staging {
-    /// Places of so many bytes, for a ring of `slots`.
+    /// Places of this many bytes, for a ring of `slots`.
     fn new(agent: &dyn Sending, place: u64, slots: u64) -> Result<Self, AgentError> {
         // No more than the ring.
         let depth = (STAGING / place).clamp(slots.min(2), slots);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpverbs::transport::{LocalRegion, Posted, Poster, RemoteRegion, SendFlags, TransportError};
 
-/// One in so many is signalled where only the rate counts.
+/// One in this many is signalled where only the rate counts.
 pub(crate) const SIGNAL_EVERY: u32 = 32;
 
 /// The NIC works, but a row would take too long.

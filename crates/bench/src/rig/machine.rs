@@ -34,7 +34,7 @@ impl Rig {
         Self::open_with(common, common.context())
     }
 
-    /// As [`Rig::open`], on a NIC with room for so many queue pairs if it is ours.
+    /// As [`Rig::open`], on a NIC with room for this many queue pairs if it is ours.
     pub(crate) fn open_for(common: &Common, qps: u32) -> Result<Self> {
         let config = Config::default().with_env()?;
         let max_qps = config.max_qps.max(qps);

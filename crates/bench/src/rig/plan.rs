@@ -140,7 +140,7 @@ pub(crate) fn check_warmup(warmup: u32) -> Result<u64, PlanError> {
     within("-w", warmup.into(), 0, MAX_ITERS.into())
 }
 
-/// `-q`: queue pairs of each row, with source and destination of so many bytes.
+/// `-q`: queue pairs of each row, with source and destination of this many bytes.
 pub(crate) fn check_qps(qps: &[u32], bytes: u64) -> Result<(), PlanError> {
     for &qps in qps {
         let qps = within("-q", qps.into(), 1, MAX_QPS.into())?;

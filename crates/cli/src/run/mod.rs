@@ -18,7 +18,7 @@ use warpverbs::raw::nic::LinkKind;
 const LIBRARY: &str = "libwarpverbs_preload.so";
 /// The variable that says what the library is to do.
 const SETTINGS: &str = "WARPVERBS_RUN";
-/// Whether UCX registers memory with relaxed ordering. On AMD it does unless told otherwise, and then
+/// Whether UCX registers memory with relaxed ordering. On AMD it does unless configured otherwise, and then
 /// adds an offset to addresses that only keys of pieces undo, which the device has none of.
 const UCX_RELAXED: &str = "UCX_IB_PCI_RELAXED_ORDERING";
 /// Devices at most: each has an address of its own in the loopback network.

@@ -13,7 +13,7 @@ const SEND: u32 = 2;
 const SEND_IMM: u32 = 3;
 const SEND_INVAL: u32 = 4;
 
-/// The kernel at the peer's ends well. It has taken messages of so many bytes, with such an
+/// The kernel at the peer's ends well. It has taken messages of this many bytes, with such an
 /// immediate, if they have one, and CQE opcode.
 fn takes(b: &PeerEndpoint, expected: &[(u32, Option<u32>, u32)]) -> End {
     let taken = b.taken()?;

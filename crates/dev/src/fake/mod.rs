@@ -21,7 +21,7 @@ pub struct FakePlan {
     pub seed: u64,
     /// Limits of its queues.
     pub limits: ProxyLimits,
-    /// So many slots of so many bytes for inline data beyond that, for each QP.
+    /// This many slots of this many bytes for inline data beyond that, for each QP.
     pub staging: Option<(u32, u32)>,
     /// It takes all of a list, or a random number of requests up to this.
     pub takes_at_most: Option<usize>,

@@ -243,7 +243,7 @@ mod tests {
     use std::process::Command;
     use std::sync::{Arc, Mutex};
 
-    /// A NIC with room for so many rules, to which another process may come between two requests.
+    /// A NIC with room for this many rules, to which another process may come between two requests.
     #[derive(Clone, Debug, Default)]
     struct Nic(Arc<Mutex<BTreeMap<u32, Rule>>>);
 

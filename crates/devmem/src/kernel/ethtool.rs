@@ -26,7 +26,7 @@ pub struct Rings {
     pub receive_max: Option<u32>,
     /// Whether headers and payload go to different buffers.
     pub header_split: Option<bool>,
-    /// Payload of up to so many bytes stays with the headers.
+    /// Payload of up to this many bytes stays with the headers.
     pub split_threshold: Option<u32>,
 }
 

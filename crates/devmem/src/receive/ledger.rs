@@ -83,7 +83,7 @@ impl Ledger {
     /// being returned.
     ///
     /// # Errors
-    /// The token is not held, or not for so many bytes.
+    /// The token is not held, or not for this many bytes.
     pub fn release(&mut self, token: u32, bytes: u64) -> Result<(), TokenError> {
         let state = self.states.get_mut(token as usize).ok_or(TokenError::NotHeld { token })?;
         let held = *state;

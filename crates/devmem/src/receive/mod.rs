@@ -20,7 +20,7 @@ pub use ledger::Ledger;
 /// How a call of [`DeviceReceiver::receive`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// So many bytes, at least one, were received and described by fragments.
+    /// This many bytes, at least one, were received and described by fragments.
     Bytes(u64),
     /// Nothing now: the socket is empty, or all landing memory is in use.
     WouldBlock,

@@ -1,4 +1,4 @@
-//! Attributes of the device, as the driver tells them.
+//! Attributes of the device, as the driver reports them.
 
 use crate::raw::device;
 use warpverbs_gpu::cuda::{CopyPath, DriverGpu, driver_version, nvrtc};

@@ -61,7 +61,7 @@ pub(crate) fn describe(ordinal: u32) -> Result<GpuInfo, GpuError> {
     })
 }
 
-/// Absent if the driver is too old to tell.
+/// Absent if the driver is too old to report it.
 fn uuid(driver: &Api, device: sys::CUdevice) -> Option<String> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     // SAFETY: the pointer is to a live local.

@@ -19,7 +19,8 @@ const EVERY_CONTEXT_MAPPED: u32 = 1 | 2;
 /// `CU_MEMHOSTREGISTER_IOMEMORY`.
 const IO_MEMORY: u32 = 4;
 
-/// The device on which the memory at `addr` is, whichever program allocated it; `None` for memory of the host.
+/// The device on which the memory at `addr` lies, even if another library allocated it; `None` for host
+/// memory.
 ///
 /// # Errors
 /// There is no driver, or it does not know the address.

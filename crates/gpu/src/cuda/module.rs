@@ -1,6 +1,6 @@
 //! Kernels loaded into a context, eagerly and for good.
 //!
-//! The driver loads a function on its first use unless told otherwise, and loading, like growing
+//! The driver loads a function on its first use unless configured otherwise, and loading, like growing
 //! the memory for stacks, waits for kernels that run. Setting `CUDA_MODULE_LOADING=EAGER` before
 //! `cuInit` would do, but a library cannot set a variable soundly (another thread may be reading
 //! the environment) nor know that it is first to call `cuInit`. So every function is loaded by

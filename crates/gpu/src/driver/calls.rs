@@ -84,9 +84,9 @@ pub(crate) trait Memory {
     unsafe fn register(&self, start: u64, len: u64, io: bool) -> Result<bool, GpuError>;
     /// The address in kernels of a registered host byte.
     fn kernel_addr(&self, host: u64) -> Result<u64, GpuError>;
-    /// The allocation that an address lies in, whichever program made it: its start and length.
+    /// The allocation that an address lies in, even if another library made it: its start and length.
     fn allocation(&self, addr: u64) -> Result<(u64, u64), GpuError>;
-    /// On which device an address is, whichever program allocated it; None for memory of the host.
+    /// The device on which an address lies, even if another library allocated it; None for host memory.
     fn owner(&self, addr: u64) -> Result<Option<u32>, GpuError>;
     /// Lets kernels of this device use the memory of another.
     fn enable_peer(&self, peer: &dyn Driver) -> Result<(), GpuError>;

@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock};
 #[derive(Default)]
 pub(crate) struct Ranges(RwLock<BTreeMap<u64, Range>>);
 
-/// An allocation of the driver, as long as somebody uses it.
+/// An allocation of the driver; it lives as long as it is in use.
 struct Range {
     len: u64,
     users: usize,

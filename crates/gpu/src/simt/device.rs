@@ -169,7 +169,7 @@ impl Gpu for SimtDevice {
     }
 }
 
-/// Physical memory of the machine; 0 if the system does not tell.
+/// Physical memory of the machine; 0 if the system does not report it.
 fn memory_bytes() -> u64 {
     // SAFETY: no preconditions.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };

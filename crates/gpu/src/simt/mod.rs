@@ -1,5 +1,5 @@
 //! The host SIMT device: kernels compiled by the host's compiler, one coroutine per lane, any
-//! number of warps on one thread per launch. `docs/simt.md` tells how it works and what it shows.
+//! number of warps on one thread per launch. `docs/simt.md` describes how it works and what it shows.
 
 mod abi;
 mod arena;

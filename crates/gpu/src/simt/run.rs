@@ -17,7 +17,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 /// Finished launches that a device remembers.
 const REMEMBERED: usize = 64;
 
-/// A launch that has ended, in whatever way.
+/// A launch that has ended, well or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// Kernel name.
@@ -148,7 +148,7 @@ impl LaunchState for SimtLaunch {
     }
 }
 
-/// CPU time of the calling thread since its start; zero if the system does not tell.
+/// CPU time of the calling thread since its start; zero if the system does not report it.
 fn thread_cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }

@@ -63,7 +63,7 @@ impl Warp {
     }
 
     /// After a turn of this warp: lets go the lanes that have waited long enough, and, so that waiting
-    /// for company never blocks a warp, one set chosen by `choose` if nobody else could run.
+    /// for company never blocks a warp, one set chosen by `choose` if no other lane could run.
     pub(crate) fn settle(&mut self, choose: impl FnOnce(usize) -> usize) {
         let mut i = 0;
         while i < self.gathers.len() {

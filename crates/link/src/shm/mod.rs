@@ -1,9 +1,9 @@
 //! Rings in memory that two processes of a host share: no system call on the way of a datagram.
 //!
 //! Each direction between two links has a ring, made by its sender ([`ring`]). Links find each
-//! other by boot id and address ([`meet`]). As with UDP, datagrams for which there is no room, or
-//! nobody at the address, are lost. The peers are processes of the same user, and trusted with no
-//! more than senders of UDP: nothing that one writes makes this end crash or wait.
+//! other by boot id and address ([`meet`]). As with UDP, datagrams for which there is no room, or no link
+//! at the address, are lost. The peers are processes of the same user, and trusted with no more than
+//! senders of UDP: nothing that one writes makes this end crash or wait.
 
 mod meet;
 mod ring;
@@ -156,8 +156,8 @@ impl Shm {
         })
     }
 
-    /// Whether datagrams to QPs of `part` reach a ring of `to`: then it is the first. If nobody was
-    /// there, asks again after `pause`.
+    /// Whether datagrams to QPs of `part` reach a ring of `to`: then it is the first. If no link was
+    /// there, tries again after `pause`.
     #[inline]
     pub(super) fn reaches(
         &mut self,
@@ -354,7 +354,7 @@ fn listen(bind: SocketAddr) -> io::Result<(SocketAddr, OwnedFd)> {
     Err(last)
 }
 
-/// The first part at an address that nobody has.
+/// The first free part at an address.
 fn share(bind: SocketAddr) -> io::Result<(SocketAddr, Option<QpnPart>, OwnedFd)> {
     let (bind, _free) = match bind.port() {
         0 => listen(bind).map(|(at, listener)| (at, Some(listener)))?,

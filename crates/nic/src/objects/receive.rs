@@ -125,7 +125,7 @@ pub(crate) struct ReceiveQueue {
     pub(crate) cqes: CqeTarget,
     pub(crate) remote_hint: KeyHint,
     pub(crate) scatter_hint: KeyHint,
-    /// A fault: so many messages still meet "receiver not ready".
+    /// A fault: this many messages still meet "receiver not ready".
     pub(crate) refuse: u32,
     pub(crate) counts: Counts,
 }

@@ -49,7 +49,7 @@ pub struct FirstError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingDoorbell {
     None,
-    /// The doorbell was dropped; the record is read after so many polls, or never.
+    /// The doorbell was dropped; the record is read after this many polls, or never.
     Dropped {
         polls: Option<u32>,
     },
@@ -167,7 +167,7 @@ pub(crate) struct Doorbell {
     pub(crate) pending: PendingDoorbell,
     /// An invalid value of the polled record, which was reported.
     pub(crate) refused_record: Option<u16>,
-    /// A fault: so many doorbells are still lost, each recovered after so many polls.
+    /// A fault: this many doorbells are still lost, each recovered after this many polls.
     pub(crate) lose: u32,
     pub(crate) lose_recovery: Option<u32>,
 }

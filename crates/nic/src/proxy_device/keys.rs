@@ -36,7 +36,7 @@ pub struct ProxyKeys {
 }
 
 impl Pd {
-    /// Its keys, as the device that carries its QPs knows them.
+    /// Its keys at the device that executes the QPs' work.
     pub fn proxy_keys(&self) -> ProxyKeys {
         let epoch = registry::key_epoch(&self.0.nic.lock());
         let seen = epoch.load(Ordering::Acquire);

@@ -58,7 +58,7 @@ fn ports() -> PortConfig {
 }
 
 /// Where queues, CQs and records lie: in host memory, or where only a copy engine reaches them that
-/// ends a copy after so many looks at it.
+/// ends a copy after this many looks at it.
 fn paces() -> impl Strategy<Value = Option<u64>> {
     prop::sample::select(vec![None, Some(1), Some(3)])
 }

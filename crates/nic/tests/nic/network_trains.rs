@@ -49,7 +49,7 @@ fn net() -> (Net, Arc<AtomicUsize>) {
     (net.expect("two NICs"), calls)
 }
 
-/// Calls for so many WRITEs of so many bytes, posted together.
+/// Calls for this many WRITEs of this many bytes, posted together.
 fn calls(writes: u64, len: u32) -> (usize, u64) {
     let (mut net, calls) = net();
     let pattern = pattern((writes * u64::from(len)) as usize, 1);

@@ -43,7 +43,7 @@ pub struct Fetched {
     pub fd: OwnedFd,
     /// How it came.
     pub by: Way,
-    /// How it did not.
+    /// The ways that failed, with reasons.
     pub tried: Vec<Reason>,
 }
 
@@ -233,8 +233,9 @@ fn take(
             })?;
             opened = pidfd_open(pid, PidfdFlags::empty())
                 .map_err(|errno| format!("pidfd_open: {}", io::Error::from(errno)))?;
-            // By privilege, those of all users could be taken: the number is only the peer's word. If
-            // it is another's by now, the descriptor leads to nobody.
+            // A privileged process could take descriptors of all users, and the number is only the peer's
+            // claim. If another process has the number by now, its user is compared, and the descriptor's
+            // inode too.
             match warpverbs_mem::same_user(owner.pid) {
                 Ok(true) => opened.as_fd(),
                 Ok(false) => return Err(format!("process {} is another user's", owner.pid)),

@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use warpverbs_meet::unix;
 
 const PREFIX: &str = "warpverbs-";
-/// Of the files of sockets that somebody listens at, unless it has ended.
+/// Ending of the files of sockets with a listener, or whose listener has ended.
 const SUFFIX: &str = ".sock";
-/// Of the files of sockets that nobody listens at yet.
+/// Ending of the files of sockets without a listener yet.
 const EARLY: &str = ".new";
 /// Files of others that one start looks at, at most.
 const MOST_SWEPT: usize = 512;

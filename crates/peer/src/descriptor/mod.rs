@@ -40,7 +40,7 @@ enum Answer {
     OtherUser,
     /// The server has no descriptor left for another connection.
     Full,
-    /// The asker's secret is nobody's.
+    /// The asker's secret is unknown.
     Stranger,
 }
 
@@ -62,15 +62,15 @@ impl From<[u8; 32]> for Secrets {
     }
 }
 
-/// Why an owner is believed.
+/// How far an owner's claims about itself are trusted.
 #[derive(Clone, Copy, Debug)]
 pub enum Trust<'a> {
-    /// Its own word is believed: the same launcher started it and this process. The secrets are
-    /// those of its [`Address`], and its process is that of the number it told.
+    /// They are trusted, because the same launcher started it and this process. The secrets are those of
+    /// its [`Address`], and its process is the one whose number it gave.
     Launch,
-    /// Only what it has proven to this process is believed.
+    /// Only claims that it has proven to this process are trusted.
     Proven {
-        /// Secrets that its server was told for this asker alone ([`DescriptorServer::grant`]).
+        /// Secrets that its server accepts from this asker alone ([`DescriptorServer::grant`]).
         secrets: Secrets,
         /// Its process, or why that is not proven. Nothing is taken out of a process that is not.
         process: Result<BorrowedFd<'a>, &'a str>,
@@ -91,7 +91,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Without the secrets, for peers that are told secrets of their own.
+    /// The address without the secrets, for peers that get secrets of their own.
     #[must_use]
     pub fn without_secrets(self) -> Self {
         Self { ask: [0; 16], answer: [0; 16], ..self }

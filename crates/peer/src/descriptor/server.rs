@@ -16,7 +16,7 @@ use warpverbs_meet::{Arrival, Door, Wake, poll};
 
 /// Askers that are connected at a time: for one more, the one that came first is cut off.
 const MOST_ASKERS: usize = 64;
-/// An asker that has sent no request by then is cut off.
+/// An asker that has sent no request within this time is cut off.
 const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) const FLAGS: SocketFlags = SocketFlags::NONBLOCK;
 
@@ -111,7 +111,7 @@ impl DescriptorServer {
         offers.grants.push_back((secrets, ids));
     }
 
-    /// Hands it to nobody any more. Processes that have it keep it.
+    /// Stops offering it. Processes that have it keep it.
     pub fn withdraw(&mut self, ticket: &Ticket) {
         lock(&self.offers).descriptors.remove(&ticket.id);
     }
@@ -255,7 +255,7 @@ impl Server {
     }
 }
 
-/// Sends a reply. An asker that does not take it goes without.
+/// Sends a reply. A reply that an asker does not take is dropped.
 fn send(socket: &OwnedFd, answer: Answer, fd: Option<&OwnedFd>) {
     let fds = fd.map_or(&[][..], std::slice::from_ref);
     if let Err(error) = unix::send(socket, &HELLO, &answer, fds) {

@@ -45,7 +45,7 @@ impl Timers {
 
 /// The 3-bit code of an RNR retry counter that never runs out.
 const FOR_EVER: u8 = 7;
-/// An early resend waits for a round trip and so many mean deviations (RFC 6298), and for so many
+/// An early resend waits for a round trip and this many mean deviations (RFC 6298), and for so many
 /// minima before the first sample.
 const DEVIATIONS: u32 = 4;
 const EARLY_UNSAMPLED: u32 = 8;

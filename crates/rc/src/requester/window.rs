@@ -3,7 +3,7 @@
 
 use crate::Config;
 
-/// A window does not shrink below so many full packets: a few losses do not mean a full path.
+/// A window does not shrink below this many full packets: a few losses do not mean a full path.
 const LEAST_PACKETS: u64 = 64;
 
 #[derive(Debug)]

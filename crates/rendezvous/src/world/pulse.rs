@@ -11,7 +11,7 @@ use crate::{Client, ClientError};
 
 /// Pause between two beats of a small world.
 const BEAT: Duration = Duration::from_millis(500);
-/// A world of so many ranks more beats, and looks, that much less often.
+/// A world of this many ranks more beats, and looks, that much less often.
 const RANKS_PER_BEAT: u32 = 128;
 
 /// Beats until it is dropped.

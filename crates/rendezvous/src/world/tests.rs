@@ -33,7 +33,7 @@ fn stopped(rank: u32, port: u16) -> Client {
     client
 }
 
-/// Where a store is reached that answers so many requests of its first connection as the number says.
+/// Where a store is reached that answers this many requests of its first connection as the number says.
 fn relay(store: &Server) -> (u16, Arc<AtomicUsize>) {
     let (listener, store) = (TcpListener::bind("127.0.0.1:0").unwrap(), store.local_addr());
     let port = listener.local_addr().unwrap().port();

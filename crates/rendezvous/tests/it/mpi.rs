@@ -30,7 +30,7 @@ fn one_rank() {
     world.leave().unwrap();
 }
 
-/// Starts so many ranks by `mpirun`, which hands them the variables of this process.
+/// Starts this many ranks by `mpirun`, which hands them the variables of this process.
 fn meet(mpirun: &str, flags: &[&str], ranks: u32, launcher: &str) {
     let mut command = Command::new(mpirun);
     command.args(flags).args(["-n", &ranks.to_string()]).arg(std::env::current_exe().unwrap());

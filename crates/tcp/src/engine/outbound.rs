@@ -10,7 +10,7 @@ use warpverbs_devmem::send::{Outgoing, SendError, Zerocopy};
 use warpverbs_devmem::stream::{Part, send, send_more};
 use warpverbs_mem::{BounceBuffer, BounceShare, MemError, Pending, Region};
 
-/// Frames are gathered up to so many bytes before they are sent.
+/// Frames are gathered up to this many bytes before they are sent.
 const GATHER: usize = 32 << 10;
 
 /// A piece of payload that is sent from where it lies.

@@ -34,7 +34,7 @@ impl WorkError {
         self.queue == QueueKind::Send && self.syndrome == Syndrome::WrFlush
     }
 
-    /// Whose doing it is, as far as the syndrome tells.
+    /// The kind of the error, as far as the syndrome shows it.
     pub fn kind(&self) -> ErrorKind {
         match self.syndrome {
             Syndrome::LocalLength

@@ -27,7 +27,7 @@ const SRQ_BASIC: u64 = 0;
 const QP_SIGNAL_ALL: u64 = 1 << 12;
 /// `IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK`: without multicast, nothing comes back.
 const QP_BLOCK_MULTICAST_LOOPBACK: u64 = 1 << 1;
-/// A send WQE is at most so many WQEBBs, and a receive 2^10 bytes.
+/// A send WQE is at most this many WQEBBs, and a receive 2^10 bytes.
 const MAX_LOG_STRIDE: u32 = 10;
 
 /// Input for the driver, if it has at least `min` bytes.

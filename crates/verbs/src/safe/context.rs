@@ -114,7 +114,7 @@ impl Context {
     }
 
     /// The GID of a port that reaches most peers: RoCEv2 before RoCEv1, IPv4 before IPv6, global
-    /// before link-local; on InfiniBand the first. Tells why.
+    /// before link-local; on InfiniBand the first. Returns the reason of the choice too.
     pub fn choose_gid(&self, port: u8) -> Result<GidChoice, VerbsError> {
         GidChoice::best(self.device().name(), self.port(port)?.link_layer, port, &self.gids(port)?)
     }

@@ -74,7 +74,7 @@ impl Verbs {
         Ok(Selection::from_env()?.apply(self.all_devices()?, Device::name)?)
     }
 
-    /// Why [`Self::all_devices`] is empty, and what to do about it, as far as this machine tells.
+    /// Why [`Self::all_devices`] is empty, and what to do about it, as far as this machine shows.
     pub fn why_no_device(self) -> String {
         advice::on_no_devices(&advice::Facts::of_this_process())
     }

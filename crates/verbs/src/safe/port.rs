@@ -25,7 +25,7 @@ pub enum PortState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LinkLayer {
-    /// InfiniBand, or a device too old to tell.
+    /// InfiniBand, or a device too old to report it.
     InfiniBand,
     /// Ethernet: RoCE or iWARP.
     Ethernet,

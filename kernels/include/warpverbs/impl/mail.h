@@ -75,7 +75,7 @@ WV_D WV_NOINLINE Status lines_by_rdma(const Heap& heap, const Peer* peer, const 
       .status;
 }
 
-// Why a message of so many bytes is neither sent nor received.
+// Why a message of this many bytes is neither sent nor received.
 WV_DEVICE Status refused(const Mail& mail, u32 bytes, bool aligned) {
   if (!aligned) return Status::of(outcome::bad_address);
   if (!mail.status.ok()) return mail.status;

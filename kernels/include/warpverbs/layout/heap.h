@@ -89,7 +89,7 @@ struct Heap {
   u8 log_segment;
   u8 segment_count;  // Number of segments, at most 64.
   u8 reserved[6];  // Zero.
-  // If not 0: every rank is reached by loads and stores, by these alone, and lies so many bytes
+  // If not 0: every rank is reached by loads and stores, by these alone, and lies this many bytes
   // (modulo 2^64) behind the one before it. Kernels then look up no `Peer`.
   u64 stride;
   u64 windows;  // Address of `window_count` times `Window`.

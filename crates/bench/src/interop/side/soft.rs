@@ -64,7 +64,7 @@ impl Soft {
     }
 }
 
-/// The path MTU of so many bytes.
+/// The path MTU of this many bytes.
 pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
     Mtu::from_bytes(bytes as usize).with_context(|| {
         format!("{bytes} is not a path MTU, expected 256, 512, 1024, 2048 or 4096")

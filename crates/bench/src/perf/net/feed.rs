@@ -18,7 +18,7 @@ pub(crate) struct Feed<'l> {
     local: LocalRegion,
     remote: RemoteRegion,
     depth: u64,
-    /// One in so many is signalled.
+    /// One in this many is signalled.
     pub(crate) every: u64,
     /// Operations that are complete.
     pub(crate) posted: u64,

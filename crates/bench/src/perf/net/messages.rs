@@ -88,7 +88,7 @@ pub(crate) enum Message {
     Part(Part),
     /// Server: prepared.
     Go,
-    /// Client: the timed part is over, with so many messages on each queue pair.
+    /// Client: the timed part is over, with this many messages on each queue pair.
     Stop(Vec<u64>),
     /// Server: every byte at its end is right.
     Verified,

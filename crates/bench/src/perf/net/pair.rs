@@ -47,7 +47,7 @@ impl PairEnd {
         }
     }
 
-    /// Connects to what the peer sent, and offers memory for so many of its messages.
+    /// Connects to what the peer sent, and offers memory for this many of its messages.
     pub(crate) fn connect(&mut self, end: &End, receives: u32) -> Result<()> {
         self.peer_main = RemoteRegion::from_bytes(&end.main)?;
         self.peer_back = end.back.as_deref().map(RemoteRegion::from_bytes).transpose()?;

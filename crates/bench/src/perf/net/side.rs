@@ -195,7 +195,7 @@ fn soft(role: Role, setup: &Setup, at: (IpAddr, u16)) -> Result<SoftNic> {
     Ok(SoftNic::new(config.for_process(u32::from(role == Role::Server)))?)
 }
 
-/// The path MTU of so many bytes.
+/// The path MTU of this many bytes.
 pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
     let found = Mtu::from_bytes(bytes as usize);
     found.with_context(|| format!("--mtu is {bytes}, expected 256, 512, 1024, 2048 or 4096"))

@@ -72,7 +72,7 @@ pub(crate) struct Kernel {
     pub(crate) announced: u64,
     /// Packets that no page was free for.
     pub(crate) starved: u64,
-    /// The connection is reset when so many bytes have arrived.
+    /// The connection is reset when this many bytes have arrived.
     pub(crate) reset_at: Option<u64>,
     /// Returned tokens may be freed in part.
     pub(crate) partial: bool,

@@ -7,7 +7,7 @@
 //! > RDMA WRITE First psn=0 …  the connection sends exactly this packet next
 //! > nothing                   it has nothing to send
 //! < Acknowledge psn=2 ack …   the peer sends this packet
-//! + 5000                      so many nanoseconds pass
+//! + 5000                      this many nanoseconds pass
 //! complete 1 ok               the next completion
 //! received 5 Send len=8       likewise, of a receive
 //! timer 4096 | timer none     nanoseconds until the next timer

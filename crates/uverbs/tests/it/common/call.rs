@@ -185,7 +185,7 @@ impl Call {
         self.attr(id, 0, handle)
     }
 
-    /// Room in memory for so many bytes.
+    /// Room in memory for this many bytes.
     fn place(&mut self, len: usize) -> u64 {
         let at = DATA + self.used;
         self.used += (len as u64).next_multiple_of(8);

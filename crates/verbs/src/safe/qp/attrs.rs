@@ -77,7 +77,7 @@ impl Path {
         }
     }
 
-    /// As the library tells it.
+    /// As the library reports it.
     pub fn from_raw(raw: &sys::ibv_ah_attr) -> Self {
         // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
         let dgid = Gid(unsafe { raw.grh.dgid.raw });

@@ -109,7 +109,7 @@ impl Bounce {
 
 /// Payload that arrives.
 impl Bounce {
-    /// A packet with so many bytes of payload can be taken. An atomic's answer has none and brings
+    /// A packet with this many bytes of payload can be taken. An atomic's answer has none and brings
     /// 8.
     pub(super) fn has_room(&mut self, len: u32) -> bool {
         self.takes_copies() && self.chunks.make_room(len.max(8))
