@@ -62,9 +62,9 @@ pub struct DeviceClock {
 pub enum AtomicSupport {
     /// Atomics are not supported.
     None,
-    /// With those of the same device.
+    /// Those of the same device.
     Device,
-    /// With those of the CPU too.
+    /// Those of the CPU too.
     Global,
     /// A value that this crate does not know.
     Unknown(u32),
