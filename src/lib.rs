@@ -48,8 +48,8 @@
 //!
 //! # What holds
 //!
-//! - Every wait has a deadline, on the host and in a kernel; who gives up says what for.
-//! - Nothing is freed under a NIC or a kernel: whatever they may touch lives until they let go.
+//! - Every wait has a deadline, on the host and in a kernel; an expired wait says what it waited for.
+//! - Nothing is freed under a NIC or a kernel: memory that they may access lives until they are done.
 //! - The first error of an endpoint stays, and [`Endpoint::health`] explains it.
 //!
 //! # Features

@@ -65,7 +65,7 @@ pub enum ProcessError {
     },
     /// The number is that of the process itself, which another program that it executes would keep.
     #[error(
-        "the first thread of process {pid} is named, which outlives its memory; any other is expected"
+        "thread {pid} is the first of its process and outlives its memory, expected another thread"
     )]
     FirstThread {
         /// The number.

@@ -39,7 +39,7 @@ pub(crate) struct ArmWatch {
     seen: Option<u8>,
     before: u64,
     looks: u32,
-    /// CQEs up to the newest that a consumer that wants solicited ones waits for.
+    /// Index behind the newest solicited CQE, for consumers armed for solicited ones only.
     solicited: u64,
 }
 
@@ -57,8 +57,8 @@ impl ArmWatch {
     }
 
     /// Raises the event if the CQ is armed and has CQEs beyond the index that it was armed with.
-    /// `old` of all `produced` CQEs were there at the last look. `consumer` is how far the consumer
-    /// has come meanwhile, if its record says so: what it has consumed needs no event.
+    /// `old` of all `produced` CQEs were there at the last look. `consumer` is the consumer index of the
+    /// record, if it is readable: consumed CQEs need no event.
     pub(crate) fn look(
         &mut self,
         record: &CompletionRecord,

@@ -72,8 +72,8 @@ pub struct Config {
     pub policy: DoorbellPolicy,
     /// Polls after a ring during which the record may still lag behind, when the record counts.
     pub record_polls: u32,
-    /// [`lose_doorbells`](crate::Faults::lose_doorbells) may have the record read. It is said before there
-    /// are QPs, because kernels order their WQEs before a record that is read.
+    /// [`lose_doorbells`](crate::Faults::lose_doorbells) may have the record read. It must be set before
+    /// there are QPs, because kernels order their WQEs before a record that is read.
     pub loses_doorbells: bool,
     /// Keeps a copy of every WQE from its doorbell on and compares it when it is executed.
     pub watch_rewrites: bool,

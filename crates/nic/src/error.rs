@@ -1,4 +1,4 @@
-//! Why a control call was refused.
+//! Errors of control calls.
 
 use crate::qp::Path;
 use std::net::SocketAddr;

@@ -36,7 +36,7 @@ impl Faults<'_> {
         })
     }
 
-    /// A key stops working, or works again.
+    /// Revokes a key, or restores it.
     pub fn revoke(&self, key: u32, revoked: bool) -> Result<(), NicError> {
         registry::set_revoked(&mut self.0.lock(), key, revoked)
     }

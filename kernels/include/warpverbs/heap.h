@@ -42,8 +42,8 @@ WV_DEVICE T* at_offset(const Heap& heap, u64 offset);
 WV_DEVICE bool in_heap(const Heap& heap, const void* own, u64 bytes);
 
 // The address at which this rank reaches `own`, a place in its own heap, in the heap of rank `pe`.
-// Null if that is not by loads and stores, if `pe` is not a rank of the heap, or if *own does not lie in
-// the heap.
+// Null if that is not by loads and stores, if `pe` is not a rank of the heap, or if *own does not
+// lie in the heap.
 template <class T>
 WV_DEVICE T* ptr(const Heap& heap, T* own, u32 pe);
 

@@ -92,9 +92,9 @@ WV_D constexpr Flags fenced{2};
 WV_D constexpr Flags solicited{4};
 // Return no_room where the call would wait for room. Nothing is reserved then.
 WV_D constexpr Flags no_wait{8};
-// Do not ring the doorbell yet: the work may stay with the poster until somebody posts to the queue
-// pair without this flag or waits for completion. It is not lost, and a quarter of the ring at most
-// is held back.
+// Do not ring the doorbell yet: the work may stay unrung until any thread posts to the queue pair
+// without this flag or waits for completion. It is not lost, and a quarter of the ring at most is
+// held back.
 WV_D constexpr Flags deferred{16};
 
 // Posted work: WQEBBs [index, index + wqebbs) of the send queue, unless status says why not.

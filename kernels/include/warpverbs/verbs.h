@@ -55,7 +55,7 @@ template <class Operands>
 WV_DEVICE Posted post_atomic(const Qp& qp, Local local, Remote remote, Operands operands,
                              Flags = {}, Timeout = {});
 WV_DEVICE Posted post_nop(const Qp& qp, Flags = {}, Timeout = {});
-// Waits for room until somebody consumes a completion of this receive queue.
+// Waits for room until a completion of this receive queue is consumed.
 WV_DEVICE Posted post_recv(const Qp& qp, Local local, u32 bytes, Timeout = {});
 
 // Makes a self-reserved WQE known to the NIC, at once or with that of others.

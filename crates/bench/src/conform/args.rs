@@ -93,7 +93,7 @@ impl Choice {
         for words in &self.case {
             ensure!(
                 CASES.iter().any(|case| case.name.contains(words.as_str())),
-                "--case {words}: no case is called so; --list names them"
+                "--case {words}: no case has this name, --list prints all"
             );
         }
         let asked = |case: &&Case| {

@@ -70,7 +70,7 @@ fn find<'a>(report: &'a Report, name: &str) -> anyhow::Result<End<'a>> {
     let gpus = report.gpus.iter().filter(|gpu| gpu.info.is_some()).map(|gpu| &*gpu.name);
     let nics = report.rdma.devices.iter().map(|nic| &*nic.name);
     let names: Vec<_> = gpus.chain(["soft"]).chain(nics).collect();
-    bail!("nothing here is called {name}; there are {}", names.join(", "))
+    bail!("no device is called {name}, expected one of: {}", names.join(", "))
 }
 
 impl Path {

@@ -197,7 +197,7 @@ pub(super) fn way(way: &Path) -> String {
         out += &format!("  {mark} {}: {}\n", check.what, check.found);
     }
     out += match way.held_back_by.is_empty() {
-        true => "\nnothing that is known here keeps a faster way from being taken\n",
+        true => "\nno known obstacle to a faster way\n",
         false => "\nheld back by\n",
     };
     for why in &way.held_back_by {

@@ -1,7 +1,7 @@
 //! Access checks, for every backend: of the requester's own segments, and of a peer's request, in
 //! the order of IBTA 9.7.4: operation, resource, length, key.
 //!
-//! A check that fails leaves no trace: receives are only looked at until [`take`].
+//! A check has no side effect: receives are only read until [`take`].
 
 use super::outcome::{Refusal, Stop, local};
 use crate::AsyncEvent;
@@ -29,7 +29,7 @@ pub(crate) struct Receive<'a> {
     pub(crate) index: u64,
     /// The next WQE of an SRQ.
     link: u16,
-    /// Where the message goes.
+    /// The segments that the message is written to.
     pub(crate) sges: Sges<'a>,
 }
 

@@ -18,7 +18,7 @@ use warpverbs_rdma::QpState;
 const WINDOW: usize = 64;
 /// QPs whose doorbells are looked at in every slice.
 const HOT: usize = 8;
-/// At most so often is a record copied that lags behind its doorbell.
+/// Copies at most of a record that lags behind its doorbell.
 const COPIED_POLLS: u32 = 100;
 
 /// The doorbell page, the values last seen there, and what a new value means.
@@ -68,7 +68,7 @@ impl DoorbellScanner {
         self.hot.retain(|hot| *hot != slot);
     }
 
-    /// From now on this makes work of the QP in `slot` known.
+    /// Begins to watch the doorbell of the QP in `slot`.
     pub(crate) fn watch(&mut self, slot: QpSlot, q: &SendQueue) {
         match q.doorbell.source {
             Source::Doorbell => self.dense += 1,
@@ -223,7 +223,8 @@ impl DoorbellScanner {
         let by_record = match self.policy {
             DoorbellPolicy::DoorbellFirst => false,
             DoorbellPolicy::RecordFirst => true,
-            // One that is behind is older than the record that was believed before: that counts on.
+            // A doorbell that is behind is older than the record that was used before: the record stays
+            // valid.
             DoorbellPolicy::Random => {
                 let ahead = bell.next.wrapping_sub(q.progress.posted as u16) as i16;
                 self.rng.next_u32() & 1 == 0 || ahead < 0
@@ -284,7 +285,7 @@ impl DoorbellScanner {
         })
     }
 
-    /// One poll for every ring that was put off. Whether anything came of it.
+    /// One poll for every delayed ring. Whether any announced work.
     pub(crate) fn poll_watched(&mut self, queues: &mut Queues) -> bool {
         let (mut news, mut i) = (false, 0);
         while let Some(&slot) = queues.schedule.watched.get(i) {
@@ -299,7 +300,7 @@ impl DoorbellScanner {
         news
     }
 
-    /// Whether to keep watching, and whether something came of it.
+    /// Whether to keep watching, and whether work was announced.
     fn poll_one(&self, queues: &mut Queues, slot: QpSlot) -> (bool, bool) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return (false, false) };
         let qpn = q.qpn.get();
@@ -338,7 +339,7 @@ impl DoorbellScanner {
         (keep, flushed || q.progress.posted != before)
     }
 
-    /// Brings the record of the QP in `slot`, unless doorbells alone count. Its value before RTS
+    /// Reads or copies the record of the QP in `slot`, unless doorbells alone count. Its value before RTS
     /// may be from before RESET. `false`: it cannot be read.
     #[inline]
     pub(super) fn fetch_record(&self, queues: &mut Queues, slot: QpSlot) -> bool {
@@ -411,7 +412,7 @@ impl DoorbellScanner {
     }
 }
 
-/// Moves `posted` to the index whose low 16 bits are `found`, if it can be meant.
+/// Moves `posted` to the index whose low 16 bits are `found`, if that is a possible index.
 #[inline]
 fn extend(q: &mut SendQueue, found: u16) -> Announced {
     let expected = q.progress.posted as u16;

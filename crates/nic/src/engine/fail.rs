@@ -36,7 +36,7 @@ impl Queues {
         vendor: u8,
     ) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        // After the first error, whatever else goes wrong is its consequence.
+        // Later errors are consequences of the first one.
         let (syndrome, vendor) = match q.state.flushes_sends() && syndrome != Syndrome::WrFlush {
             true => (Syndrome::WrFlush, Syndrome::WrFlush.usual_vendor()),
             false => (syndrome, vendor),

@@ -81,7 +81,7 @@ pub(crate) struct Core {
     long: Box<[Block; 16]>,
 }
 
-/// How far a QP came in its share of a slice.
+/// The progress of a QP in its share of a slice.
 struct Ran {
     done: u32,
     bytes: u64,
@@ -429,8 +429,7 @@ impl Core {
         self.proxy.reports = reports;
     }
 
-    /// One look at the link, then at every connection that has something to do. Whether anything
-    /// was achieved.
+    /// Serves the link, then every connection that has something to do. Whether there was any progress.
     fn serve_network(&mut self) -> bool {
         if self.network.rests() {
             return false;
@@ -450,8 +449,8 @@ impl Core {
         busy
     }
 
-    /// One look at every proxy device with work outstanding and at some of the others. Whether
-    /// anything was achieved.
+    /// Polls every proxy device with work outstanding and some of the others. Whether there was any
+    /// progress.
     fn serve_proxy(&mut self) -> bool {
         let mut busy = self.proxy.begin(&mut self.queues.tables);
         while let Some(slot) = self.proxy.next() {

@@ -1,4 +1,4 @@
-//! The part common to all QPs, whichever backend executes their work: the only code that writes
+//! The part common to all QPs, of every backend: the only code that writes
 //! CQEs, raises events and changes a QP's state.
 
 use super::complete::{Completer, srqn_of};
@@ -24,7 +24,7 @@ pub(crate) enum Advance {
     Done,
     /// A WQE was started and is not finished.
     Started,
-    /// So many were handed to another device.
+    /// This many were handed to another device.
     Posted(u32),
     /// Nothing before something that is under way has ended.
     Moving,
@@ -207,7 +207,7 @@ impl Queues {
         Advance::Done
     }
 
-    /// The announcement itself was wrong.
+    /// Fails the next WQE for a fault of its announcement.
     #[cold]
     pub(super) fn fail_deferred(&mut self, slot: QpSlot) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
@@ -234,7 +234,7 @@ impl Queues {
         Advance::Done
     }
 
-    /// Starts what a backend that executes elsewhere, or loopback, has taken.
+    /// Acts on a backend's answer to a WQE that it was given: started, or why not.
     #[inline]
     pub(super) fn submitted(
         &mut self,

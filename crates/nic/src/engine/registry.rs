@@ -43,17 +43,17 @@ pub(crate) fn insert_bounce_buffer(core: &mut Core, key: u32, memory: &Region, d
     core.proxy.bounce_buffers.insert(key, memory, device_lkey);
 }
 
-/// The key dies. The memory behind it, and its bounce buffer.
+/// Removes a key; returns the memory behind it, and its bounce buffer.
 pub(crate) fn remove_key(core: &mut Core, key: u32) -> (Option<Region>, Option<Region>) {
     (core.queues.tables.keys.remove(key), core.proxy.bounce_buffers.remove(key))
 }
 
-/// A key stops working, or works again.
+/// Revokes a key, or restores it.
 pub(crate) fn set_revoked(core: &mut Core, key: u32, revoked: bool) -> Result<(), NicError> {
     Ok(core.queues.tables.keys.set_revoked(key, revoked)?)
 }
 
-/// Changes whenever a key is taken back.
+/// A number that changes whenever a key is removed or revoked.
 pub(crate) fn key_epoch(core: &Core) -> Arc<AtomicU64> {
     core.queues.tables.keys.epoch()
 }
@@ -102,7 +102,7 @@ pub(crate) fn insert_cq(
     Ok((slot, cqn))
 }
 
-/// The CQ goes on in `ring`, which becomes the old one.
+/// The CQ goes on in `ring`, in which its old ring is returned.
 pub(crate) fn resize_cq(
     core: &mut Core,
     slot: CqSlot,
@@ -158,7 +158,7 @@ pub(crate) fn insert_uar(core: &mut Core, page: &Region) -> Result<UarSlot, NicE
     core.doorbells.uars.add(page)
 }
 
-/// No QP uses the page any more. Its memory.
+/// Removes a page that no QP uses; returns its memory.
 pub(crate) fn remove_uar(core: &mut Core, slot: UarSlot) -> Option<RegisterPage> {
     core.doorbells.uars.remove(slot)
 }

@@ -1,4 +1,4 @@
-//! Reports of the backends. The engine acts on it: see `queues.rs`.
+//! Reports of the backends to the engine, which acts on them in `queues.rs`.
 
 use super::copies::Fault;
 use super::outcome::Delivery;

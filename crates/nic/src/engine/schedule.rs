@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// The result of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many WQEs were completed or flushed; 0 if copies are under way. There may be more.
+    /// This many WQEs were completed or flushed; 0 if copies are under way. There may be more work.
     Busy(u32),
     /// Nothing can go on until a doorbell is rung or time passes.
     Idle,

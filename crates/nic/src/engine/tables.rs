@@ -24,7 +24,8 @@ pub(crate) struct Tables {
     pub(crate) srqs: Slots<SrqSlot, SharedReceiveQueue>,
     /// Slot of each QP, by QP number.
     pub(crate) by_qpn: FxHashMap<u32, QpSlot>,
-    /// Where the numbers of QPs are drawn from, so that packets to this NIC may travel together.
+    /// The part of the QP numbers from which numbers are drawn, so that packets to this NIC may travel
+    /// together.
     pub(crate) part: QpnPart,
     pub(super) atomics: AtomicGate,
     /// The receive WQE that is being read.
@@ -46,7 +47,7 @@ impl Tables {
         }
     }
 
-    /// A free QP number: random, so that the number of a QP that is gone is not soon another's.
+    /// A free QP number, drawn at random so that the number of a removed QP is not reused soon.
     pub(crate) fn draw_qpn(&self, rng: &mut impl Rng) -> u32 {
         loop {
             let qpn = rng.random_range(self.part.numbers());
@@ -148,7 +149,7 @@ impl Tables {
         }
     }
 
-    /// Look-ups of objects that no longer existed: a fault of this crate, each of them.
+    /// Look-ups of removed objects; each is a fault of this crate.
     pub(crate) fn stale(&self) -> u64 {
         self.sends.stale() + self.receives.stale() + self.cqs.stale() + self.srqs.stale()
     }

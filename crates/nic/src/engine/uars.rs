@@ -1,14 +1,14 @@
 //! Pages of doorbell registers that QPs share.
 //!
-//! In plain memory a register keeps its last value only, so a changed one is no more than a
-//! wake-up: the record of the QP that it names is looked at, then those of all QPs of the page,
-//! a few in each slice. Each slice looks at one register of each page, so four slices see all; the
-//! records of the QPs that were rung last are looked at in every slice.
+//! In plain memory a register keeps its last value only, so a changed one is only a wake-up: the record
+//! of the QP that it names is looked at, then those of all QPs of the page, a few in each slice. Each
+//! slice looks at one register of each page, so four slices see all; the records of the QPs that were
+//! rung last are looked at in every slice.
 //!
 //! A record that must be copied costs microseconds. It is looked at when its QP is named, and when a
 //! register has changed by which its QP was rung before: programs have a register for each QP, or
-//! few. A doorbell by a register that was not known to be its QP's, and that was overwritten, is
-//! found by a look now and then.
+//! few. A doorbell through a register that was not known for its QP, and that was overwritten, is found
+//! by a periodic scan.
 
 use crate::NicError;
 use crate::format::{self, Qpn};
@@ -23,7 +23,7 @@ pub(super) const WINDOW: usize = 64;
 pub(super) const RECORDS: usize = 16;
 /// QPs whose records are looked at in every slice.
 pub(super) const HOT: usize = 8;
-/// Slices between two looks at records that are copied now and then.
+/// Slices between two periodic scans of records that must be copied.
 pub(super) const LATER: u64 = 2048;
 /// Every register of a page, as bits.
 const ALL: u8 = (1 << RegisterPage::REGISTERS) - 1;
@@ -49,9 +49,9 @@ struct Members {
     due: usize,
     /// Registers that have changed since all were looked at.
     changed: u8,
-    /// The QP that was named last, at whose record was looked then.
+    /// The QP that was named last; its record was read then.
     named: Option<QpSlot>,
-    /// Likewise of those that are looked at later.
+    /// The same for those that are scanned periodically.
     next_later: usize,
     later: usize,
 }
@@ -82,7 +82,7 @@ impl Members {
         None
     }
 
-    /// The next QP whose record is to be looked at now and then.
+    /// The next QP whose record is due in the periodic scan.
     fn next_later(&mut self) -> Option<QpSlot> {
         while self.later > 0 {
             self.later -= 1;
@@ -289,7 +289,7 @@ impl Uars {
         qp
     }
 
-    /// As [`Self::next_due`], of those that are looked at now and then.
+    /// As [`Self::next_due`], for the periodic scan.
     pub(super) fn next_later(&mut self) -> Option<QpSlot> {
         let page = *self.later.front()?;
         let members = self.members(page);

@@ -170,7 +170,7 @@ WV_DEVICE T compare_exchange(T* p, cuda::same<T> expected, cuda::same<T> desired
 #undef WV_CAS8
 
 #define WV_RED(sem, op) asm volatile("red" sem ".global." op " [%0], %1;" ::"l"(p), "l"(v) : "memory")
-// fetch_xor, fetch_max and fetch_add whose results nobody wants.
+// fetch_xor, fetch_max and fetch_add without results.
 template <order O, scope S>
 WV_DEVICE void flip(u64* p, u64 v) {
   WV_STORES(WV_RED, "xor.b64")
@@ -285,7 +285,7 @@ WV_DEVICE u64 ticks() {
   return t;
 }
 
-// The lane is waiting for somebody else; comes back after about `ns`, or sooner.
+// The lane waits for another one; returns after about `ns`, or sooner.
 WV_DEVICE void pause(u32 ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns) : "memory"); }
 // Between two looks of a wait that is about to end: gives way where lanes would otherwise not run.
 WV_DEVICE void give_way() {}

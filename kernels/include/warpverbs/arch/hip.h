@@ -102,7 +102,7 @@ WV_DEVICE T compare_exchange(T* p, hip::same<T> expected, hip::same<T> desired) 
   return expected;
 }
 
-// fetch_xor, fetch_max and fetch_add whose results nobody wants.
+// fetch_xor, fetch_max and fetch_add without results.
 template <order O, scope S>
 WV_DEVICE void flip(u64* p, u64 mask) {
   (void)fetch_xor<O, S>(p, mask);
@@ -177,7 +177,7 @@ WV_DEVICE u64 now_ns() { return __builtin_amdgcn_s_memrealtime() * 10; }
 // The finest clock there is, in a unit of its own: only differences on one thread mean anything.
 WV_DEVICE u64 ticks() { return __builtin_readcyclecounter(); }
 
-// The lane is waiting for somebody else; comes back after about `ns`, or sooner.
+// The lane waits for another one; returns after about `ns`, or sooner.
 WV_DEVICE void pause(u32 ns) {
   // s_sleep takes a constant, in units of 64 clocks, about 32 ns.
   for (u32 slept = 0; slept < ns; slept += 32) __builtin_amdgcn_s_sleep(1);

@@ -9,7 +9,7 @@
 #define WV_NOINLINE [[gnu::noinline]]
 // Before a loop of few turns, which a GPU should do at once.
 #define WV_UNROLL
-// Before a loop that a GPU should leave as it is: a poll, or a path that nobody hurries on.
+// Before a loop that a GPU should leave as it is: a poll, or a path that is not critical.
 #define WV_ROLLED
 // A function of the device library that is rarely called: kept out of its callers' code.
 #define WV_COLD [[gnu::noinline, gnu::cold]] inline

@@ -44,7 +44,7 @@ WV_UPDATE(fetch_xor, bit_xor)
 WV_UPDATE(fetch_max, max)
 #undef WV_UPDATE
 
-// fetch_xor, fetch_max and fetch_add whose results nobody wants.
+// fetch_xor, fetch_max and fetch_add without results.
 template <order O, scope S>
 inline void flip(u64* p, u64 mask, WV_HERE) {
   (void)fetch_xor<O, S>(p, mask, where);

@@ -115,7 +115,8 @@ WV_DEVICE Status drain_send(const Qp& qp, u64& done, Expected expected = {}) {
   if (qp.send_cq.mode != cq_mode::collapsed) return drain_ring<ReturnCqes>(qp, done, expected);
   const mlx5::CqeTail tail = cqe_tail(qp.send_cq.buf);
   if (tail.is_error()) return claim_cqe_error(state_of(qp), qp.send_cq.buf, tail.raw);
-  // The one entry of a collapsed CQ stays after it was counted, so finding no new one is not an error.
+  // The one entry of a collapsed CQ stays after it was counted, so finding no new one is not an
+  // error.
   if (!tail.is_invalid()) done = past_wqe(qp, done, tail.wqe_counter(), expected);
   return Status{};
 }

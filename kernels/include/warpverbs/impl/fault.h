@@ -10,7 +10,7 @@ WV_DEVICE Status error_of(PostState* state) {
   return Status{ErrorWord{load<order::relaxed, scope::gpu>(&state->error)}.status()};
 }
 
-// The first one stays; returns the status of whoever was first. `counter` is the WQE's.
+// The first fault stays; returns the status of the first. `counter` is the WQE's.
 WV_DEVICE Status claim_error(PostState* state, Status status, u16 counter) {
   const u64 mine = ErrorWord::of(status.code, counter).raw;
   const u64 old = compare_exchange<order::relaxed, scope::gpu>(&state->error, 0, mine);

@@ -10,7 +10,7 @@ namespace impl {
 
 constexpr u64 no_base = ~u64{0};
 
-// Writes one lane's Op at `index`. `signalled`: somebody in its group wants a CQE behind it.
+// Writes one lane's Op at `index`. `signalled`: a member of its group asks for a CQE.
 // `together`: as in SendRing.
 template <class Op>
 WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags, bool signalled,

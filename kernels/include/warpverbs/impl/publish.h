@@ -158,8 +158,8 @@ WV_DEVICE bool offer_token(u32* token) {
   return compare_exchange<order::acq_rel, scope::gpu>(token, token_offered, 1u) == token_offered;
 }
 
-// The combiner, who holds the ring token: rings for everything that is ready until nobody has asked
-// again. `seen` is the token's value when the caller took it.
+// The combiner, who holds the ring token: rings for everything that is ready until no other thread
+// has asked again. `seen` is the token's value when the caller took it.
 template <class Queue, class Lanes>
 WV_DEVICE void combine(const Queue& q, const Lanes& group, u32 seen) {
   QueueState* c = q.counters();
@@ -198,8 +198,8 @@ enum class token_is : u8 {
   alone,  // held; and everything before `base` had been rung, and nothing behind it was reserved
 };
 
-// Makes [base, base + n), written by the lanes of `group`, known to the NIC. On return somebody
-// has rung for it or is obliged to.
+// Makes [base, base + n), written by the lanes of `group`, known to the NIC. On return the caller
+// or the combiner has rung for it, or the combiner still will.
 template <class Queue, class Lanes>
 WV_DEVICE void publish(const Queue& q, const Lanes& group, u64 base, u64 n,
                        token_is token = token_is::not_held) {

@@ -7,7 +7,7 @@
 namespace wv {
 namespace impl {
 
-// Where results go that nobody wants: the word after the scratch slots.
+// The destination of unused results: the word after the scratch slots.
 WV_DEVICE Local sink(const Qp& qp) {
   return {qp.scratch + u64{scratch_slots} * 8, qp.scratch_lkey};
 }

@@ -1,7 +1,7 @@
 // Steps 1 and 2 of the posting protocol: reserve, and wait for room.
 //
 // Signalling: a CQE retires everything before it, and room is made by CQEs alone. A WQE that ends
-// on a quarter of the ring or spans one is signalled whatever its poster asked for, so two CQEs are
+// on a quarter of the ring or spans one is always signalled, so two CQEs are
 // never further apart than a quarter and a WQE; and one reservation takes at most half the ring.
 // A waiter at `base` needs completed ≥ base + n − depth, which is then below the last CQE before
 // `base`: it cannot starve.

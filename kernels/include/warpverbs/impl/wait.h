@@ -91,7 +91,7 @@ WV_DEVICE bool tail_is_unsignalled(QueueState* q) {
 
 struct Waited {
   Status status;
-  // The wait stopped early: somebody must post a signalled WQE first.
+  // The wait stopped early: a signalled WQE must be posted first.
   bool needs_tail;
 };
 

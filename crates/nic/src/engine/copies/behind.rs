@@ -35,7 +35,7 @@ impl<T> Behind<T> {
         self.0.front().map(|(_, item)| item)
     }
 
-    /// The first item, if its copies have ended, whatever became of them.
+    /// The first item, if its copies have ended, well or not.
     pub(crate) fn pop<C: Copy>(&mut self, copies: &CopyQueue<C>) -> Option<T> {
         let (upto, _) = self.0.front()?;
         copies.has_ended(*upto).then(|| self.0.pop_front()).flatten().map(|(_, item)| item)

@@ -1,5 +1,5 @@
-//! Connections with [bounce buffers](super::bounce): what they keep back, and what is passed on when copies
-//! have ended.
+//! Connections with [bounce buffers](super::bounce): packets and completions that they keep back until
+//! copies have ended.
 
 use super::bounce::{Bounce, Failed, Held, Purpose};
 use super::rx::Turn;
@@ -22,7 +22,7 @@ impl Connections {
         self.ends.get_mut(slot)?.bounce.as_deref_mut()
     }
 
-    /// Copies of the connection in `slot` are to be looked after.
+    /// Adds the connection in `slot` to those whose copies are polled.
     pub(crate) fn enlist(&mut self, slot: QpSlot) {
         if let Some(bounce) = self.bounce(slot)
             && !std::mem::replace(&mut bounce.listed, true)
@@ -70,7 +70,7 @@ impl Connections {
         }
     }
 
-    /// Keeps a packet back. One whose payload cannot be had is left out, and its request fails.
+    /// Keeps a packet back. A packet whose payload cannot be read is left out, and its request fails.
     fn keep_back(&mut self, tables: &mut Tables, slot: QpSlot, transmit: Transmit) {
         let Tables { keys, sends, receives, .. } = tables;
         let mut spans = Spans::new();
@@ -108,7 +108,7 @@ impl Connections {
         }
     }
 
-    /// Looks after the copies of all connections. Whether there are any.
+    /// Polls the copies of all connections. Whether there are any.
     pub(crate) fn serve_copies(&mut self, tables: &mut Tables, now: u64) -> bool {
         if self.bouncing.is_empty() {
             return false;

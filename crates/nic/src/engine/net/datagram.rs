@@ -1,6 +1,5 @@
 //! QPs of unreliable datagrams: every SEND is one packet to the QP that its address vector names,
-//! and complete when it is on its way; whatever cannot be delivered at the other end is dropped
-//! there.
+//! and complete when it is sent; a datagram that cannot be delivered is dropped at the receiver.
 
 use super::envelope::GRH;
 use super::{Connections, Network};

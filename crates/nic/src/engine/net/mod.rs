@@ -136,8 +136,8 @@ impl Network {
 
 impl Network {
     /// Whether this slice has nothing to do: there is no link, or no connection. Without connections the
-    /// link is served now and then all the same: peers on this host see that this end has a
-    /// processor, so its silence is not waited for.
+    /// link is served now and then all the same: so peers on this host see that this end has a processor
+    /// and do not wait for it.
     pub(super) fn rests(&mut self) -> bool {
         if self.link.is_none() {
             return true;
@@ -190,7 +190,7 @@ impl Network {
         self.conns.served(slot);
     }
 
-    /// A connection begins: its peer is met before it can end unnoticed.
+    /// A connection begins: the link notes its peer, so that the peer's end is noticed.
     pub(crate) fn meet(&mut self, slot: QpSlot, now: u64) {
         if let (Some(end), Some(link)) = (self.conns.ends.get(slot), &mut self.link) {
             let part = QpnPart::of(end.conn.config().dest_qpn.get());
@@ -198,7 +198,7 @@ impl Network {
         }
     }
 
-    /// Tells connections that their timers have run out. The link is first asked for the state of
+    /// Runs the connections' expired timers. The link is first asked for the state of
     /// their peers, then arrived packets are received: an engine that did not run for a while has
     /// missed no answer. Returns whether anything had arrived.
     fn ring_timers(&mut self, tables: &mut Tables, now: u64) -> bool {
@@ -229,7 +229,7 @@ impl Network {
         busy
     }
 
-    /// Something of the connections waits to be done, not for time.
+    /// Some connection has work that does not wait for a timer.
     pub(super) fn is_network_pending(&self) -> bool {
         !self.conns.ends.queue.is_empty()
             || !self.blocked.is_empty()
@@ -252,7 +252,7 @@ impl Connections {
         }
     }
 
-    /// Looks for receives that were posted since a peer was refused for lack of one.
+    /// Checks for receives that were posted since a peer got an RNR NAK.
     fn poll_receives(&mut self, tables: &mut Tables) {
         if self.ends.awaiting_receives.is_empty() {
             return;

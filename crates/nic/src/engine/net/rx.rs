@@ -207,7 +207,7 @@ impl Connections {
         true
     }
 
-    /// Writes the response to a READ or an atomic of ours into its memory.
+    /// Writes the response to a READ or an atomic of this end into its memory.
     fn bring(
         &mut self,
         tables: &mut Tables,

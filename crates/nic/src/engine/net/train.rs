@@ -7,8 +7,8 @@ use warpverbs_link::{QpnPart, TrainLimits};
 /// Where a datagram goes: an address, and a part of the QP numbers there.
 pub(super) type Target = (SocketAddr, QpnPart);
 
-/// Datagrams of one length, but for the last, to one peer. NICs that share an address are told
-/// apart by the first datagram.
+/// Datagrams of one length, but for the last, to one peer. The first datagram selects the NIC among those
+/// that share an address.
 #[derive(Debug, Default)]
 pub(super) struct Train {
     pub(super) to: Option<Target>,

@@ -70,8 +70,8 @@ impl Network {
         false
     }
 
-    /// Sends what the connection of the QP in `slot` wants sent, as far as its turn and the link
-    /// go. The last train stays for packets of other connections to the same peer.
+    /// Sends packets of the connection of the QP in `slot`, as far as its turn and the link allow. The
+    /// last train stays for packets of other connections to the same peer.
     pub(super) fn transmit(&mut self, tables: &mut Tables, slot: QpSlot, now: u64) {
         if self.conns.ends.get(slot).is_some_and(|end| end.bounce.is_some()) {
             return self.transmit_bounced(tables, slot, now);
@@ -176,7 +176,7 @@ impl Connections {
         conn.poll_transmit(now, &mut host)
     }
 
-    /// Gathers a packet's payload. False if it cannot be had.
+    /// Gathers a packet's payload. False if it cannot be read.
     fn fill(
         &mut self,
         tables: &mut Tables,

@@ -58,7 +58,7 @@ impl Proxy {
     pub(crate) fn end_flush(&mut self, slot: QpSlot, now: u64) -> bool {
         let Some(end) = self.end_mut(slot) else { return false };
         let Some(until) = end.flushing else { return false };
-        // Copies end by themselves, and what they bring completes.
+        // Copies under way go on, and their requests complete.
         if !end.waiting.is_over() {
             return false;
         }

@@ -225,7 +225,7 @@ impl Proxy {
         (done, count)
     }
 
-    /// Returns the list of [`Self::take_completions`] for reuse.
+    /// Gives back the list of [`Self::take_completions`] for reuse.
     pub(super) fn give_back(&mut self, done: Vec<Completion>) {
         self.completions = done;
     }
@@ -243,7 +243,7 @@ impl Proxy {
         busy
     }
 
-    /// So many WQEs of the QP in `slot` that the device executed were retired.
+    /// `count` WQEs of the QP in `slot` that the device executed were retired.
     pub(super) fn retired(&mut self, slot: QpSlot, count: u32) {
         if let Some(end) = self.end_mut(slot) {
             end.outstanding = end.outstanding.saturating_sub(count);

@@ -92,7 +92,7 @@ impl Proxy {
         let Some(Some(end)) = ends.get_mut(slot.at()) else { return Submitted::Waits };
         let (mut rest, mut refused) = (0, None);
         if !list.is_empty() {
-            // The end of this list will be known, whatever comes next.
+            // The end of this list is then always reported.
             list.signal_last();
             let posted = end.proxy_device.post_send(list);
             let taken = posted.count.min(list.len());
@@ -134,14 +134,15 @@ pub(crate) enum Submitted {
     Waits,
     /// The device refused one, which is reported.
     Rejected,
-    /// The next slots hold no WQE: the first bytes, how many WQEBBs they say they are, and why.
+    /// The next slots hold no valid WQE: the first WQEBB, the number of WQEBBs that it announces, and the
+    /// broken rule.
     Refused(Block, u64, Rule),
     /// The next one cannot be posted.
     Stopped(WqeInfo, Stop),
 }
 
-/// The short way of [plain WRITEs](crate::engine::plain) from memory that the device has. Whatever
-/// is not plainly fine is left for [`add`].
+/// The short way of [plain WRITEs](crate::engine::plain) from memory that the device has. Any other WQE
+/// is left for [`add`].
 #[inline]
 fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut ProxySends) -> Option<()> {
     let index = q.progress.next;

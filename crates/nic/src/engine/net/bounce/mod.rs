@@ -215,7 +215,7 @@ impl Bounce {
         self.packets.pop(&self.copies)
     }
 
-    /// Reads the gathered payload of a packet.
+    /// Reads the gathered payload of a packet; false if that failed.
     pub(super) fn read(&self, payload: Slice, out: &mut [u8]) -> bool {
         self.chunks.span(payload).is_some_and(|span| span.region.read(span.offset, out).is_ok())
     }
@@ -269,8 +269,8 @@ impl Bounce {
         }
     }
 
-    /// A READ or an atomic of ours did not come into our memory. False if its completion was not
-    /// kept back.
+    /// The response to a READ or an atomic of ours could not be written to its memory. False if its
+    /// completion was not kept back.
     pub(super) fn fail_report(&mut self, failed: WrId) -> bool {
         let found = self.reports.iter_mut().find_map(|report| match report {
             Completion::Request { id, result } if *id == failed => Some(result),
