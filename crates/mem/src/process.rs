@@ -105,8 +105,8 @@ pub enum ProcessError {
     },
     /// The proof is where others can have left it.
     #[error(
-        "process {pid} has its proof in memory that others may write or share, which proves nothing; \
-         private memory of no file that may only be read is expected"
+        "process {pid} has its proof in memory that other processes may write or share, \
+         expected private read-only memory without a file"
     )]
     SharedProof {
         /// The number.

@@ -190,8 +190,8 @@ impl Device for SoftDevice {
 
     fn dmabuf(&self, fd: i32, offset: u64, length: u64) -> Result<u64, Refusal> {
         dmabuf::find(fd, offset, length)?.ok_or_else(|| {
-            let why = "a dmabuf that is not known: those are that cuMemGetHandleForAddressRange has \
-                       exported in this process";
+            let why = "an unknown dmabuf, expected one that cuMemGetHandleForAddressRange has exported in \
+                       this process";
             Refusal::unsupported(why)
         })
     }

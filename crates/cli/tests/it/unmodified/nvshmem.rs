@@ -39,7 +39,8 @@ fn what_nvshmem_makes_of_a_device_is_made() {
         let said = "ctrl.opcode: work of a dynamically connected QP is not supported";
         assert!(stderr.contains(said), "{nics} devices: {stderr}");
         // And one that no driver has exported.
-        let said = "a dmabuf that is not known: those are that cuMemGetHandleForAddressRange";
+        let said =
+            "an unknown dmabuf, expected one that cuMemGetHandleForAddressRange has exported";
         assert!(stderr.contains(said), "{nics} devices: {stderr}");
     }
 }
