@@ -103,7 +103,7 @@ fn a_connection_to_whoever_is_there_is_for_metadata_alone() {
     let others = [Service::Pairs, Service::Tcp, Service::TcpKey, Service::Stream];
     for service in others.into_iter().chain([Service::Prove, Service::EndPairs]) {
         let refused = asked(service).unwrap_err().to_string();
-        assert!(refused.contains("wants no agent by name"), "{refused}");
+        assert!(refused.contains("whose Hello names this agent"), "{refused}");
     }
 }
 
