@@ -3,6 +3,7 @@
 use super::*;
 use crate::metadata::Metadata;
 use crate::{Agent, AgentConfig, Op, PathKind, PostOptions, State};
+use std::process::Command;
 use std::time::Duration;
 use warpverbs_dev::{Child, say};
 
@@ -44,7 +45,10 @@ struct Third(Child, Metadata);
 
 impl Third {
     fn start() -> Self {
-        let mut child = Child::of_test("proof::tests::third", "AGENT_THIRD", 1);
+        Self::by(Child::of_test("proof::tests::third", "AGENT_THIRD", 1))
+    }
+
+    fn by(mut child: Child) -> Self {
         let said = child.said();
         let byte = |at: usize| u8::from_str_radix(&said[at..at + 2], 16).unwrap();
         let bytes: Vec<u8> = (0..said.len()).step_by(2).map(byte).collect();
@@ -134,6 +138,33 @@ fn the_descriptors_of_a_third_agent_are_not_taken_by_the_word_of_another() {
     said.memories.remove(0);
     let asker = Agent::new("asker", config(PathKind::Mapped)).unwrap();
     assert!(refused(&asker, &said).contains("deceived: Ok(Done)"));
+    assert!(!third.is_untouched());
+}
+
+/// As containers are that share a network and a user: no process is proven, and the descriptor comes all the same.
+#[test]
+fn memory_of_an_agent_in_another_pid_namespace_is_mapped() {
+    let contained = || {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child"]);
+        unshare
+    };
+    if !contained().arg("true").output().is_ok_and(|made| made.status.success()) {
+        return eprintln!("SKIPPED: needs the right to make namespaces of processes");
+    }
+    let mut command = contained();
+    command.arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "proof::tests::third", "--nocapture"]).env("AGENT_THIRD", "1");
+    let mut third = Third::by(Child::start(&mut command));
+    let private = third.1.clone();
+    let asker = Agent::new("asker", config(PathKind::ProcessCopy)).unwrap();
+    let why = refused(&asker, &private);
+    assert!(why.contains("process copy: the peer is in pid:["), "{why}");
+    let mut shared = private;
+    shared.memories.remove(0);
+    let asker = Agent::new("asker", config(PathKind::Mapped)).unwrap();
+    let written = refused(&asker, &shared);
+    assert!(written.contains("deceived: Ok(Done)"), "{written}");
     assert!(!third.is_untouched());
 }
 
