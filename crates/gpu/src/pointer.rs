@@ -2,9 +2,10 @@
 
 use crate::args::{ArgBytes, Element, Holds, KernelArg};
 use crate::buffer::Keep;
-use crate::{Buffer, Gpu, GpuError, Place};
+use crate::{Buffer, Gpu, GpuError, Place, Stop};
 use std::fmt;
 use std::marker::PhantomData;
+use warpverbs_layout::StopRecord;
 use warpverbs_mem::MemError;
 
 /// A pointer parameter of a kernel, `T*` in C++: elements inside a [`Buffer`], which it keeps alive.
@@ -51,6 +52,13 @@ impl<T: KernelArg> KernelPtr<T> {
         holds.on_host &= buffer.is_host_address();
         let (addr, len) = (buffer.kernel_addr(), items.len() as u64);
         Ok(Self { addr, len, holds, _points_to: PhantomData })
+    }
+}
+
+impl Stop {
+    /// For the kernel. The launch keeps the record, also when this is gone.
+    pub fn record(&self) -> KernelPtr<StopRecord> {
+        KernelPtr::new(self.buffer()).keeping(self.keep())
     }
 }
 

@@ -4,7 +4,7 @@
 //! each of its blocks enters by a record in the device's memory before it touches anything. The host
 //! writes `stopped` there, and then reads `running` until it is 0, by copies that go on beside any kernel.
 
-use crate::{Buffer, GpuError, KernelPtr};
+use crate::{Buffer, GpuError, Keep};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -134,9 +134,13 @@ enum Step {
 }
 
 impl Stop {
-    /// For the kernel. The launch keeps the record, also when this is gone.
-    pub fn record(&self) -> KernelPtr<StopRecord> {
-        KernelPtr::new(&self.record).keeping(self.held.clone())
+    pub(crate) fn buffer(&self) -> &Buffer {
+        &self.record
+    }
+
+    /// The launch's arguments hold this, so that it is known how long the launch may still begin.
+    pub(crate) fn keep(&self) -> Keep {
+        self.held.clone()
     }
 
     /// Begins or goes on; whether nothing of the launch touches memory any more. Never blocks.

@@ -75,9 +75,9 @@ impl Answering {
         Ok(Vec::new())
     }
 
-    /// An agent asks by a control connection: of those that it had before, it has given up all. What was sent
-    /// to their queue pairs and waits there, because this process was stopped perhaps, would overwrite what
-    /// the agent does from now on.
+    /// An agent asks by a control connection, and so has given up those that it had before. Bytes that were
+    /// sent to their queue pairs may wait there, because this process was stopped perhaps, and would
+    /// overwrite those of its next transfers.
     pub(crate) fn fence(&self, link: &Link, from: &str) {
         let is_old = |(owner, _): &(Owner, _), answered: &mut Answered| {
             *owner.name == *from && answered.by != link.id

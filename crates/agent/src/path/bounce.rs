@@ -291,7 +291,8 @@ mod tests {
         let get = |local| bounces.get(&copying, local).unwrap();
         let all: Vec<_> = locals.iter().cycle().take(8).map(|local| get(local).unwrap()).collect();
         assert!(all.iter().all(|one| Arc::ptr_eq(one, &all[0])));
-        assert!(get(&HostBuf::region(64).unwrap()).is_none());
+        let on_host = HostBuf::region(64).unwrap();
+        assert!(bounces.get(&copying, &on_host).unwrap().is_none());
         let only = Arc::downgrade(&all[0]);
         drop(all);
         assert_eq!(only.strong_count(), 0);

@@ -237,23 +237,23 @@ fn metadata_that_all_peers_bring_has_one_bound() {
         let made_up = Identity { owner, ..own.clone() };
         ask(&made_up, target.address(), SOON, Service::Load, &named(name)).map(drop)
     };
-    // Each takes 4 KiB at least.
-    let refused = (0..256).find_map(|number| bring(&format!("made up {number}")).err());
+    // Each takes 4 KiB at least, and all as much: their names are of one length.
+    let refused = (0..256).find_map(|number| bring(&format!("made up {number:03}")).err());
     let refused = refused.expect("a bound");
     assert!(matches!(&refused, AgentError::Refused { why, .. } if why.contains("at its bound")));
     // One that is known says the same again, as often as it likes.
-    (0..256).for_each(|_| bring("made up 0").unwrap());
+    (0..256).for_each(|_| bring("made up 000").unwrap());
     for number in 0..256 {
         target.load_metadata(&named(&format!("loaded {number}"))).unwrap();
     }
     // Those that are known to be lost make room.
-    assert!(bring("another").is_err());
-    let lost = target.peers().peer("made up 0").unwrap();
+    assert!(bring("another one").is_err());
+    let lost = target.peers().peer("made up 000").unwrap();
     lost.lose(AgentError::Cancelled);
     drop(lost);
-    bring("another").unwrap();
-    assert!(!target.knows("made up 0") && target.knows("made up 1"));
-    assert!(bring("one more").is_err());
-    target.remove_peer("made up 1").unwrap();
-    bring("one more").unwrap();
+    bring("another one").unwrap();
+    assert!(!target.knows("made up 000") && target.knows("made up 001"));
+    assert!(bring("and one yet").is_err());
+    target.remove_peer("made up 001").unwrap();
+    bring("and one yet").unwrap();
 }
