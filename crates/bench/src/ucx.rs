@@ -48,22 +48,23 @@ pub fn version() -> Result<String> {
 pub fn run(test: &str, bytes: u64, iterations: u64, warmup: u64) -> Result<Figures> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     let start = Instant::now();
-    let mut server = Running::start(PROGRAM, perftest(port).stdout(Stdio::null()))?;
-    loop {
+    let mut server = perftest(port);
+    let mut server = Running::start(format!("{PROGRAM}'s server"), server.stdout(Stdio::null()))?;
+    let text = loop {
         let mut client = perftest(port);
         client.args(["127.0.0.1", "-v", "-t", test, "-s", &bytes.to_string()]);
         client.args(["-n", &iterations.to_string(), "-w", &warmup.to_string()]);
         let client = Running::start(format!("{PROGRAM} {test}"), client.stdout(Stdio::piped()))?;
-        match client.finish(Instant::now() + END) {
-            Ok(text) => return parse(&text).with_context(|| format!("{test} printed {text:?}")),
+        match client.finish_beside(&mut server, Instant::now() + END) {
+            Ok(text) => break text,
             // The message is on standard output.
             Err(error) if is_refused(&error) && start.elapsed() < START => {}
             Err(error) => return Err(error),
         }
-        let ended = server.ended()?;
-        ensure!(ended.is_none(), "the server of {PROGRAM} {test}: {ended:?}");
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
+    server.finish(Instant::now() + END)?;
+    parse(&text).with_context(|| format!("{test} printed {text:?}"))
 }
 
 /// Whether a client found no server, which may yet come.

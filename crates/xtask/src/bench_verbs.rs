@@ -130,7 +130,8 @@ fn pair(program: &Path, line: &str) -> Result<String> {
         ensure!(Instant::now() < until, "{line} does not listen");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let text = start(program, &format!("{line} localhost"))?.finish(until)?;
+    let client = start(program, &format!("{line} localhost"))?;
+    let text = client.finish_beside(&mut server, until)?;
     server.finish(until)?;
     Ok(text)
 }

@@ -1,6 +1,6 @@
 //! Programs that a measurement runs beside itself.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::ffi::OsStr;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -75,6 +75,23 @@ impl Running {
             ensure!(Instant::now() < until, "{} did not end in time", self.name);
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// As [`Self::finish`], beside the program that it talks to: some do not notice when that has failed, and
+    /// go on counting.
+    ///
+    /// # Errors
+    /// As there; `peer` failed before this program ended.
+    pub fn finish_beside(mut self, peer: &mut Self, until: Instant) -> Result<String> {
+        while self.ended()?.is_none() {
+            let failed = peer.ended()?.filter(|status| !status.success());
+            if let Some(status) = failed {
+                bail!("{}: the other end, {}: {status}", self.name, peer.name);
+            }
+            ensure!(Instant::now() < until, "{} did not end in time", self.name);
+            std::thread::sleep(PAUSE);
+        }
+        self.finish(until)
     }
 
     /// Waits for its end and for that of its standard output, which it returns.
@@ -162,6 +179,18 @@ mod tests {
         assert_eq!(error, "a test did not end in time");
         drop(running);
         assert!(!std::path::Path::new(&status).exists(), "{status}");
+    }
+
+    #[test]
+    fn a_program_is_not_waited_for_when_its_peer_has_failed() {
+        let start = |script: &str| Running::start(script, &mut shell(script)).unwrap();
+        let error = start("sleep 300").finish_beside(&mut start("exit 3"), soon()).unwrap_err();
+        assert_eq!(error.to_string(), "sleep 300: the other end, exit 3: exit status: 3");
+        let (mut ended, mut running) = (start("exit 0"), start("sleep 300"));
+        ended.wait(soon()).unwrap();
+        for peer in [&mut ended, &mut running] {
+            assert_eq!(start("echo 1").finish_beside(peer, soon()).unwrap(), "1\n");
+        }
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn loss(rounds: u32, seconds: f64, program: &Path) -> Result<Compared> {
     )
 }
 
-/// What 16 and 256 queue pairs of one NIC reach, beside one: a rate of 8 bytes, a bandwidth of 4 KiB.
+/// 16 and 256 queue pairs of one NIC beside one: rates of 8 bytes, bandwidths of 4 KiB.
 fn curve(rounds: u32, seconds: f64, program: &Path) -> Result<Vec<Compared>> {
     // By size and number of queue pairs, of every round.
     let mut rates: BTreeMap<(u64, u64), Vec<f64>> = BTreeMap::new();
