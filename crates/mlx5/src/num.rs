@@ -94,6 +94,12 @@ impl WqeIndex {
         Self(self.0.wrapping_add(wqebbs))
     }
 
+    /// How far this lies ahead of `other`; negative if it lies behind.
+    #[inline]
+    pub const fn ahead_of(self, other: Self) -> i16 {
+        self.0.wrapping_sub(other.0) as i16
+    }
+
     /// The smallest 64-bit counter ≥ `floor` whose low 16 bits are this index. Wraps at 2^64.
     #[inline]
     pub const fn widen(self, floor: u64) -> u64 {

@@ -74,12 +74,8 @@ impl ArmWatch {
             (self.seen, self.before, self.looks) = (Some(arm.sn), old, 0);
         }
         let reached = if arm.solicited_only { self.solicited } else { produced };
-        // Indexes are modulo 2^24; what is further ahead than a CQ is long lies behind.
-        let is_ahead = |of: u32| {
-            let ahead = (reached as u32).wrapping_sub(of) & 0xff_ffff;
-            (1..1 << 23).contains(&ahead)
-        };
-        if !is_ahead(arm.ci) || !consumer.is_none_or(is_ahead) {
+        let is_reached = |index| format::is_reached(reached, index);
+        if !is_reached(arm.ci) || !consumer.is_none_or(is_reached) {
             return;
         }
         self.looks += 1;

@@ -2,7 +2,7 @@
 
 use crate::NicError;
 use crate::engine::registry;
-use crate::objects::cq::{CqeSize, new_ring};
+use crate::format::{CqMode, CqeRing, CqeSize};
 use crate::shared::Shared;
 use crate::slots::CqSlot;
 use std::sync::Arc;
@@ -38,9 +38,9 @@ impl Cq {
     /// A size out of range or unsuitable memory; a collapsed CQ; one that has failed, or whose
     /// CQEs, as far as its doorbell record says, do not leave room in both rings.
     pub fn resize(&self, log_size: u8, buf: &Region) -> Result<(), NicError> {
-        let mut ring = new_ring(buf, log_size, self.0.cqe_size.log_blocks())?;
+        let mut ring = CqeRing::new(buf, CqMode::Ring, log_size, self.0.cqe_size)?;
         let mut core = self.0.nic.lock_running()?;
-        let resized = registry::resize_cq(&mut core, self.0.slot, log_size, &mut ring);
+        let resized = registry::resize_cq(&mut core, self.0.slot, &mut ring);
         drop(core);
         resized
     }
@@ -48,8 +48,8 @@ impl Cq {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        // Memory is freed after the lock is released.
-        let removed = registry::remove_cq(&mut self.nic.lock(), self.slot);
+        // Memory is freed after the lock.
+        let removed = self.nic.take_down(|core| registry::remove_cq(core, self.slot));
         drop(removed);
     }
 }

@@ -170,9 +170,7 @@ impl SoftNic {
         access: Access,
         start: u64,
     ) -> Result<Mr, NicError> {
-        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
-            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
-        }
+        self.0.check_own("protection domain", &pd.0.nic)?;
         let mut core = self.0.lock_running()?;
         let key = registry::insert_key(&mut core, pd.number(), region, access, start)?;
         drop(core);
@@ -188,9 +186,7 @@ impl SoftNic {
         access: Access,
         device_lkey: u32,
     ) -> Result<Mr, NicError> {
-        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
-            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
-        }
+        self.0.check_own("protection domain", &pd.0.nic)?;
         let (mut core, pd_number) = (self.0.lock_running()?, pd.number());
         let key = registry::insert_proxied_key(&mut core, pd_number, region, access, device_lkey)?;
         drop(core);
@@ -258,9 +254,7 @@ impl SoftNic {
         config: &SrqConfig,
         proxy_device: Option<Box<dyn ProxyReceiver>>,
     ) -> Result<Srq, NicError> {
-        if !Arc::ptr_eq(&self.0, &pd.0.nic) {
-            return Err(NicError::Foreign { what: "protection domain", owner: "NIC" });
-        }
+        self.0.check_own("protection domain", &pd.0.nic)?;
         let proxied = proxy_device.is_some();
         if proxied {
             check_host_memory(&[&config.buf, &config.dbr])?;

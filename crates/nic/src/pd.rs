@@ -70,7 +70,7 @@ impl Mr {
 impl Drop for MrInner {
     fn drop(&mut self) {
         // Memory is freed after the lock.
-        let removed = registry::remove_key(&mut self.pd.0.nic.lock(), self.key);
+        let removed = self.pd.0.nic.take_down(|core| registry::remove_key(core, self.key));
         drop(removed);
     }
 }

@@ -90,6 +90,12 @@ impl Shared {
         self.stop.cause()
     }
 
+    /// Something that a call was given is of this NIC.
+    pub(crate) fn check_own(&self, what: &'static str, nic: &Self) -> Result<(), NicError> {
+        let foreign = NicError::Foreign { what, owner: "NIC" };
+        std::ptr::eq(self, nic).then_some(()).ok_or(foreign)
+    }
+
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }

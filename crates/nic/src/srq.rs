@@ -41,7 +41,7 @@ impl Srq {
 impl Drop for SrqInner {
     fn drop(&mut self) {
         // Memory is freed after the lock.
-        let removed = registry::remove_srq(&mut self.nic.lock(), self.slot);
+        let removed = self.nic.take_down(|core| registry::remove_srq(core, self.slot));
         drop(removed);
     }
 }

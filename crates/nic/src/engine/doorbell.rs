@@ -3,7 +3,7 @@
 use super::queues::Queues;
 use super::uars::Uars;
 use crate::config::{Config, DoorbellPolicy};
-use crate::format;
+use crate::format::{self, WqeIndex};
 use crate::objects::send::DoorbellOnly;
 use crate::objects::send::{PendingDoorbell, SendQueue, Source};
 use crate::slots::{QpSlot, Slot};
@@ -184,14 +184,14 @@ impl DoorbellScanner {
         if matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return false;
         }
-        let record = q.doorbell.record.send();
-        if record == q.progress.posted as u16 || q.doorbell.refused_record == Some(record) {
+        let record = q.doorbell.recorded();
+        if record == WqeIndex::of(q.progress.posted) || q.doorbell.refused_record == Some(record) {
             return false;
         }
         self.announce(queues, slot, record);
         let Some(q) = queues.tables.sends.live_mut(slot) else { return true };
         q.stats.doorbells += 1;
-        q.doorbell.refused_record = (record != q.progress.posted as u16).then_some(record);
+        q.doorbell.refused_record = (record != WqeIndex::of(q.progress.posted)).then_some(record);
         true
     }
 
@@ -226,8 +226,8 @@ impl DoorbellScanner {
             // A doorbell that is behind is older than the record that was used before: the record stays
             // valid.
             DoorbellPolicy::Random => {
-                let ahead = bell.next.wrapping_sub(q.progress.posted as u16) as i16;
-                self.rng.next_u32() & 1 == 0 || ahead < 0
+                let posted = WqeIndex::of(q.progress.posted);
+                self.rng.next_u32() & 1 == 0 || bell.next.ahead_of(posted) < 0
             }
             DoorbellPolicy::DropThenRecover { polls } => {
                 q.doorbell.pending = PendingDoorbell::Dropped { polls: Some(polls) };
@@ -255,15 +255,15 @@ impl DoorbellScanner {
         &self,
         queues: &mut Queues,
         slot: QpSlot,
-        doorbell: u16,
+        doorbell: WqeIndex,
         polls: u32,
     ) {
         if !self.fetch_record(queues, slot) {
             return;
         }
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
-        let record = q.doorbell.record.send();
-        let lags = (doorbell.wrapping_sub(record) as i16) > 0;
+        let record = q.doorbell.recorded();
+        let lags = doorbell.ahead_of(record) > 0;
         q.doorbell.pending = if lags {
             PendingDoorbell::AwaitRecord { doorbell, polls }
         } else {
@@ -315,7 +315,7 @@ impl DoorbellScanner {
                 if self.fetch_record(queues, slot)
                     && let Some(q) = queues.tables.sends.live(slot)
                 {
-                    let record = q.doorbell.record.send();
+                    let record = q.doorbell.recorded();
                     self.announce(queues, slot, record);
                 }
             }
@@ -325,8 +325,8 @@ impl DoorbellScanner {
                     self.announce(queues, slot, doorbell);
                     return (true, true);
                 }
-                let rule =
-                    Rule::RecordBehindDoorbell { record: q.doorbell.record.send(), doorbell };
+                let (record, doorbell) = (q.doorbell.recorded().0, doorbell.0);
+                let rule = Rule::RecordBehindDoorbell { record, doorbell };
                 queues.diagnostics.report(qpn, QueueKind::Send, before, rule);
             }
             PendingDoorbell::AwaitRecord { doorbell, polls } => {
@@ -361,7 +361,7 @@ impl DoorbellScanner {
     fn fail_next(&self, queues: &mut Queues, slot: QpSlot, kind: Kind) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         // The last known value of the record announces nothing.
-        q.doorbell.refused_record = Some(q.doorbell.record.send());
+        q.doorbell.refused_record = Some(q.doorbell.recorded());
         if !q.state.flushes_sends() {
             q.progress.posted = q.progress.posted.max(q.progress.next + 1);
             q.turn.deferred_error = Some(Rule::CopyFailed { kind });
@@ -369,9 +369,9 @@ impl DoorbellScanner {
         queues.enqueue(slot);
     }
 
-    /// The send queue in `slot` is announced up to the 16-bit index `found`.
+    /// The send queue in `slot` is announced up to `found`.
     #[inline]
-    pub(super) fn announce(&self, queues: &mut Queues, slot: QpSlot, found: u16) {
+    pub(super) fn announce(&self, queues: &mut Queues, slot: QpSlot, found: WqeIndex) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         if q.ring.consume_only != queues.consume_only {
             q.switch(queues.consume_only);
@@ -412,11 +412,11 @@ impl DoorbellScanner {
     }
 }
 
-/// Moves `posted` to the index whose low 16 bits are `found`, if that is a possible index.
+/// Moves `posted` on to `found`, if it can be meant.
 #[inline]
-fn extend(q: &mut SendQueue, found: u16) -> Announced {
-    let expected = q.progress.posted as u16;
-    let more = found.wrapping_sub(expected);
+fn extend(q: &mut SendQueue, found: WqeIndex) -> Announced {
+    let posted = found.widen(q.progress.posted);
+    let more = posted - q.progress.posted;
     if more == 0 {
         return Announced::Nothing;
     }
@@ -425,9 +425,9 @@ fn extend(q: &mut SendQueue, found: u16) -> Announced {
     }
     // A ring has at most 2^15 WQEBBs, so a longer way forward is a shorter way back.
     if more > 1 << 15 {
+        let (found, expected) = (found.0, WqeIndex::of(q.progress.posted).0);
         return Announced::Broken(Rule::Backward { found, expected });
     }
-    let posted = q.progress.posted + u64::from(more);
     let outstanding = posted - q.progress.reported;
     if outstanding > q.ring.depth {
         return Announced::Broken(Rule::BeyondRing { posted, outstanding, depth: q.ring.depth });

@@ -1,6 +1,6 @@
 //! From a send ring to a parsed WQE.
 
-use crate::format::{self, Wqe};
+use crate::format::{self, LONGEST, Wqe};
 use crate::objects::send::{Executor, SendQueue};
 use crate::violation::Rule;
 use warpverbs_mem::{Block, SendRing};
@@ -14,7 +14,7 @@ pub(crate) fn read_wqe<'a>(
     ring: &SendRing,
     block: &'a Block,
     index: u64,
-    long: &'a mut [Block; 16],
+    long: &'a mut [Block; LONGEST],
 ) -> Result<(&'a [u8], Wqe<'a>), (u64, Rule)> {
     let announced = q.progress.posted - index;
     let wqebbs = format::wqebbs(block);
@@ -34,7 +34,7 @@ pub(crate) fn read_wqe<'a>(
 }
 
 /// The WQEBBs of a long WQE, wrap undone.
-fn fetch<'a>(ring: &SendRing, index: u64, wqebbs: u64, out: &'a mut [Block; 16]) -> &'a [u8] {
+fn fetch<'a>(ring: &SendRing, index: u64, wqebbs: u64, out: &'a mut [Block; LONGEST]) -> &'a [u8] {
     let blocks = &mut out[..wqebbs as usize];
     for (i, block) in (index..).zip(blocks.iter_mut()) {
         *block = ring.load(i);
@@ -44,7 +44,7 @@ fn fetch<'a>(ring: &SendRing, index: u64, wqebbs: u64, out: &'a mut [Block; 16])
 
 /// The first word that differs from what was there at the doorbell.
 pub(crate) fn rewritten(q: &SendQueue, index: u64, raw: &[u8]) -> Option<Rule> {
-    for (i, now) in raw.chunks_exact(64).enumerate() {
+    for (i, now) in raw.chunks_exact(size_of::<Block>()).enumerate() {
         let was = q.ring.snapshot[((index + i as u64) % q.ring.depth) as usize];
         for (word, (now, was)) in now.chunks_exact(8).zip(was).enumerate() {
             let found = now.try_into().map_or(0, u64::from_ne_bytes);

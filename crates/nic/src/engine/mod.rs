@@ -36,6 +36,7 @@ use crate::AsyncEvent;
 use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
+use crate::format::LONGEST;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::ReceiveQueue;
 use crate::objects::send::{Executor, SendQueue};
@@ -78,7 +79,7 @@ pub(crate) struct Core {
     /// Only doorbell registers are still to be looked at before the engine is idle.
     looking: bool,
     /// The WQEBBs of a long WQE.
-    long: Box<[Block; 16]>,
+    long: Box<[Block; LONGEST]>,
 }
 
 /// The progress of a QP in its share of a slice.
@@ -131,7 +132,7 @@ impl Core {
             proxy: Proxy::default(),
             slice_bytes: config.slice_bytes,
             looking: false,
-            long: Box::new([[0; 8]; 16]),
+            long: Box::new([[0; 8]; LONGEST]),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::doorbell::DoorbellScanner;
 use super::queues::Queues;
 use super::uars::{HOT, LATER, RECORDS, WINDOW};
-use crate::format;
+use crate::format::{self, WqeIndex};
 use crate::objects::send::{DoorbellOnly, PendingDoorbell, SendQueue, Source};
 use crate::slots::{QpSlot, UarSlot};
 use warpverbs_mem::Kind;
@@ -58,7 +58,7 @@ impl DoorbellScanner {
     #[inline]
     fn look(&self, queues: &mut Queues, slot: QpSlot) -> bool {
         let Some(q) = queues.tables.sends.get(slot) else { return false };
-        q.doorbell.record.send() != q.progress.posted as u16
+        q.doorbell.recorded() != WqeIndex::of(q.progress.posted)
             && !matches!(q.doorbell.source, Source::Uar { now: DoorbellOnly::Always, .. })
             && self.poll_record(queues, slot)
     }
@@ -95,7 +95,8 @@ impl DoorbellScanner {
         if rung {
             return true;
         }
-        let no_record = before == 0 && q.doorbell.record.send() == 0 && next != 0;
+        let start = WqeIndex::default();
+        let no_record = before == 0 && q.doorbell.recorded() == start && next != start;
         if now == DoorbellOnly::Detect && no_record {
             let polls = match q.doorbell.pending {
                 PendingDoorbell::AwaitRecord { polls, .. } => polls,
@@ -111,12 +112,12 @@ impl DoorbellScanner {
 /// Starts to copy what a doorbell says to be announced, before the record is known to announce it:
 /// the two copies follow each other then.
 #[cold]
-fn begin(q: &mut SendQueue, next: u16) {
-    let more = u64::from(next.wrapping_sub(q.progress.posted as u16));
+fn begin(q: &mut SendQueue, next: WqeIndex) {
+    let posted = next.widen(q.progress.posted);
     if let Some(ring) = &mut q.ring.wqes
         && !q.ring.consume_only
-        && q.progress.posted + more - q.progress.reported <= q.ring.depth
+        && posted - q.progress.reported <= q.ring.depth
     {
-        ring.begin(q.progress.posted, q.progress.posted + more);
+        ring.begin(q.progress.posted, posted);
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Core;
 use crate::NicError;
+use crate::format::CqeRing;
 use crate::objects::cq::CompletionQueue;
 use crate::objects::srq::SharedReceiveQueue;
 use crate::proxy_device::{InTable, OwnMemory, ProxyReceiver};
@@ -11,7 +12,7 @@ use crate::violation::{KeySide, Rule};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use warpverbs_mem::{Access, CompletionRing, KeyHint, Region, RegisterPage, Span};
+use warpverbs_mem::{Access, KeyHint, Region, RegisterPage, Span};
 use warpverbs_rdma::Sge;
 
 /// Registers memory of the protection domain `pd`, whose first byte work requests name `start`.
@@ -102,15 +103,10 @@ pub(crate) fn insert_cq(
     Ok((slot, cqn))
 }
 
-/// The CQ goes on in `ring`, in which its old ring is returned.
-pub(crate) fn resize_cq(
-    core: &mut Core,
-    slot: CqSlot,
-    log_size: u8,
-    ring: &mut CompletionRing,
-) -> Result<(), NicError> {
+/// The CQ goes on in `ring`, which becomes the old one.
+pub(crate) fn resize_cq(core: &mut Core, slot: CqSlot, ring: &mut CqeRing) -> Result<(), NicError> {
     let cq = core.queues.tables.cqs.live_mut(slot);
-    let resized = cq.map_or(Ok(()), |cq| cq.resize(log_size, ring));
+    let resized = cq.map_or(Ok(()), |cq| cq.resize(ring));
     core.queues.look_at_waiters(slot);
     resized
 }

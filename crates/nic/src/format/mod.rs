@@ -3,23 +3,25 @@
 //! of this crate names the crate of a format, which `cargo xtask lint` checks.
 //!
 //! There is one format, that of mlx5. Another one gives the same functions over the same values,
-//! and a value that says which of them a queue has chooses between them here.
+//! and a value that says which of them a queue has chooses between them here. `docs/nic.md` says what
+//! two others would need beyond that.
 
 mod mlx5;
 
+pub use mlx5::CqeSize;
 pub(crate) use mlx5::{
-    Head, announced, block_of, cqe, cqe_resized, explain, head, parse_receive,
-    parse_shared_receive, parse_write, put_payload, requested, send_wqe, wqebbs,
+    CqeRing, Head, LONGEST, announced, block_of, consumed, explain, head, is_reached,
+    parse_receive, parse_shared_receive, parse_write, requested, send_wqe, wqebbs,
 };
 pub(crate) use warpverbs_mlx5::amo::{
     MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
 };
-pub(crate) use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ErrorSide, ReceivedKind, owner_bit};
+pub(crate) use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ErrorSide, ReceivedKind};
 #[cfg(test)]
 pub(crate) use warpverbs_mlx5::doorbell::CqArm;
 pub use warpverbs_mlx5::export::CqMode;
 pub(crate) use warpverbs_mlx5::flags::{Completion, Flags};
-pub(crate) use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Qpn, Rkey};
+pub(crate) use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Qpn, Rkey, WqeIndex};
 pub(crate) use warpverbs_mlx5::opcode::SendOpcode;
 pub(crate) use warpverbs_mlx5::recv::RecvViolation;
 pub(crate) use warpverbs_mlx5::syndrome::Syndrome;

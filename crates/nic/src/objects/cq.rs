@@ -1,44 +1,14 @@
 //! Completion queues, as the engine has them.
 
-use super::waiters::{Waiters, is_reached};
+use super::waiters::Waiters;
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
-pub use crate::format::CqMode;
-use crate::format::{self, Cqe, owner_bit};
+use crate::format::{self, Cqe, CqeRing, is_reached};
+pub use crate::format::{CqMode, CqeSize};
 use crate::slots::QpSlot;
 use std::collections::VecDeque;
 use std::time::Duration;
-use warpverbs_mem::{CompletionRecord, CompletionRing, Kind, MemError, Region};
-
-/// Bytes of an entry of a CQ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CqeSize {
-    /// 64: the CQE alone.
-    #[default]
-    B64,
-    /// 128: the CQE is the second half; the first is written only where payload goes into it.
-    B128,
-}
-
-impl CqeSize {
-    /// The number.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::B64 => 64,
-            Self::B128 => 128,
-        }
-    }
-
-    /// Bytes of payload that an entry holds in place of memory.
-    pub(crate) fn payload(self) -> usize {
-        self.bytes() / 2
-    }
-
-    /// log2 of the blocks of 64 bytes of an entry.
-    pub(crate) fn log_blocks(self) -> u8 {
-        u8::from(self == Self::B128)
-    }
-}
+use warpverbs_mem::{CompletionRecord, Kind, MemError, Region};
 
 /// How a CQ is made.
 #[derive(Clone, Debug)]
@@ -100,32 +70,14 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unwritten;
 
-/// The first 2^`log_size` entries of `buf`, of 2^`log_blocks` blocks of 64 bytes.
-pub(crate) fn new_ring(
-    buf: &Region,
-    log_size: u8,
-    log_blocks: u8,
-) -> Result<CompletionRing, NicError> {
-    let (what, value, max) = ("log_size of a CQ", u64::from(log_size), 22);
-    if value > max {
-        return Err(NicError::OutOfRange { what, value, min: 0, max });
-    }
-    CompletionRing::new(buf, log_size + log_blocks)
-        .map_err(|cause| NicError::Memory { what: "CQ buffer", cause })
-}
-
 /// The NIC's half of a CQ.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     pub(crate) cqn: u32,
-    ring: CompletionRing,
+    ring: CqeRing,
     record: CompletionRecord,
     mode: CqMode,
     checks_room: bool,
-    log_size: u8,
-    /// 1 if entries have 128 bytes, otherwise 0.
-    wide: u8,
-    produced: u64,
     consumed: u64,
     /// A CQE could not be written: none is any more.
     pub(crate) dead: bool,
@@ -140,13 +92,12 @@ impl CompletionQueue {
     /// calls of its driver are made, which may wait for kernels that wait for the NIC.
     pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
         let memory = |what| move |cause| NicError::Memory { what, cause };
-        let wide = config.cqe_size.log_blocks();
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
         if config.notice.is_some() && record.kind() != Kind::Host {
             let (what, addr) = ("doorbell record of a CQ that raises events", config.dbr.addr());
             return Err(NicError::Memory { what, cause: MemError::NotHost { addr } });
         }
-        let ring = new_ring(&config.buf, config.log_size, wide)?;
+        let ring = CqeRing::new(&config.buf, config.mode, config.log_size, config.cqe_size)?;
         let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
         Ok(Self {
             cqn: 0,
@@ -154,9 +105,6 @@ impl CompletionQueue {
             record,
             mode: config.mode,
             checks_room: config.mode == CqMode::Ring && !config.ignore_overrun,
-            log_size: config.log_size,
-            wide,
-            produced: 0,
             consumed: 0,
             dead: false,
             arm,
@@ -177,63 +125,42 @@ impl CompletionQueue {
         if self.dead {
             return Ok(());
         }
-        if self.checks_room && (self.produced - self.consumed) >> self.log_size != 0 {
+        if self.checks_room && !self.ring.has_room(self.consumed) {
             self.look_for_room()?;
         }
-        let mut bytes = format::cqe(cqe, owner_bit(self.produced, self.log_size), user_index);
-        if let Some(payload) = payload {
-            self.add_payload(payload, &mut bytes)?;
-        }
-        self.write(bytes)?;
+        self.ring.publish(cqe, user_index, payload).map_err(|_| self.die())?;
         if let Some(arm) = &mut self.arm {
             if matches!(cqe, Cqe::Receive { solicited: true, .. } | Cqe::Error { .. }) {
-                arm.solicit(self.produced);
+                arm.solicit(self.ring.produced);
             }
             let consumer = self.checks_room.then(|| self.record.consumer());
-            arm.look(&self.record, (self.produced - 1, self.produced), consumer);
+            arm.look(&self.record, (self.ring.produced - 1, self.ring.produced), consumer);
         }
         Ok(())
     }
 
-    /// Goes on in `ring`, of 2^`log_size` entries, and leaves the old one in its place, which is to be
-    /// dropped after the lock. The last CQE in the old ring says so; the next one has the index after
-    /// it. The consumer copies what it has not consumed.
-    pub(crate) fn resize(
-        &mut self,
-        log_size: u8,
-        ring: &mut CompletionRing,
-    ) -> Result<(), NicError> {
+    /// Goes on in `ring`, and leaves the old one in its place, which is to be dropped after the lock. The
+    /// last CQE in the old ring says so; the next one has the index after it. The consumer copies what
+    /// it has not consumed.
+    pub(crate) fn resize(&mut self, ring: &mut CqeRing) -> Result<(), NicError> {
         if self.mode == CqMode::Collapsed {
             return Err(NicError::CollapsedResize);
         }
         self.read_consumed();
-        let (outstanding, from, to) =
-            (self.produced - self.consumed, 1 << self.log_size, 1u64 << log_size);
+        let outstanding = self.ring.produced - self.consumed;
+        let (from, to) = (self.ring.depth(), ring.depth());
         // The CQE that announces the new ring has a place in the old one and an index in both.
         if self.dead || outstanding >= from || outstanding >= to {
             return Err(NicError::CqFull { cqn: self.cqn, outstanding, from, to });
         }
         // A failure shows at the next CQE: the old ring is gone.
-        let _unwritten = self.write(format::cqe_resized(owner_bit(self.produced, self.log_size)));
-        self.log_size = log_size;
+        if self.ring.go_on_in(ring).is_err() {
+            self.die();
+        }
         // CQEs that are not consumed move by one index, and so does the consumer. Until it writes
         // its record, the record is behind, which `read_consumed` takes for an index ahead.
         self.consumed += 1;
         std::mem::swap(&mut self.ring, ring);
-        Ok(())
-    }
-
-    /// Puts payload into the CQE, or into the half of the entry before it.
-    #[cold]
-    fn add_payload(&mut self, payload: &Region, cqe: &mut [u8; 64]) -> Result<(), Unwritten> {
-        let mut first = [0; 64];
-        let len = payload.len().min(first.len());
-        // The memory is the NIC's own.
-        let _read = payload.read(0, &mut first[..len]);
-        if !format::put_payload(cqe, &first, len) {
-            let written = self.ring.write(self.index() - 1, &zerocopy::transmute!(first));
-            written.map_err(|_| self.die())?;
-        }
         Ok(())
     }
 
@@ -244,28 +171,11 @@ impl CompletionQueue {
         Unwritten
     }
 
-    /// Where the next CQE goes, in blocks of 64 bytes.
-    #[inline]
-    fn index(&self) -> u64 {
-        let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
-        // The second half of an entry of 128 bytes.
-        (index << self.wide) + u64::from(self.wide)
-    }
-
-    /// Writes the CQE at the producer index.
-    #[inline]
-    fn write(&mut self, bytes: [u8; 64]) -> Result<(), Unwritten> {
-        let written = self.ring.publish(self.index(), &zerocopy::transmute!(bytes));
-        written.map_err(|_| self.die())?;
-        self.produced += 1;
-        Ok(())
-    }
-
     /// Looks whether the consumer has armed the CQ. `false`: it never does.
     pub(crate) fn look_at_arm(&mut self) -> bool {
         let Some(arm) = &mut self.arm else { return false };
         let consumer = self.checks_room.then(|| self.record.consumer());
-        arm.look(&self.record, (self.produced, self.produced), consumer);
+        arm.look(&self.record, (self.ring.produced, self.ring.produced), consumer);
         true
     }
 
@@ -273,9 +183,8 @@ impl CompletionQueue {
     /// record that cannot be copied: the consumer has come no further than it was.
     fn read_consumed(&mut self) {
         let _as_it_was = self.record.fetch();
-        let news = self.record.consumer().wrapping_sub(self.consumed as u32) & 0xff_ffff;
-        let consumed = self.consumed + u64::from(news);
-        if consumed <= self.produced {
+        let consumed = format::consumed(&self.record, self.consumed);
+        if consumed <= self.ring.produced {
             self.consumed = consumed;
         }
     }
@@ -283,7 +192,7 @@ impl CompletionQueue {
     #[cold]
     fn look_for_room(&mut self) -> Result<(), Unwritten> {
         self.read_consumed();
-        if (self.produced - self.consumed) >> self.log_size != 0 {
+        if !self.ring.has_room(self.consumed) {
             return Err(self.die());
         }
         Ok(())
@@ -294,12 +203,12 @@ impl CompletionQueue {
 impl CompletionQueue {
     /// The CQ has the CQE of `index`, of which the low 24 bits count.
     pub(crate) fn has(&self, index: u32) -> bool {
-        is_reached(self.produced, index)
+        is_reached(self.ring.produced, index)
     }
 
     /// Moves the QPs whose CQE the CQ has to `woken`.
     pub(crate) fn wake(&mut self, woken: &mut Vec<QpSlot>) {
-        self.waiters.wake(self.produced, woken);
+        self.waiters.wake(self.ring.produced, woken);
     }
 }
 
@@ -437,7 +346,7 @@ mod tests {
     #[test]
     fn indexes_wrap() {
         let mut armed = Armed::new(true);
-        armed.cq.produced = (1 << 24) - 1;
+        armed.cq.ring.produced = (1 << 24) - 1;
         assert_eq!(armed.arm(0, 0xff_ffff, false), 0);
         armed.complete(false);
         assert_eq!(armed.look(), 1);

@@ -2,6 +2,7 @@
 
 use super::payload::CqeTarget;
 use super::send::Executor;
+use crate::format::WqeIndex;
 use crate::slots::{QpSlot, SrqSlot};
 use crate::violation::Rule;
 use std::collections::VecDeque;
@@ -30,8 +31,7 @@ impl OwnReceives {
                 self.broken = true;
                 return Err(Rule::CopyFailed { kind: self.record.kind() });
             }
-            let more = self.record.receive().wrapping_sub(self.posted as u16);
-            let posted = self.posted + u64::from(more);
+            let posted = WqeIndex(self.record.receive()).widen(self.posted);
             let (outstanding, depth) = (posted - self.taken, self.ring.depth());
             if outstanding > depth {
                 self.broken = true;
@@ -55,8 +55,7 @@ impl OwnReceives {
     /// Receives posted and not taken, as far as the record was fetched by [`Self::next`]. `None` if
     /// the record is invalid.
     pub(crate) fn left(&self) -> Option<u32> {
-        let more = self.record.receive().wrapping_sub(self.posted as u16);
-        let left = self.posted + u64::from(more) - self.taken;
+        let left = WqeIndex(self.record.receive()).widen(self.posted) - self.taken;
         (!self.broken && left <= self.ring.depth()).then_some(left as u32)
     }
 

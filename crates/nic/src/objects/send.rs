@@ -2,7 +2,7 @@
 
 use super::in_flight::InFlight;
 use super::payload::CqeTarget;
-use crate::format::{Qpn, Syndrome};
+use crate::format::{Qpn, Syndrome, WqeIndex};
 use crate::qp::{Path, QpAttrs};
 use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
@@ -55,7 +55,7 @@ pub(crate) enum PendingDoorbell {
     },
     /// The record counts and lags behind this doorbell value.
     AwaitRecord {
-        doorbell: u16,
+        doorbell: WqeIndex,
         polls: u32,
     },
 }
@@ -166,8 +166,8 @@ pub(crate) struct Doorbell {
     pub(crate) source: Source,
     pub(crate) pending: PendingDoorbell,
     /// An invalid value of the polled record, which was reported.
-    pub(crate) refused_record: Option<u16>,
-    /// A fault: this many doorbells are still lost, each recovered after this many polls.
+    pub(crate) refused_record: Option<WqeIndex>,
+    /// A fault: so many doorbells are still lost, each recovered after so many polls.
     pub(crate) lose: u32,
     pub(crate) lose_recovery: Option<u32>,
 }
@@ -186,7 +186,13 @@ impl Doorbell {
         }
     }
 
-    /// A doorbell came without a record. Whether that proves that the QP has no record; from now on
+    /// The index in the record.
+    #[inline]
+    pub(crate) fn recorded(&self) -> WqeIndex {
+        WqeIndex(self.record.send())
+    }
+
+    /// A doorbell came, and no record with it. Whether that shows that there is none; from now on
     /// doorbells count then.
     pub(crate) fn has_no_record(&mut self) -> bool {
         match &mut self.source {

@@ -1,7 +1,7 @@
 //! Shared receive queues, as the engine has them.
 
 use crate::NicError;
-use crate::format::{self, Sges};
+use crate::format::{self, Sges, WqeIndex};
 use crate::violation::Rule;
 use warpverbs_mem::{KeyHint, QueueRecord, ReceiveRing, Region};
 
@@ -107,8 +107,7 @@ impl SharedReceiveQueue {
     /// Receives posted and not taken.
     pub(crate) fn left(&mut self) -> Result<u64, Rule> {
         self.record.fetch().map_err(|_| Rule::CopyFailed { kind: self.record.kind() })?;
-        let more = self.record.receive().wrapping_sub(self.posted as u16);
-        let posted = self.posted + u64::from(more);
+        let posted = WqeIndex(self.record.receive()).widen(self.posted);
         let (outstanding, depth) = (posted - self.taken, self.ring.depth());
         if outstanding > depth {
             return Err(Rule::ReceivesBeyondRing { posted, outstanding, depth });

@@ -16,7 +16,6 @@ use crate::srq::Srq;
 use crate::uar::UarPage;
 use crate::{NicError, QpStats};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use warpverbs_mem::{KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
 use warpverbs_rdma::{QpState, Service};
 
@@ -132,19 +131,15 @@ impl RqConfig {
 
 impl QpConfig {
     /// Everything given is of this NIC, and of this domain where that matters.
-    pub(super) fn check_owner(&self, nic: &Arc<Shared>, pd: &Pd) -> Result<(), NicError> {
-        let same = |what, other: &Arc<Shared>| {
-            let foreign = NicError::Foreign { what, owner: "NIC" };
-            Arc::ptr_eq(nic, other).then_some(()).ok_or(foreign)
-        };
-        same("protection domain", &pd.0.nic)?;
-        same("send CQ", &self.send_cq.0.nic)?;
-        same("receive CQ", &self.recv_cq.0.nic)?;
+    pub(super) fn check_owner(&self, nic: &Shared, pd: &Pd) -> Result<(), NicError> {
+        nic.check_own("protection domain", &pd.0.nic)?;
+        nic.check_own("send CQ", &self.send_cq.0.nic)?;
+        nic.check_own("receive CQ", &self.recv_cq.0.nic)?;
         if let Announcement::Uar { page, .. } = &self.announcement {
-            same("page of doorbell registers", &page.0.nic)?;
+            nic.check_own("page of doorbell registers", &page.0.nic)?;
         }
         if let RqConfig::Srq(srq) = &self.rq {
-            same("SRQ", &srq.0.nic)?;
+            nic.check_own("SRQ", &srq.0.nic)?;
             if srq.0.pd.number() != pd.number() {
                 return Err(NicError::Foreign { what: "SRQ", owner: "protection domain" });
             }

@@ -10,7 +10,7 @@ use crate::engine::outcome::{Stop, local};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::format::{Flags, MAX_MESSAGE, Op, SendOpcode, Sge};
+use crate::format::{Flags, LONGEST, MAX_MESSAGE, Op, SendOpcode, Sge};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
 use crate::proxy_device::{Bounds, InTable, ProxySends};
@@ -47,7 +47,7 @@ impl Proxy {
     pub(crate) fn submit(
         &mut self,
         tables: &mut Tables,
-        long: &mut [Block; 16],
+        long: &mut [Block; LONGEST],
         slot: QpSlot,
         budget: u32,
     ) -> Submitted {
@@ -172,8 +172,8 @@ fn add(
     (keys, bounce_buffers): (&KeyTable, &BounceBuffers),
     q: &mut SendQueue,
     end: &mut End,
-    long: &mut [Block; 16],
-    list: &mut ProxySends,
+    long: &mut [Block; LONGEST],
+    list: &mut SendList,
     reports: &mut Vec<Report>,
 ) -> Result<(), Box<Halt>> {
     let index = q.progress.next;

@@ -1,12 +1,15 @@
 //! The queues of mlx5 devices.
 
+mod cqes;
+
+pub use cqes::CqeSize;
+pub(crate) use cqes::{CqeRing, consumed, is_reached};
+
 use crate::violation::Rule;
-use std::mem::offset_of;
 use warpverbs_mem::Block;
-use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat};
 use warpverbs_mlx5::doorbell::{CqArm, Doorbell};
 use warpverbs_mlx5::flags::{Completion, Flags};
-use warpverbs_mlx5::num::{Qpn, WqeIndex};
+use warpverbs_mlx5::num::{MAX_WQE, Qpn, WQEBB, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::wqe::{self, Position, Sges, Wqe, WqeViolation};
@@ -17,14 +20,14 @@ use zerocopy::{IntoBytes, transmute_ref};
 pub(crate) struct Announced {
     pub(crate) qpn: Qpn,
     /// One past the newest WQEBB.
-    pub(crate) next: u16,
+    pub(crate) next: WqeIndex,
 }
 
 /// The value of a doorbell, in either of the two shapes that posters write.
 #[inline]
 pub(crate) fn announced(bytes: [u8; 8]) -> Announced {
     let bell = Doorbell::parse(bytes);
-    Announced { qpn: bell.qpn(), next: bell.next().0 }
+    Announced { qpn: bell.qpn(), next: bell.next() }
 }
 
 /// The request in the arm word of a CQ.
@@ -32,6 +35,9 @@ pub(crate) fn announced(bytes: [u8; 8]) -> Announced {
 pub(crate) fn requested(word: u32) -> CqArm {
     CqArm::from_word(word)
 }
+
+/// WQEBBs of the longest WQE.
+pub(crate) const LONGEST: usize = MAX_WQE / WQEBB;
 
 /// The header of a WQE that is not executed; the bytes may hold no WQE.
 #[derive(Clone, Copy, Debug)]
@@ -114,32 +120,4 @@ pub(crate) fn parse_receive(raw: &[u8]) -> Result<Sges<'_>, Rule> {
 #[inline]
 pub(crate) fn parse_shared_receive(raw: &[u8]) -> Result<(u16, Sges<'_>), Rule> {
     Ok(recv::parse_srq(raw)?)
-}
-
-/// The bytes of a CQE of a QP with this user index.
-#[inline]
-pub(crate) fn cqe(cqe: &Cqe, owner: bool, user_index: Option<u32>) -> [u8; 64] {
-    let mut bytes = cqe.emit(owner);
-    if let Some(user_index) = user_index {
-        // CQEs of version 1: it stands where version 0 has the number of an SRQ.
-        let place = offset_of!(Cqe64, srqn_uidx);
-        bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
-    }
-    bytes
-}
-
-/// The last CQE of a ring that goes on in another one.
-pub(crate) fn cqe_resized(owner: bool) -> [u8; 64] {
-    Cqe::emit_resized(owner)
-}
-
-/// Puts the first `len` bytes of `payload` into a CQE. False: they go into the half of the entry
-/// before it, and the CQE says so.
-pub(crate) fn put_payload(cqe: &mut [u8; 64], payload: &[u8; 64], len: usize) -> bool {
-    let fits = len <= 32;
-    if fits {
-        cqe[..32].copy_from_slice(&payload[..32]);
-    }
-    cqe[63] |= if fits { CqeFormat::Inline32.bits() } else { CqeFormat::Inline64.bits() };
-    fits
 }

@@ -1,0 +1,170 @@
+//! The ring of a CQ: where the next CQE goes and how it is written, and indexes of CQEs as others give
+//! them.
+
+use crate::NicError;
+use std::mem::offset_of;
+use warpverbs_mem::{CompletionRecord, CompletionRing, MemError, Region};
+use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
+use warpverbs_mlx5::export::CqMode;
+
+/// Bytes of an entry of a CQ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CqeSize {
+    /// 64: the CQE alone.
+    #[default]
+    B64,
+    /// 128: the CQE is the second half; the first is written only where payload goes into it.
+    B128,
+}
+
+impl CqeSize {
+    /// The number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::B64 => 64,
+            Self::B128 => 128,
+        }
+    }
+
+    /// Bytes of payload that an entry holds in place of memory.
+    pub(crate) fn payload(self) -> usize {
+        self.bytes() / 2
+    }
+}
+
+/// The entries of a CQ, as the NIC writes them.
+#[derive(Debug)]
+pub(crate) struct CqeRing {
+    ring: CompletionRing,
+    mode: CqMode,
+    log_size: u8,
+    /// 1 if entries have 128 bytes, otherwise 0.
+    wide: u8,
+    /// CQEs written so far.
+    pub(crate) produced: u64,
+}
+
+impl CqeRing {
+    /// The first 2^`log_size` entries of `buf`.
+    pub(crate) fn new(
+        buf: &Region,
+        mode: CqMode,
+        log_size: u8,
+        size: CqeSize,
+    ) -> Result<Self, NicError> {
+        let (what, value, max) = ("log_size of a CQ", u64::from(log_size), 22);
+        if value > max {
+            return Err(NicError::OutOfRange { what, value, min: 0, max });
+        }
+        let wide = u8::from(size == CqeSize::B128);
+        let ring = CompletionRing::new(buf, log_size + wide);
+        let ring = ring.map_err(|cause| NicError::Memory { what: "CQ buffer", cause })?;
+        Ok(Self { ring, mode, log_size, wide, produced: 0 })
+    }
+
+    /// Entries.
+    pub(crate) fn depth(&self) -> u64 {
+        1 << self.log_size
+    }
+
+    /// Whether there is room for a CQE beside those that are not `consumed`.
+    #[inline]
+    pub(crate) fn has_room(&self, consumed: u64) -> bool {
+        (self.produced - consumed) >> self.log_size == 0
+    }
+
+    /// Writes a CQE, of a QP with this user index, with payload that fits.
+    #[inline]
+    pub(crate) fn publish(
+        &mut self,
+        cqe: &Cqe,
+        user_index: Option<u32>,
+        payload: Option<&Region>,
+    ) -> Result<(), MemError> {
+        let mut bytes = cqe.emit(owner_bit(self.produced, self.log_size));
+        if let Some(user_index) = user_index {
+            // CQEs of version 1: it stands where version 0 has the number of an SRQ.
+            let place = offset_of!(Cqe64, srqn_uidx);
+            bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
+        }
+        if let Some(payload) = payload {
+            self.add_payload(payload, &mut bytes)?;
+        }
+        self.write(bytes)
+    }
+
+    /// Writes the last CQE, which says that `next` goes on after it.
+    pub(crate) fn go_on_in(&mut self, next: &mut Self) -> Result<(), MemError> {
+        let written = self.write(Cqe::emit_resized(owner_bit(self.produced, self.log_size)));
+        next.produced = self.produced;
+        written
+    }
+
+    /// Puts payload into the CQE, or into the half of the entry before it.
+    #[cold]
+    fn add_payload(&mut self, payload: &Region, cqe: &mut [u8; 64]) -> Result<(), MemError> {
+        let mut first = [0; 64];
+        let len = payload.len().min(first.len());
+        // The memory is the NIC's own.
+        let _read = payload.read(0, &mut first[..len]);
+        if len <= 32 {
+            cqe[..32].copy_from_slice(&first[..32]);
+            cqe[63] |= CqeFormat::Inline32.bits();
+            return Ok(());
+        }
+        cqe[63] |= CqeFormat::Inline64.bits();
+        self.ring.write(self.index() - 1, &zerocopy::transmute!(first))
+    }
+
+    /// Where the next CQE goes, in blocks of 64 bytes.
+    #[inline]
+    fn index(&self) -> u64 {
+        let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
+        // The second half of an entry of 128 bytes.
+        (index << self.wide) + u64::from(self.wide)
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: [u8; 64]) -> Result<(), MemError> {
+        self.ring.publish(self.index(), &zerocopy::transmute!(bytes))?;
+        self.produced += 1;
+        Ok(())
+    }
+}
+
+/// Indexes of CQEs have 24 bits in doorbell records and in WQEs.
+const INDEX: u32 = 0xff_ffff;
+
+/// Whether the CQE of `index` is one of the newest 2^23 of `produced`: what is further ahead than a CQ
+/// is long lies behind.
+#[inline]
+pub(crate) fn is_reached(produced: u64, index: u32) -> bool {
+    (produced as u32).wrapping_sub(index).wrapping_sub(1) & INDEX <= INDEX >> 1
+}
+
+/// CQEs consumed as a record says, of which `before` were consumed already.
+pub(crate) fn consumed(record: &CompletionRecord, before: u64) -> u64 {
+    before + u64::from(record.consumer().wrapping_sub(before as u32) & INDEX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_reached_once_its_cqe_is_there() {
+        // CQEs there are, the index of the newest, and one ahead.
+        for (produced, newest) in
+            [(1, 0), (6, 5), (1 << 24, INDEX), ((1 << 24) + 1, 0), ((7 << 24) + 3, 2)]
+        {
+            let old = newest.wrapping_sub(INDEX >> 1);
+            for index in [newest, newest | 0xa500_0000, newest.wrapping_sub(1), old] {
+                assert!(is_reached(produced, index), "{produced} {index:#x}");
+            }
+            for index in [newest + 1, newest.wrapping_add(1 << 23), old.wrapping_sub(1)] {
+                assert!(!is_reached(produced, index), "{produced} {index:#x}");
+            }
+        }
+        assert!(!is_reached(0, 0));
+    }
+}
