@@ -13,7 +13,7 @@ mod choice;
 pub mod cuda;
 mod device;
 #[cfg(feature = "cuda")]
-mod driver;
+pub mod driver;
 mod error;
 mod image;
 mod launch;
@@ -40,6 +40,8 @@ pub use error::{GpuError, LaunchError};
 pub use image::{Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{Opened, list, open, open_explained, open_for_rank};
+#[cfg(feature = "cuda")]
+pub use open::{open_with, owner};
 pub use pieces::{CopyError, CopyRing, RangeCopy};
 pub use pointer::KernelPtr;
 pub use stop::{Stop, Stops};

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cuda")]
 use crate::cuda::find as cuda;
+#[cfg(feature = "cuda")]
+use crate::driver::{DriverGpu, OpenOptions};
 #[cfg(not(feature = "cuda"))]
 use crate::no_cuda as cuda;
 use crate::simt::{SEED_VARIABLE, SimtConfig, SimtDevice};
@@ -40,6 +42,28 @@ pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
         GpuChoice::Hip(_) => Err(hip_unsupported(choice)),
         GpuChoice::Auto => open_best(0),
     }
+}
+
+/// Opens the chosen GPU behind its vendor's driver, with options.
+#[cfg(feature = "cuda")]
+pub fn open_with(choice: GpuChoice, options: OpenOptions) -> Result<DriverGpu, GpuError> {
+    match choice {
+        GpuChoice::Cuda(ordinal) => crate::cuda::open(ordinal, options),
+        GpuChoice::Hip(_) => Err(hip_unsupported(choice)),
+        GpuChoice::Simt | GpuChoice::Auto => {
+            let what = "options of a GPU's driver: name one GPU, such as cuda:0";
+            Err(GpuError::Unsupported { device: choice.to_string(), what })
+        }
+    }
+}
+
+/// The GPU that has the memory at `addr`, whichever program allocated it; `None` for memory of the host.
+///
+/// # Errors
+/// There is no driver, or it does not know the address.
+#[cfg(feature = "cuda")]
+pub fn owner(addr: u64) -> Result<Option<GpuChoice>, GpuError> {
+    Ok(crate::cuda::owner(addr)?.map(GpuChoice::Cuda))
 }
 
 /// As [`open_explained`], for one of several processes of this machine: `auto` takes the GPU of the

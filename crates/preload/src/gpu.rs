@@ -5,8 +5,8 @@ use crate::nic::refuse_region;
 use crate::process::Own;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
-use warpverbs_gpu::cuda::{self, Cache, CopyPath, CopyPolicy, CudaOptions, DriverGpu, owner};
-use warpverbs_gpu::{Gpu, GpuError};
+use warpverbs_gpu::driver::{CopyPath, CopyPolicy, DriverGpu, OpenOptions};
+use warpverbs_gpu::{Gpu, GpuChoice, GpuError, open_with, owner};
 use warpverbs_mem::Region;
 use warpverbs_uverbs::{Errno, Refusal};
 
@@ -23,7 +23,7 @@ pub(crate) enum Use {
 /// The GPUs whose memory was given so far, each with a copy engine.
 static OPEN: Own<Mutex<Vec<Opened>>> = Own::new();
 
-type Opened = (Use, Arc<DriverGpu>);
+type Opened = (Use, GpuChoice, Arc<DriverGpu>);
 
 /// `len` bytes at `address`, if the program has loaded the driver of GPUs: an error if none of them
 /// has the memory.
@@ -43,9 +43,9 @@ fn adopt(what: &str, usage: Use, address: u64, len: u64) -> Result<Region, Refus
     let refuse = |why: &dyn Display| {
         Refusal::new(Errno::EFAULT, format!("{what}: {len:#x} bytes at {address:#x}: {why}"))
     };
-    let ordinal = owner(address).map_err(|error| refuse(&error))?;
-    let ordinal = ordinal.ok_or_else(|| refuse(&"not the memory of a GPU"))?;
-    let gpu = device(usage, ordinal).map_err(|error| refuse(&error))?;
+    let choice = owner(address).map_err(|error| refuse(&error))?;
+    let choice = choice.ok_or_else(|| refuse(&"not the memory of a GPU"))?;
+    let gpu = device(usage, choice).map_err(|error| refuse(&error))?;
     // Adopted memory begins at a multiple of 16.
     let lead = address & 15;
     let bytes = usize::try_from(len.saturating_add(lead))
@@ -59,14 +59,13 @@ fn adopt(what: &str, usage: Use, address: u64, len: u64) -> Result<Region, Refus
 }
 
 /// The GPU, opened once for each use. Copies never wait for kernels, which the program launches by itself.
-fn device(usage: Use, ordinal: u32) -> Result<Arc<DriverGpu>, GpuError> {
+fn device(usage: Use, choice: GpuChoice) -> Result<Arc<DriverGpu>, GpuError> {
     let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
-    let is_it = |(of, gpu): &&(Use, Arc<DriverGpu>)| *of == usage && gpu.info().ordinal == ordinal;
-    if let Some((_, gpu)) = open.iter().find(is_it) {
+    if let Some((.., gpu)) = open.iter().find(|(of, which, _)| (*of, *which) == (usage, choice)) {
         return Ok(gpu.clone());
     }
     let copy = Some(CopyPolicy::Always(CopyPath::Bounce));
-    let gpu = Arc::new(cuda::open(ordinal, CudaOptions { cache: Cache::from_env(), copy })?);
-    open.push((usage, gpu.clone()));
+    let gpu = Arc::new(open_with(choice, OpenOptions { copy, ..OpenOptions::default() })?);
+    open.push((usage, choice, gpu.clone()));
     Ok(gpu)
 }

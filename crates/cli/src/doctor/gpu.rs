@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::path::Path;
 use warpverbs::gpu::{self, GpuChoice, GpuError};
-use warpverbs::raw::gpu::cuda::{self, Cache};
+use warpverbs::raw::gpu::{cuda, driver::Cache};
 use warpverbs::transport::{Context, Decision, NicChoice, Reason};
 
 /// A library that is loaded at run time.

@@ -1,7 +1,8 @@
 //! Attributes of the device, as the driver reports them.
 
 use crate::raw::device;
-use warpverbs_gpu::cuda::{CopyPath, DriverGpu, driver_version, nvrtc};
+use warpverbs_gpu::cuda::{driver_version, nvrtc};
+use warpverbs_gpu::driver::{CopyPath, DriverGpu};
 use warpverbs_gpu::{Gpu, GpuError};
 
 /// `CUdevice_attribute` by number: the driver may know more than the bindings do.

@@ -5,7 +5,8 @@ use crate::raw::{enter, raw};
 use crate::{BLOCKED, SPIN, micros};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{Cache, DriverGpu, cubin};
+use warpverbs_gpu::cuda::cubin;
+use warpverbs_gpu::driver::{Cache, DriverGpu};
 use warpverbs_gpu::{Gpu, GpuError, Place};
 use warpverbs_mem::HostBuf;
 

@@ -4,7 +4,7 @@ use crate::common::{self, Spin, within};
 use crate::{BLOCKED, SPIN, STARTS, micros, percentiles};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{CopyEngine, CopyPath, CopyPolicy, DriverGpu};
+use warpverbs_gpu::driver::{CopyEngine, CopyPath, CopyPolicy, DriverGpu};
 use warpverbs_gpu::{Dim, Gpu, GpuError, Place};
 use warpverbs_mem::{CopyTicket, HostBuf, Region};
 

@@ -19,8 +19,8 @@ mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::cuda::{self, Cache, CudaOptions, DriverGpu};
-use warpverbs_gpu::{Gpu, GpuError};
+use warpverbs_gpu::driver::{Cache, DriverGpu, OpenOptions};
+use warpverbs_gpu::{Gpu, GpuChoice, GpuError, open_with};
 
 /// How long a spinning kernel holds the device if nobody stops it.
 const SPIN: Duration = Duration::from_secs(3);
@@ -52,7 +52,8 @@ fn probe(ordinal: u32) -> Result<(), GpuError> {
 
 /// Opens the device anew.
 fn reopened(gpu: &DriverGpu) -> Result<DriverGpu, GpuError> {
-    cuda::open(gpu.info().ordinal, CudaOptions { cache: Cache::Off, copy: None })
+    let choice = GpuChoice::Cuda(gpu.info().ordinal);
+    open_with(choice, OpenOptions { cache: Cache::Off, copy: None })
 }
 
 /// Microseconds, for people.

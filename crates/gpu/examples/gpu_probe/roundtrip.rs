@@ -3,7 +3,7 @@
 use crate::common::{Arg, Call};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::DriverGpu;
+use warpverbs_gpu::driver::DriverGpu;
 use warpverbs_gpu::{Buffer, Dim, Gpu, GpuError, KernelPtr, Place};
 
 const LIMIT: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Instant;
-use warpverbs_gpu::cuda::DriverGpu;
+use warpverbs_gpu::driver::DriverGpu;
 use warpverbs_gpu::{Buffer, Gpu, GpuError, Place};
 
 /// One granule of device memory, so that the buffer is an allocation of its own.

@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char};
 const WRITES_ORDERED: i32 = 100;
 
 /// How many CUDA devices the driver sees.
-pub fn device_count() -> Result<u32, GpuError> {
+pub(crate) fn device_count() -> Result<u32, GpuError> {
     let mut count = 0;
     // SAFETY: the pointer is to a live local.
     unsafe { driver()?.cuDeviceGetCount(&mut count) }?;

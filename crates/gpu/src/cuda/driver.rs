@@ -2,9 +2,7 @@
 
 use super::api::{Api, NOT_READY, driver};
 use super::attributes::{describe, device_count};
-use crate::driver::{
-    Cache, Context, Copy, CopyPath, CopyPolicy, Driver, DriverGpu, Priority, Resource,
-};
+use crate::driver::{Context, Copy, CopyPath, Driver, DriverGpu, OpenOptions, Priority, Resource};
 use crate::{GpuError, GpuInfo, GpuKind};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
@@ -13,25 +11,9 @@ use warpverbs_mem::Kind;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 
-/// How a device is to be opened.
-#[derive(Clone, Debug)]
-pub struct CudaOptions {
-    /// Where compiled kernels are kept.
-    pub cache: Cache,
-    /// How bytes move inside the device; what [`COPY_ENV`](super::COPY_ENV) says if not given.
-    pub copy: Option<CopyPolicy>,
-}
-
-impl Default for CudaOptions {
-    fn default() -> Self {
-        Self { cache: Cache::from_env(), copy: None }
-    }
-}
-
 /// Opens the NVIDIA GPU with this ordinal.
-pub fn open(ordinal: u32, options: CudaOptions) -> Result<DriverGpu, GpuError> {
-    let policy = options.copy.map_or_else(CopyPolicy::from_env, Ok)?;
-    DriverGpu::open(context, ordinal, options.cache, policy)
+pub(crate) fn open(ordinal: u32, options: OpenOptions) -> Result<DriverGpu, GpuError> {
+    DriverGpu::open(context, ordinal, options)
 }
 
 fn context(ordinal: u32) -> Result<&'static Context, GpuError> {

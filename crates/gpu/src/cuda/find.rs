@@ -1,6 +1,7 @@
 //! Which NVIDIA GPUs there are.
 
-use super::{CudaOptions, api, attributes};
+use super::{api, attributes};
+use crate::driver::OpenOptions;
 use crate::{Found, Gpu, GpuChoice, GpuError, GpuInfo, GpuKind};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ pub(crate) fn usable() -> Result<u32, GpuError> {
 
 /// Opens a GPU with default settings.
 pub(crate) fn open(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
-    Ok(Arc::new(super::open(ordinal, CudaOptions::default())?))
+    Ok(Arc::new(super::open(ordinal, OpenOptions::default())?))
 }
 
 /// Every NVIDIA GPU, or why there is none.

@@ -24,7 +24,7 @@ const IO_MEMORY: u32 = 4;
 ///
 /// # Errors
 /// There is no driver, or it does not know the address.
-pub fn owner(addr: u64) -> Result<Option<u32>, GpuError> {
+pub(crate) fn owner(addr: u64) -> Result<Option<u32>, GpuError> {
     owner_by(driver()?, addr)
 }
 

@@ -1,5 +1,6 @@
 //! NVIDIA GPUs, through a driver and a compiler that are loaded at run time: the calls of CUDA's driver
-//! for what every driver has to offer.
+//! for what every driver has to offer. Devices are opened by [`open`](crate::open()) and
+//! [`open_with`](crate::open_with); the names here are for diagnosis and for looking at compiled code.
 
 mod api;
 mod attributes;
@@ -10,12 +11,8 @@ mod memory;
 mod module;
 mod nvrtc;
 
-pub use crate::driver::{
-    CACHE_ENV, COPY_ENV, Cache, CopyCounts, CopyEngine, CopyPath, CopyPolicy, DriverGpu,
-};
 pub use api::driver_version;
-pub use attributes::device_count;
 pub use compile::{Origin, cubin, options};
-pub use driver::{CudaOptions, open};
-pub use memory::owner;
+pub(crate) use driver::open;
+pub(crate) use memory::owner;
 pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};

@@ -8,7 +8,7 @@ use super::copy::{CopyCounts, CopyEngine};
 use super::copy_policy::{CopyPath, CopyPolicy};
 use super::launch::{Started, Streams};
 use super::memory::Home;
-use super::owned::release;
+use super::options::OpenOptions;
 use super::pinned::{Pinned, SharedMem};
 use super::transfer::Transfer;
 use crate::arena::{Arena, ArenaError, shared_bytes};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::{Kind, Region, Share, ShareHandle, SharePiece};
 
-/// A GPU behind its vendor's driver, which [`cuda::open`](crate::cuda::open) gives.
+/// A GPU behind its vendor's driver, which [`open_with`](crate::open_with) gives.
 pub struct DriverGpu {
     context: &'static Context,
     /// Makes the context of another device of this driver.
@@ -35,9 +35,9 @@ impl DriverGpu {
     pub(crate) fn open(
         context: fn(u32) -> Result<&'static Context, GpuError>,
         ordinal: u32,
-        cache: Cache,
-        policy: CopyPolicy,
+        options: OpenOptions,
     ) -> Result<Self, GpuError> {
+        let (policy, cache) = (options.policy()?, options.cache);
         let (peer, context) = (context, context(ordinal)?);
         tracing::info!(device = context.driver().label(), copy = %policy, ?cache, "opened");
         let copier = Arc::new(CopyEngine::new(context, policy)?);

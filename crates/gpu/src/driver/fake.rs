@@ -2,7 +2,7 @@
 //! so. Here, too, copies inside a device wait for kernels; these are run by the SIMT device.
 
 use super::calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
-use super::{Cache, Context, CopyPath, CopyPolicy, DriverGpu};
+use super::{Cache, Context, CopyPath, CopyPolicy, DriverGpu, OpenOptions};
 use crate::launch::Dim;
 use crate::simt::{SimtConfig, SimtDevice};
 use crate::{Entry, Gpu, GpuError, GpuInfo, GpuKind, Image, Kernel, KernelArgs};
@@ -186,7 +186,8 @@ pub(super) fn device() -> (DriverGpu, Arc<Script>) {
     let (ordinal, script) = (scripts.len() as u32, Arc::<Script>::default());
     scripts.push(script.clone());
     drop(scripts);
-    let gpu = DriverGpu::open(context, ordinal, Cache::Off, CopyPolicy::ByRoom).unwrap();
+    let options = OpenOptions { cache: Cache::Off, copy: Some(CopyPolicy::ByRoom) };
+    let gpu = DriverGpu::open(context, ordinal, options).unwrap();
     (gpu, script)
 }
 

@@ -1,6 +1,6 @@
 //! GPUs behind a vendor's driver: all of a device that does not depend on the vendor, written once over
 //! the calls of [`Driver`](calls::Driver). A vendor's room implements those, finds its devices and opens
-//! them ([`cuda`](crate::cuda)).
+//! them: today that of CUDA. [`open_with`](crate::open_with) chooses among them.
 //!
 //! Kernels run for long and wait for the NIC, whose copies this crate makes. So nothing here may
 //! wait for a kernel, except where it says so:
@@ -36,6 +36,7 @@ mod lock;
 mod memory;
 mod modules;
 mod occupancy;
+mod options;
 mod owned;
 mod pinned;
 mod ranges;
@@ -49,6 +50,7 @@ pub use cache::{CACHE_ENV, Cache};
 pub use copy::{CopyCounts, CopyEngine};
 pub use copy_policy::{COPY_ENV, CopyPath, CopyPolicy};
 pub use device::DriverGpu;
+pub use options::OpenOptions;
 
 pub(crate) use cache::SourceKey;
 pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};

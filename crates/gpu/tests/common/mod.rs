@@ -7,10 +7,10 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{self, Cache, CudaOptions, DriverGpu};
+use warpverbs_gpu::driver::{Cache, DriverGpu, OpenOptions};
 use warpverbs_gpu::{
-    Buffer, Dim, Entry, Gpu, GpuError, Image, Kernel, KernelArgs, KernelPtr, Launch, LaunchError,
-    Place,
+    Buffer, Dim, Entry, Gpu, GpuChoice, GpuError, Image, Kernel, KernelArgs, KernelPtr, Launch,
+    LaunchError, Place, open_with,
 };
 
 /// These kernels exist for CUDA alone.
@@ -90,7 +90,8 @@ impl Call {
 
 /// Device `ordinal`, with [`IMAGE`] loaded and no cache.
 pub(crate) fn open(ordinal: u32) -> Result<DriverGpu, GpuError> {
-    let device = cuda::open(ordinal, CudaOptions { cache: Cache::Off, copy: None })?;
+    let device =
+        open_with(GpuChoice::Cuda(ordinal), OpenOptions { cache: Cache::Off, copy: None })?;
     device.load(&IMAGE)?;
     Ok(device)
 }

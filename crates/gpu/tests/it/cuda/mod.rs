@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use warpverbs_gpu::cuda::{Cache, DriverGpu};
+use warpverbs_gpu::driver::{Cache, DriverGpu};
 use warpverbs_gpu::{
     Buffer, Dim, Entry, Gpu, GpuChoice, GpuError, Image, KernelPtr, Launch, LaunchError, Place,
 };
