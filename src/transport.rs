@@ -22,6 +22,9 @@
 //! # }
 //! ```
 
+#[cfg(feature = "udp")]
+#[doc(inline)]
+pub use warpverbs_transport::LinkKind;
 #[cfg(feature = "verbs")]
 #[doc(inline)]
 pub use warpverbs_transport::VerbsProvider;

@@ -5,9 +5,8 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
 use warpverbs::rendezvous::{Flags, RankInfo, World, WorldConfig};
-use warpverbs::transport::{Endpoint, EndpointConfig, EndpointHandle};
+use warpverbs::transport::{Context, Endpoint, EndpointConfig, EndpointHandle, LinkKind};
 
 /// The number of this process, and where it meets the others.
 #[derive(Args, Clone)]
@@ -86,10 +85,9 @@ impl Job {
 
     fn open(&self, world: &mut World, launch: &RankInfo) -> Result<Session> {
         let reached = world.client().local_addr()?.ip();
-        let at = UdpConfig::at(SocketAddr::new(self.bind.unwrap_or(reached), self.udp_port));
-        let soft = Config { link: LinkConfig::Udp(at), ..Config::default() }.with_env()?;
-        let ranks = [launch.rank, launch.local_rank.unwrap_or(0)];
-        Session::open_on(&self.common, soft.for_process(launch.rank), ranks)
+        let at = SocketAddr::new(self.bind.unwrap_or(reached), self.udp_port);
+        let nics = Context::builder().soft_link(LinkKind::Udp, at).soft_env(Some(launch.rank))?;
+        Session::open_on(&self.common, nics, [launch.rank, launch.local_rank.unwrap_or(0)])
     }
 }
 

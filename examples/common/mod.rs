@@ -13,10 +13,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs::gpu::{self, Buffer, Dim, Gpu, GpuChoice, Place, SafeKernel};
-use warpverbs::raw::nic::Config;
 #[cfg(feature = "verbs")]
 use warpverbs::transport::VerbsProvider;
-use warpverbs::transport::{Access, Context, Device, MemoryRegion as Region, RegisterOptions, Way};
+use warpverbs::transport::{
+    Access, Context, ContextBuilder, Device, MemoryRegion as Region, RegisterOptions, Way,
+};
 
 /// Every wait of an example ends by then.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -56,19 +57,18 @@ pub(crate) struct Session {
 impl Session {
     /// Opens both, and says in one line which and why.
     pub(crate) fn open(flags: &Common) -> Result<Self> {
-        Self::open_on(flags, Config::default().with_env()?, [0, 0])
+        Self::open_on(flags, Context::builder().soft_env(None)?, [0, 0])
     }
 
     /// The same for a rank and its number on this machine, whose GPU `auto` takes; rank 0 speaks.
-    pub(crate) fn open_on(flags: &Common, soft: Config, [rank, local]: [u32; 2]) -> Result<Self> {
-        let opened = gpu::open_for_rank(flags.gpu.parse::<GpuChoice>()?, local)?;
-        let builder = Context::builder().soft_config(soft);
+    pub(crate) fn open_on(flags: &Common, nics: ContextBuilder, ranks: [u32; 2]) -> Result<Self> {
+        let opened = gpu::open_for_rank(flags.gpu.parse::<GpuChoice>()?, ranks[1])?;
         #[cfg(feature = "verbs")]
-        let builder = builder.verbs(VerbsProvider::default().with_way(flags.way));
-        let nic = builder.build()?.open_near(flags.nic.as_str(), opened.gpu.info())?;
+        let nics = nics.verbs(VerbsProvider::default().with_way(flags.way));
+        let nic = nics.build()?.open_near(flags.nic.as_str(), opened.gpu.info())?;
         let session =
             Self { gpu: opened.gpu, nic, flags: flags.clone(), facts: RefCell::default() };
-        if rank == 0 {
+        if ranks[0] == 0 {
             session.say(&format!("kernels on {}; NIC {}", opened.why, session.nic.why()))?;
         }
         session.fact("gpu", session.gpu.info().name.clone());

@@ -132,6 +132,10 @@ fn examples_are_short() {
         assert!(!text.contains("warpverbs_"), "{}: more than the crate's face", example.display());
         modules(example, true, &mut shared);
     }
+    for file in single.iter().chain(&shared) {
+        let text = fs::read_to_string(file).expect("an example");
+        assert!(!text.contains("::raw"), "{}: names that are not promised", file.display());
+    }
     let all: usize = shared.iter().map(lines).sum();
     assert!(all <= 300, "examples share {all} lines: {shared:?}");
     // Fewer would mean that this test does not find them.

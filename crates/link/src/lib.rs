@@ -268,16 +268,16 @@ impl LinkConfig {
     }
 }
 
-/// Which link leads to other processes.
+/// The carrier of packets to other processes and hosts.
 #[cfg(feature = "udp")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkKind {
-    /// [`LinkConfig::Udp`].
+    /// UDP.
     #[default]
     Udp,
-    /// [`LinkConfig::Shm`].
+    /// Shared memory, which reaches processes of this host and user alone.
     Shm,
-    /// [`LinkConfig::Auto`].
+    /// Shared memory to those who have it, UDP to others.
     Auto,
 }
 

@@ -4,8 +4,12 @@
 use crate::provider::VerbsProvider;
 use crate::provider::{NicInfo, Provider, Soft};
 use crate::{Device, NicChoice, TransportError, UsageError};
+#[cfg(feature = "udp")]
+use std::net::SocketAddr;
 use warpverbs_gpu::GpuInfo;
 use warpverbs_nic::{Config, SoftNic};
+#[cfg(feature = "udp")]
+use warpverbs_nic::{LinkKind, UdpConfig};
 use warpverbs_rdma::{Decision, Reason};
 
 /// The NICs of this machine, of every provider.
@@ -20,7 +24,8 @@ pub struct Context {
 
 /// How a [`Context`] is made.
 pub struct ContextBuilder {
-    soft: Option<SoftSource>,
+    soft: Config,
+    stepped: Option<SoftNic>,
     #[cfg(feature = "verbs")]
     verbs: Option<VerbsProvider>,
 }
@@ -30,28 +35,48 @@ pub struct ContextBuilder {
 impl Default for ContextBuilder {
     fn default() -> Self {
         Self {
-            soft: None,
+            soft: Config::default(),
+            stepped: None,
             #[cfg(feature = "verbs")]
             verbs: Some(VerbsProvider::default()),
         }
     }
 }
 
-enum SoftSource {
-    Config(Box<Config>),
-    Stepped(SoftNic),
-}
-
 impl ContextBuilder {
     /// Makes the software NIC as `config` says.
     pub fn soft_config(mut self, config: Config) -> Self {
-        self.soft = Some(SoftSource::Config(Box::new(config)));
+        self.soft = config;
         self
     }
 
-    /// Takes a software NIC whose engine the caller runs, for instance a test step by step.
+    /// Gives the software NIC a link to other processes and hosts, at the address of one interface. Port
+    /// 0 is any that is free, 4791 the standard. Without a link, peers are QPs of the same NIC.
+    #[cfg(feature = "udp")]
+    pub fn soft_link(mut self, kind: LinkKind, at: SocketAddr) -> Self {
+        self.soft.link = kind.at(UdpConfig::at(at));
+        self
+    }
+
+    /// Takes from the environment the kind of the software NIC's link, if it has one, faults on it, and
+    /// the file of a capture. Each of several processes with the same environment gives its number:
+    /// it gets a capture of its own, and faults with a seed of their own.
+    ///
+    /// # Errors
+    /// A variable's value is no kind of link, or no plan of faults.
+    pub fn soft_env(mut self, process: Option<u32>) -> Result<Self, TransportError> {
+        let config = self.soft.with_env()?;
+        self.soft = match process {
+            Some(process) => config.for_process(process),
+            None => config,
+        };
+        Ok(self)
+    }
+
+    /// Takes a software NIC whose engine the caller runs, for instance a test step by step; what else
+    /// is said of a software NIC has no effect.
     pub fn soft_nic(mut self, nic: SoftNic) -> Self {
-        self.soft = Some(SoftSource::Stepped(nic));
+        self.stepped = Some(nic);
         self
     }
 
@@ -71,10 +96,9 @@ impl ContextBuilder {
 
     /// Looks for NICs.
     pub fn build(self) -> Result<Context, TransportError> {
-        let soft = match self.soft {
-            Some(SoftSource::Stepped(nic)) => Soft::stepped(nic)?,
-            Some(SoftSource::Config(config)) => Soft::new(*config),
-            None => Soft::new(Config::default()),
+        let soft = match self.stepped {
+            Some(nic) => Soft::stepped(nic)?,
+            None => Soft::new(self.soft),
         };
         #[cfg(feature = "verbs")]
         let providers = self.verbs.into_iter().map(|verbs| Box::new(verbs) as _).collect();

@@ -101,6 +101,8 @@ pub use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetch
 pub use warpverbs_mlx5::export::CqMode;
 pub use warpverbs_mlx5::syndrome::Syndrome;
 pub use warpverbs_nic::FirstError;
+#[cfg(feature = "udp")]
+pub use warpverbs_nic::LinkKind;
 pub use warpverbs_rdma::{
     AsyncEvent, Decision, Mtu, PortChange, QpState, QueueKind, Reason, ReceivedKind, Rkey,
     SendFlags, Status,

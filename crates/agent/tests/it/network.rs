@@ -7,8 +7,7 @@ use warpverbs_agent::{
 };
 use warpverbs_mem::Region;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_nic::{Config, LinkConfig, UdpConfig};
-use warpverbs_transport::{Access, Context, MemoryRegion};
+use warpverbs_transport::{Access, Context, LinkKind, MemoryRegion};
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const SOON: Duration = Duration::from_secs(600);
@@ -25,9 +24,8 @@ fn agents() -> (Agent, Agent) {
 /// Each with a NIC of its own, which the other reaches by UDP.
 fn apart() -> (Agent, Agent) {
     let agent = |name| {
-        let link = UdpConfig::at(([127, 0, 0, 1], 0).into());
-        let config = Config { link: LinkConfig::Udp(link), ..Config::default() };
-        let context = Context::builder().soft_config(config).build().unwrap();
+        let nics = Context::builder().soft_link(LinkKind::Udp, ([127, 0, 0, 1], 0).into());
+        let context = nics.build().unwrap();
         let nic = context.open("soft").unwrap();
         let config = AgentConfig::default()
             .token("the job's")
@@ -46,9 +44,8 @@ fn on_rails(name: &str, count: usize) -> (Agent, Vec<MemoryRegion>) {
     let mut config =
         AgentConfig::default().token("the job's").require(PathKind::Network).queue_pairs(4);
     for shift in 0..count {
-        let link = UdpConfig::at(([127, 0, 0, 1], 0).into());
-        let soft = Config { link: LinkConfig::Udp(link), ..Config::default() };
-        let context = Context::builder().soft_config(soft).build().unwrap();
+        let nics = Context::builder().soft_link(LinkKind::Udp, ([127, 0, 0, 1], 0).into());
+        let context = nics.build().unwrap();
         let nic = context.open("soft").unwrap();
         others.extend((0..shift).map(|_| nic.alloc_host(4096, Access::empty()).unwrap()));
         config = config.nic(&nic);

@@ -14,8 +14,7 @@ use warpverbs_agent::{
 use warpverbs_dev::{Child, say};
 use warpverbs_gpu::Gpu;
 use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs_nic::{Config, LinkConfig, UdpConfig};
-use warpverbs_transport::Context;
+use warpverbs_transport::{Context, LinkKind};
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 pub(crate) const SOON: Duration = Duration::from_secs(600);
@@ -29,9 +28,8 @@ pub(crate) fn config(path: PathKind) -> AgentConfig {
     if path != PathKind::Network {
         return config;
     }
-    let link = UdpConfig::at(([127, 0, 0, 1], 0).into());
-    let soft = Config { link: LinkConfig::Udp(link), ..Config::default() };
-    let context = Context::builder().soft_config(soft).build().unwrap();
+    let nics = Context::builder().soft_link(LinkKind::Udp, ([127, 0, 0, 1], 0).into());
+    let context = nics.build().unwrap();
     config.nic(&context.open("soft").unwrap())
 }
 

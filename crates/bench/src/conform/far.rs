@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
-use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
-use warpverbs::transport::{Context, NicChoice, VerbsProvider, Way};
+use warpverbs::transport::{Context, LinkKind, NicChoice, VerbsProvider, Way};
 use warpverbs_conformance::{
     Actor, LONGEST_REPLY, Link, Peer, Reply, Request, Setup, Side, VERSION,
 };
@@ -53,10 +52,8 @@ fn open(
     process: u32,
 ) -> Result<Side> {
     let bind = SocketAddr::new(ip.to_canonical(), udp_port);
-    let link = LinkConfig::Udp(UdpConfig::at(bind));
-    let config = Config { link, ..Config::default() }.with_env()?.for_process(process);
-    let verbs = VerbsProvider::default().with_way(way);
-    let context = Context::builder().soft_config(config).verbs(verbs).build()?;
+    let nics = Context::builder().soft_link(LinkKind::Udp, bind).soft_env(Some(process))?;
+    let context = nics.verbs(VerbsProvider::default().with_way(way)).build()?;
     let side = Side::open(&context, &NicChoice::from(nic))?;
     let side = match host_only {
         false => side.with_gpu(gpu::open(gpu.parse::<GpuChoice>()?)?),

@@ -8,8 +8,8 @@ use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_nic::{Config, LinkConfig, UdpConfig};
 use warpverbs_transport::{
-    Context, Device, Endpoint, EndpointConfig, EndpointHandle, MemoryRegion, Mtu, QpState,
-    RemoteRegion, SendFlags, TransportError, UsageError,
+    Context, Device, Endpoint, EndpointConfig, EndpointHandle, LinkKind, MemoryRegion, Mtu,
+    QpState, RemoteRegion, SendFlags, TransportError, UsageError,
 };
 
 const LEN: usize = 1 << 20;
@@ -64,6 +64,27 @@ fn handles_and_regions_that_travelled_as_bytes_are_enough() {
     a.memory.write(0, &data).unwrap();
     host.wait(host.post_write(here, there, SIGNALED).unwrap()).unwrap();
     assert_eq!(bytes(&b.memory, 0, 1 << 20), data);
+}
+
+#[test]
+fn every_kind_of_link_that_a_builder_gives_leads_to_another_context() {
+    for kind in [LinkKind::Udp, LinkKind::Shm, LinkKind::Auto] {
+        let [a, b] = [0, 1].map(|_| {
+            let nics = Context::builder().soft_link(kind, (Ipv4Addr::LOCALHOST, 0).into());
+            nics.build().unwrap().open("soft").unwrap()
+        });
+        let config = EndpointConfig::host();
+        let (here, there) = (a.endpoint(&config).unwrap(), b.endpoint(&config).unwrap());
+        here.connect(&there.handle()).unwrap();
+        there.connect(&here.handle()).unwrap();
+        let from = a.alloc_host(64, all_access()).unwrap();
+        let to = b.alloc_host(64, all_access()).unwrap();
+        let data: [u8; 64] = std::array::from_fn(|i| (i * 5 + 1) as u8);
+        from.write(0, &data).unwrap();
+        let host = here.host().unwrap();
+        host.wait(host.post_write(from.local(), to.remote(), SIGNALED).unwrap()).unwrap();
+        assert_eq!(to.to_vec().unwrap(), data, "{kind:?}");
+    }
 }
 
 #[test]

@@ -8,8 +8,7 @@ use std::sync::{Arc, OnceLock};
 use warpverbs::agent::{Agent, AgentConfig, Registration};
 use warpverbs::gpu::{self, Gpu, GpuChoice, Place};
 use warpverbs::raw::mem::HostBuf;
-use warpverbs::raw::nic::{Config, LinkConfig, LinkKind, UdpConfig};
-use warpverbs::transport::{Context, Device};
+use warpverbs::transport::{Context, Device, LinkKind};
 
 /// Devices of one end.
 #[derive(Args, Clone, Debug)]
@@ -98,13 +97,10 @@ impl Side {
     }
 
     fn soft(&self, at: IpAddr, number: u32) -> Result<Device> {
-        let at = UdpConfig::at(SocketAddr::new(at, 0));
-        let mut config = Config { link: LinkConfig::Udp(at), ..Config::default() };
-        if let Some(link) = &self.link {
-            config.link = link.at(at);
-        }
-        let config = config.with_env()?.for_process(2 * number + u32::from(self.server));
-        Ok(Context::builder().soft_config(config).build()?.open("soft")?)
+        let kind = self.link.unwrap_or_default();
+        let nics = Context::builder().soft_link(kind, SocketAddr::new(at, 0));
+        let process = 2 * number + u32::from(self.server);
+        Ok(nics.soft_env(Some(process))?.build()?.open("soft")?)
     }
 
     /// Those of its agent.

@@ -4,14 +4,12 @@ use crate::heap::ranks::{PATIENCE, Rank, SIZE, serve, world_config};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::raw::nic::{Config, LinkConfig, UdpConfig};
-use warpverbs_gpu::cuda::device_count;
-use warpverbs_gpu::{Dim, Gpu, GpuChoice, Launch};
+use warpverbs_gpu::{Dim, Gpu, GpuChoice, GpuKind, Launch};
 use warpverbs_rendezvous::World;
 pub(crate) use warpverbs_shmem::ROUTE_ENV;
 use warpverbs_shmem::{Heap, HeapConfig, Route, Signal, Sym};
 use warpverbs_test_kernels::shm as k;
-use warpverbs_transport::{Context, KernelStatus};
+use warpverbs_transport::{Context, KernelStatus, LinkKind};
 
 /// Rank, number of ranks and port of the store, for a process that is a rank.
 pub(crate) const PART: &str = "SHMEM_TEST_PART";
@@ -39,8 +37,7 @@ pub(crate) fn rank_of_env() -> Rank {
     let [number, count, port] = numbers[..] else { panic!("{part}") };
     let config = world_config(number, count, port as u16);
     let bind = "127.0.0.1:0".parse().unwrap();
-    let nic = Config { link: LinkConfig::Udp(UdpConfig::at(bind)), ..Config::default() };
-    let context = Context::builder().soft_config(nic).build().unwrap();
+    let context = Context::builder().soft_link(LinkKind::Udp, bind).build().unwrap();
     let (world, nic) = (World::join(&config).unwrap(), Some(context.open("soft").unwrap()));
     Rank { world, gpu: gpu(number), nic }
 }
@@ -242,7 +239,10 @@ fn kernels_of_several_processes_reach_each_other_directly_by_rdma_and_mixed() {
 
 /// Whether there are two; says so if there is one. Without a driver the test fails.
 pub(crate) fn two_gpus() -> bool {
-    let two = device_count().unwrap() >= 2;
+    let found = warpverbs_gpu::list().into_iter().filter(|found| found.kind == GpuKind::Cuda);
+    let count = found.filter(|found| found.info.is_some()).count();
+    assert!(count > 0, "no NVIDIA GPU here");
+    let two = count >= 2;
     if !two {
         eprintln!("SKIPPED: one NVIDIA GPU here, two are needed");
     }
