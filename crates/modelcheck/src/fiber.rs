@@ -146,14 +146,16 @@ pub(crate) fn ask(op: Op) -> u64 {
 }
 
 fn site(file: *const c_char, line: u32) -> Site {
-    // SAFETY: a `__FILE__` or `__builtin_FILE()` literal: NUL-terminated, in static storage.
-    let name: &'static CStr = unsafe { CStr::from_ptr(file) };
-    let name = name.to_str().unwrap_or("?");
-    let start = ["include/warpverbs/", "scenarios/"].iter().find_map(|folder| {
-        let at = name.rfind(folder)?;
-        Some(if *folder == "scenarios/" { at } else { at + "include/".len() })
-    });
-    Site { file: &name[start.unwrap_or(0)..], line }
+    Site::new(file.addr(), line, || {
+        // SAFETY: a `__FILE__` or `__builtin_FILE()` literal: NUL-terminated, in static storage.
+        let name: &'static CStr = unsafe { CStr::from_ptr(file) };
+        let name = name.to_str().unwrap_or("?");
+        let start = ["include/warpverbs/", "scenarios/"].iter().find_map(|folder| {
+            let at = name.rfind(folder)?;
+            Some(if *folder == "scenarios/" { at } else { at + "include/".len() })
+        });
+        &name[start.unwrap_or(0)..]
+    })
 }
 
 /// `wv_check_operation`.

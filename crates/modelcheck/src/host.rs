@@ -8,10 +8,11 @@ use std::panic::Location;
 
 fn site(place: &'static Location<'static>) -> Site {
     let file = place.file();
-    // `post.rs` reaches the transport crate's files by way of `../`.
-    let folder = ["../", "crates/"].into_iter().find_map(|f| Some(file.rfind(f)? + f.len()));
-    let start = folder.unwrap_or(0);
-    Site { file: &file[start..], line: place.line() }
+    Site::new(file.as_ptr().addr(), place.line(), || {
+        // `post.rs` reaches the transport crate's files by way of `../`.
+        let folder = ["../", "crates/"].into_iter().find_map(|f| Some(file.rfind(f)? + f.len()));
+        &file[folder.unwrap_or(0)..]
+    })
 }
 
 #[track_caller]

@@ -8,7 +8,8 @@
 use crate::op::{Access, Atomic, Order, Scope, Site};
 use crate::race::Race;
 use rustc_hash::{FxHashMap, FxHasher};
-use std::hash::Hash;
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 mod view;
@@ -58,6 +59,33 @@ struct Location {
     atomic_reads: [u16; THREADS],
     /// Scope of each thread's last atomic read.
     read_scopes: [Scope; THREADS],
+    /// Hash of all that tells states apart, which every state that holds it would otherwise
+    /// compute; `None` since the last change.
+    hash: Cell<Option<u64>>,
+}
+
+impl Location {
+    fn hash(&self) -> u64 {
+        let compute = || {
+            let mut hasher = FxHasher::default();
+            (self.addr, self.plain_reads, self.atomic_reads).hash(&mut hasher);
+            for store in &self.stores {
+                (store.value, store.thread, store.time).hash(&mut hasher);
+                store.message.as_ref().map(|message| message.1).hash(&mut hasher);
+            }
+            hasher.finish()
+        };
+        let hash = self.hash.get().unwrap_or_else(compute);
+        self.hash.set(Some(hash));
+        hash
+    }
+}
+
+/// A location that is about to change, by itself.
+fn change(location: &mut Rc<Location>) -> &mut Location {
+    let location = Rc::make_mut(location);
+    location.hash.set(None);
+    location
 }
 
 /// One thread's part of the memory.
@@ -112,6 +140,7 @@ impl Memory {
                 plain_reads: [0; THREADS],
                 atomic_reads: [0; THREADS],
                 read_scopes: [Scope::System; THREADS],
+                hash: Cell::new(None),
             })
         };
         Self {
@@ -252,7 +281,7 @@ impl Memory {
         let time = self.epoch(thread);
         self.check(thread, at, false, None)?;
         let newest = self.newest(at);
-        let location = Rc::make_mut(&mut self.locations[at]);
+        let location = change(&mut self.locations[at]);
         location.plain_reads[thread] = time;
         Ok(location.stores[newest].value)
     }
@@ -266,7 +295,7 @@ impl Memory {
     ) -> Result<(), Race> {
         let time = self.epoch(thread);
         self.check(thread, at, true, None)?;
-        let location = Rc::make_mut(&mut self.locations[at]);
+        let location = change(&mut self.locations[at]);
         location.plain = location.stores.len();
         let (scope, plain, update, message) = (Scope::System, true, false, None);
         location.stores.push(Store { value, thread, time, scope, plain, update, message, site });
@@ -285,7 +314,7 @@ impl Memory {
         let word = self.word(at)?;
         let time = self.epoch(thread);
         self.check(thread, at, false, Some(scope))?;
-        let location = Rc::make_mut(&mut self.locations[at]);
+        let location = change(&mut self.locations[at]);
         location.atomic_reads[thread] = time;
         location.read_scopes[thread] = scope;
         let value = location.stores[position].value;
@@ -345,7 +374,7 @@ impl Memory {
         let newest = self.newest(at);
         let old = &self.locations[at].stores[newest];
         let (value, inherited) = (old.value, old.message.clone());
-        let location = Rc::make_mut(&mut self.locations[at]);
+        let location = change(&mut self.locations[at]);
         location.atomic_reads[thread] = time;
         location.read_scopes[thread] = op.scope;
         self.observe(thread, (at, word, newest), op.order, op.scope);
@@ -383,7 +412,7 @@ impl Memory {
         let (plain, update) = (false, !matches!(op.access, Access::Store(_)));
         let (message, site) = (message.map(published), op.site);
         let store = Store { value, thread, time, scope, plain, update, message, site };
-        Rc::make_mut(&mut self.locations[at]).stores.insert(position, store);
+        change(&mut self.locations[at]).stores.insert(position, store);
         if op.order.releases() {
             self.next_epoch(thread);
         }
@@ -400,7 +429,7 @@ impl Memory {
         }
         up(&mut Rc::make_mut(&mut self.sc)[word]);
         for location in &mut self.locations {
-            for store in &mut Rc::make_mut(location).stores {
+            for store in &mut change(location).stores {
                 if let Some(message) = &mut store.message {
                     let mut moved = message.0;
                     up(&mut moved.view.floor[word]);
@@ -439,13 +468,7 @@ impl Memory {
 
     /// Equal for states in which the same can happen.
     pub(crate) fn hash_into(&self, hasher: &mut FxHasher) {
-        for location in &self.locations {
-            (location.addr, location.plain_reads, location.atomic_reads).hash(hasher);
-            for store in &location.stores {
-                (store.value, store.thread, store.time).hash(hasher);
-                store.message.as_ref().map(|message| message.1).hash(hasher);
-            }
-        }
+        self.locations.iter().for_each(|location| location.hash().hash(hasher));
         self.sc.hash(hasher);
     }
 

@@ -1,5 +1,7 @@
 //! Requests of a thread to the checker: memory operations with order, scope and place, and others.
 
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::fmt;
 
 /// Memory order, as `wv::order`.
@@ -54,6 +56,20 @@ pub struct Site {
     pub file: &'static str,
     /// Line, from 1.
     pub line: u32,
+}
+
+thread_local! {
+    /// Names of files by the address of their text. Operations are asked for again whenever a run
+    /// is gone back in, so that finding the same few names would take most of the time.
+    static FILES: RefCell<FxHashMap<usize, &'static str>> = RefCell::default();
+}
+
+impl Site {
+    /// A line of the file whose name, in static storage, is at `text`; `name` is asked for once.
+    pub(crate) fn new(text: usize, line: u32, name: impl FnOnce() -> &'static str) -> Self {
+        let file = FILES.with_borrow_mut(|files| *files.entry(text).or_insert_with(name));
+        Self { file, line }
+    }
 }
 
 impl fmt::Display for Site {
