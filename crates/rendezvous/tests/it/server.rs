@@ -138,15 +138,21 @@ fn slow_peers_are_sent_away_and_idle_ones_kept() {
     let mut idle = connect(&server);
     idle.set("k", b"v").unwrap();
     server.take_faults();
-    // Never validates; stops within a message; waits, which is not slow.
-    for bytes in [vec![], bytes_of(&[])[..3].to_vec(), [bytes_of(&[]), vec![3, 2]].concat()] {
-        let stream = raw(&server, &bytes);
-        assert_eq!(cause(&server), Cause::SlowToSend { limit });
-        assert!(is_ended(stream));
-    }
+    // Waits, which is not slow, and for longer than the others have.
     let mut waiting = raw(&server, &bytes_of(&[Request::Wait { keys: vec![b"/late".to_vec()] }]));
+    // Never validates; stops within that, or within a message.
+    let parts = [vec![], bytes_of(&[])[..3].to_vec(), [bytes_of(&[]), vec![3, 2]].concat()];
+    let slow = parts.map(|bytes| raw(&server, &bytes));
+    let mut faults = Vec::new();
+    eventually("all three closed for cause", || {
+        faults.extend(server.take_faults());
+        faults.len() >= slow.len()
+    });
+    assert_eq!(faults.len(), slow.len(), "{faults:?}");
+    assert!(faults.iter().all(|fault| fault.cause == Cause::SlowToSend { limit }), "{faults:?}");
+    assert!(slow.into_iter().all(is_ended));
     // That this time passes is what is tried.
-    thread::sleep(2 * limit);
+    thread::sleep(limit);
     assert_eq!(idle.get("k").unwrap(), b"v");
     idle.set("late", b"").unwrap();
     let mut reply = [9];

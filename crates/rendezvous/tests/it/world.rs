@@ -252,6 +252,8 @@ fn a_rank_that_is_not_let_in_says_so_to_those_who_wait() {
         early.get("warpverbs/test/0/world").unwrap();
         let error = World::join(&config(1, 4, port)).unwrap_err();
         assert!(matches!(error, WorldError::Size { ours: 4, theirs: 3, .. }), "{error}");
+        // The store stays for those who are connected.
+        drop(early);
         let waiting = waiting.join().unwrap();
         assert!(matches!(waiting, WorldError::Refused { .. }), "{waiting}");
         assert!(
