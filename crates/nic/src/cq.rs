@@ -48,7 +48,7 @@ impl Cq {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        // Memory is freed after the lock.
+        // Memory is freed after the lock is released.
         let removed = self.nic.take_down(|core| registry::remove_cq(core, self.slot));
         drop(removed);
     }

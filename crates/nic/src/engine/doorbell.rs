@@ -412,7 +412,7 @@ impl DoorbellScanner {
     }
 }
 
-/// Moves `posted` on to `found`, if it can be meant.
+/// Moves `posted` to the index whose low 16 bits are `found`, if that is a possible index.
 #[inline]
 fn extend(q: &mut SendQueue, found: WqeIndex) -> Announced {
     let posted = found.widen(q.progress.posted);

@@ -103,7 +103,7 @@ pub(crate) fn insert_cq(
     Ok((slot, cqn))
 }
 
-/// The CQ goes on in `ring`, which becomes the old one.
+/// The CQ goes on in `ring`, in which its old ring is returned.
 pub(crate) fn resize_cq(core: &mut Core, slot: CqSlot, ring: &mut CqeRing) -> Result<(), NicError> {
     let cq = core.queues.tables.cqs.live_mut(slot);
     let resized = cq.map_or(Ok(()), |cq| cq.resize(ring));

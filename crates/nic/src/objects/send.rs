@@ -167,7 +167,7 @@ pub(crate) struct Doorbell {
     pub(crate) pending: PendingDoorbell,
     /// An invalid value of the polled record, which was reported.
     pub(crate) refused_record: Option<WqeIndex>,
-    /// A fault: so many doorbells are still lost, each recovered after so many polls.
+    /// A fault: this many doorbells are still lost, each recovered after this many polls.
     pub(crate) lose: u32,
     pub(crate) lose_recovery: Option<u32>,
 }
@@ -192,7 +192,7 @@ impl Doorbell {
         WqeIndex(self.record.send())
     }
 
-    /// A doorbell came, and no record with it. Whether that shows that there is none; from now on
+    /// A doorbell came without a record. Whether that proves that the QP has no record; from now on
     /// doorbells count then.
     pub(crate) fn has_no_record(&mut self) -> bool {
         match &mut self.source {

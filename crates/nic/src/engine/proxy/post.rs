@@ -173,7 +173,7 @@ fn add(
     q: &mut SendQueue,
     end: &mut End,
     long: &mut [Block; LONGEST],
-    list: &mut SendList,
+    list: &mut ProxySends,
     reports: &mut Vec<Report>,
 ) -> Result<(), Box<Halt>> {
     let index = q.progress.next;
