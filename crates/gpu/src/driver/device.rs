@@ -9,6 +9,7 @@ use super::copy_policy::{CopyPath, CopyPolicy};
 use super::launch::{Started, Streams};
 use super::memory::Home;
 use super::options::OpenOptions;
+use super::owned::release;
 use super::pinned::{Pinned, SharedMem};
 use super::transfer::Transfer;
 use crate::arena::{Arena, ArenaError, shared_bytes};
