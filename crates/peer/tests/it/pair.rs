@@ -82,13 +82,13 @@ impl Owner {
     }
 
     fn start_by(command: &mut Command) -> (Self, Said) {
-        let mut child = command
-            .args(["--exact", "pair::owner", "--nocapture"])
-            .env("PEER_OWNER", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawned(command.args(["--exact", "pair::owner", "--nocapture"]).env("PEER_OWNER", "1"))
+    }
+
+    /// The process with pipes, and the first that it says.
+    fn spawned<T: for<'a> Deserialize<'a>>(command: &mut Command) -> (Self, T) {
+        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = pipes.spawn().unwrap();
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut owner = Self { child, input, output };
@@ -316,18 +316,10 @@ fn killed_server() {
 }
 
 fn killed_server_in(folder: &Path) -> (Owner, PathBuf) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "pair::killed_server", "--nocapture"])
-        .env("PEER_KILLED", "1")
-        .env("TMPDIR", folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let input = child.stdin.take();
-    let output = BufReader::new(child.stdout.take().unwrap());
-    let mut owner = Owner { child, input, output };
-    let address: Address = owner.answer();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "pair::killed_server", "--nocapture"]);
+    command.env("PEER_KILLED", "1").env("TMPDIR", folder);
+    let (owner, address): (_, Address) = Owner::spawned(&mut command);
     (owner, PathBuf::from(address.path.unwrap()))
 }
 
