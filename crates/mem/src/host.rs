@@ -9,9 +9,9 @@ use std::ptr::NonNull;
 /// Bytes from which on a mapping has huge pages.
 const HUGE: usize = 4 << 20;
 
-/// An anonymous private mapping; unmapped on drop.
+/// A mapping of host memory; unmapped on drop.
 #[derive(Debug)]
-pub struct HostBuf(MmapRaw);
+pub struct HostBuf(pub(crate) MmapRaw);
 
 impl HostBuf {
     /// Maps `len` zeroed bytes (at least one), rounded up to whole 4 KiB pages; of huge pages where
@@ -37,7 +37,7 @@ impl HostBuf {
     }
 }
 
-// SAFETY: the range is mapped readable and writable from `new` until `drop`.
+// SAFETY: the range is mapped readable and writable until `drop`, and what it maps stays as long.
 unsafe impl Backing for HostBuf {
     fn addr(&self) -> u64 {
         self.0.as_ptr() as u64

@@ -1,7 +1,7 @@
 //! Memory that processes share: memfds whose length is sealed.
 
-use crate::{Backing, Kind, MemError, Region};
-use memmap2::{MmapOptions, MmapRaw};
+use crate::{HostBuf, MemError, Region};
+use memmap2::MmapOptions;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit};
@@ -81,34 +81,17 @@ pub fn check_sealed(fd: &OwnedFd, len: u64) -> Result<(), SharedError> {
     }
 }
 
-/// A mapping of a memfd; other processes may read and write it at any time.
-struct Mapping(MmapRaw);
-
-/// Maps all `len` bytes of a memfd. The descriptor is not needed any longer.
+/// Maps all `len` bytes of a memfd. The descriptor is not needed any longer. Other processes may read
+/// and write them at any time.
 ///
 /// # Errors
 /// The descriptor is not a [`sealed_memfd`] of that length, or the system refuses.
 pub fn map_sealed(fd: &OwnedFd, len: u64) -> io::Result<Region> {
     check_sealed(fd, len).map_err(io::Error::other)?;
     let size = usize::try_from(len).ok().filter(|size| *size != 0);
-    // Shared, readable and writable, and unmapped on drop.
+    // Shared, readable and writable, and unmapped on drop; the file cannot get shorter.
     let mapping = MmapOptions::new().len(size.ok_or(io::ErrorKind::InvalidInput)?).map_raw(fd)?;
-    Ok(Region::new(Mapping(mapping)))
-}
-
-// SAFETY: the range is mapped readable and writable until `drop`, and its file cannot get shorter.
-unsafe impl Backing for Mapping {
-    fn addr(&self) -> u64 {
-        self.0.as_ptr() as u64
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Host
-    }
+    Ok(Region::new(HostBuf(mapping)))
 }
 
 impl Region {

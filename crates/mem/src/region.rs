@@ -208,20 +208,6 @@ impl Region {
         Ok(unsafe { AtomicU8::from_ptr(addr as *mut u8) })
     }
 
-    /// One 64-byte block at a 64-byte aligned `offset`, read as eight words in address order.
-    /// Each word is single-copy atomic; the first has acquire order.
-    #[inline]
-    pub fn load_block(&self, offset: u64) -> Result<[u64; 8], MemError> {
-        let addr = self.host_range(offset, 64, 64)?;
-        let mut out = [0u64; 8];
-        for (i, word) in out.iter_mut().enumerate() {
-            // SAFETY: in bounds and aligned, as checked for the whole block; host memory.
-            let cell = unsafe { AtomicU64::from_ptr((addr as *mut u64).wrapping_add(i)) };
-            *word = cell.load(if i == 0 { Ordering::Acquire } else { Ordering::Relaxed });
-        }
-        Ok(out)
-    }
-
     /// Copies bytes out of host memory.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemError> {
         let (addr, len) = (self.host_range(offset, out.len(), 1)?, out.len());

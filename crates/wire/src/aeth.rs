@@ -177,12 +177,6 @@ impl RnrTimer {
         RnrTimer(code & CODE)
     }
 
-    /// The shortest delay that is not below `delay`, or the longest there is.
-    pub fn at_least(delay: Duration) -> RnrTimer {
-        let ascending = (1..32).map(RnrTimer);
-        ascending.into_iter().find(|timer| timer.delay() >= delay).unwrap_or(RnrTimer(0))
-    }
-
     /// The code, 0 to 31.
     pub const fn code(self) -> u8 {
         self.0
@@ -245,12 +239,5 @@ mod tests {
         let micros = |code| RnrTimer::from_code(code).delay().as_micros();
         assert_eq!([0, 1, 12, 14, 31].map(micros), [655_360, 10, 640, 1280, 491_520]);
         assert!((1..31).all(|code| micros(code) < micros(code + 1)) && micros(31) < micros(0));
-        for code in 0..32 {
-            let timer = RnrTimer::from_code(code);
-            assert_eq!(RnrTimer::at_least(timer.delay()), timer);
-        }
-        assert_eq!(RnrTimer::at_least(Duration::ZERO).code(), 1);
-        assert_eq!(RnrTimer::at_least(Duration::from_micros(641)).code(), 13);
-        assert_eq!(RnrTimer::at_least(Duration::from_secs(9)).code(), 0);
     }
 }

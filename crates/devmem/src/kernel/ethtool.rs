@@ -6,7 +6,6 @@ use netlink_packet_core::DefaultNla;
 use std::collections::BTreeSet;
 
 const RINGS_GET: u8 = 15;
-const RINGS_SET: u8 = 16;
 const RSS_GET: u8 = 38;
 const HEADER: u16 = 1;
 const HEADER_INDEX: u16 = 1;
@@ -60,19 +59,6 @@ impl Ethtool {
                 .map(|split| split == SPLIT_ENABLED.into()),
             split_threshold: find_number(found, HDS_THRESH),
         })
-    }
-
-    /// Splits headers from payload, of all packets. Needs `CAP_NET_ADMIN`, and may restart the
-    /// interface.
-    ///
-    /// # Errors
-    /// The driver cannot.
-    pub fn split_headers(&mut self, interface: &Interface) -> Result<(), NetlinkError> {
-        let threshold = self.rings(interface)?.split_threshold;
-        let mut attributes = vec![Self::header(interface)];
-        attributes.push(DefaultNla::new(TCP_DATA_SPLIT, vec![SPLIT_ENABLED]));
-        attributes.extend(threshold.filter(|bytes| *bytes != 0).map(|_| number(HDS_THRESH, 0)));
-        self.netlink.request(RINGS_SET, attributes).map(drop)
     }
 
     /// The receive queues to which flows are hashed, in ascending order. Packets of no flow come to

@@ -2,7 +2,6 @@
 
 use super::netlink::{Netlink, NetlinkError, find_number, nested, number};
 use super::{Interface, Refusal};
-use netlink_packet_core::DefaultNla;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 /// Use that a dmabuf is bound for.
@@ -66,36 +65,16 @@ impl Netdev {
     /// # Errors
     /// The kernel's refusal, with advice.
     pub fn bind_receive(
-        self,
+        mut self,
         interface: &Interface,
         queues: &[u32],
         dmabuf: BorrowedFd<'_>,
     ) -> Result<Binding, Refusal> {
         let queue =
             |id: &u32| nested(QUEUES, &[number(QUEUE_ID, *id), number(QUEUE_TYPE, TYPE_RX)]);
-        self.bind(Operation::Receive, interface, queues.iter().map(queue).collect(), dmabuf)
-    }
-
-    /// Allows sockets to send from the dmabuf through this interface.
-    ///
-    /// # Errors
-    /// The kernel's refusal, with advice.
-    pub fn bind_send(
-        self,
-        interface: &Interface,
-        dmabuf: BorrowedFd<'_>,
-    ) -> Result<Binding, Refusal> {
-        self.bind(Operation::Send, interface, Vec::new(), dmabuf)
-    }
-
-    fn bind(
-        mut self,
-        operation: Operation,
-        interface: &Interface,
-        mut attributes: Vec<DefaultNla>,
-        dmabuf: BorrowedFd<'_>,
-    ) -> Result<Binding, Refusal> {
+        let operation = Operation::Receive;
         let refusal = |cause| Refusal { operation, interface: interface.name.clone(), cause };
+        let mut attributes: Vec<_> = queues.iter().map(queue).collect();
         let fd = u32::try_from(dmabuf.as_raw_fd()).unwrap_or(u32::MAX);
         attributes.extend([number(IFINDEX, interface.index), number(FD, fd)]);
         let answers = self.netlink.request(operation.command(), attributes).map_err(refusal)?;

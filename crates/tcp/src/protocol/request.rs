@@ -22,16 +22,6 @@ pub enum Op {
 impl Op {
     /// How many there are.
     pub(super) const COUNT: usize = 5;
-
-    /// The frames that carry the memory of such a request to the peer.
-    pub fn carried_by(self) -> Option<Kind> {
-        match self {
-            Self::Send => Some(Kind::Message),
-            Self::Write => Some(Kind::Write),
-            Self::Notify => Some(Kind::Notification),
-            Self::Receive | Self::Read => None,
-        }
-    }
 }
 
 /// Names a request of a link, until its result is taken.
