@@ -4,7 +4,7 @@ use crate::kernels::blocks as kernel;
 use crate::{Buffer, Dim, Gpu, GpuError, Image, KernelPtr, Launch, Place, Vec16, pieces};
 use std::time::Duration;
 use thiserror::Error;
-use warpverbs_layout::BlockPiece;
+use warpverbs_layout::{BlockPiece, PIECE_ADDRESS_BITS};
 use zerocopy::IntoBytes;
 
 /// Bytes of a piece, what a warp copies at a time: each lane has 8 packs of 16 bytes in flight. Pieces of
@@ -88,7 +88,7 @@ pub enum BlockError {
         run: usize,
     },
     /// A run lies at addresses that a list cannot hold.
-    #[error("run {run}: its addresses have more than {} bits", BlockPiece::ADDRESS_BITS)]
+    #[error("run {run}: its addresses have more than {} bits", PIECE_ADDRESS_BITS)]
     Address {
         /// Index of the run.
         run: usize,

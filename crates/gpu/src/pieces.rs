@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use warpverbs_layout::BlockPiece;
+use warpverbs_layout::{BlockPiece, PIECE_ADDRESS_BITS};
 use warpverbs_mem::MemError;
 use zerocopy::IntoBytes;
 
@@ -67,7 +67,7 @@ impl RangeCopy<'_> {
             let addr = buffer.kernel_addr() + offset;
             match BlockPiece::reaches(addr, self.len) {
                 true => Ok(addr),
-                false => Err(CopyError::Address { addr, bits: BlockPiece::ADDRESS_BITS }),
+                false => Err(CopyError::Address { addr, bits: PIECE_ADDRESS_BITS }),
             }
         };
         Ok((at(self.from, self.from_offset)?, at(self.to, self.to_offset)?))
@@ -240,8 +240,8 @@ mod tests {
             assert_eq!(list.len() as u64, count(to, len, most));
             let mut at = to;
             for piece in &list {
-                let address = |word: u64| word & ((1 << BlockPiece::ADDRESS_BITS) - 1);
-                let bytes = |word: u64| word >> BlockPiece::ADDRESS_BITS;
+                let address = |word: u64| word & ((1 << PIECE_ADDRESS_BITS) - 1);
+                let bytes = |word: u64| word >> PIECE_ADDRESS_BITS;
                 assert_eq!(address(piece.to), at);
                 assert_eq!(address(piece.from), (1 << 40) + at - to);
                 at += (bytes(piece.from) | bytes(piece.to) << 8) + 1;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use warpverbs_layout::{
-    HeapFault, HeapState, LocalEntry, LocalHead, NicAddress, Reach, RemoteEntry, RemoteHead,
+    FAULT_COMPLETE, HeapFault, HeapState, LocalEntry, LocalHead, NicAddress, Reach, RemoteEntry,
+    RemoteHead,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -143,7 +144,7 @@ impl ViewWaits {
         let HeapFault { claim, status, peer, offset, expected, actual, thread, .. } = state.fault;
         // Offsets of views count from address 0.
         let record = WaitRecord { status, peer, address: offset, expected, actual, thread };
-        Ok((claim == HeapFault::COMPLETE).then_some(record))
+        Ok((claim == FAULT_COMPLETE).then_some(record))
     }
 }
 

@@ -1,13 +1,13 @@
 //! Lists of blocks that one launch copies, `kernels/include/warpverbs/blocks.h`.
 
-use crate::Header;
+use crate::header::Header;
 
 pub(crate) const HEADER: Header = Header {
     path: "layout/blocks.h",
     table: "layout/src/blocks.rs",
     namespace: "wv",
     includes: &["arch/types.h"],
-    items: &[BlockPiece::LAYOUT],
+    items: &[BlockPiece::LAYOUT, PIECES],
 };
 
 crate::layout! {
@@ -19,18 +19,21 @@ crate::layout! {
         /// The address to write, and the high byte.
         pub to: u64,
     }
+
+    consts PIECES {
+        /// Bits of an address in a BlockPiece.
+        pub PIECE_ADDRESS_BITS: u32 = 56,
+    }
 }
 
 impl BlockPiece {
-    /// Bits of an address.
-    pub const ADDRESS_BITS: u32 = 56;
     /// The longest piece, bytes.
     pub const MOST: u64 = 1 << 16;
 
     /// Whether a piece can name all of the `len` bytes from `addr` on.
     pub const fn reaches(addr: u64, len: u64) -> bool {
         match addr.checked_add(len) {
-            Some(end) => end >> Self::ADDRESS_BITS == 0,
+            Some(end) => end >> PIECE_ADDRESS_BITS == 0,
             None => false,
         }
     }
@@ -39,6 +42,6 @@ impl BlockPiece {
     pub const fn new(from: u64, to: u64, len: u64) -> Self {
         debug_assert!(len != 0 && len <= Self::MOST);
         let (low, high) = ((len - 1) & 0xff, (len - 1) >> 8);
-        Self { from: from | low << Self::ADDRESS_BITS, to: to | high << Self::ADDRESS_BITS }
+        Self { from: from | low << PIECE_ADDRESS_BITS, to: to | high << PIECE_ADDRESS_BITS }
     }
 }

@@ -1,6 +1,6 @@
 //! A table as a C++ header.
 
-use crate::{Enumeration, Field, Item, Part, Structure, Word};
+use crate::table::{Constant, Enumeration, Field, Item, Part, Structure, Value, Word};
 use core::fmt::{self, Display, Formatter};
 
 /// Columns of a line of the generated header.
@@ -29,17 +29,22 @@ impl Display for Header {
             writeln!(f, "#include \"warpverbs/{include}\"")?;
         }
         writeln!(f, "\nnamespace {namespace} {{\n")?;
-        f.write_str("#define WV_AT(type, field, at) \\\n")?;
-        f.write_str("  static_assert(WV_OFFSETOF(type, field) == at, #type \".\" #field)\n")?;
-        for item in *items {
-            f.write_str("\n")?;
+        let structures = items.iter().any(|item| matches!(item, Item::Structure(_)));
+        if structures {
+            f.write_str("#define WV_AT(type, field, at) \\\n")?;
+            f.write_str("  static_assert(WV_OFFSETOF(type, field) == at, #type \".\" #field)\n\n")?;
+        }
+        for (index, item) in items.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "\n" })?;
             match item {
                 Item::Structure(structure) => write!(f, "{structure}")?,
                 Item::Enumeration(enumeration) => write!(f, "{enumeration}")?,
                 Item::Word(word) => write!(f, "{word}")?,
+                Item::Constants(all) => all.iter().try_for_each(|one| write!(f, "{one}"))?,
             }
         }
-        writeln!(f, "\n#undef WV_AT\n\n}}  // namespace {namespace}")
+        f.write_str(if structures { "\n#undef WV_AT\n" } else { "" })?;
+        writeln!(f, "\n}}  // namespace {namespace}")
     }
 }
 
@@ -77,13 +82,20 @@ fn each(
     })
 }
 
+/// How many elements a field has.
+enum Count<'a> {
+    One,
+    Number(usize),
+    Name(&'a str),
+}
+
 /// The type of a field in C++, and the length if it is an array of them.
-fn cpp(field: &Field) -> (&str, usize) {
+fn cpp(field: &Field) -> (&str, Count<'_>) {
     let Field { ty, offset, size, .. } = *field;
     // `[u8; 2]` is `u8 name[2]`.
     let array = ty.strip_prefix('[').and_then(|ty| ty.strip_suffix(']')?.split_once("; "));
     if let Some((ty, count)) = array {
-        return (ty, count.parse().unwrap_or(0));
+        return (ty, Count::Name(count));
     }
     // In the byte order of the NIC; bytes where no integer of C++ may lie.
     let integer = match ty {
@@ -91,35 +103,33 @@ fn cpp(field: &Field) -> (&str, usize) {
         "U32<BE>" => "u32",
         "U64<BE>" => "u64",
         "Be24" => "",
-        _ => return (ty, 0),
+        _ => return (ty, Count::One),
     };
     match integer.is_empty() || offset % size != 0 {
-        true => ("u8", size),
-        false => (integer, 0),
+        true => ("u8", Count::Number(size)),
+        false => (integer, Count::One),
     }
 }
 
 fn declare(f: &mut Formatter<'_>, field: &Field) -> fmt::Result {
     let (ty, count) = cpp(field);
-    let brackets = if count == 0 { 0 } else { 2 + count.ilog10() as usize + 1 };
-    let declared = 2 + ty.len() + 1 + field.name.len() + brackets + 1;
-    let beside = match field.doc {
-        [line] if declared + "  //".len() + line.len() <= COLUMNS => Some(line),
-        _ => None,
-    };
-    if beside.is_none() {
-        comment(f, "  ", field.doc)?;
+    let Field { name, doc, .. } = field;
+    match count {
+        Count::One => beside(f, "  ", doc, format_args!("{ty} {name};")),
+        Count::Number(count) => beside(f, "  ", doc, format_args!("{ty} {name}[{count}];")),
+        Count::Name(count) => beside(f, "  ", doc, format_args!("{ty} {name}[{}];", Small(count))),
     }
-    write!(f, "  {ty} {}", field.name)?;
-    if count != 0 {
-        write!(f, "[{count}]")?;
+}
+
+impl Display for Constant {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { name, ty, doc, value } = self;
+        let name = Small(name);
+        match *value < 1 << 16 {
+            true => beside(f, "", doc, format_args!("constexpr {ty} {name} = {value};")),
+            false => beside(f, "", doc, format_args!("constexpr {ty} {name} = {value:#x};")),
+        }
     }
-    if let Some(line) = beside {
-        f.write_str(";  //")?;
-        plain(f, line)?;
-        return f.write_str("\n");
-    }
-    f.write_str(";\n")
 }
 
 impl Display for Enumeration {
@@ -127,11 +137,8 @@ impl Display for Enumeration {
         let Self { name, doc, repr, values } = self;
         comment(f, "", doc)?;
         writeln!(f, "enum class {name} : {repr} {{")?;
-        for value in *values {
-            comment(f, "  ", value.doc)?;
-            f.write_str("  ")?;
-            value.name.chars().try_for_each(|c| write!(f, "{}", c.to_ascii_lowercase()))?;
-            writeln!(f, " = {},", value.value)?;
+        for Value { name, doc, number } in *values {
+            beside(f, "  ", doc, format_args!("{} = {number},", Small(name)))?;
         }
         f.write_str("};\n")
     }
@@ -139,23 +146,77 @@ impl Display for Enumeration {
 
 impl Display for Word {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { name, doc, set, parts } = self;
+        let Self { name, doc, raw, repr, extra, set, parts } = self;
         comment(f, "", doc)?;
-        write!(f, "struct {name} {{\n  u64 raw;\n\n  static WV_HD constexpr {name} of(")?;
+        write!(f, "struct [[nodiscard]] {name} {{\n  {repr} {raw} = 0;\n\n")?;
+        write!(f, "  static WV_HD constexpr {name} of(")?;
         for (index, Part { name, ty, .. }) in parts.iter().enumerate() {
-            write!(f, "{}{ty} {name}", if index == 0 { "" } else { ", " })?;
+            let (comma, default) = if index == 0 { ("", "") } else { (", ", " = 0") };
+            write!(f, "{comma}{ty} {name}{default}")?;
         }
-        writeln!(f, ") {{\n    u64 word = {set:#x}ull;")?;
+        writeln!(f, ") {{\n    {repr} word = {set:#x};")?;
         for Part { name, first, .. } in *parts {
-            writeln!(f, "    word |= static_cast<u64>({name}) << {first};")?;
+            writeln!(f, "    word |= static_cast<{repr}>({name}) << {first};")?;
         }
         writeln!(f, "    return {name}{{word}};\n  }}")?;
+        if let Some(extra) = extra {
+            writeln!(f, "  {extra}")?;
+        }
         for Part { name, ty, doc, first, mask } in *parts {
             comment(f, "  ", doc)?;
             writeln!(f, "  WV_HD constexpr {ty} {name}() const {{")?;
-            writeln!(f, "    return static_cast<{ty}>(raw >> {first} & {mask:#x}ull);\n  }}")?;
+            writeln!(f, "    return static_cast<{ty}>({raw} >> {first} & {mask:#x});\n  }}")?;
         }
         f.write_str("};\n")
+    }
+}
+
+/// A name of Rust, `LikeThis` or `LIKE_THIS`, as C++ has it: `like_this`.
+struct Small<'a>(&'a str);
+
+impl Display for Small<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut inside = false;
+        for c in self.0.chars() {
+            if c.is_ascii_uppercase() && inside {
+                f.write_str("_")?;
+            }
+            inside = c.is_ascii_lowercase();
+            write!(f, "{}", c.to_ascii_lowercase())?;
+        }
+        Ok(())
+    }
+}
+
+/// A line of code, with its comment behind it if there is room for it, else above it.
+fn beside(
+    f: &mut Formatter<'_>,
+    indent: &str,
+    doc: &[&str],
+    code: fmt::Arguments<'_>,
+) -> fmt::Result {
+    let mut length = Length(indent.len());
+    fmt::write(&mut length, code)?;
+    match *doc {
+        [line] if length.0 + "  //".len() + line.len() <= COLUMNS => {
+            write!(f, "{indent}{code}  //")?;
+            plain(f, line)?;
+            f.write_str("\n")
+        }
+        _ => {
+            comment(f, indent, doc)?;
+            writeln!(f, "{indent}{code}")
+        }
+    }
+}
+
+/// How long a text is that is written to it.
+struct Length(usize);
+
+impl fmt::Write for Length {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The symmetric heap and what its waits leave, `kernels/include/warpverbs/heap.h`.
 
-use crate::Header;
+use crate::header::Header;
 
 pub(crate) const HEADER: Header = Header {
     path: "layout/heap.h",
@@ -16,6 +16,7 @@ pub(crate) const HEADER: Header = Header {
         HeapFault::LAYOUT,
         HeapState::LAYOUT,
         Signal::LAYOUT,
+        NUMBERS,
     ],
 };
 
@@ -161,11 +162,14 @@ crate::layout! {
         /// Raised by NICs.
         pub remote: u64,
     }
-}
 
-impl HeapFault {
-    /// [`HeapFault::claim`] of a fault that is completely written.
-    pub const COMPLETE: u32 = 2;
+    consts NUMBERS {
+        /// In HeapFault.peer and for calls that wait: no rank in particular.
+        pub NO_RANK: u32 = u32::MAX,
+        /// Index behind Heap.alarms of the word that ends every wait on the heap once it is not 0. The
+        /// word `1 + rank` ends every wait for this rank alone.
+        pub ALARM_OF_HEAP: usize as "u32" = 0,
+    }
 }
 
 impl Signal {

@@ -1,4 +1,4 @@
-//! Structures that host and kernels exchange as plain memory, declared once for the crates that do so.
+//! Structures and numbers that host and kernels exchange, declared once for the crates that do so.
 //!
 //! [`layout!`] makes of one table the Rust type and its [`Item`]; a [`Header`] is a list of items, and
 //! prints as a C++ header with the same fields, sizes and offsets, and an assertion of each. The headers
@@ -13,20 +13,30 @@
 
 mod blocks;
 mod header;
+mod headers;
 mod heap;
 mod qp;
+mod status;
 mod stop;
 mod table;
+mod team;
 mod views;
 
-pub use blocks::BlockPiece;
+pub use blocks::{BlockPiece, PIECE_ADDRESS_BITS};
 pub use header::Header;
-pub use heap::{Heap, HeapFault, HeapState, NicAddress, Peer, Reach, Signal, Window, WindowPeer};
-pub use qp::{Cause, Cq, CqMode, ErrorWord, Fault, PollWord, PostState, Qp, QueueState};
+pub use headers::HEADERS;
+pub use heap::{
+    ALARM_OF_HEAP, Heap, HeapFault, HeapState, NO_RANK, NicAddress, Peer, Reach, Signal, Window,
+    WindowPeer,
+};
+pub use qp::{
+    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, PollWord, PostState,
+    Qp, QueueState, SCRATCH_SLOTS, TOKEN_OFFERED,
+};
+pub use status::{Outcome, Status, WaitFor};
 pub use stop::StopRecord;
-pub use table::{Enumeration, Field, Item, Part, Structure, Value, Word};
+pub use table::{Constant, Enumeration, Field, Item, Part, Structure, Value, Word};
+pub use team::{
+    LINE_PAYLOAD, MOST_LOG_SLOTS, MailBlock, NARROW_MOST, TeamBlock, WIDE_PAIRS, WIDE_WORDS,
+};
 pub use views::{LocalEntry, LocalHead, RemoteEntry, RemoteHead};
-
-/// Every generated header.
-pub const HEADERS: [&Header; 5] =
-    [&blocks::HEADER, &heap::HEADER, &qp::HEADER, &stop::HEADER, &views::HEADER];

@@ -1,7 +1,8 @@
 //! The exported queue pair, `kernels/include/warpverbs/qp.h`. One plain structure, [`Qp`], says where
 //! everything lies; all that changes is behind [`Qp::state`].
 
-use crate::Header;
+use crate::header::Header;
+use crate::status::{Outcome, Status};
 
 pub(crate) const HEADER: Header = Header {
     path: "layout/qp.h",
@@ -17,6 +18,7 @@ pub(crate) const HEADER: Header = Header {
         QueueState::LAYOUT,
         Fault::LAYOUT,
         PostState::LAYOUT,
+        NUMBERS,
     ],
 };
 
@@ -93,7 +95,7 @@ crate::layout! {
 
     /// `completed` of a queue and the lock of its poller, in one word: one release both raises the one
     /// and gives back the other.
-    pub word PollWord {
+    pub word PollWord[raw: u64] {
         /// Everything below this index is done.
         completed: u64 = 1..64,
         /// Somebody polls the CQ.
@@ -101,7 +103,7 @@ crate::layout! {
     }
 
     /// The first error of a queue pair, packed so that one compare-and-swap claims it; never zero.
-    pub word ErrorWord | 0x8000_0000_0000_0000 {
+    pub word ErrorWord[raw: u64] | 0x8000_0000_0000_0000 {
         /// The `wv::Status` that every call of the device library returns from then on.
         status: u32 = 0..32,
         /// Low 16 bits of the failed WQE's index.
@@ -167,13 +169,21 @@ crate::layout! {
         /// Keeps the line to itself.
         pub pad: [u64; 9],
     }
-}
 
-impl Qp {
-    /// In [`Qp::send_tag`]: the send counter of the doorbell record is stored with a release of system
-    /// scope, because a device behind PCIe may read it without having received a doorbell. It lies
-    /// above the 24 bits of the QP number, which doorbells and control segments shift out.
-    pub const FENCED_RECORD: u32 = 1 << 31;
+    consts NUMBERS {
+        /// Words of a queue pair for results of atomics that name no buffer of their own.
+        pub SCRATCH_SLOTS: usize as "u32" = 64,
+        /// In Qp.send_tag: the send counter of the doorbell record is stored with a release of system
+        /// scope, because a device behind PCIe may read it without having received a doorbell.
+        /// Doorbells and control segments shift the bits above the 24 of the QP number out.
+        pub FENCED_RECORD: u32 = 1 << 31,
+        /// The ring token while nobody holds it and work is ready: the next thread that asks takes it.
+        pub TOKEN_OFFERED: u32 = 1 << 31,
+        /// Passes of one combiner before it offers the token to the next thread that asks.
+        pub MOST_PASSES: u32 = 64,
+        /// The claim of a fault that is completely written.
+        pub FAULT_COMPLETE: u32 = 2,
+    }
 }
 
 impl QueueState {
@@ -183,53 +193,20 @@ impl QueueState {
     }
 }
 
-/// Why a queue pair failed. The numbers are those of `wv::outcome`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Cause {
-    /// A poster gave up after it had reserved: the queue has a hole that is never filled.
-    PosterGaveUp = 2,
-    /// The CQE of a failed send work request.
-    Requester = 4,
-    /// The CQE of a failed receive.
-    Responder = 5,
-    /// A CQE that is neither a completion nor an error.
-    BadCqe = 7,
-    /// A completion that names no work in flight.
-    StrayCqe = 8,
-}
-
 impl ErrorWord {
-    /// Packs a cause and the fields of its CQE.
-    pub const fn failed(cause: Cause, syndrome: u8, vendor: u8, opcode: u8, counter: u16) -> Self {
-        Self::new(u32::from_le_bytes([cause as u8, syndrome, vendor, opcode]), counter)
+    /// Packs an outcome and the fields of its CQE.
+    pub const fn failed(kind: Outcome, syndrome: u8, vendor: u8, opcode: u8, counter: u16) -> Self {
+        Self::new(Status::new(kind as u8, syndrome, vendor, opcode).0, counter)
     }
 
-    /// Why the queue pair failed; `None` for a cause unknown here.
-    pub const fn cause(self) -> Option<Cause> {
-        match self.0 as u8 {
-            2 => Some(Cause::PosterGaveUp),
-            4 => Some(Cause::Requester),
-            5 => Some(Cause::Responder),
-            7 => Some(Cause::BadCqe),
-            8 => Some(Cause::StrayCqe),
-            _ => None,
-        }
+    /// The status as fields.
+    pub const fn fields(self) -> Status {
+        Status(self.status())
     }
 
-    /// Syndrome byte of the CQE.
-    pub const fn syndrome(self) -> u8 {
-        (self.status() >> 8) as u8
-    }
-
-    /// Vendor syndrome byte of the CQE; advisory.
-    pub const fn vendor(self) -> u8 {
-        (self.status() >> 16) as u8
-    }
-
-    /// Opcode of the failed WQE.
-    pub const fn wqe_opcode(self) -> u8 {
-        (self.status() >> 24) as u8
+    /// Why the queue pair failed; `None` for an outcome unknown here.
+    pub const fn outcome(self) -> Option<Outcome> {
+        Outcome::from_value(self.fields().kind())
     }
 }
 

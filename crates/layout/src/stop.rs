@@ -1,6 +1,6 @@
 //! Launches that the host can withdraw, `kernels/include/warpverbs/stop.h`.
 
-use crate::Header;
+use crate::header::Header;
 
 pub(crate) const HEADER: Header = Header {
     path: "layout/stop.h",

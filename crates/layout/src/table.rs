@@ -7,8 +7,23 @@ pub enum Item {
     Structure(&'static Structure),
     /// An enumeration.
     Enumeration(&'static Enumeration),
-    /// Values that share a 64-bit word.
+    /// Values that share a word.
     Word(&'static Word),
+    /// Numbers.
+    Constants(&'static [Constant]),
+}
+
+/// A number.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    /// Its name; in C++ the same in small letters.
+    pub name: &'static str,
+    /// Its type in C++.
+    pub ty: &'static str,
+    /// Its comment.
+    pub doc: &'static [&'static str],
+    /// Its value.
+    pub value: u64,
 }
 
 /// A structure. Comments are those of the Rust type, line by line.
@@ -63,21 +78,27 @@ pub struct Enumeration {
 /// A value of an enumeration.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// Its name in Rust; in C++ the same in small letters.
+    /// Its name in Rust, `LikeThis`; in C++ it is `like_this`.
     pub name: &'static str,
     /// Its comment.
     pub doc: &'static [&'static str],
-    /// Its number.
-    pub value: u64,
+    /// Its number, as the table writes it.
+    pub number: &'static str,
 }
 
-/// Values that share a 64-bit word, so that one atomic operation is of all of them.
+/// Values that share a word, so that one atomic operation is of all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
     /// Its name.
     pub name: &'static str,
     /// Its comment.
     pub doc: &'static [&'static str],
+    /// The name of the integer in C++.
+    pub raw: &'static str,
+    /// The integer's type.
+    pub repr: &'static str,
+    /// A declaration that only C++ has.
+    pub extra: Option<&'static str>,
     /// The bits that are set whatever the values are.
     pub set: u64,
     /// Its values.
@@ -89,7 +110,7 @@ pub struct Word {
 pub struct Part {
     /// Its name.
     pub name: &'static str,
-    /// Its type: `bool`, or an integer that has as many bits or is cut off above.
+    /// Its type in C++: `bool`, or one that has as many bits or is cut off above.
     pub ty: &'static str,
     /// Its comment.
     pub doc: &'static [&'static str],
@@ -99,7 +120,8 @@ pub struct Part {
     pub mask: u64,
 }
 
-/// Declares plain structures, enumerations and packed words, and an [`Item`] for each: `TYPE::LAYOUT`.
+/// Declares plain structures, enumerations and packed words, and an [`Item`] for each: `TYPE::LAYOUT`;
+/// and numbers, with one [`Item`] for all of them.
 ///
 /// `struct Name[SIZE]` is followed, where that applies, by `as "name in C++"`, `align(BYTES)`, and
 /// `with "declaration"` of what only C++ has; traits behind a colon are derived beside those that every
@@ -107,8 +129,15 @@ pub struct Part {
 /// own fields stand in its place there is `field: Tail as fields`. There is no padding: what is not used
 /// is a field.
 ///
-/// `word Name` has parts with their bits, `part: u16 = 32..48`, or `part: bool = 0..1`; `word Name | BITS`
-/// sets these bits, too. `new` packs the parts (`of` in C++), and a method for each takes it out.
+/// `enum Name: u8 as "name"` has a number for each value; `open enum` has `Unknown` for all other numbers
+/// as well, and its values may have texts, `Nop = 0 "NOP"`.
+///
+/// `word Name[raw: u64]` has parts with their bits, `part: u16 = 32..48`, or `part: bool = 0..1`; `raw` is
+/// the integer in C++. `word Name[raw: u64] | BITS` sets these bits, too, and `with` adds a declaration as
+/// above. `new` packs the parts (`of` in C++, where parts left out at the end are 0), and a method for each
+/// takes it out.
+///
+/// `consts NAME { pub SLOTS: usize as "u32" = 64 }` declares each number, and the item `NAME`.
 ///
 /// ```
 /// warpverbs_layout::layout! {
@@ -181,51 +210,123 @@ macro_rules! layout {
         $($rest:tt)*
     ) => {
         $(#[doc = $doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr($repr)]
         $vis enum $name {
             $($(#[doc = $about])* $value = $number,)+
         }
 
         impl $name {
-            /// The enumeration in the table.
-            pub const LAYOUT: $crate::Item = $crate::Item::Enumeration(&$crate::Enumeration {
-                name: $cpp,
-                doc: &[$($doc),*],
-                repr: stringify!($repr),
-                values: &[$($crate::Value {
-                    name: stringify!($value),
-                    doc: &[$($about),*],
-                    value: $number,
-                }),+],
-            });
+            $crate::layout! { @enumeration $repr $cpp [$($doc)*] $([$value $number $($about)*])+ }
+
+            /// The value of a number; `None` for one without a name here.
+            #[inline]
+            pub const fn from_value(value: $repr) -> Option<Self> {
+                match value {
+                    $($number => Some(Self::$value),)+
+                    _ => None,
+                }
+            }
         }
 
         $crate::layout! { $($rest)* }
+    };
+    (
+        $(#[doc = $doc:literal])*
+        $vis:vis open enum $name:ident: $repr:ident as $cpp:literal {
+            $($(#[doc = $about:literal])* $value:ident = $number:literal $($text:literal)?),+ $(,)?
+        }
+        $($rest:tt)*
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        $vis enum $name {
+            $($(#[doc = $about])* $value,)+
+            /// A number without a name here.
+            Unknown($repr),
+        }
+
+        impl $name {
+            $crate::layout! { @enumeration $repr $cpp [$($doc)*] $([$value $number $($about)*])+ }
+
+            /// Every named value, in order of its number.
+            pub const ALL: &'static [Self] = &[$(Self::$value,)+];
+
+            /// Its name as text.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$value => [$($text,)? stringify!($value)][0],)+
+                    Self::Unknown(_) => "unknown",
+                }
+            }
+
+            /// The number.
+            #[inline]
+            pub const fn value(self) -> $repr {
+                match self {
+                    $(Self::$value => $number,)+
+                    Self::Unknown(value) => value,
+                }
+            }
+
+            /// The value of a number.
+            #[inline]
+            pub const fn from_value(value: $repr) -> Self {
+                match value {
+                    $($number => Self::$value,)+
+                    value => Self::Unknown(value),
+                }
+            }
+        }
+
+        $crate::layout! { $($rest)* }
+    };
+    (
+        @enumeration $repr:ident $cpp:literal [$($doc:literal)*]
+        $([$value:ident $number:literal $($about:literal)*])+
+    ) => {
+        /// The enumeration in the table.
+        pub const LAYOUT: $crate::Item = $crate::Item::Enumeration(&$crate::Enumeration {
+            name: $cpp,
+            doc: &[$($doc),*],
+            repr: stringify!($repr),
+            values: &[$($crate::Value {
+                name: stringify!($value),
+                doc: &[$($about),*],
+                number: stringify!($number),
+            }),+],
+        });
     };
     (@take $raw:expr, bool) => { $raw != 0 };
     (@take $raw:expr, $ty:ident) => { $raw as $ty };
     (
         $(#[doc = $doc:literal])*
-        $vis:vis word $name:ident $(| $set:literal)? {
-            $($(#[doc = $about:literal])* $part:ident: $ty:ident = $first:literal..$end:literal),+
+        $vis:vis word $name:ident [$raw:ident: $repr:ident] $(| $set:literal)? $(with $extra:literal)? {
+            $(
+                $(#[doc = $about:literal])*
+                $part:ident: $ty:ident $(as $other:literal)? = $first:literal..$end:literal
+            ),+
             $(,)?
         }
         $($rest:tt)*
     ) => {
         $(#[doc = $doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        $vis struct $name(pub u64);
+        #[repr(transparent)]
+        $vis struct $name(pub $repr);
 
         impl $name {
             /// The word in the table.
             pub const LAYOUT: $crate::Item = $crate::Item::Word(&$crate::Word {
                 name: stringify!($name),
                 doc: &[$($doc),*],
+                raw: stringify!($raw),
+                repr: stringify!($repr),
+                extra: [$(Some($extra),)? None][0],
                 set: 0 $(| $set)?,
                 parts: &[$($crate::Part {
                     name: stringify!($part),
-                    ty: stringify!($ty),
+                    ty: $crate::layout!(@type $ty $(, $other)?),
                     doc: &[$($about),*],
                     first: $first,
                     mask: u64::MAX >> (64 - ($end - $first)),
@@ -235,17 +336,40 @@ macro_rules! layout {
             /// Packs its values.
             #[inline]
             pub const fn new($($part: $ty),+) -> Self {
-                Self(0 $(| $set)? $(| ($part as u64) << $first)+)
+                Self(0 $(| $set)? $(| ($part as $repr) << $first)+)
             }
 
             $(
                 $(#[doc = $about])*
                 #[inline]
                 pub const fn $part(self) -> $ty {
-                    $crate::layout!(@take self.0 >> $first & (u64::MAX >> (64 - ($end - $first))), $ty)
+                    $crate::layout!(
+                        @take self.0 >> $first & ($repr::MAX >> ($repr::BITS - ($end - $first))), $ty
+                    )
                 }
             )+
         }
+
+        $crate::layout! { $($rest)* }
+    };
+    (
+        consts $name:ident {
+            $(
+                $(#[doc = $about:literal])*
+                $vis:vis $constant:ident: $ty:ident $(as $other:literal)? = $value:expr
+            ),+
+            $(,)?
+        }
+        $($rest:tt)*
+    ) => {
+        $($(#[doc = $about])* $vis const $constant: $ty = $value;)+
+
+        pub(crate) const $name: $crate::Item = $crate::Item::Constants(&[$($crate::Constant {
+            name: stringify!($constant),
+            ty: $crate::layout!(@type $ty $(, $other)?),
+            doc: &[$($about),*],
+            value: $constant as u64,
+        }),+]);
 
         $crate::layout! { $($rest)* }
     };

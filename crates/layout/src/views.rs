@@ -1,7 +1,8 @@
 //! Views of agents' memory, `kernels/include/warpverbs/nixl.h`. They are never written after they were
 //! handed out.
 
-use crate::{Header, NicAddress};
+use crate::header::Header;
+use crate::heap::NicAddress;
 
 pub(crate) const HEADER: Header = Header {
     path: "layout/views.h",

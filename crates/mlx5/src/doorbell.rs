@@ -38,12 +38,6 @@ pub const fn record_word(counter: u64) -> u32 {
     (counter as u16 as u32).to_be()
 }
 
-/// The counter in a record's word that a native load brought.
-#[inline]
-pub const fn record_counter(word: u32) -> WqeIndex {
-    WqeIndex(u32::from_be(word) as u16)
-}
-
 /// SET_CI for a 64-bit consumer index: 24 bits, big-endian, as a native store puts it in memory.
 #[inline]
 pub const fn set_ci_word(ci: u64) -> u32 {
@@ -175,12 +169,5 @@ impl CqArm {
     #[inline]
     pub fn doorbell(self, cqn: u32) -> [u8; 8] {
         transmute!([U32::<BE>::new(self.word()), U32::<BE>::new(cqn)])
-    }
-
-    /// Decodes the 8 bytes of a CQ arm doorbell into the request and the CQ number.
-    #[inline]
-    pub fn from_doorbell(bytes: [u8; 8]) -> (Self, u32) {
-        let [word, cqn]: [U32<BE>; 2] = transmute!(bytes);
-        (Self::from_word(word.get()), cqn.get())
     }
 }

@@ -8,8 +8,6 @@
 //! native (little-endian) byte order, unlike everything the NIC reads.
 
 pub use warpverbs_layout::{
-    Cause, Cq, CqMode, ErrorWord, Fault, PollWord, PostState, Qp, QueueState,
+    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, Outcome, PollWord,
+    PostState, Qp, QueueState, SCRATCH_SLOTS, Status, TOKEN_OFFERED, WaitFor,
 };
-
-/// Scratch slots per QP for results of atomics that name no buffer of their own.
-pub const SCRATCH_SLOTS: usize = 64;

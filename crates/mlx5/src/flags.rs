@@ -2,18 +2,32 @@
 
 use warpverbs_rdma::SendFlags;
 
-/// CE, bits 3..2: when the WQE produces a CQE.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Completion {
-    /// Only if it fails (0).
-    #[default]
-    OnError,
-    /// Only if it is the first to fail (1).
-    OnFirstError,
-    /// Always (2): what a signalled work request asks for.
-    Always,
-    /// Always, and an event beside it (3).
-    AlwaysWithEvent,
+warpverbs_layout::layout! {
+    /// CE, bits 3..2: when the WQE produces a CQE.
+    pub enum Completion: u8 as "ce" {
+        /// Only if it fails.
+        OnError = 0,
+        /// Only if it is the first to fail.
+        OnFirstError = 1,
+        /// Always: what a signalled work request asks for.
+        Always = 2,
+        /// Always, and an event beside it.
+        AlwaysWithEvent = 3,
+    }
+
+    /// FM, bits 7..5: what must be over before the WQE starts.
+    pub enum Fence: u8 as "fm" {
+        /// Nothing.
+        None = 0,
+        /// Small fence of the initiator: earlier local invalidates and UMRs.
+        InitiatorSmall = 1,
+        /// Earlier reads and atomics.
+        Fence = 2,
+        /// Strong ordering.
+        Strong = 3,
+        /// Fence and small fence: what a fenced work request asks for.
+        FenceAndSmall = 4,
+    }
 }
 
 impl Completion {
@@ -22,32 +36,6 @@ impl Completion {
     pub const fn is_signaled(self) -> bool {
         self as u8 & Self::Always as u8 != 0
     }
-
-    #[inline]
-    const fn from_bits(bits: u8) -> Self {
-        match bits & 3 {
-            0 => Self::OnError,
-            1 => Self::OnFirstError,
-            2 => Self::Always,
-            _ => Self::AlwaysWithEvent,
-        }
-    }
-}
-
-/// FM, bits 7..5: what must be over before the WQE starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Fence {
-    /// Nothing (0).
-    #[default]
-    None,
-    /// Small fence of the initiator (1): earlier local invalidates and UMRs.
-    InitiatorSmall,
-    /// Fence (2): earlier reads and atomics.
-    Fence,
-    /// Strong ordering (3).
-    Strong,
-    /// Fence and small fence (4): what a fenced work request asks for.
-    FenceAndSmall,
 }
 
 impl Fence {
@@ -56,22 +44,10 @@ impl Fence {
     pub const fn waits_for_reads(self) -> bool {
         self as u8 >= Self::Fence as u8
     }
-
-    /// Of bits that are at most 4.
-    #[inline]
-    const fn from_valid_bits(bits: u8) -> Self {
-        match bits {
-            0 => Self::None,
-            1 => Self::InitiatorSmall,
-            2 => Self::Fence,
-            3 => Self::Strong,
-            _ => Self::FenceAndSmall,
-        }
-    }
 }
 
 /// Byte 11 of the control segment, decoded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flags {
     /// FM.
     pub fence: Fence,
@@ -79,6 +55,12 @@ pub struct Flags {
     pub completion: Completion,
     /// SE: raise a solicited event at the receiver.
     pub solicited: bool,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self::of(SendFlags::empty())
+    }
 }
 
 impl Flags {
@@ -112,11 +94,17 @@ impl Flags {
     }
 
     const fn decode(byte: u8) -> Self {
-        Self {
-            fence: Fence::from_valid_bits(byte >> 5),
-            completion: Completion::from_bits(byte >> 2),
-            solicited: byte & 2 != 0,
-        }
+        let (Some(completion), fence) =
+            (Completion::from_value(byte >> 2 & 3), Fence::from_value(byte >> 5))
+        else {
+            unreachable!()
+        };
+        // The table has bytes that are not valid, too.
+        let fence = match fence {
+            Some(fence) => fence,
+            None => Fence::FenceAndSmall,
+        };
+        Self { fence, completion, solicited: byte & 2 != 0 }
     }
 
     /// The flags of a WQE for those of a work request.

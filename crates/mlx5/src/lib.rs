@@ -59,6 +59,7 @@ pub mod cqe;
 pub mod doorbell;
 pub mod export;
 pub mod flags;
+pub mod header;
 pub mod num;
 pub mod opcode;
 pub mod prm;

@@ -2,74 +2,36 @@
 
 use warpverbs_rdma::Status;
 
-macro_rules! syndromes {
-    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
-        /// Syndrome byte of an error CQE.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Syndrome {
-            $($(#[$doc])* $name,)*
-            /// A value without a name here.
-            Unknown(u8),
-        }
-
-        impl Syndrome {
-            /// Every named syndrome, in order of its value.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// A phrase for people.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                    Self::Unknown(_) => "unknown syndrome",
-                }
-            }
-
-            /// The byte in the CQE.
-            pub const fn value(self) -> u8 {
-                match self {
-                    $(Self::$name => $value,)*
-                    Self::Unknown(value) => value,
-                }
-            }
-
-            /// The syndrome of a byte.
-            pub const fn from_value(value: u8) -> Self {
-                match value {
-                    $($value => Self::$name,)*
-                    value => Self::Unknown(value),
-                }
-            }
-        }
-    };
-}
-
-syndromes! {
-    /// The local work request has a bad length.
-    LocalLength = 0x01, "local length error";
-    /// The WQE is not well formed.
-    LocalQpOp = 0x02, "local QP operation error";
-    /// A local key, its bounds or its rights forbid the access.
-    LocalProt = 0x04, "local protection error";
-    /// The QP is in ERR: the WQE was not executed.
-    WrFlush = 0x05, "work request flushed";
-    /// A memory window could not be bound.
-    MwBind = 0x06, "memory window bind error";
-    /// The response does not fit the request.
-    BadResp = 0x10, "bad response";
-    /// A receive may not write local memory.
-    LocalAccess = 0x11, "local access error";
-    /// The responder refused the request as malformed.
-    RemoteInvalReq = 0x12, "remote invalid request";
-    /// The responder's key, bounds or rights forbid the access.
-    RemoteAccess = 0x13, "remote access error";
-    /// The responder could not carry out the request.
-    RemoteOp = 0x14, "remote operation error";
-    /// No answer after all retries.
-    TransportRetryExc = 0x15, "transport retries exceeded";
-    /// The receiver had no receive posted, after all retries.
-    RnrRetryExc = 0x16, "receiver-not-ready retries exceeded";
-    /// The operation was aborted at the other side.
-    RemoteAborted = 0x22, "remote aborted";
+warpverbs_layout::layout! {
+    /// Syndrome byte of an error CQE.
+    pub open enum Syndrome: u8 as "syndrome" {
+        /// The local work request has a bad length.
+        LocalLength = 0x01 "local length error",
+        /// The WQE is not well formed.
+        LocalQpOp = 0x02 "local QP operation error",
+        /// A local key, its bounds or its rights forbid the access.
+        LocalProt = 0x04 "local protection error",
+        /// The QP is in ERR: the WQE was not executed.
+        WrFlush = 0x05 "work request flushed",
+        /// A memory window could not be bound.
+        MwBind = 0x06 "memory window bind error",
+        /// The response does not fit the request.
+        BadResp = 0x10 "bad response",
+        /// A receive may not write local memory.
+        LocalAccess = 0x11 "local access error",
+        /// The responder refused the request as malformed.
+        RemoteInvalReq = 0x12 "remote invalid request",
+        /// The responder's key, bounds or rights forbid the access.
+        RemoteAccess = 0x13 "remote access error",
+        /// The responder could not carry out the request.
+        RemoteOp = 0x14 "remote operation error",
+        /// No answer after all retries.
+        TransportRetryExc = 0x15 "transport retries exceeded",
+        /// The receiver had no receive posted, after all retries.
+        RnrRetryExc = 0x16 "receiver-not-ready retries exceeded",
+        /// The operation was aborted at the other side.
+        RemoteAborted = 0x22 "remote aborted",
+    }
 }
 
 /// Bits of a syndrome byte that mlx5 does not use; with them a status without a syndrome of mlx5 is

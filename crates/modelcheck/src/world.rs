@@ -7,7 +7,9 @@ use crate::receiver::Receiver;
 use crate::scenario::{End, NOTES, Rule, Scenario, ThreadSpec, Time};
 use std::mem::offset_of;
 use std::rc::Rc;
-use warpverbs_mlx5::export::{Cq, CqMode, Fault, PollWord, PostState, Qp, QueueState};
+use warpverbs_mlx5::export::{
+    Cq, CqMode, FENCED_RECORD, Fault, PollWord, PostState, Qp, QueueState,
+};
 
 /// Note of the NIC's: everything below has been executed.
 pub const DONE: usize = 0;
@@ -168,7 +170,7 @@ impl World {
             log_rq,
             log_rq_stride: 4,
             inline_words: 30,
-            send_tag: QPN | if self.shape.reads_record { Qp::FENCED_RECORD } else { 0 },
+            send_tag: QPN | if self.shape.reads_record { FENCED_RECORD } else { 0 },
             reserved: [0; 40],
         }
     }

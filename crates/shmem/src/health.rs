@@ -1,7 +1,7 @@
 //! Failures on a heap, and ending waits for ranks that will not come.
 
 use crate::heap::Parts;
-use crate::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
+use crate::layout::{ALARM_OF_HEAP, FAULT_COMPLETE, HeapFault, NO_RANK};
 use crate::{Heap, ShmemError};
 use std::fmt;
 use warpverbs_transport::{Health, Outcome, WaitFor};
@@ -92,9 +92,9 @@ impl Heap {
         let mut fault = HeapFault::default();
         self.parts.gpu.read(&self.parts.state, 0, fault.as_mut_bytes())?;
         // A fault that is being written counts when it is complete.
-        let fault = (fault.claim == 2).then(|| HeapFaultReport {
+        let fault = (fault.claim == FAULT_COMPLETE).then(|| HeapFaultReport {
             outcome: Outcome::from_code(fault.status),
-            what: WaitFor::from_code(fault.what),
+            what: WaitFor::from_value(fault.what),
             peer: (fault.peer != NO_RANK).then_some(fault.peer),
             offset: fault.offset,
             expected: fault.expected,

@@ -401,7 +401,7 @@ mod tests {
     use super::{EndpointConfig, check_order};
     use crate::Context;
     use warpverbs_gpu::{GpuInfo, GpuKind};
-    use warpverbs_mlx5::export::Qp;
+    use warpverbs_mlx5::export::{FENCED_RECORD, Qp};
     use zerocopy::FromBytes as _;
 
     #[test]
@@ -428,7 +428,7 @@ mod tests {
             endpoint.core.exported.region().read(0, &mut raw).unwrap();
             let tag = Qp::read_from_bytes(&raw).unwrap().send_tag;
             let believes = policy != DoorbellFirst || loses_doorbells;
-            let fence = if believes { Qp::FENCED_RECORD } else { 0 };
+            let fence = if believes { FENCED_RECORD } else { 0 };
             assert_eq!(tag, endpoint.qpn() | fence, "{policy:?}, {loses_doorbells}");
         }
     }

@@ -3,7 +3,8 @@
 use crate::{AsyncEvent, ErrorKind, FirstError, QpState, TransportError};
 use std::fmt;
 use warpverbs_gpu::DeviceStatus;
-use warpverbs_mlx5::export::{Fault, QueueState};
+pub use warpverbs_mlx5::export::WaitFor;
+use warpverbs_mlx5::export::{FAULT_COMPLETE, Fault, Outcome as Code, QueueState, Status};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::NicError;
 
@@ -114,21 +115,22 @@ impl Outcome {
     /// Outcome of a status word that a kernel left, a `wv::Status`, unless that is 0, which is
     /// success.
     pub fn from_code(code: u32) -> Self {
-        let [outcome, syndrome, ..] = code.to_le_bytes();
-        match outcome {
-            1 => Self::Timeout,
-            2 => Self::Aborted,
-            3 => Self::NoRoom,
-            4 => Self::Requester(Syndrome::from_value(syndrome)),
-            5 => Self::Responder(Syndrome::from_value(syndrome)),
-            6 => Self::TooLong,
-            7 => Self::BadError,
-            8 => Self::StrayCqe,
-            9 => Self::BadAddress,
-            10 => Self::NoPeer,
-            11 => Self::PeerLost,
-            12 => Self::MixedRoutes,
-            _ => Self::Unknown(code),
+        let status = Status(code);
+        let syndrome = || Syndrome::from_value(status.syndrome());
+        match Code::from_value(status.kind()) {
+            Some(Code::Timeout) => Self::Timeout,
+            Some(Code::Aborted) => Self::Aborted,
+            Some(Code::NoRoom) => Self::NoRoom,
+            Some(Code::Requester) => Self::Requester(syndrome()),
+            Some(Code::Responder) => Self::Responder(syndrome()),
+            Some(Code::TooLong) => Self::TooLong,
+            Some(Code::BadError) => Self::BadError,
+            Some(Code::StrayCqe) => Self::StrayCqe,
+            Some(Code::BadAddress) => Self::BadAddress,
+            Some(Code::NoPeer) => Self::NoPeer,
+            Some(Code::PeerLost) => Self::PeerLost,
+            Some(Code::MixedRoutes) => Self::MixedRoutes,
+            Some(Code::Ok) | None => Self::Unknown(code),
         }
     }
 }
@@ -151,50 +153,6 @@ impl fmt::Display for Outcome {
                 f.write_str("an atomic on a heap that only other ranks reach by RDMA")
             }
             Self::Unknown(code) => write!(f, "status {code:#x}, unknown here"),
-        }
-    }
-}
-
-/// Kind of wait of a kernel: `wv::wait_for`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WaitFor {
-    /// Room in the send queue.
-    SendRoom,
-    /// Completion of send work.
-    Completion,
-    /// Room in the receive queue.
-    ReceiveRoom,
-    /// A message.
-    Receive,
-    /// A value of a signal word.
-    Signal,
-    /// A scratch slot.
-    Scratch,
-    /// A rank's arrival at a barrier of the symmetric heap.
-    Barrier,
-    /// A message of a mailbox.
-    Mail,
-    /// A message to be taken out of a mailbox.
-    Credit,
-    /// A code unknown here.
-    Unknown(u32),
-}
-
-impl WaitFor {
-    /// Of a code that a kernel left, a `wv::wait_for`.
-    pub fn from_code(code: u32) -> Self {
-        match code {
-            1 => Self::SendRoom,
-            2 => Self::Completion,
-            3 => Self::ReceiveRoom,
-            4 => Self::Receive,
-            5 => Self::Signal,
-            6 => Self::Scratch,
-            7 => Self::Barrier,
-            8 => Self::Mail,
-            9 => Self::Credit,
-            _ => Self::Unknown(code),
         }
     }
 }
@@ -268,9 +226,9 @@ impl FaultReport {
     /// Report that a kernel wrote of its wait, if it is whole.
     pub(crate) fn of(fault: &Fault) -> Option<Self> {
         // 2: all other fields are written.
-        (fault.claim == 2).then(|| Self {
+        (fault.claim == FAULT_COMPLETE).then(|| Self {
             outcome: Outcome::from_code(fault.status),
-            what: WaitFor::from_code(fault.what),
+            what: WaitFor::from_value(fault.what),
             expected: fault.expected,
             actual: fault.actual,
             thread: fault.thread,
@@ -295,6 +253,6 @@ mod tests {
         assert_eq!(Outcome::from_code(0x0088_1304), Outcome::Requester(Syndrome::RemoteAccess));
         assert_eq!(Outcome::from_code(0x0505), Outcome::Responder(Syndrome::WrFlush));
         assert_eq!(Outcome::from_code(0x1_00ff), Outcome::Unknown(0x1_00ff));
-        assert_eq!(WaitFor::from_code(77), WaitFor::Unknown(77));
+        assert_eq!(WaitFor::from_value(77), WaitFor::Unknown(77));
     }
 }

@@ -63,8 +63,6 @@ mod handle;
 mod health;
 mod limits;
 mod memory;
-#[cfg(test)]
-mod mirror;
 pub mod pci;
 mod post;
 mod provider;

@@ -5,6 +5,7 @@
 // counts as one: a rank that comes late finds the others' arrival.
 #pragma once
 
+#include "warpverbs/layout/team.h"
 #include "warpverbs/shm.h"
 
 namespace wv {
@@ -19,19 +20,7 @@ struct Team {
   u32 reserved;
 };
 
-constexpr u32 flat_ranks = 8;     // teams up to this size signal everybody at once
-constexpr u32 team_rounds = 32;  // larger ones in rounds: 2^32 ranks
-
-struct TeamBlock {
-  Signal from[flat_ranks];    // of each rank of a small team
-  Signal round[team_rounds];  // of each round of a large one
-  u64 calls;                  // of this rank
-  u64 reserved;
-};
-
 static_assert(sizeof(Team) == 24, "Team");
-static_assert(sizeof(TeamBlock) == 656, "TeamBlock");
-static_assert(WV_OFFSETOF(TeamBlock, calls) == 640, "TeamBlock.calls");
 
 // Returns once every rank of the team has called, and whatever the ranks' blocks have put before,
 // as far as those blocks are synchronised with the callers, is visible to the group. On failure

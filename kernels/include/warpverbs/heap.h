@@ -24,12 +24,7 @@ struct rdma {
 };
 }  // namespace route
 
-// In HeapFault.peer and for calls that wait: no rank in particular.
-constexpr u32 no_rank = ~u32{0};
-
-// Words behind Heap.alarms that the host raises from 0. The first ends every wait on the heap, that
-// of a rank every wait for this rank alone.
-constexpr u32 alarm_of_heap = 0;
+// Index behind Heap.alarms of the word that ends every wait for this rank alone; see alarm_of_heap.
 WV_HD constexpr u32 alarm_of_peer(u32 rank) { return 1 + rank; }
 
 static_assert(sizeof(Local) == 16 && sizeof(Remote) == 16, "tables of segments");

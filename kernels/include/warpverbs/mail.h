@@ -16,6 +16,7 @@
 // block open.
 #pragma once
 
+#include "warpverbs/layout/team.h"
 #include "warpverbs/shm.h"
 
 namespace wv {
@@ -28,22 +29,10 @@ struct Mailbox {
   u16 reserved;
 };
 
-struct MailBlock {
-  u64 sent;       // messages
-  u64 received;
-  Signal credit;  // messages of this rank that its peer has taken
-  u64 pad[12];
-  // Lines of all slots as they arrive, then as they leave by RDMA: see mail_block_bytes.
-};
-
 struct MailLine {
   u32 low, first, high, second;  // `first` and `second` are the message's number
 };
 
-constexpr u32 line_payload = 8;   // of a narrow line, a MailLine
-constexpr u32 narrow_most = 4096;  // bytes; longer messages travel in wide lines
-constexpr u32 wide_pairs = 32;    // MailLines of a wide line
-constexpr u32 wide_words = 63;    // of 8 bytes
 constexpr u32 wide_payload = 8 * wide_words;
 
 // Wide lines of a message.
@@ -66,7 +55,7 @@ WV_HD constexpr u64 mail_block_bytes(const Mailbox& box) {
 }
 
 static_assert(sizeof(Mailbox) == 16, "Mailbox");
-static_assert(sizeof(MailBlock) == 128 && sizeof(MailLine) == 16, "MailBlock");
+static_assert(sizeof(MailLine) == 16, "MailLine");
 
 struct Mail {
   const Heap* heap;

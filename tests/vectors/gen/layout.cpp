@@ -4,7 +4,8 @@
 #include <cstddef>
 
 #include "warpverbs/mlx5/layout.h"
-#include "warpverbs/mlx5/opcode.h"
+#include "warpverbs/mlx5/doorbell.h"
+#include "warpverbs/mlx5/segment.h"
 
 namespace m = wv::mlx5;
 
@@ -79,10 +80,10 @@ SAME_VALUE(m::opcode::tag_matching, MLX5_OPCODE_TAG_MATCHING);
 SAME_VALUE(m::opcode::flow_tbl_access, MLX5_OPCODE_FLOW_TBL_ACCESS);
 SAME_VALUE(m::opcode::mmo, MLX5_OPCODE_MMO);
 
-SAME_VALUE(m::ce::always, MLX5_WQE_CTRL_CQ_UPDATE);
+SAME_VALUE(m::fm_ce_se(m::fm::none, m::ce::always), MLX5_WQE_CTRL_CQ_UPDATE);
 SAME_VALUE(m::solicited, MLX5_WQE_CTRL_SOLICITED);
-SAME_VALUE(m::fm::fence_and_small, MLX5_WQE_CTRL_FENCE);
-SAME_VALUE(m::fm::initiator_small, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
+SAME_VALUE(m::fm_ce_se(m::fm::fence_and_small, m::ce::on_error), MLX5_WQE_CTRL_FENCE);
+SAME_VALUE(m::fm_ce_se(m::fm::initiator_small, m::ce::on_error), MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
 SAME_VALUE(m::inline_bit, MLX5_INLINE_SEG);
 SAME_VALUE(m::lkey_terminator, MLX5_INVALID_LKEY);
 SAME_VALUE(m::wqebb_bytes, MLX5_SEND_WQE_BB);

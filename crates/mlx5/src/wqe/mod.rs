@@ -5,6 +5,7 @@ mod parse;
 mod violation;
 
 pub use build::{BuildError, Local, PayloadKind, WqeBuilder};
+pub(crate) use parse::{OPMOD_4B, OPMOD_8B};
 pub use parse::{parse, parse_datagram, peek};
 pub use violation::{Field, WqeViolation};
 pub use warpverbs_rdma::{Remote, Sge};

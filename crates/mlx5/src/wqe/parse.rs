@@ -20,9 +20,9 @@ use zerocopy::byteorder::{BE, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, transmute_ref};
 
 /// opmod of masked atomics on 4-byte words.
-pub(super) const OPMOD_4B: u8 = 0x08;
+pub(crate) const OPMOD_4B: u8 = 0x08;
 /// opmod of masked atomics on 8-byte words.
-pub(super) const OPMOD_8B: u8 = 0x09;
+pub(crate) const OPMOD_8B: u8 = 0x09;
 
 /// WQEBBs of the WQE whose first WQEBB this is, 1 to 16, so that the rest can be fetched.
 /// An impossible DS counts as 1: [`parse`] then names it.

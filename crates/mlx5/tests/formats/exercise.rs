@@ -33,8 +33,8 @@ pub(crate) fn exercise(input: &[u8]) {
     if let Some(&bytes) = raw.first_chunk() {
         let doorbell = Doorbell::parse(bytes);
         assert_eq!(Doorbell::parse(doorbell.bytes()), doorbell);
-        let (arm, cqn) = CqArm::from_doorbell(bytes);
-        assert_eq!(CqArm::from_doorbell(arm.doorbell(cqn)), (arm, cqn));
+        let arm = CqArm::from_word(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+        assert_eq!(CqArm::from_word(arm.word()), arm);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::golden::{Vector, hex_bytes, vectors};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind, owned_by_software};
 use warpverbs_mlx5::cqe::{CqeTail, CqeViolation};
-use warpverbs_mlx5::doorbell::{CqArm, Doorbell, record_counter, record_word, set_ci_word};
+use warpverbs_mlx5::doorbell::{CqArm, Doorbell, record_word, set_ci_word};
 use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{Lkey, Qpn, Rkey, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
@@ -317,7 +317,6 @@ fn doorbell_records() {
         let [rcv, snd] = [v.number("received"), v.number("sent")];
         let words = [record_word(rcv), record_word(snd)];
         assert_eq!(words.map(u32::to_ne_bytes).concat(), v.bytes);
-        assert_eq!(record_counter(words[1]), WqeIndex::of(snd));
     }
     for v in vectors(&["cq_dbr", "cq_arm"]) {
         let arm = CqArm {
@@ -328,7 +327,6 @@ fn doorbell_records() {
         if v.kind() == "cq_arm" {
             let cqn = v.number("cqn") as u32;
             assert_eq!(arm.doorbell(cqn).as_slice(), v.bytes);
-            assert_eq!(CqArm::from_doorbell(arm.doorbell(cqn)), (arm, cqn));
         } else {
             let words = [set_ci_word(v.number("ci")), arm.word().to_be()];
             assert_eq!(words.map(u32::to_ne_bytes).concat(), v.bytes);

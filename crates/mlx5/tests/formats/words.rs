@@ -4,14 +4,19 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::HashSet;
 use warpverbs_mlx5::cqe::{CqeTail, collapsed_index, gives_back, owned_by_software, owner_bit};
-use warpverbs_mlx5::export::{Cause, ErrorWord};
+use warpverbs_mlx5::export::{ErrorWord, Outcome};
 use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{Be24, Qpn, WqeIndex, wqebbs};
 use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
 use warpverbs_mlx5::syndrome::Syndrome;
 
-const CAUSES: &[Cause] =
-    &[Cause::PosterGaveUp, Cause::Requester, Cause::Responder, Cause::BadCqe, Cause::StrayCqe];
+const CAUSES: &[Outcome] = &[
+    Outcome::Aborted,
+    Outcome::Requester,
+    Outcome::Responder,
+    Outcome::BadError,
+    Outcome::StrayCqe,
+];
 
 proptest! {
     #[test]
@@ -68,9 +73,10 @@ proptest! {
     #[test]
     fn error_word(cause in select(CAUSES), syndrome: u8, vendor: u8, wqe: u8, counter: u16) {
         let word = ErrorWord::failed(cause, syndrome, vendor, wqe, counter);
-        let fields = (word.cause(), word.syndrome(), word.vendor());
-        prop_assert_eq!(fields, (Some(cause), syndrome, vendor));
-        prop_assert_eq!((word.wqe_opcode(), word.wqe_counter()), (wqe, counter));
+        let fields = word.fields();
+        prop_assert_eq!(word.outcome(), Some(cause));
+        prop_assert_eq!((fields.syndrome(), fields.vendor()), (syndrome, vendor));
+        prop_assert_eq!((fields.wqe_opcode(), word.wqe_counter()), (wqe, counter));
         prop_assert_ne!(word.0, 0);
     }
 }

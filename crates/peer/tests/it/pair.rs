@@ -82,7 +82,9 @@ impl Owner {
     }
 
     fn start_by(command: &mut Command) -> (Self, Said) {
-        Self::spawned(command.args(["--exact", "pair::owner", "--nocapture"]).env("PEER_OWNER", "1"))
+        Self::spawned(
+            command.args(["--exact", "pair::owner", "--nocapture"]).env("PEER_OWNER", "1"),
+        )
     }
 
     /// The process with pipes, and the first that it says.

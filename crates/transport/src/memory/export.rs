@@ -4,7 +4,7 @@ use super::Memory;
 use super::plan::Part;
 use crate::TransportError;
 use warpverbs_gpu::Buffer;
-use warpverbs_mlx5::export::{Cq, CqMode, Qp};
+use warpverbs_mlx5::export::{Cq, CqMode, FENCED_RECORD, Qp};
 use zerocopy::IntoBytes;
 
 /// Fields of the exported QP that are not in its memory's layout.
@@ -60,7 +60,7 @@ impl Memory {
             log_rq: shape.log_recv,
             log_rq_stride: shape.log_stride,
             inline_words: (shape.inline_bytes / 4) as u8,
-            send_tag: qp.qpn | if qp.fenced_record { Qp::FENCED_RECORD } else { 0 },
+            send_tag: qp.qpn | if qp.fenced_record { FENCED_RECORD } else { 0 },
             reserved: [0; 40],
         };
         self.write(&self.state_buf, s.qp.at, image.as_bytes())?;

@@ -19,10 +19,7 @@
 
 use super::word::Word;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use warpverbs_mlx5::export::PollWord;
-
-/// The ring token while nobody holds it and work is ready: the next thread that asks takes it.
-pub(crate) const OFFERED: u32 = 1 << 31;
+use warpverbs_mlx5::export::{MOST_PASSES, PollWord, TOKEN_OFFERED as OFFERED};
 
 /// One work queue as the protocol sees it.
 pub(crate) trait Ring {
@@ -48,7 +45,7 @@ pub(crate) trait Ring {
 
     /// Passes of one combiner before it offers the token to the next thread that asks.
     fn most_passes(&self) -> u32 {
-        64
+        MOST_PASSES
     }
 
     /// While the token is offered.

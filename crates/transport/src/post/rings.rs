@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
 use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, gives_back, owned_by_software};
 use warpverbs_mlx5::doorbell::set_ci_word;
-use warpverbs_mlx5::export::{Cause, CqMode, ErrorWord};
+use warpverbs_mlx5::export::{CqMode, ErrorWord, Outcome};
 use warpverbs_mlx5::num::{WQEBB, WqeIndex};
 use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
 use warpverbs_mlx5::segment::CtrlSeg;
@@ -200,7 +200,7 @@ impl Rings {
                 Place::Never if self.send_cq.mode == CqMode::Collapsed => false,
                 Place::Never => {
                     let (opcode, counter) = (tail.wqe_opcode, tail.wqe_counter.get());
-                    q.claim_error(ErrorWord::failed(Cause::StrayCqe, 0, 0, opcode, counter));
+                    q.claim_error(ErrorWord::failed(Outcome::StrayCqe, 0, 0, opcode, counter));
                     true
                 }
             },
@@ -249,15 +249,15 @@ fn error_word(raw: &[u8; 64]) -> ErrorWord {
     match Cqe::parse(raw) {
         Ok(Cqe::Error { side, wqe_counter, opcode, syndrome, vendor, .. }) => {
             let cause = match side {
-                ErrorSide::Requester => Cause::Requester,
-                ErrorSide::Responder => Cause::Responder,
+                ErrorSide::Requester => Outcome::Requester,
+                ErrorSide::Responder => Outcome::Responder,
             };
             ErrorWord::failed(cause, syndrome.value(), vendor, opcode.value(), wqe_counter)
         }
         // A CQE of another kind; nothing after it counts.
         _ => {
             let counter = u16::from_be_bytes([raw[60], raw[61]]);
-            ErrorWord::failed(Cause::BadCqe, 0, 0, raw[56], counter)
+            ErrorWord::failed(Outcome::BadError, 0, 0, raw[56], counter)
         }
     }
 }

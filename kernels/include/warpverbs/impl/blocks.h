@@ -7,8 +7,6 @@
 namespace wv {
 namespace impl {
 
-constexpr u32 piece_address_bits = 56;
-
 WV_DEVICE u64 piece_address(u64 word) { return word & ((u64{1} << piece_address_bits) - 1); }
 WV_DEVICE u64 piece_length(u64 from, u64 to) {
   return (from >> piece_address_bits | to >> piece_address_bits << 8) + 1;

@@ -30,8 +30,8 @@ WV_DEVICE void record_first(Record* fault, Status status, wait_for what, u64 exp
   store<order::relaxed, scope::system>(&fault->expected, expected);
   store<order::relaxed, scope::system>(&fault->actual, actual);
   store<order::relaxed, scope::system>(&fault->thread, global_thread());
-  // Release, pairs with the host's acquire of 2.
-  store<order::release, scope::system>(&fault->claim, 2);
+  // Release, pairs with the host's acquire of it.
+  store<order::release, scope::system>(&fault->claim, fault_complete);
 }
 
 WV_DEVICE void record_fault(PostState* state, u32 qpn, Status status, wait_for what, u64 expected,

@@ -182,8 +182,6 @@ WV_DEVICE Status receive_message(const Coop& coop, const Readers& readers, Mail&
   return Status{};
 }
 
-constexpr u8 most_log_slots = 16;
-
 WV_DEVICE Status check_box(const Heap& heap, const Mailbox& box, u32 to, u32 from) {
   if (box.log_slots == 0 || box.log_slots > most_log_slots || box.log_period > 30 ||
       box.log_period < box.log_slots) {

@@ -142,11 +142,8 @@ WV_DEVICE u64 ready_until(const Queue& q, const Lanes& group, u64 from) {
   }
 }
 
-// The ring token: 0 while nobody holds it; else the number of times that its holder was asked to
-// ring. `token_offered`: nobody holds it, and work is ready.
-constexpr u32 token_offered = 1u << 31;
-// Passes of one combiner before it offers the token to whoever asks next.
-constexpr u32 most_passes = 64;
+// The ring token is 0 while nobody holds it, `token_offered`, or the number of times that its holder
+// was asked to ring.
 
 // For a combiner that others never let go. A poster that asks while the token is offered finds
 // `token_offered` and takes over; false then. True: nobody came, and the caller holds the token

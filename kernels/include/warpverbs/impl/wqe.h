@@ -63,8 +63,8 @@ struct SendRing {
   }
 };
 
-constexpr u8 fence_bits = static_cast<u8>(mlx5::fm::fence_and_small);
-constexpr u8 signal_bits = static_cast<u8>(mlx5::ce::always);
+constexpr u8 fence_bits = mlx5::fm_ce_se(mlx5::fm::fence_and_small, mlx5::ce::on_error);
+constexpr u8 signal_bits = mlx5::fm_ce_se(mlx5::fm::none, mlx5::ce::always);
 
 struct OneWqebb {
   static constexpr u32 max_wqebbs = 1;

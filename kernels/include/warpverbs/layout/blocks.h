@@ -18,6 +18,8 @@ static_assert(sizeof(BlockPiece) == 16 && alignof(BlockPiece) == 16, "BlockPiece
 WV_AT(BlockPiece, from, 0);
 WV_AT(BlockPiece, to, 8);
 
+constexpr u32 piece_address_bits = 56;  // Bits of an address in a BlockPiece.
+
 #undef WV_AT
 
 }  // namespace wv

@@ -10,12 +10,9 @@ namespace wv {
 
 // How memory of another rank or agent is reached. Fixed by the host before kernels run.
 enum class reach : u8 {
-  // Not at all: calls return no_peer.
-  none = 0,
-  // By loads and stores: one's own memory, or memory that is mapped here.
-  direct = 1,
-  // Through queue pairs.
-  rdma = 2,
+  none = 0,  // Not at all: calls return no_peer.
+  direct = 1,  // By loads and stores: one's own memory, or memory that is mapped here.
+  rdma = 2,  // Through queue pairs.
 };
 
 // One rank's heap as another rank reaches it.
@@ -155,6 +152,12 @@ struct alignas(16) Signal {
 static_assert(sizeof(Signal) == 16 && alignof(Signal) == 16, "Signal");
 WV_AT(Signal, direct, 0);
 WV_AT(Signal, remote, 8);
+
+// In HeapFault.peer and for calls that wait: no rank in particular.
+constexpr u32 no_rank = 0xffffffff;
+// Index behind Heap.alarms of the word that ends every wait on the heap once it is not 0. The
+// word `1 + rank` ends every wait for this rank alone.
+constexpr u32 alarm_of_heap = 0;
 
 #undef WV_AT
 

@@ -85,42 +85,42 @@ WV_AT(Qp, reserved, 152);
 
 // `completed` of a queue and the lock of its poller, in one word: one release both raises the one
 // and gives back the other.
-struct PollWord {
-  u64 raw;
+struct [[nodiscard]] PollWord {
+  u64 raw = 0;
 
-  static WV_HD constexpr PollWord of(u64 completed, bool locked) {
-    u64 word = 0x0ull;
+  static WV_HD constexpr PollWord of(u64 completed, bool locked = 0) {
+    u64 word = 0x0;
     word |= static_cast<u64>(completed) << 1;
     word |= static_cast<u64>(locked) << 0;
     return PollWord{word};
   }
   // Everything below this index is done.
   WV_HD constexpr u64 completed() const {
-    return static_cast<u64>(raw >> 1 & 0x7fffffffffffffffull);
+    return static_cast<u64>(raw >> 1 & 0x7fffffffffffffff);
   }
   // Somebody polls the CQ.
   WV_HD constexpr bool locked() const {
-    return static_cast<bool>(raw >> 0 & 0x1ull);
+    return static_cast<bool>(raw >> 0 & 0x1);
   }
 };
 
 // The first error of a queue pair, packed so that one compare-and-swap claims it; never zero.
-struct ErrorWord {
-  u64 raw;
+struct [[nodiscard]] ErrorWord {
+  u64 raw = 0;
 
-  static WV_HD constexpr ErrorWord of(u32 status, u16 wqe_counter) {
-    u64 word = 0x8000000000000000ull;
+  static WV_HD constexpr ErrorWord of(u32 status, u16 wqe_counter = 0) {
+    u64 word = 0x8000000000000000;
     word |= static_cast<u64>(status) << 0;
     word |= static_cast<u64>(wqe_counter) << 32;
     return ErrorWord{word};
   }
   // The `wv::Status` that every call of the device library returns from then on.
   WV_HD constexpr u32 status() const {
-    return static_cast<u32>(raw >> 0 & 0xffffffffull);
+    return static_cast<u32>(raw >> 0 & 0xffffffff);
   }
   // Low 16 bits of the failed WQE's index.
   WV_HD constexpr u16 wqe_counter() const {
-    return static_cast<u16>(raw >> 32 & 0xffffull);
+    return static_cast<u16>(raw >> 32 & 0xffff);
   }
 };
 
@@ -187,6 +187,18 @@ WV_AT(PostState, error, 768);
 WV_AT(PostState, scratch_free, 776);
 WV_AT(PostState, fault, 784);
 WV_AT(PostState, pad, 824);
+
+// Words of a queue pair for results of atomics that name no buffer of their own.
+constexpr u32 scratch_slots = 64;
+// In Qp.send_tag: the send counter of the doorbell record is stored with a release of system
+// scope, because a device behind PCIe may read it without having received a doorbell.
+// Doorbells and control segments shift the bits above the 24 of the QP number out.
+constexpr u32 fenced_record = 0x80000000;
+// The ring token while nobody holds it and work is ready: the next thread that asks takes it.
+constexpr u32 token_offered = 0x80000000;
+// Passes of one combiner before it offers the token to the next thread that asks.
+constexpr u32 most_passes = 64;
+constexpr u32 fault_complete = 2;  // The claim of a fault that is completely written.
 
 #undef WV_AT
 

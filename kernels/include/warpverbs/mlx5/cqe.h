@@ -5,17 +5,18 @@
 #pragma once
 
 #include "warpverbs/mlx5/bswap.h"
+#include "warpverbs/mlx5/layout.h"
 #include "warpverbs/mlx5/opcode.h"
 
 namespace wv {
 namespace mlx5 {
 
-constexpr u32 cqe_bytes = 64;
-constexpr u32 cqe_imm_offset = 36;
-constexpr u32 cqe_byte_cnt_offset = 44;
+constexpr u32 cqe_bytes = sizeof(Cqe64);
+constexpr u32 cqe_imm_offset = WV_OFFSETOF(Cqe64, imm_inval_pkey);
+constexpr u32 cqe_byte_cnt_offset = WV_OFFSETOF(Cqe64, byte_cnt);
 // The aligned be32 with hw syndrome, hw type, vendor syndrome and syndrome of an error CQE.
-constexpr u32 cqe_syndrome_offset = 52;
-constexpr u32 cqe_tail_offset = 56;
+constexpr u32 cqe_syndrome_offset = WV_OFFSETOF(ErrCqe, hw_error_syndrome);
+constexpr u32 cqe_tail_offset = WV_OFFSETOF(Cqe64, wqe_opcode);
 
 struct CqeTail {
   u64 raw;

@@ -2,10 +2,14 @@
 #pragma once
 
 #include "warpverbs/mlx5/bswap.h"
-#include "warpverbs/mlx5/opcode.h"
+#include "warpverbs/mlx5/layout.h"
 
 namespace wv {
 namespace mlx5 {
+
+// Index of the doorbell records within the QP's record.
+constexpr u32 dbr_rcv = WV_OFFSETOF(QpDbr, rcv) / 4;
+constexpr u32 dbr_snd = WV_OFFSETOF(QpDbr, snd) / 4;
 
 // SND (be32 at +4) and RCV (be32 at +0) counters of the QP's record: index of the next free WQEBB,
 // or number of posted receives; both modulo 2^16.

@@ -19,6 +19,12 @@ struct alignas(16) Seg {
 };
 static_assert(sizeof(Seg) == 16 && alignof(Seg) == 16, "one 16-byte store");
 
+// Control segment byte 11: FM in bits 7..5, CE in bits 3..2, SE in bit 1. Or the values together.
+constexpr u8 solicited = 0x02;
+WV_HD constexpr u8 fm_ce_se(fm f, ce c, bool se = false) {
+  return static_cast<u8>(static_cast<u8>(f) << 5 | static_cast<u8>(c) << 2 | (se ? solicited : 0));
+}
+
 WV_HD constexpr u32 wqebbs(u32 ds) { return (ds + 3) / 4; }
 
 // First word of the control segment. `index` is the WQE's first WQEBB, unmasked; its low 16 bits

@@ -6,7 +6,7 @@ use crate::post::words::Words;
 use crate::post::work::{Posted, Received, Taken};
 use crate::provider::{NotPosted, RecvPort};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use warpverbs_mlx5::export::{Cause, ErrorWord};
+use warpverbs_mlx5::export::{ErrorWord, Outcome};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::{Gone, Rule, receive_syndrome};
 use warpverbs_rdma::Sge;
@@ -104,7 +104,7 @@ impl Direct {
             self.drain_send(q);
         }
         q.claim_error(ErrorWord::failed(
-            Cause::Responder,
+            Outcome::Responder,
             syndrome.value(),
             vendor,
             0,

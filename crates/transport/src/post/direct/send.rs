@@ -9,7 +9,7 @@ use crate::post::work::Posted;
 use crate::provider::{NotPosted, SendPort};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use warpverbs_mlx5::export::{Cause, ErrorWord};
+use warpverbs_mlx5::export::{ErrorWord, Outcome};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::{Gone, Rule};
 use warpverbs_rdma::{Completion, Data, Op, SendFlags, WorkRequest};
@@ -245,7 +245,7 @@ impl Direct {
 
     fn error(&self, index: u64, syndrome: Syndrome, vendor: u8) -> ErrorWord {
         let opcode = self.opcodes[self.slot(index)].load(Relaxed);
-        ErrorWord::failed(Cause::Requester, syndrome.value(), vendor, opcode, index as u16)
+        ErrorWord::failed(Outcome::Requester, syndrome.value(), vendor, opcode, index as u16)
     }
 
     /// The NIC is gone: nothing that it has will complete.

@@ -1,0 +1,15 @@
+//! The list of generated headers.
+
+use crate::header::Header;
+use crate::{blocks, heap, qp, status, stop, team, views};
+
+/// Every generated header.
+pub const HEADERS: [&Header; 7] = [
+    &blocks::HEADER,
+    &heap::HEADER,
+    &qp::HEADER,
+    &status::HEADER,
+    &stop::HEADER,
+    &team::HEADER,
+    &views::HEADER,
+];
