@@ -1,5 +1,5 @@
 //! GPUs behind a vendor's driver: all of a device that does not depend on the vendor, written once over
-//! the calls of [`Driver`](calls::Driver). A vendor's room implements those, finds its devices and opens
+//! the calls of the trait `Driver`. A vendor's room implements those, finds its devices and opens
 //! them: today that of CUDA. [`open_with`](crate::open_with) chooses among them.
 //!
 //! Kernels run for long and wait for the NIC, whose copies this crate makes. So nothing here may
@@ -7,12 +7,12 @@
 //!
 //! | call | driver calls that may wait for running kernels | what is done about it |
 //! |---|---|---|
-//! | [`Launch`](crate::Launch) polls, copies between host and device, [`Gpu::read`], [`Gpu::write`] | none | streams of their own, never the default stream; DMA engines, and `cuMemset` only where it has room |
+//! | [`Launch`](crate::Launch) polls, copies between host and device, [`Gpu::read`](crate::Gpu::read), [`Gpu::write`](crate::Gpu::write) | none | streams of their own, never the default stream; DMA engines, and `cuMemset` only where it has room |
 //! | copies inside a device or between two | all but those by way of host memory | [by room](CopyPolicy::ByRoom) |
-//! | [`Gpu::launch`] | none | a kernel that leaves copies no room starts when those already under way have landed |
+//! | [`Gpu::launch`](crate::Gpu::launch) | none | a kernel that leaves copies no room starts when those already under way have landed |
 //! | dropping any buffer or segment | `cuMemFree`, `cuMemHostUnregister`, `cuIpcCloseMemHandle` (`cuMemUnmap` was not seen to) | put off until no launch runs |
-//! | [`Gpu::alloc`], [`Gpu::map`], [`Gpu::enable_peer`], opening a device | `cuCtxEnablePeerAccess`; `cuMemAlloc`, `cuMemHostRegister` and all that [`Gpu::arena`] leads to were not seen to | small device memory is divided here; else call before launching |
-//! | [`Gpu::load`] | `cuModuleLoadData`, `cuFuncLoad`, `cuCtxSetLimit` | call before launching |
+//! | [`Gpu::alloc`](crate::Gpu::alloc), [`Gpu::map`](crate::Gpu::map), [`Gpu::enable_peer`](crate::Gpu::enable_peer), opening a device | `cuCtxEnablePeerAccess`; `cuMemAlloc`, `cuMemHostRegister` and all that [`Gpu::arena`](crate::Gpu::arena) leads to were not seen to | small device memory is divided here; else call before launching |
+//! | [`Gpu::load`](crate::Gpu::load) | `cuModuleLoadData`, `cuFuncLoad`, `cuCtxSetLimit` | call before launching |
 //!
 //! At most eight kernels that wait for one another or for copies should run at once on a device
 //! unless `CUDA_DEVICE_MAX_CONNECTIONS` (1 to 32, default 8) says more: beyond it, streams share
