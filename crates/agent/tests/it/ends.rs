@@ -4,7 +4,7 @@
 //! stays.
 
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
@@ -17,6 +17,8 @@ use warpverbs_transport::{Context, LinkKind};
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const SOON: Duration = Duration::from_secs(600);
 const LEN: usize = 12 << 20;
+/// Looked at in one piece, which stays in the cache.
+const PART: usize = 64 << 10;
 const ROUNDS: u64 = 6;
 /// Looks at memory after a transfer was over.
 const LOOKS: usize = 4;
@@ -34,15 +36,16 @@ fn config(path: PathKind) -> AgentConfig {
 }
 
 fn random(seed: u64) -> Vec<u8> {
-    let mut bytes = vec![0; LEN];
-    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
-    bytes
+    warpverbs_dev::pattern(LEN, seed)
 }
 
 fn holds(region: &Region, expected: &[u8]) -> bool {
-    let mut bytes = vec![0; LEN];
-    region.read(0, &mut bytes).unwrap();
-    bytes == expected
+    let mut found = vec![0; PART];
+    expected.chunks(PART).enumerate().all(|(at, part)| {
+        let found = &mut found[..part.len()];
+        region.read((at * PART) as u64, found).unwrap();
+        found == part
+    })
 }
 
 /// The agent whose memory is used. The memory outlives it.
@@ -205,9 +208,9 @@ fn ends(path: PathKind, ending: Ending) {
         let op = if round % 2 == 0 { Op::Write } else { Op::Read };
         let block = [4 << 10, 64 << 10, LEN][(round / 2 % 3) as usize];
         let mut rig = Rig::new(path);
-        let transfer = rig.transfer(op, block, 16);
         // Connections are made by this.
-        assert_eq!(over(&transfer).unwrap(), State::Done);
+        assert_eq!(over(&rig.transfer(op, block, 1)).unwrap(), State::Done);
+        let transfer = rig.transfer(op, block, 16);
         let seed = numbers.random::<u64>() >> 8;
         rig.here.write(0, &random(seed)).unwrap();
         rig.target.ask(format!("prepare {}", seed + 1));

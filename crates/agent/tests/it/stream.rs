@@ -103,8 +103,7 @@ fn the_slots_of_a_receiver_take_no_memory_of_its_sender() {
         let first = staged();
         assert!(first <= 16 << 20, "{first} bytes are staged, {path}");
         for (number, len) in [100, 9 << 20, 20 << 20, 30, 20 << 20].into_iter().enumerate() {
-            let mut bytes = vec![0; len];
-            SmallRng::seed_from_u64(seed ^ number as u64).fill_bytes(&mut bytes);
+            let bytes = warpverbs_dev::pattern(len, seed ^ number as u64);
             sender.send(&bytes, SOON).unwrap();
             let message = receiver.recv(SOON).unwrap().unwrap();
             assert!(message.to_vec().unwrap() == bytes, "{len} bytes, {path}");

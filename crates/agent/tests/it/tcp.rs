@@ -1,8 +1,6 @@
 //! The end of transfers over TCP: after a terminal state no byte of them lands at either end, whatever
 //! the target does, and what goes on beside them is not disturbed.
 
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
@@ -24,9 +22,7 @@ fn config() -> AgentConfig {
 }
 
 fn random(seed: u64) -> Vec<u8> {
-    let mut bytes = vec![0; LEN];
-    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
-    bytes
+    warpverbs_dev::pattern(LEN, seed)
 }
 
 fn first_seed() -> u64 {

@@ -3,7 +3,7 @@
 //! afterwards stays.
 
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -122,9 +122,7 @@ impl Rig {
     }
 
     pub(crate) fn bytes(&mut self) -> Vec<u8> {
-        let mut bytes = vec![0; LEN];
-        self.random.fill_bytes(&mut bytes);
-        bytes
+        warpverbs_dev::pattern(LEN, self.random.random())
     }
 
     pub(crate) fn transfer(&self, op: Op, local: &Registration, block: usize) -> Transfer {
