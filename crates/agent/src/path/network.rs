@@ -166,7 +166,7 @@ impl Path for Network {
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let set = self.pairs.get(peer, &limit.deadline)?;
-        // What was made has taken time: an agent that ends has the peer confirm nothing that begins later.
+        // Making it took time: an agent that ends has the peer confirm nothing that begins later.
         limit.control.check()?;
         Started::by(Wired::new(Work::new(peer, job, (&self.pairs, set), &self.remote)?))
     }

@@ -28,7 +28,7 @@ impl Path for ByTcp {
         let lease = job.remote.lease(&**peer)?;
         let made = self.0.get(peer, &limit.deadline)?;
         let remote = key(peer, &job.remote, &limit.deadline)?;
-        // What was made has taken time: an agent that ends has the peer confirm nothing that begins later.
+        // Making it took time: an agent that ends has the peer confirm nothing that begins later.
         limit.control.check()?;
         Started::by(Wired::new(Work {
             peer: peer.clone(),
