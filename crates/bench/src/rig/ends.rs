@@ -56,7 +56,7 @@ pub(crate) struct Client<F: Family> {
     /// TCP port where client and server meet
     #[arg(short = 'p', long, default_value = F::PORT)]
     port: u16,
-    /// Seconds to wait for a server that does not answer
+    /// Seconds to wait for a server that does not answer, 1 at least
     #[arg(long, default_value_t = 5)]
     wait: u64,
     #[command(flatten)]
@@ -108,7 +108,8 @@ pub(crate) fn announce(at: SocketAddr) -> Result<()> {
 impl<F: Family> Client<F> {
     pub(crate) fn place(&self) -> Place {
         let (host, port) = (self.host.clone(), self.port);
-        Place { host, port, wait: Duration::from_secs(self.wait) }
+        // All of connecting ends by then, so no time is no attempt.
+        Place { host, port, wait: Duration::from_secs(self.wait.max(1)) }
     }
 }
 
