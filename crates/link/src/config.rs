@@ -118,6 +118,7 @@ impl fmt::Display for LinkKind {
 }
 
 /// No kind of link has this name.
+#[cfg(feature = "udp")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a link, expected udp, shm (shared memory, processes of one host) or auto")]
 pub struct UnknownLink(String);

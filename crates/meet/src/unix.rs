@@ -118,7 +118,7 @@ fn is_no_longer(len: usize) -> Result<(), FrameError> {
 ///
 /// # Errors
 /// The system's; `InvalidData` with a [`HelloError`](crate::HelloError) or a
-/// [`FrameError`](crate::FrameError) for one of another protocol or version.
+/// [`FrameError`] for one of another protocol or version.
 pub fn receive<T: DeserializeOwned>(socket: &OwnedFd, hello: &Hello) -> io::Result<Received<T>> {
     let mut message = [0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
