@@ -192,7 +192,7 @@ pub enum GpuError {
     Withdrawn {
         /// How many.
         waiting: usize,
-        /// With so many no other launch that can be withdrawn begins.
+        /// The bound, at which no other launch that can be withdrawn begins.
         most: usize,
     },
     /// Host memory can be mapped once, or again inside the range that is mapped.

@@ -20,7 +20,7 @@ const WORDS: usize = 16;
 const RAISED: u64 = 0;
 const SEEN: u64 = 8;
 
-/// Launches that were withdrawn and that the device has not run yet: with so many there are no new ones.
+/// Withdrawn launches that the device may have without having run them; beyond that no new launch begins.
 /// Each keeps a stream, a record and its list.
 pub(crate) const MOST_WITHDRAWN: usize = 16;
 

@@ -95,7 +95,7 @@ pub fn send(
     fds: &[impl AsFd],
 ) -> io::Result<()> {
     let message = postcard::to_extend(value, hello.bytes()).map_err(io::Error::other)?;
-    is_no_longer(message.len()).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    check_length(message.len()).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -106,8 +106,8 @@ pub fn send(
     if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Whether a message of `len` bytes is not too long.
-fn is_no_longer(len: usize) -> Result<(), FrameError> {
+/// Whether a message has at most as many bytes as are received.
+fn check_length(len: usize) -> Result<(), FrameError> {
     match len > LONGEST {
         true => Err(FrameError::TooLong { len, longest: LONGEST }),
         false => Ok(()),
@@ -133,7 +133,7 @@ pub fn receive<T: DeserializeOwned>(socket: &OwnedFd, hello: &Hello) -> io::Resu
     });
     let fds = fds.flatten().collect();
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    is_no_longer(got.bytes).map_err(|why| invalid(why.into()))?;
+    check_length(got.bytes).map_err(|why| invalid(why.into()))?;
     let value = match &message[..got.bytes] {
         [] => None,
         message => Some(hello.read(message).map_err(invalid)?),

@@ -25,7 +25,7 @@ fn page(nic: &SoftNic) -> Outcome<(UarPage, Region)> {
     Ok((nic.add_uar(&memory)?, memory))
 }
 
-/// Idle slices of a NIC with this many pages, or with so many QPs that ring doorbells of their own.
+/// Idle slices of a NIC with a number of pages, or with as many QPs that ring doorbells of their own.
 fn idle(slices: usize, pages: usize, qps: usize) -> Outcome<()> {
     let pair = Pair::new(PairConfig::default())?;
     let _pages: Vec<_> = (0..pages).map(|_| page(&pair.nic)).collect::<Result<_, _>>()?;

@@ -79,12 +79,14 @@ impl Answering {
     /// sent to their queue pairs may wait there, because this process was stopped perhaps, and would
     /// overwrite those of its next transfers.
     pub(crate) fn fence(&self, link: &Link, from: &str) {
-        let is_old = |(owner, _): &(Owner, _), answered: &mut Answered| {
-            *owner.name == *from && answered.by != link.id
-        };
-        let old: Vec<_> = lock(&self.0).extract_if(is_old).collect();
+        self.end_all(|owner, answered| *owner.name == *from && answered.by != link.id);
+    }
+
+    fn end_all(&self, which: impl Fn(&Owner, &Answered) -> bool) {
+        let ends: Vec<_> =
+            lock(&self.0).extract_if(|(owner, _), answered| which(owner, answered)).collect();
         // Queue pairs end without the lock.
-        drop(old);
+        drop(ends);
     }
 
     #[cfg(test)]
@@ -94,8 +96,6 @@ impl Answering {
 
     /// The connection has ended.
     pub(crate) fn forget(&self, link: &Link) {
-        let its: Vec<_> = lock(&self.0).extract_if(|_, answered| answered.by == link.id).collect();
-        // Queue pairs end without the lock.
-        drop(its);
+        self.end_all(|_, answered| answered.by == link.id);
     }
 }

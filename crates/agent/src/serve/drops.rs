@@ -5,8 +5,8 @@ use super::*;
 use crate::control::Watched;
 use crate::{Agent, lock};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Barrier, Mutex};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Barrier, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// Ends a hang, on a slow machine too.
@@ -14,25 +14,28 @@ const SOON: Duration = Duration::from_secs(600);
 /// An agent that ends waits so long for its peers' copies.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Drops an agent in the control thread that looks after it.
-struct Dropping {
-    agent: Mutex<Option<Agent>>,
-    /// Where threads that do this meet before.
-    meeting: Arc<Barrier>,
-    dropped: Mutex<Sender<()>>,
+/// Has a control thread run code where it looks after a transfer, and where it ends one by force.
+struct Hooked {
+    /// Is given what says that it is over.
+    progress: Box<dyn Fn(&AtomicBool) + Send + Sync>,
+    abort: Box<dyn Fn() + Send + Sync>,
     watched: AtomicBool,
     over: AtomicBool,
 }
 
-impl Watched for Dropping {
+impl Hooked {
+    fn new(
+        progress: impl Fn(&AtomicBool) + Send + Sync + 'static,
+        abort: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        let (progress, abort) = (Box::new(progress), Box::new(abort));
+        Self { progress, abort, watched: AtomicBool::default(), over: AtomicBool::default() }
+    }
+}
+
+impl Watched for Hooked {
     fn progress(&self) {
-        let agent = lock(&self.agent).take();
-        if agent.is_some() {
-            self.meeting.wait();
-            drop(agent);
-            self.over.store(true, Ordering::Release);
-            lock(&self.dropped).send(()).unwrap();
-        }
+        (self.progress)(&self.over);
     }
 
     fn is_over(&self) -> bool {
@@ -45,24 +48,29 @@ impl Watched for Dropping {
 
     fn end(&self, _: AgentError) {}
 
-    fn abort(&self, _: AgentError) {}
+    fn abort(&self, _: AgentError) {
+        (self.abort)();
+    }
 
     fn watched(&self) -> &AtomicBool {
         &self.watched
     }
 }
 
-/// Has the control thread of one agent drop another, or itself.
+/// Has the control thread of one agent drop another, or itself. Threads that do this meet before.
 fn drop_by(thread: &Arc<Control>, agent: Agent, meeting: &Arc<Barrier>) -> Receiver<()> {
     let (sender, dropped) = channel();
-    let dropping = Arc::new(Dropping {
-        agent: Mutex::new(Some(agent)),
-        meeting: meeting.clone(),
-        dropped: Mutex::new(sender),
-        watched: AtomicBool::new(false),
-        over: AtomicBool::new(false),
-    });
-    assert!(thread.watch(&dropping));
+    let (agent, meeting) = (Mutex::new(Some(agent)), meeting.clone());
+    let drop_it = move |over: &AtomicBool| {
+        let agent = lock(&agent).take();
+        if agent.is_some() {
+            meeting.wait();
+            drop(agent);
+            over.store(true, Ordering::Release);
+            sender.send(()).unwrap();
+        }
+    };
+    assert!(thread.watch(&Arc::new(Hooked::new(drop_it, || ()))));
     dropped
 }
 
@@ -114,35 +122,6 @@ fn agents_that_drop_each_other_do_not_wait_for_each_other() {
     }
 }
 
-/// Panics in the control thread that looks after it, as an owner of memory may that is dropped there.
-#[derive(Default)]
-struct Panicking {
-    watched: AtomicBool,
-    over: AtomicBool,
-}
-
-impl Watched for Panicking {
-    fn progress(&self) {
-        assert!(self.over.swap(true, Ordering::AcqRel), "a transfer of this test panics");
-    }
-
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
-    }
-
-    fn is_waited_for(&self) -> bool {
-        false
-    }
-
-    fn end(&self, _: AgentError) {}
-
-    fn abort(&self, _: AgentError) {}
-
-    fn watched(&self) -> &AtomicBool {
-        &self.watched
-    }
-}
-
 #[test]
 fn a_panic_in_the_control_thread_ends_the_agent_as_its_drop_does() {
     let (peer, target) = (agent("peer"), agent("target"));
@@ -154,7 +133,11 @@ fn a_panic_in_the_control_thread_ends_the_agent_as_its_drop_does() {
     let lists = (memory.blocks(0, 64, 1).unwrap(), ours.blocks(0, 64, 1).unwrap());
     let write = target.transfer(crate::Op::Write, &lists.0, &lists.1).unwrap();
     let kept = Arc::downgrade(memory.memory());
-    assert!(target.desk().control.watch(&Arc::new(Panicking::default())));
+    // As an owner of memory may that is dropped there.
+    let panic = |over: &AtomicBool| {
+        assert!(over.swap(true, Ordering::AcqRel), "a transfer of this test panics");
+    };
+    assert!(target.desk().control.watch(&Arc::new(Hooked::new(panic, || ()))));
     let start = Instant::now();
     while peer.knows("target") {
         assert!(start.elapsed() < SOON, "the peer does not hear of the end");
@@ -166,47 +149,19 @@ fn a_panic_in_the_control_thread_ends_the_agent_as_its_drop_does() {
     assert_eq!(kept.strong_count(), 0, "the peer has confirmed that it does not touch it");
 }
 
-/// Has its agent look after it again from inside of its end, as a waker may that posts.
-struct Clinging {
-    agent: std::sync::Weak<Control>,
-    itself: std::sync::Weak<Self>,
-    refused: Mutex<Sender<bool>>,
-    watched: AtomicBool,
-}
-
-impl Watched for Clinging {
-    fn progress(&self) {}
-
-    fn is_over(&self) -> bool {
-        false
-    }
-
-    fn is_waited_for(&self) -> bool {
-        false
-    }
-
-    fn end(&self, _: AgentError) {}
-
-    fn abort(&self, _: AgentError) {
-        let (agent, itself) = (self.agent.upgrade().unwrap(), self.itself.upgrade().unwrap());
-        lock(&self.refused).send(!agent.watch(&itself)).unwrap();
-    }
-
-    fn watched(&self) -> &AtomicBool {
-        &self.watched
-    }
-}
-
 #[test]
 fn a_transfer_that_is_ended_by_force_may_wake_what_posts_another() {
     let target = agent("target");
     let (sender, refused) = channel();
     let control = &target.desk().control;
-    let clinging = Arc::new_cyclic(|itself| Clinging {
-        agent: Arc::downgrade(control),
-        itself: itself.clone(),
-        refused: Mutex::new(sender),
-        watched: AtomicBool::new(false),
+    // Has its agent look after it again from inside of its end, as a waker may that posts.
+    let clinging = Arc::new_cyclic(|itself: &Weak<Hooked>| {
+        let (agent, itself) = (Arc::downgrade(control), itself.clone());
+        let cling = move || {
+            let (agent, itself) = (agent.upgrade().unwrap(), itself.upgrade().unwrap());
+            sender.send(!agent.watch(&itself)).unwrap();
+        };
+        Hooked::new(|_| (), cling)
     });
     assert!(control.watch(&clinging));
     let ends = std::thread::spawn(move || drop(target));

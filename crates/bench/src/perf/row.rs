@@ -1,4 +1,4 @@
-//! The result of one size on this many queue pairs, in this process or between two.
+//! The result of one size on a number of queue pairs, in this process or between two.
 
 use crate::rig::output::{Columns, Row};
 use crate::rig::plan::{Op, Poster};

@@ -68,10 +68,20 @@ impl Running {
     /// # Errors
     /// It still runs at `until`.
     pub fn wait(&mut self, until: Instant) -> Result<ExitStatus> {
+        self.wait_while(until, || Ok(()))
+    }
+
+    /// Waits for its end as long as `goes_on` gives no error.
+    fn wait_while(
+        &mut self,
+        until: Instant,
+        mut goes_on: impl FnMut() -> Result<()>,
+    ) -> Result<ExitStatus> {
         loop {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
+            goes_on()?;
             ensure!(Instant::now() < until, "{} did not end in time", self.name);
             std::thread::sleep(PAUSE);
         }
@@ -83,14 +93,13 @@ impl Running {
     /// # Errors
     /// As there; `peer` failed before this program ended.
     pub fn finish_beside(mut self, peer: &mut Self, until: Instant) -> Result<String> {
-        while self.ended()?.is_none() {
-            let failed = peer.ended()?.filter(|status| !status.success());
-            if let Some(status) = failed {
-                bail!("{}: the other end, {}: {status}", self.name, peer.name);
+        let name = self.name.clone();
+        self.wait_while(until, || match peer.ended()? {
+            Some(status) if !status.success() => {
+                bail!("{name}: the other end, {}: {status}", peer.name)
             }
-            ensure!(Instant::now() < until, "{} did not end in time", self.name);
-            std::thread::sleep(PAUSE);
-        }
+            _ => Ok(()),
+        })?;
         self.finish(until)
     }
 

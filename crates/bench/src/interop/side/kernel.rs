@@ -9,7 +9,7 @@ use warpverbs::gpu::{self, Dim, Gpu, GpuChoice, KernelPtr, Place, Remote};
 use warpverbs::transport::{Endpoint, LocalRegion};
 use warpverbs_test_kernels::perf;
 
-/// How often each work request is posted, by this many lanes.
+/// How often each work request is posted, and by how many lanes.
 const TIMES: u32 = 40;
 const LANES: u32 = 64;
 /// The longest wait in a kernel: emulated machines are slow, and some networks lose packets.
