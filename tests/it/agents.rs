@@ -107,12 +107,17 @@ fn stream_backpressure_shows_credits_and_stalls() {
 /// until a deadline for what will not come.
 #[test]
 fn a_part_without_descriptors_ends_the_others() {
-    let mut failed = 0;
-    for limit in (10..22).step_by(3) {
+    // At once: those with too few wait for some to become free.
+    let started = (10..22).step_by(3).map(|limit| {
         let mut command = Command::new("sh");
         let limited = format!("ulimit -n {limit}; exec \"$0\" --messages 16");
         command.args(["-c", &limited]).arg(example("stream_backpressure").get_program());
-        let out = command.output().expect("a shell");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        (limit, command.spawn().expect("a shell"))
+    });
+    let mut failed = 0;
+    for (limit, process) in started.collect::<Vec<_>>() {
+        let out = process.wait_with_output().expect("output");
         let said = text(&out.stderr);
         let late = said.contains("waited") || said.contains("not done after");
         assert!(!late, "{limit} descriptors: {said}");

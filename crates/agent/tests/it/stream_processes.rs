@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, PathKind, PostOptions, StreamConfig, StreamReceiver,
-    StreamSender,
+    Agent, AgentConfig, AgentError, PathKind, PostOptions, Registration, StreamConfig,
+    StreamReceiver, StreamSender, Transfer,
 };
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
@@ -171,27 +171,59 @@ fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
     }
 }
 
+/// The time is what is tried. A child that gets no processor for three quarters of it is missed too, so it is
+/// longer than a busy machine lets one wait.
+const SILENCE: Duration = Duration::from_secs(12);
+
+fn patient() -> Agent {
+    Agent::new("parent", config(PathKind::Tcp).silence(SILENCE)).unwrap()
+}
+
+/// A transfer of 4096 bytes to the child, and its memory here.
+fn write(agent: &Agent) -> (Registration, Transfer) {
+    let memory = agent.register(vec![1; 4096], "ours").unwrap();
+    let ours = memory.blocks(0, 4096, 1).unwrap();
+    let theirs = agent.remote("child", "memory").unwrap().blocks(0, 4096, 1).unwrap();
+    let write = agent.transfer(warpverbs_agent::Op::Write, &ours, &theirs).unwrap();
+    (memory, write)
+}
+
+fn assert_silent(lost: &AgentError) {
+    let lost = lost.to_string();
+    assert!(lost.contains("child (") && lost.contains("no sign of life for 12s"), "{lost}");
+}
+
 /// Its sockets are open and its system answers for it, but the process does nothing.
 #[test]
 fn a_stopped_process_is_missed_by_name_within_the_silence_that_is_allowed() {
-    // The time is what is tried. A child that gets no processor for three quarters of it is missed too, so
-    // it is longer than a busy machine lets one wait.
-    let silence = Duration::from_secs(12);
-    let path = PathKind::Tcp;
-    let agent = Agent::new("parent", config(path).silence(silence)).unwrap();
+    // Each waits longer than it computes.
+    std::thread::scope(|scope| {
+        scope.spawn(a_peer_with_nothing_to_say_lives);
+        scope.spawn(a_stopped_sink_is_missed);
+        scope.spawn(a_stopped_source_is_missed);
+    });
+}
 
-    // One that this agent has connected to, in the middle of a stream, a transfer and a notification.
-    let other = Other::start(&agent, "sink", path);
+fn a_peer_with_nothing_to_say_lives() {
+    let agent = patient();
+    let _other = Other::start(&agent, "sink", PathKind::Tcp);
+    agent.wait_peer("child", SOON).unwrap();
+    let (_memory, write) = write(&agent);
+    for pause in [SILENCE + SILENCE / 2, Duration::ZERO] {
+        write.post(PostOptions::new().deadline(SOON)).unwrap();
+        write.wait(SOON).unwrap();
+        // It is asked meanwhile. That this time passes is what is tried.
+        std::thread::sleep(pause);
+    }
+}
+
+/// This agent has connected to it, and it is in the middle of a stream, a transfer and a notification.
+fn a_stopped_sink_is_missed() {
+    let agent = patient();
+    let other = Other::start(&agent, "sink", PathKind::Tcp);
     let mut sender = sender(&agent).unwrap().unwrap();
     (0..20).for_each(|number| sender.send(&message(number), SOON).unwrap());
-    let ours = agent.register(vec![1; 4096], "ours").unwrap();
-    let theirs = agent.remote("child", "memory").unwrap().blocks(0, 4096, 1).unwrap();
-    let lists = (ours.blocks(0, 4096, 1).unwrap(), theirs);
-    let write = agent.transfer(warpverbs_agent::Op::Write, &lists.0, &lists.1).unwrap();
-    write.post(PostOptions::new().deadline(SOON)).unwrap();
-    write.wait(SOON).unwrap();
-    // A peer that has nothing to say is asked, and lives. That this time passes is what is tried.
-    std::thread::sleep(silence + silence / 2);
+    let (_memory, write) = write(&agent);
     write.post(PostOptions::new().deadline(SOON)).unwrap();
     write.wait(SOON).unwrap();
     other.signal(Signal::STOP);
@@ -205,24 +237,19 @@ fn a_stopped_process_is_missed_by_name_within_the_silence_that_is_allowed() {
             posted.and_then(|_| write.wait(SOON)).unwrap_err()
         });
         // By its silence, and not by a deadline.
-        for lost in [sending.join().unwrap(), writing.join().unwrap()] {
-            assert!(lost.to_string().contains("child ("), "{lost}");
-            assert!(lost.to_string().contains("no sign of life for 12s"), "{lost}");
-        }
+        assert_silent(&sending.join().unwrap());
+        assert_silent(&writing.join().unwrap());
     });
     assert!(!agent.knows("child"));
-    drop(other);
+}
 
-    // One that has connected to this agent.
+/// It has connected to this agent.
+fn a_stopped_source_is_missed() {
+    let agent = patient();
     let mut receiver = agent.stream("s", ring()).unwrap();
-    let other = Other::start(&agent, "source", path);
+    let other = Other::start(&agent, "source", PathKind::Tcp);
     check(&mut receiver, 20).unwrap();
     other.signal(Signal::STOP);
-    let lost = loop {
-        if let Err(lost) = receiver.recv(SOON) {
-            break lost;
-        }
-    };
-    assert!(lost.to_string().contains("child ("), "{lost}");
-    assert!(lost.to_string().contains("no sign of life for 12s"), "{lost}");
+    let lost = std::iter::repeat_with(|| receiver.recv(SOON)).find_map(Result::err);
+    assert_silent(&lost.unwrap());
 }
