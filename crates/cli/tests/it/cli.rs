@@ -136,7 +136,7 @@ fn the_path_between_two_devices_is_told() {
     let way = json("doctor path soft simt --json");
     assert_eq!((&way["from"], &way["to"]), (&"soft".into(), &"simt".into()));
     assert!(way["steps"].as_array().is_some_and(|steps| steps.len() == 3), "{way}");
-    fails("doctor path simt mlx5_99", &["mlx5_99", "simt, soft"]);
+    fails("doctor path simt mlx5_99", &["mlx5_99", "simt", "soft"]);
 }
 
 #[test]
