@@ -124,7 +124,7 @@ pub enum AgentError {
         why: String,
     },
     /// The peer refused, for instance because the tokens differ.
-    #[error("{peer} refuses: {why}")]
+    #[error("{peer} refuses: {}", warpverbs_meet::printable(why))]
     Refused {
         /// The peer, or its address.
         peer: String,

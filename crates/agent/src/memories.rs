@@ -3,7 +3,7 @@
 use crate::codec::EncodingError;
 use crate::control::{Control, Revoked};
 use crate::memory::{Kept, LocalMemory, Memory};
-use crate::metadata::{Contact, Content, MemoryInfo, Metadata, check_name};
+use crate::metadata::{Contact, Content, MemoryInfo, Metadata, NAMES, check_name};
 use crate::names::Owner;
 use crate::plan::list::{BlockList, Extent};
 use crate::{AgentError, lock};
@@ -106,8 +106,7 @@ impl Memories {
     ) -> Result<Registration, AgentError> {
         let buffer = memory.0;
         let wrong = |field, value: String, expected| AgentError::Config { field, value, expected };
-        check_name("label", label)
-            .map_err(|_| wrong("label", format!("{label:?}"), "1 to 256 bytes"))?;
+        check_name("label", label).map_err(|_| wrong("label", format!("{label:?}"), NAMES))?;
         let len = buffer.len() as u64;
         if len == 0 {
             return Err(wrong("length", "0".into(), "at least 1 byte"));

@@ -137,11 +137,17 @@ impl Metadata {
     }
 }
 
-/// Names are short and not empty.
+/// Rule of [`check_name`].
+pub(crate) const NAMES: &str = "1 to 256 bytes without control characters";
+
+/// Names are short, not empty, and can be printed.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
-    match (1..=MAX_NAME).contains(&name.len()) {
-        true => Ok(()),
-        false => Err(format!("a {what} of {} bytes, expected 1 to {MAX_NAME}", name.len())),
+    if !(1..=MAX_NAME).contains(&name.len()) {
+        return Err(format!("a {what} of {} bytes, expected 1 to {MAX_NAME}", name.len()));
+    }
+    match name.chars().find(|at| at.is_control()) {
+        Some(wrong) => Err(format!("a {what} with the control character {wrong:?}")),
+        None => Ok(()),
     }
 }
 
@@ -164,6 +170,18 @@ pub(crate) fn keyed(token: &[u8], parts: &[&[u8]]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_can_be_printed() {
+        for good in ["a", "größer \"b\"", &"x".repeat(MAX_NAME)] {
+            assert_eq!(check_name("name", good), Ok(()));
+        }
+        let said = |name: &str| check_name("label", name).unwrap_err();
+        assert_eq!(said(""), "a label of 0 bytes, expected 1 to 256");
+        assert_eq!(said(&"x".repeat(257)), "a label of 257 bytes, expected 1 to 256");
+        assert_eq!(said("a\n"), "a label with the control character '\\n'");
+        assert_eq!(said("\u{1b}[2J"), "a label with the control character '\\u{1b}'");
+    }
 
     #[test]
     fn the_keyed_digest_is_that_of_rfc_4231() {

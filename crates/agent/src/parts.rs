@@ -3,7 +3,7 @@
 use crate::control::{Asked, Control, Link, ended};
 use crate::deadline::Deadline;
 use crate::memories::{Memories, Registration};
-use crate::metadata::{check_name, random};
+use crate::metadata::{NAMES, check_name, random};
 use crate::names::{Generation, Op, Owner, PathKind};
 use crate::path::answering::Answering;
 use crate::path::network::Nics;
@@ -36,7 +36,7 @@ pub(crate) struct Parts {
 impl Parts {
     /// Of an agent whose control thread does not run yet.
     pub(crate) fn new(name: &str, config: AgentConfig) -> Result<Self, AgentError> {
-        let (expected, value) = ("1 to 256 bytes", format!("{name:?}"));
+        let (expected, value) = (NAMES, format!("{name:?}"));
         check_name("name", name).map_err(|_| AgentError::Config {
             field: "name",
             value,

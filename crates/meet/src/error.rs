@@ -46,11 +46,21 @@ pub enum MeetError {
     #[error("the {who} at {peer} sent {found:?}, expected {expected:?}")]
     OutOfTurn { who: Role, peer: String, found: &'static str, expected: &'static str },
     /// The other end gives up, and says why.
-    #[error("the {who} at {peer}: {why}")]
+    #[error("the {who} at {peer}: {}", printable(why))]
     Theirs { who: Role, peer: String, why: String },
     /// A message of this end cannot be sent.
     #[error("a message of kind {kind:?} cannot be sent: {why}")]
     Unsendable { kind: &'static str, why: FrameError },
+}
+
+/// Text of another program as people may read it: a control character, which could steer their terminal or begin
+/// a line of its own in a log, is shown as its escape.
+pub fn printable(text: &str) -> String {
+    let shown = |at: char| match at.is_control() {
+        true => at.escape_default().to_string(),
+        false => at.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 fn after(during: &str) -> String {
@@ -63,5 +73,18 @@ fn ignored(turned_away: u32, last: &Option<Box<MeetError>>) -> String {
             format!("; {turned_away} connections were turned away, the last because {last}")
         }
         None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_words_steer_no_terminal() {
+        let why = "no \u{1b}[2Jroom\nfor \u{9b}\"größer\"".to_owned();
+        let error = MeetError::Theirs { who: Role::Server, peer: "::1".into(), why };
+        let expected = r#"the server at ::1: no \u{1b}[2Jroom\nfor \u{9b}"größer""#;
+        assert_eq!(error.to_string(), expected);
     }
 }

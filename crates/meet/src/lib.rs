@@ -45,7 +45,7 @@ pub use alive::{Alive, Due};
 pub use connection::{Connection, LONGEST, Message, PREAMBLE, Role, Stream};
 pub use deadline::Deadline;
 pub use door::{Arrival, Door, dismiss, is_out_of_descriptors, listen};
-pub use error::MeetError;
+pub use error::{MeetError, printable};
 pub use frames::{FrameError, Frames, decode, frame};
 pub use guests::{Guest, gives_way};
 pub use hello::{Hello, HelloError};

@@ -341,7 +341,9 @@ impl Session {
             (Role::Inbound { .. } | Role::Outbound { .. }, Frame::Stream { id, event }) => {
                 self.link.streams.event(id, event)
             }
-            (Role::Outbound { .. }, Frame::Refused { why }) => Err(format!("it refuses: {why}")),
+            (Role::Outbound { .. }, Frame::Refused { why }) => {
+                Err(format!("it refuses: {}", warpverbs_meet::printable(&why)))
+            }
             (_, frame) => Err(format!("unexpected message {frame:.60?}")),
         }
     }

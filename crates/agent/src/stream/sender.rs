@@ -4,7 +4,7 @@ use super::{End, Event, MOST_SLOTS, Offer, Sending, Stop, StreamStop, Wish};
 use crate::control::{Frame, Link, Service, ended};
 use crate::deadline::Deadline;
 use crate::memories::Registration;
-use crate::metadata::check_name;
+use crate::metadata::{NAMES, check_name};
 use crate::names::{Owner, PathKind};
 use crate::peer::RemoteMemory;
 use crate::transfer::Transfer;
@@ -191,7 +191,7 @@ impl StreamSender {
         check_name("name", name).map_err(|_| AgentError::Config {
             field: "name",
             value: format!("{name:?}"),
-            expected: "1 to 256 bytes",
+            expected: NAMES,
         })?;
         let (peer, link) = agent.link_to(peer, deadline)?;
         let (id, offer) = ask(&link, &peer, name, deadline)?;
