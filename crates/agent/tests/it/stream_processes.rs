@@ -1,18 +1,18 @@
 //! Streams between two processes of which one is killed, or stopped: the other misses it by name.
 
+use crate::bed::{SOON, signal, transfer};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, PathKind, PostOptions, StreamConfig, StreamReceiver,
+    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, StreamConfig, StreamReceiver,
     StreamSender,
 };
+use warpverbs_dev::Child;
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 const PARENT: &str = "STREAM_PARENT";
 const ROLE: &str = "STREAM_ROLE";
 const PATH: &str = "STREAM_PATH";
@@ -71,30 +71,12 @@ fn check(receiver: &mut StreamReceiver, count: u64) -> Result<(), (u64, AgentErr
     Ok(())
 }
 
-struct Other(Child);
-
-impl Other {
-    fn start(agent: &Agent, role: &str, path: PathKind) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "stream_processes::child", "--nocapture"]);
-        command.env(PARENT, agent.address().to_string()).env(ROLE, role);
-        command.env(PATH, path.to_string());
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-        if signal == Signal::STOP {
-            warpverbs_dev::await_stopped(self.0.id());
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Another process, which is killed when it is dropped.
+fn start(agent: &Agent, role: &str, path: PathKind) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "stream_processes::child", "--nocapture"]).stderr(Stdio::null());
+    command.env(PARENT, agent.address().to_string()).env(ROLE, role);
+    Child::start(command.env(PATH, path.to_string()))
 }
 
 /// The loss names the peer.
@@ -127,7 +109,7 @@ fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
             let life = Duration::from_micros(random.random_range(0..20_000));
 
             let mut receiver = agent.stream("s", ring()).unwrap();
-            let other = Other::start(&agent, "source", path);
+            let other = start(&agent, "source", path);
             // It sends, so it is killed among transfers.
             match check(&mut receiver, 1 + trial * 20) {
                 Ok(()) => {}
@@ -155,7 +137,7 @@ fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
             assert_lost(&lost);
             killer.join().unwrap();
 
-            let other = Other::start(&agent, "sink", path);
+            let other = start(&agent, "sink", path);
             let Some(mut sender) = sender(&agent).unwrap() else { break };
             let killer = std::thread::spawn(move || {
                 // Any moment will do: it is drawn.
@@ -181,20 +163,19 @@ fn a_stopped_process_is_missed_by_name_within_the_silence_that_is_allowed() {
     let agent = Agent::new("parent", config(path).silence(silence)).unwrap();
 
     // One that this agent has connected to, in the middle of a stream, a transfer and a notification.
-    let other = Other::start(&agent, "sink", path);
+    let other = start(&agent, "sink", path);
     let mut sender = sender(&agent).unwrap().unwrap();
     (0..20).for_each(|number| sender.send(&message(number), SOON).unwrap());
     let ours = agent.register(vec![1; 4096], "ours").unwrap();
-    let theirs = agent.remote("child", "memory").unwrap().blocks(0, 4096, 1).unwrap();
-    let lists = (ours.blocks(0, 4096, 1).unwrap(), theirs);
-    let write = agent.transfer(warpverbs_agent::Op::Write, &lists.0, &lists.1).unwrap();
+    let theirs = agent.remote("child", "memory").unwrap();
+    let write = transfer(&agent, Op::Write, ours.blocks(0, 4096, 1), theirs.blocks(0, 4096, 1));
     write.post(PostOptions::new().deadline(SOON)).unwrap();
     write.wait(SOON).unwrap();
     // A peer that has nothing to say is asked, and lives. That this time passes is what is tried.
     std::thread::sleep(silence + silence / 2);
     write.post(PostOptions::new().deadline(SOON)).unwrap();
     write.wait(SOON).unwrap();
-    other.signal(Signal::STOP);
+    signal(&other, Signal::STOP);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             let lost = (20..).find_map(|number| sender.send(&message(number), SOON).err());
@@ -215,9 +196,9 @@ fn a_stopped_process_is_missed_by_name_within_the_silence_that_is_allowed() {
 
     // One that has connected to this agent.
     let mut receiver = agent.stream("s", ring()).unwrap();
-    let other = Other::start(&agent, "source", path);
+    let other = start(&agent, "source", path);
     check(&mut receiver, 20).unwrap();
-    other.signal(Signal::STOP);
+    signal(&other, Signal::STOP);
     let lost = loop {
         if let Err(lost) = receiver.recv(SOON) {
             break lost;
