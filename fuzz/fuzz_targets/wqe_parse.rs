@@ -3,5 +3,7 @@
 
 #[path = "../../crates/mlx5/tests/formats/exercise.rs"]
 mod exercise;
+#[path = "../../crates/mlx5/tests/formats/request.rs"]
+mod request;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| exercise::exercise(data));

@@ -1,14 +1,14 @@
 //! The GPU addresses of dmabufs. A dmabuf does not show its address, so it is recorded when the program
 //! has the driver export one.
 
-use crate::process::Own;
+use crate::process::{Own, file_of};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use warpverbs_uverbs::{Errno, Refusal};
 
-/// An exported dmabuf, by the device and inode of its file.
+/// An exported dmabuf, by its open file.
 struct Exported {
-    file: (u64, u64),
+    file: u64,
     address: u64,
     len: u64,
 }
@@ -19,20 +19,9 @@ static EXPORTED: Own<Mutex<VecDeque<Exported>>> = Own::new();
 /// Programs register a dmabuf soon after they have had it exported.
 const KEPT: usize = 4096;
 
-/// Device and inode of an open file.
-fn file(fd: i32) -> Result<(u64, u64), Refusal> {
-    // SAFETY: all zeros is a stat.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: any number may be asked for; there is room for the answer.
-    match unsafe { libc::fstat(fd, &mut stat) } {
-        0 => Ok((stat.st_dev, stat.st_ino)),
-        _ => Err(Refusal::new(Errno::EBADF, format!("there is no descriptor {fd}"))),
-    }
-}
-
 /// The driver has exported `len` bytes at `address` as `fd`.
 pub(crate) fn remember(fd: i32, address: u64, len: u64) {
-    if let Ok(file) = file(fd) {
+    if let Some(file) = file_of(fd) {
         let mut exported = EXPORTED.get().lock().unwrap_or_else(PoisonError::into_inner);
         exported.truncate(KEPT - 1);
         exported.push_front(Exported { file, address, len });
@@ -41,7 +30,8 @@ pub(crate) fn remember(fd: i32, address: u64, len: u64) {
 
 /// The address of `len` bytes at `offset` of the dmabuf `fd`; `None` if it is not known where it lies.
 pub(crate) fn find(fd: i32, offset: u64, len: u64) -> Result<Option<u64>, Refusal> {
-    let file = file(fd)?;
+    let none = || Refusal::new(Errno::EBADF, format!("there is no descriptor {fd}"));
+    let file = file_of(fd).ok_or_else(none)?;
     let exported = EXPORTED.get().lock().unwrap_or_else(PoisonError::into_inner);
     let Some(found) = exported.iter().find(|exported| exported.file == file) else {
         return Ok(None);

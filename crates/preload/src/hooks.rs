@@ -7,7 +7,7 @@
 use crate::faults;
 use crate::files::{self, inside};
 use crate::nic;
-use crate::paths::moved;
+use crate::paths::with_moved;
 use crate::process;
 use crate::real::{Real, next};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
@@ -61,34 +61,40 @@ pub extern "C" fn warpverbs_consume(on: c_int) -> c_int {
     ours(|| nic::consume_only(on != 0).ok()).and_then(|n| c_int::try_from(n).ok()).unwrap_or(-1)
 }
 
+/// Opens a device of ours, or has `real` open another file.
+///
 /// # Safety
-/// As for the C library's `open`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+/// As for the C library's `open`, of which `real` is a form.
+unsafe fn open_by(
+    real: unsafe extern "C" fn(*const c_char, c_int, libc::mode_t) -> c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: libc::mode_t,
+) -> c_int {
     // SAFETY: a path, as the caller says.
     if let Some(index) = unsafe { device(path) } {
         return ours(|| Some(files::open(index, flags))).map_or(-1, |r| r.unwrap_or_else(fail));
     }
-    // SAFETY: a path, as the caller says.
-    let moved = unsafe { moved(path) };
-    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
     // SAFETY: the caller's arguments, and a path that lives during the call.
-    unsafe { (Real::get().open)(path, flags, mode) }
+    let call = |path| unsafe { real(path, flags, mode) };
+    // SAFETY: a path, as the caller says.
+    unsafe { with_moved(path, call) }
+}
+
+/// # Safety
+/// As for the C library's `open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { open_by(Real::get().open, path, flags, mode) }
 }
 
 /// # Safety
 /// As for the C library's `open64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
-    // SAFETY: a path, as the caller says.
-    if let Some(index) = unsafe { device(path) } {
-        return ours(|| Some(files::open(index, flags))).map_or(-1, |r| r.unwrap_or_else(fail));
-    }
-    // SAFETY: a path, as the caller says.
-    let moved = unsafe { moved(path) };
-    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
-    // SAFETY: the caller's arguments, and a path that lives during the call.
-    unsafe { (Real::get().open64)(path, flags, mode) }
+    // SAFETY: the caller's arguments.
+    unsafe { open_by(Real::get().open64, path, flags, mode) }
 }
 
 /// # Safety
@@ -182,11 +188,10 @@ pub unsafe extern "C" fn stat(path: *const c_char, out: *mut libc::stat) -> c_in
         describe(index, out);
         return 0;
     }
-    // SAFETY: a path, as the caller says.
-    let moved = unsafe { moved(path) };
-    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
     // SAFETY: the caller's arguments, and a path that lives during the call.
-    unsafe { (Real::get().stat)(path, out) }
+    let call = |path| unsafe { (Real::get().stat)(path, out) };
+    // SAFETY: a path, as the caller says.
+    unsafe { with_moved(path, call) }
 }
 
 /// # Safety
@@ -229,11 +234,10 @@ pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
     if unsafe { device(path) }.is_some() {
         return if mode & libc::X_OK == 0 { 0 } else { fail(libc::EACCES) };
     }
-    // SAFETY: a path, as the caller says.
-    let moved = unsafe { moved(path) };
-    let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
     // SAFETY: the caller's arguments, and a path that lives during the call.
-    unsafe { (Real::get().access)(path, mode) }
+    let call = |path| unsafe { (Real::get().access)(path, mode) };
+    // SAFETY: a path, as the caller says.
+    unsafe { with_moved(path, call) }
 }
 
 /// # Safety

@@ -13,7 +13,7 @@ const CLASS: &[u8] = b"/sys/class/infiniband";
 ///
 /// # Safety
 /// `path` is null or ends with a zero byte.
-pub(crate) unsafe fn moved(path: *const c_char) -> Option<CString> {
+unsafe fn moved(path: *const c_char) -> Option<CString> {
     if path.is_null() {
         return None;
     }
@@ -23,6 +23,19 @@ pub(crate) unsafe fn moved(path: *const c_char) -> Option<CString> {
     rest.first().is_none_or(|next| b"/_".contains(next)).then_some(())?;
     let root = Settings::get().sysfs.as_ref()?;
     CString::new([root.as_slice(), b"/class/infiniband", rest].concat()).ok()
+}
+
+/// Calls `real` with the path in our `sysfs` that stands for `path`, or else with `path`.
+///
+/// # Safety
+/// `path` is null or ends with a zero byte.
+pub(crate) unsafe fn with_moved<T>(
+    path: *const c_char,
+    real: impl FnOnce(*const c_char) -> T,
+) -> T {
+    // SAFETY: as the caller says.
+    let moved = unsafe { moved(path) };
+    real(moved.as_ref().map_or(path, |moved| moved.as_ptr()))
 }
 
 /// Functions of the C library whose first argument is a path.
@@ -36,11 +49,10 @@ macro_rules! functions {
             static REAL: Once<Function> = Once::new();
             // SAFETY: the C library's function of this name has this type.
             let real = REAL.get(|| unsafe { transmute::<*mut c_void, Function>(next($c)) });
-            // SAFETY: a path, as the caller says.
-            let moved = unsafe { moved(path) };
-            let path = moved.as_ref().map_or(path, |moved| moved.as_ptr());
             // SAFETY: the caller's arguments, and a path that lives during the call.
-            unsafe { real(path, $($argument),*) }
+            let call = |path| unsafe { real(path, $($argument),*) };
+            // SAFETY: a path, as the caller says.
+            unsafe { with_moved(path, call) }
         }
     )*};
 }

@@ -1,7 +1,7 @@
 //! Automatic path migration: a second path that a QP changes to when the first fails.
 
 use warpverbs_rdma::{AttrMask, QpState};
-use warpverbs_verbs::{Finding, LinkLayer, Path, Qp, QpAttrs, VerbsError, result, sys};
+use warpverbs_verbs::{Finding, LinkLayer, Path, Qp, QpAttrs, VerbsError, sys};
 
 /// A second path, taken when the first fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +46,7 @@ pub fn modify(
 
 /// A QP's second path, as the device has it, and what has become of it.
 pub fn query(qp: &Qp) -> Result<(Alternate, Option<Migration>), VerbsError> {
-    let mask = sys::IBV_QP_ALT_PATH | sys::IBV_QP_PATH_MIG_STATE;
-    let context = qp.pd().context();
-    // SAFETY: a live QP.
-    let (raw, _) = unsafe { result::query_qp(context.api(), qp.ptr(), mask) }?;
-    Ok(read(&raw))
+    Ok(read(&qp.raw_attr(AttrMask::ALTERNATE | AttrMask::MIGRATION)?))
 }
 
 fn write(

@@ -1,7 +1,7 @@
 //! Attributes of a device besides [`DeviceAttr`](warpverbs_verbs::DeviceAttr).
 
 use bitflags::bitflags;
-use warpverbs_verbs::{Context, VerbsError, result, sys};
+use warpverbs_verbs::{Context, VerbsError, sys};
 
 bitflags! {
     /// Abilities, by the bits of `ibv_device_cap_flags`. Bits without a name are kept.
@@ -96,8 +96,7 @@ pub struct ExtraAttr {
 impl ExtraAttr {
     /// Asks the device of `context`.
     pub fn of(context: &Context) -> Result<Self, VerbsError> {
-        // SAFETY: a live context.
-        let raw = unsafe { result::query_device(context.api(), context.ptr()) }?;
+        let raw = context.raw_attr()?;
         let paging = |bit: u32| raw.odp_caps.general_caps & u64::from(bit) != 0;
         let classic = u64::from(raw.orig_attr.device_cap_flags);
         Ok(Self {

@@ -9,8 +9,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::forget;
 use std::ptr::NonNull;
+use warpverbs_verbs::call::{check, object};
 use warpverbs_verbs::{
-    CallError, Context, Cq, CqOptions, CqParts, Status, VerbsError, WcOpcode, result, sys,
+    CallError, Context, Cq, CqOptions, CqParts, Status, VerbsError, WcOpcode, sys,
 };
 
 bitflags! {
@@ -120,15 +121,13 @@ impl ExtendedCq {
     ) -> Result<Cq, VerbsError> {
         let call = "ibv_create_cq_ex";
         let create = |parts: CqParts| {
-            let create = extension_op!(context, create_cq_ex)
-                .ok_or(CallError { call, errno: Errno::EOPNOTSUPP })?;
+            let create = extension_op!(context, create_cq_ex).ok_or(CallError::absent(call))?;
             let mut attr: sys::ibv_cq_init_attr_ex = sys::zeroed();
             (attr.cqe, attr.comp_vector) = (parts.entries as u32, parts.vector as u32);
             (attr.cq_context, attr.channel) = (parts.user, parts.channel);
             attr.wc_flags = fields.bits();
             // SAFETY: a live context and, if any, a live channel of the same.
-            result::object(call, unsafe { create(context.ptr().as_ptr(), &mut attr) })
-                .map(NonNull::cast)
+            object(call, unsafe { create(context.ptr().as_ptr(), &mut attr) }).map(NonNull::cast)
         };
         // SAFETY: a CQ of these parts, for nobody else. One that is polled is never dropped.
         unsafe { Cq::made_by(context, options, create) }
@@ -178,8 +177,9 @@ impl ExtendedCq {
         let (what, value) = ("number of CQ entries", entries.into());
         let max = c_int::MAX as u64;
         let count = count.ok_or(VerbsError::OutOfRange { what, value, min: 1, max })?;
+        let resize = self.cq.context().api().ibv_resize_cq;
         // SAFETY: a live CQ.
-        Ok(unsafe { result::resize_cq(self.cq.context().api(), self.cq.ptr(), count) }?)
+        Ok(check("ibv_resize_cq", unsafe { resize(self.cq.ptr().as_ptr(), count) })?)
     }
 }
 
@@ -242,7 +242,7 @@ impl Polling<'_> {
 /// Whether a step of a poll has found a completion.
 #[inline]
 fn found(call: &'static str, code: Option<c_int>) -> Result<bool, CallError> {
-    match result::check(call, code.unwrap_or(Errno::EINVAL as c_int)) {
+    match check(call, code.unwrap_or(Errno::EINVAL as c_int)) {
         Err(CallError { errno: Errno::ENOENT, .. }) => Ok(false),
         outcome => outcome.map(|()| true),
     }

@@ -1,9 +1,9 @@
 //! On-demand paging: registered memory that is not pinned.
 
 use crate::{ExtraAttr, ExtraError, Offer};
-use nix::errno::Errno;
 use warpverbs_mem::{Access, Region};
-use warpverbs_verbs::{CallError, Mr, Pd, Registration, result, sys};
+use warpverbs_verbs::call::check;
+use warpverbs_verbs::{CallError, Mr, Pd, Registration, sys};
 
 /// Memory whose pages are not pinned: the device faults them in. [`ExtraAttr::on_demand`] says whether
 /// it can, and for which operations. Needs no locked memory, and is slower at the first access.
@@ -41,10 +41,9 @@ impl OnDemandMr {
             false => sys::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH,
         };
         let (call, pd) = ("ibv_advise_mr", self.mr.pd());
-        let advise = extension_op!(pd.context(), advise_mr)
-            .ok_or(CallError { call, errno: Errno::EOPNOTSUPP })?;
+        let advise = extension_op!(pd.context(), advise_mr).ok_or(CallError::absent(call))?;
         // SAFETY: a live domain, and one live entry.
         let code = unsafe { advise(pd.ptr().as_ptr(), advice, 0, &mut sge, 1) };
-        Ok(result::check(call, code)?)
+        Ok(check(call, code)?)
     }
 }

@@ -12,7 +12,8 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use thiserror::Error;
 use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
-use warpverbs_verbs::{CallError, Pd, Qp, QpOptions, VerbsError, result, sys};
+use warpverbs_verbs::call::{check, object};
+use warpverbs_verbs::{CallError, Pd, Qp, QpOptions, VerbsError, sys};
 
 bitflags! {
     /// Operations of a QP, by the bits of `enum ibv_qp_create_send_ops_flags`.
@@ -141,8 +142,7 @@ impl ExtendedQp {
     /// A QP in the state RESET, for these operations. A refusal names those that the device has not.
     pub fn new(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Self, ExtraError> {
         let made = Self::make(pd, options, ops).and_then(|qp| {
-            let ptr = extended(&qp)
-                .ok_or(CallError { call: "ibv_qp_to_qp_ex", errno: Errno::EOPNOTSUPP })?;
+            let ptr = extended(&qp).ok_or(CallError::absent("ibv_qp_to_qp_ex"))?;
             Ok((qp, ptr))
         });
         let (qp, ptr) = made.map_err(|error| match &error {
@@ -156,8 +156,8 @@ impl ExtendedQp {
     fn make(pd: &Pd, options: &QpOptions, ops: SendOps) -> Result<Qp, VerbsError> {
         let call = "ibv_create_qp_ex";
         let create = |attr: &mut sys::ibv_qp_init_attr| {
-            let create = extension_op!(pd.context(), create_qp_ex)
-                .ok_or(CallError { call, errno: Errno::EOPNOTSUPP })?;
+            let create =
+                extension_op!(pd.context(), create_qp_ex).ok_or(CallError::absent(call))?;
             let mut extended: sys::ibv_qp_init_attr_ex = sys::zeroed();
             (extended.send_cq, extended.recv_cq) = (attr.send_cq, attr.recv_cq);
             (extended.srq, extended.cap) = (attr.srq, attr.cap);
@@ -167,7 +167,7 @@ impl ExtendedQp {
             // SAFETY: live objects of one context.
             let made = unsafe { create(pd.context().ptr().as_ptr(), &mut extended) };
             attr.cap = extended.cap;
-            result::object(call, made)
+            object(call, made)
         };
         // SAFETY: an RC QP of this domain and these attributes, for nobody else.
         unsafe { Qp::made_by(pd, options, create) }
@@ -374,6 +374,6 @@ impl Batch<'_> {
         self.qp.held = false;
         // Begun by this batch on this thread; `held` says that it has ended.
         let code = call_own!(self.qp.ptr.as_ptr(), wr_complete());
-        result::check("ibv_wr_complete", code.unwrap_or(Errno::EINVAL as c_int))
+        check("ibv_wr_complete", code.unwrap_or(Errno::EINVAL as c_int))
     }
 }

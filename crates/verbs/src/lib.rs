@@ -1,7 +1,7 @@
 //! libibverbs for Rust programs, loaded at run time: nothing is linked, nothing is needed to build.
 //!
-//! Three layers: [`sys`] has the declarations and the functions, [`result`] makes each call return
-//! a `Result`, and the types of this page own what they stand for.
+//! Two layers: [`sys`] has the declarations and the functions, and the types of this page own what
+//! they stand for. [`call`] makes a `Result` of what a function returns.
 //!
 //! ```no_run
 //! use warpverbs_mem::{Access, HostBuf};
@@ -31,12 +31,12 @@
 //! and alternate paths are in `warpverbs-verbs-extra`, which stands on this crate's `made_by`,
 //! `modify_with` and `ptr`.
 
+pub mod call;
 pub mod mlx5dv;
-pub mod result;
 mod safe;
 pub mod sys;
 #[cfg(feature = "test-utils")]
 pub mod testing;
 
-pub use result::CallError;
+pub use call::CallError;
 pub use safe::*;

@@ -8,12 +8,11 @@ mod kernel;
 #[allow(dead_code, reason = "shared with another test program")]
 mod modelled;
 
+use crate::bed::{SOON, bytes, run, tell};
 use modelled::Model;
-use std::time::Duration;
-use warpverbs_agent::{Agent, AgentConfig, Op, PathKind, PostOptions, Registration, State};
+use warpverbs_agent::{Agent, AgentConfig, Op, PathKind, PostOptions, State};
 use warpverbs_devmem::UnpackWay;
 
-const SOON: Duration = Duration::from_secs(60);
 const LEN: usize = (3 << 20) + 5;
 
 fn agent(name: &str, configure: impl FnOnce(AgentConfig) -> AgentConfig) -> Agent {
@@ -21,21 +20,15 @@ fn agent(name: &str, configure: impl FnOnce(AgentConfig) -> AgentConfig) -> Agen
     Agent::new(name, configure(config)).unwrap()
 }
 
-fn pattern(seed: u8) -> Vec<u8> {
-    (0..LEN).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
-}
-
-fn bytes(memory: &Registration) -> Vec<u8> {
-    let mut out = vec![0; LEN];
-    memory.read(0, &mut out).unwrap();
-    out
+fn pattern(seed: u64) -> Vec<u8> {
+    warpverbs_dev::pattern(LEN, seed)
 }
 
 /// Writes and reads all bytes; how the initiator explains the path.
 fn both_ways(initiator: &Agent, target: &Agent) -> String {
     let theirs = target.register(pattern(1), "cache").unwrap();
     let ours = initiator.register(pattern(2), "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(initiator, target);
     let (here, there) = (ours.blocks(0, 4099, LEN / 4099), theirs.blocks(0, 4099, LEN / 4099));
     let (here, there) = (here.unwrap(), there.unwrap());
     let write = initiator.transfer(Op::Write, &here, &there).unwrap();
@@ -46,9 +39,7 @@ fn both_ways(initiator: &Agent, target: &Agent) -> String {
     assert!(bytes(&theirs)[whole..] == pattern(1)[whole..]);
     assert_eq!(write.wait(SOON).unwrap(), State::Done);
     theirs.write(0, &pattern(3)).unwrap();
-    let read = initiator.transfer(Op::Read, &here, &there).unwrap();
-    read.post(PostOptions::new()).unwrap();
-    assert_eq!(read.wait(SOON).unwrap(), State::Done);
+    run(&initiator.transfer(Op::Read, &here, &there).unwrap());
     assert!(bytes(&ours)[..whole] == pattern(3)[..whole]);
     let remote = initiator.remote("target", "cache").unwrap();
     initiator.explain(&ours, &remote).unwrap().to_string()

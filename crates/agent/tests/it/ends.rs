@@ -3,6 +3,7 @@
 //! its agent is dropped, no byte lands any more and none is read: what both ends have put there since
 //! stays.
 
+use crate::bed::{SOON, by};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
@@ -12,10 +13,7 @@ use warpverbs_agent::{
 };
 use warpverbs_dev::{Child, say};
 use warpverbs_mem::Region;
-use warpverbs_transport::{Context, LinkKind};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 const LEN: usize = 12 << 20;
 /// Looked at in one piece, which stays in the cache.
 const PART: usize = 64 << 10;
@@ -26,13 +24,7 @@ const LOOKS: usize = 4;
 const TIMES: usize = 64;
 
 fn config(path: PathKind) -> AgentConfig {
-    let config = AgentConfig::default().require(path).deadline(SOON).silence(SOON).token("t");
-    if path != PathKind::Network {
-        return config;
-    }
-    let nics = Context::builder().soft_link(LinkKind::Udp, ([127, 0, 0, 1], 0).into());
-    let context = nics.build().unwrap();
-    config.nic(&context.open("soft").unwrap())
+    by(path).silence(SOON)
 }
 
 fn random(seed: u64) -> Vec<u8> {

@@ -1,17 +1,16 @@
 //! Lists that a copy engine moves, whose pace the test sets: several pieces at a time, in order.
 
+use crate::bed::{SOON, pair, run, tell, transfer};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 use warpverbs_agent::{
     Agent, AgentConfig, CopyBy, Op, PostOptions, Registration, RemoteMemory, State, Transfer,
 };
 use warpverbs_mem::Region;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 
-const SOON: Duration = Duration::from_secs(60);
 const LEN: usize = 64;
 const COUNT: usize = 1000;
 
@@ -24,6 +23,10 @@ struct Rig {
     ours: Registration,
     remote: RemoteMemory,
     _target: (Agent, Registration),
+}
+
+fn agents() -> (Agent, Agent) {
+    pair(|| AgentConfig::default().copy_by(CopyBy::Engine).deadline(SOON))
 }
 
 fn byte(i: usize) -> u8 {
@@ -40,26 +43,27 @@ impl Rig {
         let engine = Arc::new(LazyCopier::default());
         let memory = || LazyMemory::regions(LEN * COUNT, 0, &engine).unwrap();
         let ((ours, here), (theirs, there)) = (memory(), memory());
-        let agent = |name| {
-            let config = AgentConfig::default().copy_by(CopyBy::Engine).deadline(SOON);
-            Agent::new(name, config).unwrap()
-        };
-        let (initiator, target) = (agent("initiator"), agent("target"));
+        let (initiator, target) = agents();
         let theirs = target.register(theirs, "theirs").unwrap();
         let ours = initiator.register(ours, "ours").unwrap();
-        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        tell(&initiator, &target);
         let remote = initiator.remote("target", "theirs").unwrap();
         let bytes: Vec<u8> = (0..LEN * COUNT).map(byte).collect();
         there.write(0, &bytes).unwrap();
         Self { engine, initiator, here, there, ours, remote, _target: (target, theirs) }
     }
 
-    /// Scattered blocks of the peer's memory, in a row here; posted.
-    fn post(&self, op: Op) -> Transfer {
+    /// Scattered blocks of the peer's memory, in a row here.
+    fn list(&self, op: Op) -> Transfer {
         let at: Vec<_> = (0..COUNT).map(|i| (place(i) * LEN) as u64).collect();
-        let into = self.ours.blocks(0, LEN as u64, COUNT).unwrap();
-        let from = self.remote.blocks_at(&at, LEN as u64).unwrap();
-        let transfer = self.initiator.transfer(op, &into, &from).unwrap();
+        let len = LEN as u64;
+        let there = self.remote.blocks_at(&at, len);
+        transfer(&self.initiator, op, self.ours.blocks(0, len, COUNT), there)
+    }
+
+    /// A READ of them, posted.
+    fn post(&self) -> Transfer {
+        let transfer = self.list(Op::Read);
         assert_eq!(transfer.post(PostOptions::new()).unwrap(), State::InProgress);
         transfer
     }
@@ -79,7 +83,7 @@ impl Rig {
 #[test]
 fn many_pieces_are_with_the_engine_at_a_time_and_land_in_order() {
     let rig = Rig::new();
-    let read = rig.post(Op::Read);
+    let read = rig.post();
     let given = rig.engine.waiting();
     assert!((64..COUNT).contains(&given), "{given}");
     for step in [1, 100, 300] {
@@ -98,14 +102,7 @@ fn many_pieces_are_with_the_engine_at_a_time_and_land_in_order() {
     rig.there.fill(0, LEN * COUNT, 0xaa).unwrap();
     let at = |i: usize| (0..COUNT).find(|k| place(*k) == i).unwrap();
     let mut found = vec![0; LEN * COUNT];
-    let write = {
-        let at: Vec<_> = (0..COUNT).map(|i| (place(i) * LEN) as u64).collect();
-        let from = rig.ours.blocks(0, LEN as u64, COUNT).unwrap();
-        let into = rig.remote.blocks_at(&at, LEN as u64).unwrap();
-        rig.initiator.transfer(Op::Write, &from, &into).unwrap()
-    };
-    write.post(PostOptions::new()).unwrap();
-    assert_eq!(write.wait(SOON).unwrap(), State::Done);
+    run(&rig.list(Op::Write));
     rig.there.read(0, &mut found).unwrap();
     for (i, block) in found.chunks_exact(LEN).enumerate() {
         let expected = (0..LEN).map(|k| byte(place(at(i)) * LEN + k));
@@ -116,7 +113,7 @@ fn many_pieces_are_with_the_engine_at_a_time_and_land_in_order() {
 #[test]
 fn an_engine_that_fails_in_the_middle_fails_the_transfer_and_moves_no_more() {
     let rig = Rig::new();
-    let read = rig.post(Op::Read);
+    let read = rig.post();
     rig.engine.allow(100);
     while rig.arrived() < 100 {
         let _ = read.state();
@@ -131,7 +128,7 @@ fn an_engine_that_fails_in_the_middle_fails_the_transfer_and_moves_no_more() {
 #[test]
 fn a_cancelled_list_ends_when_what_the_engine_was_given_has_landed() {
     let rig = Rig::new();
-    let read = rig.post(Op::Read);
+    let read = rig.post();
     rig.engine.allow(10);
     read.cancel();
     assert_eq!(read.state(), State::InProgress);
@@ -168,7 +165,7 @@ impl Wake for Inline {
 fn a_waker_may_do_everything_where_it_is_woken_and_is_kept_once() {
     for fails in [false, true] {
         let rig = Rig::new();
-        let transfer = Arc::new(rig.post(Op::Read));
+        let transfer = Arc::new(rig.post());
         let (end, ended) = channel();
         let inline = Arc::new(Inline {
             woken: AtomicUsize::new(0),
@@ -213,7 +210,7 @@ fn a_waker_that_panics_keeps_nobody_from_being_woken() {
     let bad = Waker::from(Arc::new(Telling(None)));
     let good = Waker::from(Arc::new(Telling(Some(Mutex::new(tell)))));
     for _ in 0..3 {
-        let read = rig.post(Op::Read);
+        let read = rig.post();
         let mut ends = [&bad, &good, &bad, &good].map(|waker| (read.completion(), waker));
         for (end, waker) in &mut ends {
             let polled = std::pin::pin!(end).poll(&mut Context::from_waker(waker));
@@ -237,7 +234,7 @@ impl Wake for Idle {
 #[test]
 fn a_transfer_keeps_no_waker_that_nobody_waits_by() {
     let rig = Rig::new();
-    let read = rig.post(Op::Read);
+    let read = rig.post();
     let wakers: Vec<_> = (0..100).map(|_| Arc::new(Idle)).collect();
     let held = || wakers.iter().filter(|waker| Arc::strong_count(waker) > 1).count();
     let poll = |completion: std::pin::Pin<&mut warpverbs_agent::Completion<'_>>,
@@ -263,17 +260,13 @@ fn few_bytes_are_with_the_engine_at_a_time() {
     const LEN: usize = 96 << 20;
     let engine = Arc::new(LazyCopier::default());
     let [(ours, _), (theirs, _)] = [(); 2].map(|()| LazyMemory::regions(LEN, 0, &engine).unwrap());
-    let agent = |name| {
-        let config = AgentConfig::default().copy_by(CopyBy::Engine).deadline(SOON);
-        Agent::new(name, config).unwrap()
-    };
-    let (initiator, target) = (agent("initiator"), agent("target"));
+    let (initiator, target) = agents();
     let _theirs = target.register(theirs, "theirs").unwrap();
     let ours = initiator.register(ours, "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let remote = initiator.remote("target", "theirs").unwrap();
-    let lists = (ours.blocks(0, LEN as u64, 1).unwrap(), remote.blocks(0, LEN as u64, 1).unwrap());
-    let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
+    let (here, there) = (ours.blocks(0, LEN as u64, 1), remote.blocks(0, LEN as u64, 1));
+    let read = transfer(&initiator, Op::Read, here, there);
     assert_eq!(read.post(PostOptions::new()).unwrap(), State::InProgress);
     // Of 4 MiB each.
     let waiting = engine.waiting();

@@ -4,6 +4,7 @@
 #[path = "../../../gpu/tests/common/mod.rs"]
 mod common;
 
+use crate::bed::transfer;
 use crate::withdrawn::{End, ended};
 use common::Spin;
 use std::sync::Arc;
@@ -172,8 +173,8 @@ fn a_list_is_written_to_another_gpu_and_the_peer_may_leave() {
     let ours = agent.alloc(LEN as u64, "ours").unwrap();
     let remote = agent.remote("owner", "arena").unwrap();
     ours.write(0, &[0x5a; 1 << 20]).unwrap();
-    let lists = (ours.blocks(0, 4096, 256).unwrap(), remote.strided(0, 4096, 8192, 256).unwrap());
-    let write = agent.transfer(Op::Write, &lists.0, &lists.1).unwrap();
+    let there = remote.strided(0, 4096, 8192, 256);
+    let write = transfer(&agent, Op::Write, ours.blocks(0, 4096, 256), there);
     write.post(PostOptions::new().notify(b"written")).unwrap();
     write.wait(SOON).unwrap();
     // Back again, with the gaps.

@@ -1,18 +1,17 @@
 //! Processes that are killed at random moments: the survivor misses them by name, takes another
 //! process of the same name, and keeps nothing of the dead.
 
+use crate::bed::SOON;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, Transfer,
 };
-use warpverbs_dev::is_alone;
+use warpverbs_dev::{Child, is_alone};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 const LEN: u64 = 64 << 10;
 const SURVIVOR: &str = "AGENT_SURVIVOR";
 /// Set where everything goes over TCP.
@@ -75,31 +74,13 @@ fn victim() {
     }
 }
 
-struct Victim(Child);
-
-impl Victim {
-    fn start(address: SocketAddr, over_tcp: bool) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "kills::victim", "--nocapture"])
-            .env(SURVIVOR, address.to_string());
-        if over_tcp {
-            command.env(OVER_TCP, "1");
-        }
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+fn start(survivor: SocketAddr, over_tcp: bool) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "kills::victim", "--nocapture"]).stderr(Stdio::null());
+    if over_tcp {
+        command.env(OVER_TCP, "1");
     }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Child::start(command.env(SURVIVOR, survivor.to_string()))
 }
 
 /// Open descriptors, and mappings of memory that processes share.
@@ -153,7 +134,7 @@ fn campaign(random: &mut SmallRng, trials: u64, over_tcp: bool) {
     let before = (descriptors + if over_tcp { 3 } else { 0 }, mappings);
     let mut reached = 0;
     for trial in 0..trials {
-        let mut victim = Victim::start(agent.address(), over_tcp);
+        let mut victim = start(agent.address(), over_tcp);
         // From before it has an agent until long after the first transfers.
         let life = Duration::from_micros(random.random_range(0..40_000));
         let start = Instant::now();
@@ -182,7 +163,7 @@ fn campaign(random: &mut SmallRng, trials: u64, over_tcp: bool) {
     println!("{reached} of {trials} were killed among transfers");
 
     // One more lives, and all is well.
-    let victim = Victim::start(agent.address(), over_tcp);
+    let victim = start(agent.address(), over_tcp);
     let start = Instant::now();
     let done = loop {
         let write = make(&agent, &memory[1], "victim", "shared");

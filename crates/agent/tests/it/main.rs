@@ -1,5 +1,6 @@
 //! Tests of the crate as a whole.
 
+mod bed;
 mod bytes;
 mod control;
 mod device_memory;

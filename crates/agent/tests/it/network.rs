@@ -1,40 +1,24 @@
 //! Transfers through queue pairs of the software NIC and over TCP, between two agents of one process
 //! that are denied every other path.
 
+use crate::bed::{SOON, bytes, nic_over_udp, over_udp, pair, run, tell, transfer};
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, State, Transfer,
 };
+use warpverbs_dev::pattern;
 use warpverbs_mem::Region;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_transport::{Access, Context, LinkKind, MemoryRegion};
-
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
+use warpverbs_transport::{Access, Context, MemoryRegion};
 
 fn agents() -> (Agent, Agent) {
     let nic = Context::new().unwrap().open("soft").unwrap();
-    let agent = |name| {
-        let config = AgentConfig::default().token("the job's").nic(&nic).require(PathKind::Network);
-        Agent::new(name, config).unwrap()
-    };
-    (agent("initiator"), agent("target"))
+    pair(|| AgentConfig::default().token("the job's").nic(&nic).require(PathKind::Network))
 }
 
 /// Each with a NIC of its own, which the other reaches by UDP.
 fn apart() -> (Agent, Agent) {
-    let agent = |name| {
-        let nics = Context::builder().soft_link(LinkKind::Udp, ([127, 0, 0, 1], 0).into());
-        let context = nics.build().unwrap();
-        let nic = context.open("soft").unwrap();
-        let config = AgentConfig::default()
-            .token("the job's")
-            .nic(&nic)
-            .require(PathKind::Network)
-            .queue_pairs(3);
-        Agent::new(name, config).unwrap()
-    };
-    (agent("initiator"), agent("target"))
+    pair(|| over_udp().token("the job's").require(PathKind::Network).queue_pairs(3))
 }
 
 /// An agent with several NICs, which the other's reach by UDP. No two of them know the same memory by
@@ -44,9 +28,7 @@ fn on_rails(name: &str, count: usize) -> (Agent, Vec<MemoryRegion>) {
     let mut config =
         AgentConfig::default().token("the job's").require(PathKind::Network).queue_pairs(4);
     for shift in 0..count {
-        let nics = Context::builder().soft_link(LinkKind::Udp, ([127, 0, 0, 1], 0).into());
-        let context = nics.build().unwrap();
-        let nic = context.open("soft").unwrap();
+        let nic = nic_over_udp();
         others.extend((0..shift).map(|_| nic.alloc_host(4096, Access::empty()).unwrap()));
         config = config.nic(&nic);
     }
@@ -61,7 +43,7 @@ fn queue_pairs_take_the_nics_of_both_ends_in_turns() {
         let len = (1 << 20) + 300;
         let theirs = target.register(pattern(len, 8), "theirs").unwrap();
         let ours = initiator.register(vec![0; len], "ours").unwrap();
-        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        tell(&initiator, &target);
         let remote = initiator.remote("target", "theirs").unwrap();
         let said = initiator.explain(&ours, &remote).unwrap().to_string();
         let expected = format!("4 queue pairs, NICs: {here} here, {there} there");
@@ -92,27 +74,7 @@ fn queue_pairs_take_the_nics_of_both_ends_in_turns() {
 }
 
 fn over_tcp() -> (Agent, Agent) {
-    let agent = |name| {
-        let config =
-            AgentConfig::default().token("the job's").require(PathKind::Tcp).tcp_sockets(3);
-        Agent::new(name, config).unwrap()
-    };
-    (agent("initiator"), agent("target"))
-}
-
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
-}
-
-fn bytes(memory: &Registration) -> Vec<u8> {
-    let mut out = vec![0; memory.len() as usize];
-    memory.read(0, &mut out).unwrap();
-    out
-}
-
-fn run(transfer: &Transfer) {
-    transfer.post(PostOptions::new()).unwrap();
-    assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
+    pair(|| AgentConfig::default().token("the job's").require(PathKind::Tcp).tcp_sockets(3))
 }
 
 #[test]
@@ -130,7 +92,7 @@ fn blocks_go_both_ways(initiator: &Agent, target: &Agent, path: PathKind) {
     let len = (BLOCK * COUNT) as usize;
     let theirs = target.register(pattern(len, 1), "cache").unwrap();
     let ours = initiator.register(vec![0; len], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(initiator, target);
     // Backwards, so that nothing is merged.
     let at: Vec<_> = (0..COUNT).rev().map(|i| i * BLOCK).collect();
     let from = theirs.blocks_at(&at, BLOCK).unwrap();
@@ -162,8 +124,7 @@ fn transfers_go_on_after_metadata_was_fetched_and_brought() {
         let theirs = target.register(vec![0; 64], "theirs").unwrap();
         let ours = initiator.register(pattern(64, 5), "ours").unwrap();
         initiator.fetch_metadata(target.address(), SOON).unwrap();
-        let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-        let write = initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap();
+        let write = transfer(&initiator, Op::Write, ours.blocks(0, 64, 1), theirs.blocks(0, 64, 1));
         for turn in 0..10 {
             ours.write(0, &pattern(64, turn)).unwrap();
             run(&write);
@@ -184,16 +145,15 @@ fn a_long_piece_is_spread_and_measured() {
     let len = (3 << 20) + 5;
     let _theirs = target.register(pattern(len, 3), "cache").unwrap();
     let ours = initiator.register(vec![0; len], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let remote = initiator.remote("target", "cache").unwrap();
     let explained = initiator.explain(&ours, &remote).unwrap();
     assert_eq!(explained.how.route, PathKind::Network);
     assert!(explained.rate.is_some_and(|rate| rate > 0.0), "{explained}");
     assert_eq!(explained.how.by, "2 queue pairs");
     assert!(explained.to_string().contains("same process: excluded"), "{explained}");
-    let (into, from) =
-        (ours.blocks(0, len as u64, 1).unwrap(), remote.blocks(0, len as u64, 1).unwrap());
-    let read = initiator.transfer(Op::Read, &into, &from).unwrap();
+    let (into, from) = (ours.blocks(0, len as u64, 1), remote.blocks(0, len as u64, 1));
+    let read = transfer(&initiator, Op::Read, into, from);
     assert!(read.estimate().measured);
     run(&read);
     assert!(bytes(&ours) == pattern(len, 3));
@@ -207,7 +167,7 @@ fn deregistered_memory_fails_one_transfer_and_the_next_works() {
             target.register(vec![2; 4096], "stays").unwrap(),
         );
         let ours = initiator.register(vec![0; 4096], "ours").unwrap();
-        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        tell(&initiator, &target);
         let into = ours.blocks(0, 4096, 1).unwrap();
         let read = |memory: &Registration| {
             initiator.transfer(Op::Read, &into, &memory.blocks(0, 4096, 1).unwrap()).unwrap()
@@ -240,11 +200,10 @@ const LONG: usize = 8 << 20;
 fn long_read(initiator: &Agent, target: &Agent) -> (Transfer, Registration, Registration) {
     let theirs = target.register(pattern(LONG, 4), "cache").unwrap();
     let ours = initiator.register(vec![0; LONG], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(initiator, target);
     let reversed: Vec<u64> = (0..(LONG / 64) as u64).rev().map(|block| block * 64).collect();
-    let (into, from) =
-        (ours.blocks(0, 64, LONG / 64).unwrap(), theirs.blocks_at(&reversed, 64).unwrap());
-    (initiator.transfer(Op::Read, &into, &from).unwrap(), ours, theirs)
+    let (into, from) = (ours.blocks(0, 64, LONG / 64), theirs.blocks_at(&reversed, 64));
+    (transfer(initiator, Op::Read, into, from), ours, theirs)
 }
 
 /// Tries until it comes off: a transfer may be done before its poster's thread runs again.
@@ -308,7 +267,7 @@ fn without_a_nic_tcp_is_left_and_without_that_all_reasons_are_given() {
     let initiator = Agent::new("a", config()).unwrap();
     let _theirs = target.register(vec![0; 1 << 20], "theirs").unwrap();
     let ours = initiator.register(vec![0; 1 << 20], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let remote = initiator.remote("b", "theirs").unwrap();
     let tcp = initiator.explain(&ours, &remote).unwrap();
     assert_eq!(tcp.how.route, PathKind::Tcp, "{tcp}");
@@ -326,7 +285,7 @@ fn without_a_nic_tcp_is_left_and_without_that_all_reasons_are_given() {
         let initiator = Agent::new("c", own).unwrap();
         let theirs = target.register(vec![0; 8], "theirs").unwrap();
         let ours = initiator.register(vec![0; 8], "ours").unwrap();
-        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        tell(&initiator, &target);
         let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
         let none = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap_err().to_string();
         for why in reasons.into_iter().chain([why]) {
@@ -346,7 +305,7 @@ fn memory_that_only_a_copy_engine_reaches_goes_over_tcp() {
     let ((ours, here), (theirs, there)) = (device(), device());
     let _theirs = target.register(theirs, "theirs").unwrap();
     let ours = initiator.register(ours, "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let seen = |region: &Region| {
         let mut bytes = vec![0; len];
         region.read(0, &mut bytes).unwrap();
@@ -391,9 +350,9 @@ fn a_transfer_is_awaited_without_a_runtime() {
     for (initiator, target) in [agents(), over_tcp()] {
         let theirs = target.register(pattern(1 << 20, 4), "cache").unwrap();
         let ours = initiator.register(vec![0; 1 << 20], "ours").unwrap();
-        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-        let lists = (ours.blocks(0, 64, 16384).unwrap(), theirs.blocks(0, 64, 16384).unwrap());
-        let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
+        tell(&initiator, &target);
+        let (into, from) = (ours.blocks(0, 64, 16384), theirs.blocks(0, 64, 16384));
+        let read = transfer(&initiator, Op::Read, into, from);
         let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
         let await_it = || {
             let mut context = Context::from_waker(&waker);
@@ -420,7 +379,7 @@ fn kernels_get_addresses_or_queue_pairs() {
     use warpverbs_agent::KernelAccess;
     let (initiator, target) = agents();
     let theirs = target.alloc(4096, "theirs").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let remote = initiator.remote("target", "theirs").unwrap();
     match initiator.kernel_access(&remote).unwrap() {
         KernelAccess::Rdma { region, pairs } => {
@@ -462,9 +421,8 @@ fn a_transfer_ends_without_a_look_whatever_the_control_thread_does() {
     let (initiator, target) = apart();
     let theirs = target.register(vec![0; 64], "cache").unwrap();
     let ours = initiator.register(vec![1; 64], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-    let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-    let write = initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap();
+    tell(&initiator, &target);
+    let write = transfer(&initiator, Op::Write, ours.blocks(0, 64, 1), theirs.blocks(0, 64, 1));
     for turn in 0..60u64 {
         let tag = turn.to_le_bytes();
         write.post(PostOptions::new().notify(tag)).unwrap();

@@ -1,5 +1,6 @@
 //! Two processes: paths between them, and what remains of one that was killed.
 
+use crate::bed::{bytes, transfer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,13 +29,8 @@ fn target() {
     for line in std::io::stdin().lines() {
         let answer = match line.unwrap().as_str() {
             "sum" => {
-                let mut bytes = vec![0; LEN];
-                private.as_ref().unwrap().read(0, &mut bytes).unwrap();
-                let [a, b] = [sum(&bytes), {
-                    shared.read(0, &mut bytes).unwrap();
-                    sum(&bytes)
-                }];
-                format!("{a} {b}")
+                let private = private.as_ref().unwrap();
+                format!("{} {}", sum(&bytes(private)), sum(&bytes(&shared)))
             }
             "deregister" => {
                 drop(private.take());
@@ -161,17 +157,14 @@ fn private_memory_is_copied_and_shared_memory_is_mapped() {
         assert_eq!(explained.how.route, path, "{explained}");
         assert!(explained.rate.is_some(), "{explained}");
         let (into, from) = (ours.blocks(0, 1000, 1048), remote.blocks(0, 1000, 1048));
-        let (into, from) = (into.unwrap(), from.unwrap());
-        let read = agent.transfer(Op::Read, &into, &from).unwrap();
+        let read = transfer(&agent, Op::Read, into, from);
         assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
-        let mut bytes = vec![0; LEN];
-        ours.read(0, &mut bytes).unwrap();
-        assert!(bytes[..1_048_000].iter().all(|byte| *byte == value));
+        assert!(bytes(&ours)[..1_048_000].iter().all(|byte| *byte == value));
         // Every other block, in reverse.
         let at: Vec<_> = (0..500).rev().map(|i| i * 2000).collect();
         ours.write(0, &vec![value + 7; LEN]).unwrap();
-        let blocks = (ours.blocks_at(&at, 1000).unwrap(), remote.blocks_at(&at, 1000).unwrap());
-        let write = agent.transfer(Op::Write, &blocks.0, &blocks.1).unwrap();
+        let (here, there) = (ours.blocks_at(&at, 1000), remote.blocks_at(&at, 1000));
+        let write = transfer(&agent, Op::Write, here, there);
         write.post(PostOptions::new()).unwrap();
     }
     let expected = |value: u8| {

@@ -2,13 +2,12 @@
 //! meanwhile. The agent is another process, since the limit is one of the process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, AgentError};
-use warpverbs_dev::is_alone;
+use warpverbs_dev::{Child, is_alone, say};
 
 const SOON: Duration = Duration::from_secs(120);
 const CROWDED: &str = "AGENT_CROWDED";
@@ -20,7 +19,7 @@ fn limit(descriptors: u64) {
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
-/// The part of the process with few descriptors. Its metadata is a line; it ends when its input does.
+/// The part of the process with few descriptors. It says its metadata, and ends when its input does.
 #[test]
 fn crowded() {
     let Ok(descriptors) = std::env::var(CROWDED) else { return };
@@ -28,7 +27,7 @@ fn crowded() {
     let agent = Agent::new("crowded", AgentConfig::default()).unwrap();
     let metadata: String =
         agent.metadata().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
-    println!("\nmetadata {} {metadata}", agent.address());
+    say(format_args!("{} {metadata}", agent.address()));
     let over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -41,30 +40,13 @@ fn crowded() {
     });
 }
 
-struct Crowded(Child);
-
-impl Drop for Crowded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(descriptors: u32) -> (Crowded, SocketAddr, Vec<u8>) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "strangers::crowded", "--nocapture"])
-        .env(CROWDED, descriptors.to_string());
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut lines = output.by_ref().lines().map(Result::unwrap);
-    let found = lines.find(|line| line.starts_with("metadata ")).unwrap();
-    // Back to its child, which libtest ends if it cannot say that the test takes more than a minute.
-    child.stdout = Some(output.into_inner());
-    let words: Vec<&str> = found.split(' ').collect();
-    let byte = |at| u8::from_str_radix(&words[2][at..at + 2], 16).unwrap();
-    let metadata = (0..words[2].len()).step_by(2).map(byte).collect();
-    (Crowded(child), words[1].parse().unwrap(), metadata)
+fn start(descriptors: u32) -> (Child, SocketAddr, Vec<u8>) {
+    let mut child = Child::of_test("strangers::crowded", CROWDED, descriptors);
+    let said = child.said();
+    let (address, metadata) = said.split_once(' ').unwrap();
+    let byte = |at| u8::from_str_radix(&metadata[at..at + 2], 16).unwrap();
+    let bytes = (0..metadata.len()).step_by(2).map(byte).collect();
+    (child, address.parse().unwrap(), bytes)
 }
 
 /// A peer with a connection of its own.

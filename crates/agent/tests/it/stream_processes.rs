@@ -1,18 +1,18 @@
 //! Streams between two processes of which one is killed, or stopped: the other misses it by name.
 
+use crate::bed::{SOON, signal, transfer};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, PathKind, PostOptions, Registration, StreamConfig,
+    Agent, AgentConfig, AgentError, Op, PathKind, PostOptions, Registration, StreamConfig,
     StreamReceiver, StreamSender, Transfer,
 };
+use warpverbs_dev::Child;
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 const PARENT: &str = "STREAM_PARENT";
 const ROLE: &str = "STREAM_ROLE";
 const PATH: &str = "STREAM_PATH";
@@ -71,30 +71,12 @@ fn check(receiver: &mut StreamReceiver, count: u64) -> Result<(), (u64, AgentErr
     Ok(())
 }
 
-struct Other(Child);
-
-impl Other {
-    fn start(agent: &Agent, role: &str, path: PathKind) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "stream_processes::child", "--nocapture"]);
-        command.env(PARENT, agent.address().to_string()).env(ROLE, role);
-        command.env(PATH, path.to_string());
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-        if signal == Signal::STOP {
-            warpverbs_dev::await_stopped(self.0.id());
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Another process, which is killed when it is dropped.
+fn start(agent: &Agent, role: &str, path: PathKind) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "stream_processes::child", "--nocapture"]).stderr(Stdio::null());
+    command.env(PARENT, agent.address().to_string()).env(ROLE, role);
+    Child::start(command.env(PATH, path.to_string()))
 }
 
 /// The loss names the peer.
@@ -127,7 +109,7 @@ fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
             let life = Duration::from_micros(random.random_range(0..20_000));
 
             let mut receiver = agent.stream("s", ring()).unwrap();
-            let other = Other::start(&agent, "source", path);
+            let other = start(&agent, "source", path);
             // It sends, so it is killed among transfers.
             match check(&mut receiver, 1 + trial * 20) {
                 Ok(()) => {}
@@ -155,7 +137,7 @@ fn a_killed_end_is_missed_by_name_after_what_it_has_sent() {
             assert_lost(&lost);
             killer.join().unwrap();
 
-            let other = Other::start(&agent, "sink", path);
+            let other = start(&agent, "sink", path);
             let Some(mut sender) = sender(&agent).unwrap() else { break };
             let killer = std::thread::spawn(move || {
                 // Any moment will do: it is drawn.
@@ -181,11 +163,10 @@ fn patient() -> Agent {
 
 /// A transfer of 4096 bytes to the child, and its memory here.
 fn write(agent: &Agent) -> (Registration, Transfer) {
-    let memory = agent.register(vec![1; 4096], "ours").unwrap();
-    let ours = memory.blocks(0, 4096, 1).unwrap();
-    let theirs = agent.remote("child", "memory").unwrap().blocks(0, 4096, 1).unwrap();
-    let write = agent.transfer(warpverbs_agent::Op::Write, &ours, &theirs).unwrap();
-    (memory, write)
+    let ours = agent.register(vec![1; 4096], "ours").unwrap();
+    let theirs = agent.remote("child", "memory").unwrap();
+    let write = transfer(agent, Op::Write, ours.blocks(0, 4096, 1), theirs.blocks(0, 4096, 1));
+    (ours, write)
 }
 
 fn assert_silent(lost: &AgentError) {
@@ -206,7 +187,7 @@ fn a_stopped_process_is_missed_by_name_within_the_silence_that_is_allowed() {
 
 fn a_peer_with_nothing_to_say_lives() {
     let agent = patient();
-    let _other = Other::start(&agent, "sink", PathKind::Tcp);
+    let _other = start(&agent, "sink", PathKind::Tcp);
     agent.wait_peer("child", SOON).unwrap();
     let (_memory, write) = write(&agent);
     for pause in [SILENCE + SILENCE / 2, Duration::ZERO] {
@@ -220,13 +201,13 @@ fn a_peer_with_nothing_to_say_lives() {
 /// This agent has connected to it, and it is in the middle of a stream, a transfer and a notification.
 fn a_stopped_sink_is_missed() {
     let agent = patient();
-    let other = Other::start(&agent, "sink", PathKind::Tcp);
+    let other = start(&agent, "sink", PathKind::Tcp);
     let mut sender = sender(&agent).unwrap().unwrap();
     (0..20).for_each(|number| sender.send(&message(number), SOON).unwrap());
     let (_memory, write) = write(&agent);
     write.post(PostOptions::new().deadline(SOON)).unwrap();
     write.wait(SOON).unwrap();
-    other.signal(Signal::STOP);
+    signal(&other, Signal::STOP);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             let lost = (20..).find_map(|number| sender.send(&message(number), SOON).err());
@@ -247,9 +228,9 @@ fn a_stopped_sink_is_missed() {
 fn a_stopped_source_is_missed() {
     let agent = patient();
     let mut receiver = agent.stream("s", ring()).unwrap();
-    let other = Other::start(&agent, "source", PathKind::Tcp);
+    let other = start(&agent, "source", PathKind::Tcp);
     check(&mut receiver, 20).unwrap();
-    other.signal(Signal::STOP);
+    signal(&other, Signal::STOP);
     let lost = std::iter::repeat_with(|| receiver.recv(SOON)).find_map(Result::err);
     assert_silent(&lost.unwrap());
 }

@@ -1,6 +1,8 @@
 //! The end of transfers over TCP: after a terminal state no byte of them lands at either end, whatever
 //! the target does, and what goes on beside them is not disturbed.
 
+use crate::bed::{SOON, bytes, run, signal, transfer};
+use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use warpverbs_agent::{
@@ -8,8 +10,6 @@ use warpverbs_agent::{
 };
 use warpverbs_dev::{Child, say};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 /// Longer than blocks under way are waited for after a deadline.
 const AFTER_GRACE: Duration = Duration::from_secs(7);
 /// More than the sockets of a connection take while nobody reads.
@@ -40,15 +40,13 @@ fn target() {
     let agent = Agent::new("target", config()).unwrap();
     let memory = agent.register(vec![0; LEN], "memory").unwrap();
     say(agent.address());
-    let mut bytes = vec![0; LEN];
     for line in std::io::stdin().lines() {
         let expected = random(line.unwrap().parse().unwrap());
         let began = Instant::now();
         let mut same = true;
         // Bytes of a late write come in this time, mostly; they are never reported by mistake.
         while same && began.elapsed() < Duration::from_millis(300) {
-            memory.read(0, &mut bytes).unwrap();
-            same = bytes == expected;
+            same = bytes(&memory) == expected;
         }
         say(same);
     }
@@ -70,32 +68,12 @@ impl Target {
     fn has(&mut self, seed: u64) -> bool {
         self.child.ask(seed) == "true"
     }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let process = rustix::process::Pid::from_child(&self.child.process);
-        rustix::process::kill_process(process, signal).unwrap();
-    }
-
-    fn stop(&self) {
-        self.signal(rustix::process::Signal::STOP);
-        warpverbs_dev::await_stopped(self.child.id());
-    }
-
-    fn go_on(&self) {
-        self.signal(rustix::process::Signal::CONT);
-    }
 }
 
 fn whole(agent: &Agent, op: Op, ours: &Registration) -> Transfer {
     let remote = agent.remote("target", "memory").unwrap();
     let len = LEN as u64;
-    let lists = (ours.blocks(0, len, 1).unwrap(), remote.blocks(0, len, 1).unwrap());
-    agent.transfer(op, &lists.0, &lists.1).unwrap()
-}
-
-fn run(transfer: &Transfer) {
-    transfer.post(PostOptions::new()).unwrap();
-    assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
+    transfer(agent, op, ours.blocks(0, len, 1), remote.blocks(0, len, 1))
 }
 
 /// A write that fails by its deadline, and one to the same place that is done after it.
@@ -130,7 +108,7 @@ fn transfers_with_a_stopped_target_end_when_it_goes_on() {
     let write = whole(&agent, Op::Write, &ours);
     let read = whole(&agent, Op::Read, &into);
     run(&write);
-    target.stop();
+    signal(&target.child, Signal::STOP);
     ours.write(0, &random(seed + 3)).unwrap();
     let short = || PostOptions::new().deadline(Duration::from_millis(100));
     let began = Instant::now();
@@ -152,7 +130,7 @@ fn transfers_with_a_stopped_target_end_when_it_goes_on() {
     let third = whole(&agent, Op::Write, &third);
     let late = third.post(short());
     assert!(matches!(late, Err(AgentError::Timeout { .. })), "{late:?}");
-    target.go_on();
+    signal(&target.child, Signal::CONT);
     for transfer in [&write, &read] {
         let failed = transfer.wait(SOON);
         assert!(matches!(failed, Err(AgentError::Timeout { .. })), "{failed:?}");
@@ -161,12 +139,9 @@ fn transfers_with_a_stopped_target_end_when_it_goes_on() {
     ours.write(0, &random(seed + 5)).unwrap();
     run(&write);
     assert!(target.has(seed + 5));
-    let mut bytes = vec![0; LEN];
-    into.read(0, &mut bytes).unwrap();
-    assert!(bytes == random(seed + 4), "a failed read fills memory");
+    assert!(bytes(&into) == random(seed + 4), "a failed read fills memory");
     run(&read);
-    into.read(0, &mut bytes).unwrap();
-    assert!(bytes == random(seed + 5));
+    assert!(bytes(&into) == random(seed + 5));
 }
 
 /// A target that was given up while it was stopped: what it has received by then is not placed once it is
@@ -182,13 +157,13 @@ fn a_lost_target_places_nothing_once_it_is_used_again() {
         agent.fetch_metadata(target.address, SOON).unwrap();
         let write = whole(&agent, Op::Write, &ours);
         run(&write);
-        target.stop();
+        signal(&target.child, Signal::STOP);
         ours.write(0, &random(seed + 2 * turn)).unwrap();
         write.post(PostOptions::new()).unwrap();
         agent.remove_peer("target").unwrap();
         let failed = write.wait(SOON);
         assert!(matches!(failed, Err(AgentError::PeerLost { .. })), "{failed:?}");
-        target.go_on();
+        signal(&target.child, Signal::CONT);
         agent.fetch_metadata(target.address, SOON).unwrap();
         ours.write(0, &random(seed + 2 * turn + 1)).unwrap();
         run(&whole(&agent, Op::Write, &ours));

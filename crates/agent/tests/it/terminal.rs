@@ -2,6 +2,7 @@
 //! for it. Transfers are cancelled and run out of time at random moments; what is put in their place
 //! afterwards stays.
 
+use crate::bed::{self, SOON, by, bytes};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
@@ -14,24 +15,11 @@ use warpverbs_agent::{
 use warpverbs_dev::{Child, say};
 use warpverbs_gpu::Gpu;
 use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs_transport::{Context, LinkKind};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-pub(crate) const SOON: Duration = Duration::from_secs(600);
 pub(crate) const LEN: usize = 6 << 20;
 const ROUNDS: usize = 16;
 /// Looks at memory after a transfer was over.
 const LOOKS: usize = 4;
-
-pub(crate) fn config(path: PathKind) -> AgentConfig {
-    let config = AgentConfig::default().require(path).deadline(SOON).token("of the test");
-    if path != PathKind::Network {
-        return config;
-    }
-    let nics = Context::builder().soft_link(LinkKind::Udp, ([127, 0, 0, 1], 0).into());
-    let context = nics.build().unwrap();
-    config.nic(&context.open("soft").unwrap())
-}
 
 /// Each lane has two mappings, of which a process has 65530, and tests run beside each other.
 pub(crate) fn few_lanes() -> SimtConfig {
@@ -52,7 +40,7 @@ impl Target {
             let address = child.said().parse().unwrap();
             return Self::Child { _child: child, address };
         }
-        let agent = Agent::new("target", config(path)).unwrap();
+        let agent = Agent::new("target", by(path)).unwrap();
         let memory = match path {
             PathKind::Mapped => agent.alloc(LEN as u64, "memory").unwrap(),
             _ => agent.register(vec![0; LEN], "memory").unwrap(),
@@ -63,9 +51,7 @@ impl Target {
     /// Its memory, where it is in this process.
     fn look(&self) -> Option<Vec<u8>> {
         let Self::Here { memory, .. } = self else { return None };
-        let mut found = vec![0; LEN];
-        memory.read(0, &mut found).unwrap();
-        Some(found)
+        Some(bytes(memory))
     }
 
     fn address(&self) -> SocketAddr {
@@ -81,7 +67,7 @@ impl Target {
 #[test]
 fn target() {
     if std::env::var_os("AGENT_TERMINAL").is_some() {
-        let agent = Agent::new("target", config(PathKind::ProcessCopy)).unwrap();
+        let agent = Agent::new("target", by(PathKind::ProcessCopy)).unwrap();
         let _memory = agent.register(vec![0; LEN], "memory").unwrap();
         say(agent.address());
         let _ = std::io::stdin().read_line(&mut String::new());
@@ -100,7 +86,7 @@ pub(crate) struct Rig {
 
 impl Rig {
     fn new(path: PathKind) -> Self {
-        Self::with(path, config(path))
+        Self::with(path, by(path))
     }
 
     /// With an initiator of this configuration.
@@ -171,8 +157,7 @@ impl Rig {
     }
 
     pub(crate) fn run(&self, transfer: &Transfer) {
-        transfer.post(PostOptions::new()).unwrap();
-        assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
+        bed::run(transfer);
     }
 }
 
@@ -203,9 +188,7 @@ fn holds_of(mut rig: Rig, rounds: usize) {
         for _ in 0..LOOKS {
             rig.seen.write(0, &old).unwrap();
             rig.run(&look);
-            let mut found = vec![0; LEN];
-            rig.seen.read(0, &mut found).unwrap();
-            assert!(found == new, "round {round}: the peer's memory has changed");
+            assert!(bytes(&rig.seen) == new, "round {round}: the peer's memory has changed");
             assert!(rig.target.look().is_none_or(|there| there == new));
         }
         // A READ leaves the memory here alone, and nothing of what the peer has there later comes.
@@ -217,9 +200,7 @@ fn holds_of(mut rig: Rig, rounds: usize) {
         rig.run(&rig.transfer(Op::Write, &rig.seen, LEN));
         for _ in 0..LOOKS {
             rig.run(&look);
-            let mut found = vec![0; LEN];
-            rig.ours.read(0, &mut found).unwrap();
-            assert!(found == old, "round {round}: bytes landed here after {ended:?}");
+            assert!(bytes(&rig.ours) == old, "round {round}: bytes landed here after {ended:?}");
         }
     }
     println!("{early} of {} ended early", 2 * rounds);
@@ -256,7 +237,7 @@ fn tcp() {
 fn paths_by_which_kernels_copy() {
     for path in [PathKind::SameProcess, PathKind::Mapped, PathKind::ProcessCopy] {
         let gpu: Arc<dyn Gpu> = Arc::new(SimtDevice::new(few_lanes()).unwrap());
-        holds_of(Rig::with(path, config(path).gpu(&gpu).copy_by(CopyBy::Kernel)), 4);
+        holds_of(Rig::with(path, by(path).gpu(&gpu).copy_by(CopyBy::Kernel)), 4);
     }
 }
 

@@ -1,12 +1,11 @@
 //! Many threads on one agent.
 
+use crate::bed::{SOON, bytes, tell, transfer};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{TryRecvError, channel};
-use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, AgentError, Op, PathKind, PostOptions};
 use warpverbs_transport::Context;
 
-const SOON: Duration = Duration::from_secs(60);
 const THREADS: u8 = 16;
 const ROUNDS: u8 = 20;
 
@@ -38,9 +37,7 @@ fn sixteen_threads_use_one_agent() {
                 });
             }
         });
-        let mut bytes = vec![0; 4096 * usize::from(THREADS)];
-        theirs.read(0, &mut bytes).unwrap();
-        for (thread, part) in bytes.chunks(4096).enumerate() {
+        for (thread, part) in bytes(&theirs).chunks(4096).enumerate() {
             assert!(part.iter().all(|byte| *byte == thread as u8 ^ ROUNDS));
         }
         assert_eq!(other.next_notification(), None);
@@ -54,9 +51,8 @@ fn one_handle_posted_by_many_threads_is_posted_once_at_a_time() {
     let [one, other] = ["one", "other"].map(|name| Agent::new(name, config()).unwrap());
     let theirs = other.register(vec![7; 1 << 18], "theirs").unwrap();
     let ours = one.register(vec![0; 1 << 18], "ours").unwrap();
-    one.load_metadata(&other.metadata().unwrap()).unwrap();
-    let lists = (ours.blocks(0, 64, 4096).unwrap(), theirs.blocks(0, 64, 4096).unwrap());
-    let read = one.transfer(Op::Read, &lists.0, &lists.1).unwrap();
+    tell(&one, &other);
+    let read = transfer(&one, Op::Read, ours.blocks(0, 64, 4096), theirs.blocks(0, 64, 4096));
     let posted = AtomicUsize::new(0);
     let (posting, ended) = channel::<()>();
     std::thread::scope(|scope| {
@@ -86,7 +82,5 @@ fn one_handle_posted_by_many_threads_is_posted_once_at_a_time() {
         });
     });
     read.wait(SOON).unwrap();
-    let mut bytes = vec![0; 1 << 18];
-    ours.read(0, &mut bytes).unwrap();
-    assert!(posted.load(Ordering::Relaxed) > 0 && bytes.iter().all(|byte| *byte == 7));
+    assert!(posted.load(Ordering::Relaxed) > 0 && bytes(&ours).iter().all(|byte| *byte == 7));
 }

@@ -1,36 +1,14 @@
 //! Two agents of one process: what transfers move, and what they refuse.
 
-use std::time::Duration;
+use crate::bed::{SOON, bytes, pair, run, tell};
 use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, BlockList, CopyBy, Op, PathKind, PostOptions, Registration,
-    State, Transfer,
+    Agent, AgentConfig, AgentError, BlockList, CopyBy, Op, PathKind, PostOptions, State, Transfer,
 };
-
-const SOON: Duration = Duration::from_secs(30);
-
-fn agents() -> (Agent, Agent) {
-    let agent = |name| Agent::new(name, AgentConfig::default()).unwrap();
-    (agent("initiator"), agent("target"))
-}
-
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31) ^ seed).collect()
-}
-
-fn bytes(memory: &Registration) -> Vec<u8> {
-    let mut out = vec![0; memory.len() as usize];
-    memory.read(0, &mut out).unwrap();
-    out
-}
-
-fn run(transfer: &Transfer) -> Result<State, AgentError> {
-    transfer.post(PostOptions::new())?;
-    transfer.wait(SOON)
-}
+use warpverbs_dev::pattern;
 
 #[test]
 fn blocks_are_read_and_written_crossed_and_again() {
-    let (initiator, target) = agents();
+    let (initiator, target) = pair(AgentConfig::default);
     let theirs = target.register(pattern(512, 1), "cache").unwrap();
     let ours = initiator.register(vec![0; 512], "ours").unwrap();
     assert_eq!(initiator.load_metadata(&target.metadata().unwrap()).unwrap(), "target");
@@ -40,19 +18,19 @@ fn blocks_are_read_and_written_crossed_and_again() {
     let read = initiator.transfer(Op::Read, &into, &from).unwrap();
     assert_eq!(read.state(), State::NotPosted);
     assert!(matches!(read.wait(SOON), Err(AgentError::NotPosted)));
-    assert_eq!(run(&read).unwrap(), State::Done);
+    run(&read);
     assert_eq!(bytes(&ours), pattern(512, 1));
 
     let (local, remote) = (initiator.prepare(&into).unwrap(), initiator.prepare(&from).unwrap());
     let write = initiator.prepared_transfer(Op::Write, &local, &[0, 1], &remote, &[1, 0]).unwrap();
-    run(&write).unwrap();
+    run(&write);
     let once = pattern(512, 1);
     let (first, second) = once.split_at(256);
     assert_eq!(bytes(&theirs), [second, first].concat());
 
     // The same again, with other bytes.
     ours.write(0, &pattern(512, 9)).unwrap();
-    run(&write).unwrap();
+    run(&write);
     let again = pattern(512, 9);
     assert_eq!(bytes(&theirs), [&again[256..], &again[..256]].concat());
     let telemetry = write.telemetry().unwrap();
@@ -65,13 +43,13 @@ fn blocks_are_read_and_written_crossed_and_again() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_says_why() {
-    let (initiator, target) = agents();
+    let (initiator, target) = pair(AgentConfig::default);
     let theirs = target.register(vec![0; 100], "cache").unwrap();
     let ours = initiator.register(vec![0; 100], "ours").unwrap();
     let (local, remote) = (ours.blocks(0, 10, 4).unwrap(), theirs.blocks(0, 10, 3).unwrap());
     let unknown = initiator.prepare(&remote).unwrap_err();
     assert!(matches!(&unknown, AgentError::UnknownPeer { name } if name == "target"));
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
 
     let refused = |result: Result<Transfer, AgentError>| result.unwrap_err().to_string();
     let say = refused(initiator.transfer(Op::Read, &local, &remote));
@@ -95,14 +73,14 @@ fn what_does_not_fit_is_refused_and_says_why() {
 
 #[test]
 fn deregistered_memory_is_refused_and_kept_while_in_use() {
-    let (initiator, target) = agents();
+    let (initiator, target) = pair(AgentConfig::default);
     let theirs = target.register(pattern(64, 3), "cache").unwrap();
     let ours = initiator.register(vec![0; 64], "ours").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let list = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
     let transfer = initiator.transfer(Op::Read, &list.0, &list.1).unwrap();
     let other = initiator.transfer(Op::Read, &list.0, &list.1).unwrap();
-    run(&transfer).unwrap();
+    run(&transfer);
     drop(theirs);
     let gone = transfer.post(PostOptions::new()).unwrap_err();
     assert!(gone.to_string().contains("\"cache\" of target"), "{gone}");
@@ -118,7 +96,7 @@ fn deregistered_memory_is_refused_and_kept_while_in_use() {
 
 #[test]
 fn a_restarted_peer_is_another_one() {
-    let (initiator, target) = agents();
+    let (initiator, target) = pair(AgentConfig::default);
     let ours = initiator.register(vec![0; 64], "ours").unwrap();
     let theirs = target.register(pattern(64, 3), "cache").unwrap();
     let old = target.metadata().unwrap();
@@ -133,7 +111,7 @@ fn a_restarted_peer_is_another_one() {
     assert!(matches!(initiator.prepare(&list.1), Err(AgentError::Stale { .. })));
     assert!(matches!(initiator.load_metadata(&old), Err(AgentError::Stale { .. })));
     let from = initiator.remote("target", "cache").unwrap().blocks(0, 64, 1).unwrap();
-    run(&initiator.transfer(Op::Read, &list.0, &from).unwrap()).unwrap();
+    run(&initiator.transfer(Op::Read, &list.0, &from).unwrap());
     assert_eq!(bytes(&ours), bytes(&newer));
 
     let gone = again.invalidation().unwrap();
@@ -144,14 +122,14 @@ fn a_restarted_peer_is_another_one() {
 
 #[test]
 fn partial_metadata_adds_and_full_metadata_replaces() {
-    let (initiator, target) = agents();
+    let (initiator, target) = pair(AgentConfig::default);
     let [a, b] = ["a", "b"].map(|label| target.register(vec![0; 8], label).unwrap());
     initiator.load_metadata(&target.partial_metadata(&[&a]).unwrap()).unwrap();
     assert!(initiator.remote("target", "a").is_ok() && initiator.remote("target", "b").is_err());
     initiator.load_metadata(&target.partial_metadata(&[&b]).unwrap()).unwrap();
     assert!(initiator.remote("target", "a").is_ok() && initiator.remote("target", "b").is_ok());
     drop(a);
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let missing = initiator.remote("target", "a").unwrap_err();
     assert!(matches!(missing, AgentError::UnknownMemory { .. }), "{missing}");
 }
@@ -170,13 +148,11 @@ fn metadata_of_another_job_is_refused() {
 /// that is mapped.
 #[test]
 fn a_kernel_copies_a_whole_list() {
-    let config = || AgentConfig::default().copy_by(CopyBy::Kernel);
-    let [initiator, target] =
-        ["initiator", "target"].map(|name| Agent::new(name, config()).unwrap());
+    let (initiator, target) = pair(|| AgentConfig::default().copy_by(CopyBy::Kernel));
     let (ours, theirs) =
         (initiator.alloc(40_000, "ours").unwrap(), target.alloc(40_000, "theirs").unwrap());
     theirs.write(0, &pattern(40_000, 5)).unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let at: Vec<_> = (0..100).rev().map(|i| i * 397).collect();
     let lists = (ours.blocks(3, 333, 100).unwrap(), theirs.blocks_at(&at, 333).unwrap());
     let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
@@ -187,12 +163,12 @@ fn a_kernel_copies_a_whole_list() {
     }
     for _ in 0..2 {
         ours.write(0, &[0; 40_000]).unwrap();
-        run(&read).unwrap();
+        run(&read);
         assert!(bytes(&ours) == expected);
     }
     // The way back restores what the blocks had.
     theirs.write(0, &[0; 40_000]).unwrap();
-    run(&initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap()).unwrap();
+    run(&initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap());
     let back = bytes(&theirs);
     for from in at.iter().map(|from| *from as usize) {
         assert!(back[from..from + 333] == pattern(40_000, 5)[from..from + 333]);

@@ -7,28 +7,44 @@ use thiserror::Error;
 
 use opcode as op;
 
-/// Numbers of commands.
-#[allow(missing_docs)]
-pub mod opcode {
-    pub const QUERY_HCA_CAP: u16 = 0x100;
-    pub const CREATE_MKEY: u16 = 0x200;
-    pub const DESTROY_MKEY: u16 = 0x202;
-    pub const CREATE_CQ: u16 = 0x400;
-    pub const DESTROY_CQ: u16 = 0x401;
-    pub const CREATE_QP: u16 = 0x500;
-    pub const DESTROY_QP: u16 = 0x501;
-    pub const RST2INIT_QP: u16 = 0x502;
-    pub const INIT2RTR_QP: u16 = 0x503;
-    pub const RTR2RTS_QP: u16 = 0x504;
-    pub const RTS2RTS_QP: u16 = 0x505;
-    pub const TO_ERR_QP: u16 = 0x507;
-    pub const TO_RST_QP: u16 = 0x50a;
-    pub const QUERY_QP: u16 = 0x50b;
-    pub const INIT2INIT_QP: u16 = 0x50e;
-    pub const QUERY_ROCE_ADDRESS: u16 = 0x760;
-    pub const CREATE_RMP: u16 = 0x90c;
-    pub const MODIFY_RMP: u16 = 0x90d;
-    pub const DESTROY_RMP: u16 = 0x90e;
+macro_rules! opcodes {
+    ($($constant:ident = $number:literal, $name:literal, $length:literal;)*) => {
+        /// Numbers of commands.
+        #[allow(missing_docs)]
+        pub mod opcode {
+            $(pub const $constant: u16 = $number;)*
+        }
+
+        /// The name of a command in the manual, and the bytes that it has at least.
+        fn known(opcode: u16) -> Option<(&'static str, usize)> {
+            match opcode {
+                $($number => Some(($name, $length)),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+opcodes! {
+    QUERY_HCA_CAP = 0x100, "QUERY_HCA_CAP", 0x10;
+    CREATE_MKEY = 0x200, "CREATE_MKEY", 0x110;
+    DESTROY_MKEY = 0x202, "DESTROY_MKEY", 0x10;
+    CREATE_CQ = 0x400, "CREATE_CQ", 0x110;
+    DESTROY_CQ = 0x401, "DESTROY_CQ", 0x10;
+    CREATE_QP = 0x500, "CREATE_QP", 0x110;
+    DESTROY_QP = 0x501, "DESTROY_QP", 0x10;
+    RST2INIT_QP = 0x502, "RST2INIT_QP", 0x110;
+    INIT2RTR_QP = 0x503, "INIT2RTR_QP", 0x110;
+    RTR2RTS_QP = 0x504, "RTR2RTS_QP", 0x110;
+    RTS2RTS_QP = 0x505, "RTS2RTS_QP", 0x110;
+    TO_ERR_QP = 0x507, "2ERR_QP", 0x10;
+    TO_RST_QP = 0x50a, "2RST_QP", 0x10;
+    QUERY_QP = 0x50b, "QUERY_QP", 0x10;
+    INIT2INIT_QP = 0x50e, "INIT2INIT_QP", 0x110;
+    QUERY_ROCE_ADDRESS = 0x760, "QUERY_ROCE_ADDRESS", 0x10;
+    CREATE_RMP = 0x90c, "CREATE_RMP", 0x110;
+    MODIFY_RMP = 0x90d, "MODIFY_RMP", 0x110;
+    DESTROY_RMP = 0x90e, "DESTROY_RMP", 0x10;
 }
 
 /// Byte of an answer where the number of a new object is: bits 23 to 0 of the word.
@@ -224,20 +240,6 @@ impl Taker {
     }
 }
 
-/// Bytes that a command has at least.
-fn length(opcode: u16) -> Option<usize> {
-    Some(match opcode {
-        op::QUERY_HCA_CAP | op::QUERY_ROCE_ADDRESS | op::QUERY_QP => 0x10,
-        op::TO_ERR_QP | op::TO_RST_QP => 0x10,
-        op::DESTROY_MKEY | op::DESTROY_CQ | op::DESTROY_QP | op::DESTROY_RMP => 0x10,
-        op::CREATE_CQ | op::CREATE_QP | op::CREATE_MKEY => 0x110,
-        op::RST2INIT_QP | op::INIT2INIT_QP | op::INIT2RTR_QP => 0x110,
-        op::RTR2RTS_QP | op::RTS2RTS_QP => 0x110,
-        op::CREATE_RMP | op::MODIFY_RMP => 0x110,
-        _ => return None,
-    })
-}
-
 impl Command {
     /// The command in a mailbox. Bytes behind the command are not looked at.
     ///
@@ -248,7 +250,7 @@ impl Command {
             [high, low, ..] => u16::from_be_bytes([*high, *low]),
             _ => return Err(CommandError::Length { opcode: 0, found: bytes.len(), expected: 8 }),
         };
-        let expected = length(opcode).ok_or(CommandError::Opcode { opcode })?;
+        let (_, expected) = known(opcode).ok_or(CommandError::Opcode { opcode })?;
         let Some(bytes) = bytes.get(..expected) else {
             return Err(CommandError::Length { opcode, found: bytes.len(), expected });
         };
@@ -334,28 +336,7 @@ impl Command {
 
     /// Its name in the manual.
     pub fn name(&self) -> &'static str {
-        match self.opcode() {
-            op::QUERY_HCA_CAP => "QUERY_HCA_CAP",
-            op::CREATE_MKEY => "CREATE_MKEY",
-            op::DESTROY_MKEY => "DESTROY_MKEY",
-            op::CREATE_CQ => "CREATE_CQ",
-            op::DESTROY_CQ => "DESTROY_CQ",
-            op::CREATE_QP => "CREATE_QP",
-            op::DESTROY_QP => "DESTROY_QP",
-            op::RST2INIT_QP => "RST2INIT_QP",
-            op::INIT2RTR_QP => "INIT2RTR_QP",
-            op::RTR2RTS_QP => "RTR2RTS_QP",
-            op::RTS2RTS_QP => "RTS2RTS_QP",
-            op::TO_ERR_QP => "2ERR_QP",
-            op::TO_RST_QP => "2RST_QP",
-            op::QUERY_QP => "QUERY_QP",
-            op::INIT2INIT_QP => "INIT2INIT_QP",
-            op::QUERY_ROCE_ADDRESS => "QUERY_ROCE_ADDRESS",
-            op::CREATE_RMP => "CREATE_RMP",
-            op::MODIFY_RMP => "MODIFY_RMP",
-            op::DESTROY_RMP => "DESTROY_RMP",
-            _ => "command",
-        }
+        known(self.opcode()).map_or("command", |(name, _)| name)
     }
 
     /// Writes the command into `out` and says how many bytes it has.
@@ -397,6 +378,6 @@ impl Command {
             | Self::QueryQp { qpn: number }
             | Self::Destroy { number, .. } => Subject { number }.emit(&mut out[8..]),
         }
-        length(opcode).unwrap_or(MAX_COMMAND)
+        known(opcode).map_or(MAX_COMMAND, |(_, length)| length)
     }
 }

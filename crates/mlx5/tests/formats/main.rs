@@ -11,6 +11,7 @@ mod ignored;
 mod mirror;
 mod prm;
 mod receives;
+mod request;
 mod roundtrip;
 mod strategies;
 mod vectors;

@@ -1,86 +1,12 @@
 //! Arbitrary well-formed send WQEs.
 
+use crate::request::{Bytes, Request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use warpverbs_mlx5::flags::Flags;
-use warpverbs_mlx5::num::{Lkey, MAX_WQE, Qpn, Rkey, WqeIndex};
-use warpverbs_mlx5::wqe::{Local, Position, Remote, SendWith, Sge, WqeBuilder};
-
-/// A send WQE as a value that owns its payload.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Request {
-    Nop,
-    LocalInval(Rkey),
-    Wait(u32, u32),
-    Dump(Sge),
-    Send(SendWith, Bytes),
-    Write(Remote, Option<u32>, Bytes),
-    Read(Remote, Vec<Sge>),
-    CompareSwap(Remote, u64, u64, Local),
-    FetchAdd(Remote, u64, Local),
-    MaskedCompareSwap(Remote, MaskedCompareSwap, Local),
-    MaskedFetchAdd(Remote, MaskedFetchAdd, Local),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Bytes {
-    Inline(Vec<u8>),
-    Sges(Vec<Sge>),
-    Mixed(Vec<u8>, Vec<Sge>),
-}
-
-impl Request {
-    pub(crate) fn build(&self, at: Position, flags: Flags) -> Vec<u8> {
-        let mut buf = [0xa5; MAX_WQE];
-        let b = &mut buf[..];
-        let builder = match self {
-            Self::Nop => WqeBuilder::nop(b, at),
-            Self::LocalInval(rkey) => WqeBuilder::local_inval(b, at, *rkey),
-            Self::Wait(cqn, index) => WqeBuilder::wait(b, at, *cqn, *index),
-            Self::Dump(local) => WqeBuilder::dump(b, at, *local),
-            Self::Send(SendWith::Nothing, bytes) => bytes.add(WqeBuilder::send(b, at)),
-            Self::Send(SendWith::Imm(imm), bytes) => bytes.add(WqeBuilder::send_imm(b, at, *imm)),
-            Self::Send(SendWith::Invalidate(rkey), bytes) => {
-                bytes.add(WqeBuilder::send_inval(b, at, *rkey))
-            }
-            Self::Write(remote, None, bytes) => bytes.add(WqeBuilder::write(b, at, *remote)),
-            Self::Write(remote, Some(imm), bytes) => {
-                bytes.add(WqeBuilder::write_imm(b, at, *remote, *imm))
-            }
-            Self::Read(remote, sges) => {
-                sges.iter().fold(WqeBuilder::read(b, at, *remote), |b, sge| b.sge(*sge))
-            }
-            Self::CompareSwap(remote, compare, swap, result) => {
-                WqeBuilder::compare_swap(b, at, *remote, *compare, *swap, *result)
-            }
-            Self::FetchAdd(remote, add, result) => {
-                WqeBuilder::fetch_add(b, at, *remote, *add, *result)
-            }
-            Self::MaskedCompareSwap(remote, operands, result) => {
-                WqeBuilder::masked_compare_swap(b, at, *remote, *operands, *result)
-            }
-            Self::MaskedFetchAdd(remote, operands, result) => {
-                WqeBuilder::masked_fetch_add(b, at, *remote, *operands, *result)
-            }
-        };
-        let builder = builder.fence(flags.fence).completion(flags.completion);
-        let builder = if flags.solicited { builder.solicited() } else { builder };
-        builder.finish().expect("the strategy makes only what fits").to_vec()
-    }
-}
-
-impl Bytes {
-    fn add<'b>(&self, builder: WqeBuilder<'b>) -> WqeBuilder<'b> {
-        match self {
-            Self::Inline(bytes) => builder.inline(bytes),
-            Self::Sges(sges) => sges.iter().fold(builder, |builder, sge| builder.sge(*sge)),
-            Self::Mixed(bytes, sges) => {
-                sges.iter().fold(builder.inline(bytes), |b, sge| b.sge(*sge))
-            }
-        }
-    }
-}
+use warpverbs_mlx5::num::{Lkey, Qpn, Rkey, WqeIndex};
+use warpverbs_mlx5::wqe::{Local, Position, Remote, SendWith, Sge};
 
 pub(crate) fn position() -> impl Strategy<Value = Position> {
     (0..=Qpn::MAX.get(), any::<u16>()).prop_map(|(qpn, index)| Position {

@@ -1,6 +1,7 @@
 //! The golden vectors against parser, builder and completions.
 
 use crate::golden::{Vector, hex_bytes, vectors};
+use crate::request::{Bytes, Request};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind, owned_by_software};
 use warpverbs_mlx5::cqe::{CqeTail, CqeViolation};
@@ -10,7 +11,7 @@ use warpverbs_mlx5::num::{Lkey, Qpn, Rkey, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{Local, Op, Payload, Position, Remote, SendWith, Sge, WqeBuilder, parse};
+use warpverbs_mlx5::wqe::{Local, Position, Remote, SendWith, Sge, parse};
 
 fn qpn(v: &Vector) -> Qpn {
     Qpn::new(v.number("qpn") as u32).expect("24 bits")
@@ -27,183 +28,87 @@ fn narrow(v: &Vector, key: &str) -> Vec<u32> {
     v.all(key).remove(0).into_iter().map(|n| n as u32).collect()
 }
 
-/// The vector's atomic by the builder.
-fn build_atomic<'b>(
-    v: &Vector,
-    buf: &'b mut [u8],
-    at: Position,
-    opcode: SendOpcode,
-    remote: Remote,
-) -> WqeBuilder<'b> {
+/// The vector's atomic.
+fn atomic(v: &Vector, opcode: SendOpcode, remote: Remote) -> Request {
     let one = |key| v.all(key).remove(0);
     let narrow = |key| narrow(v, key);
     let result = sges(v).first().map(|s| Local { addr: s.addr, lkey: s.lkey }).expect("an SGE");
     match (opcode, v.number("opmod")) {
         (SendOpcode::AtomicCs, 0) => {
             let n = one("atomic");
-            WqeBuilder::compare_swap(buf, at, remote, n[1], n[0], result)
+            Request::CompareSwap(remote, n[1], n[0], result)
         }
-        (SendOpcode::AtomicFa, 0) => {
-            WqeBuilder::fetch_add(buf, at, remote, one("atomic")[0], result)
-        }
+        (SendOpcode::AtomicFa, 0) => Request::FetchAdd(remote, one("atomic")[0], result),
         (SendOpcode::MaskedFa, 8) => {
             let n = narrow("masked_fa4");
             let o = MaskedFetchAdd::B4(MaskedFa { add: n[0], boundary: n[1] });
-            WqeBuilder::masked_fetch_add(buf, at, remote, o, result)
+            Request::MaskedFetchAdd(remote, o, result)
         }
         (SendOpcode::MaskedFa, 9) => {
             let n = one("masked_fa8");
             let o = MaskedFetchAdd::B8(MaskedFa { add: n[0], boundary: n[1] });
-            WqeBuilder::masked_fetch_add(buf, at, remote, o, result)
+            Request::MaskedFetchAdd(remote, o, result)
         }
         (SendOpcode::MaskedCs, 8) => {
             let n = narrow("masked_cs4");
             let (swap, compare, swap_mask, compare_mask) = (n[0], n[1], n[2], n[3]);
             let o = MaskedCompareSwap::B4(MaskedCs { compare, compare_mask, swap, swap_mask });
-            WqeBuilder::masked_compare_swap(buf, at, remote, o, result)
+            Request::MaskedCompareSwap(remote, o, result)
         }
         (SendOpcode::MaskedCs, 9) => {
             let n = one("masked_cs8");
             let (swap, compare, swap_mask, compare_mask) = (n[0], n[1], n[2], n[3]);
             let o = MaskedCompareSwap::B8(MaskedCs { compare, compare_mask, swap, swap_mask });
-            WqeBuilder::masked_compare_swap(buf, at, remote, o, result)
+            Request::MaskedCompareSwap(remote, o, result)
         }
         other => panic!("{}: {other:?}", v.name),
     }
 }
 
-/// The vector's WQE by the builder.
-fn build<'b>(v: &Vector, buf: &'b mut [u8], at: Position) -> &'b [u8] {
+/// The vector's send WQE, as its lines tell it.
+fn request(v: &Vector) -> Request {
     let imm = v.number("imm") as u32;
     let remote = || {
         let n = v.all("raddr").remove(0);
         Remote { addr: n[0], rkey: Rkey(n[1] as u32) }
     };
-    let mut payload = true;
-    let mut builder = match SendOpcode::from_value(v.number("opcode") as u8) {
-        SendOpcode::Nop => WqeBuilder::nop(buf, at),
-        SendOpcode::Send => WqeBuilder::send(buf, at),
-        SendOpcode::SendImm => WqeBuilder::send_imm(buf, at, imm),
-        SendOpcode::SendInval => WqeBuilder::send_inval(buf, at, Rkey(imm)),
-        SendOpcode::LocalInval => WqeBuilder::local_inval(buf, at, Rkey(imm)),
+    let bytes = || match v.values("inline") {
+        Some(bytes) => Bytes::Inline(hex_bytes(bytes)),
+        None => Bytes::Sges(sges(v)),
+    };
+    match SendOpcode::from_value(v.number("opcode") as u8) {
+        SendOpcode::Nop => Request::Nop,
+        SendOpcode::Send => Request::Send(SendWith::Nothing, bytes()),
+        SendOpcode::SendImm => Request::Send(SendWith::Imm(imm), bytes()),
+        SendOpcode::SendInval => Request::Send(SendWith::Invalidate(Rkey(imm)), bytes()),
+        SendOpcode::LocalInval => Request::LocalInval(Rkey(imm)),
         SendOpcode::Wait => {
             let n = narrow(v, "wait");
-            WqeBuilder::wait(buf, at, n[1], n[0])
+            Request::Wait(n[1], n[0])
         }
-        SendOpcode::Dump => {
-            payload = false;
-            WqeBuilder::dump(buf, at, sges(v)[0])
-        }
-        SendOpcode::RdmaWrite => WqeBuilder::write(buf, at, remote()),
-        SendOpcode::RdmaWriteImm => WqeBuilder::write_imm(buf, at, remote(), imm),
-        SendOpcode::RdmaRead => WqeBuilder::read(buf, at, remote()),
-        atomic => {
-            payload = false;
-            build_atomic(v, buf, at, atomic, remote())
-        }
-    };
-    let flags = Flags::from_byte(v.number("fm_ce_se") as u8).expect("valid flags");
-    builder = builder.fence(flags.fence).completion(flags.completion);
-    if flags.solicited {
-        builder = builder.solicited();
-    }
-    if let Some(bytes) = v.values("inline") {
-        builder = builder.inline(&hex_bytes(bytes));
-    }
-    for sge in sges(v).into_iter().filter(|_| payload) {
-        builder = builder.sge(sge);
-    }
-    builder.finish().unwrap_or_else(|e| panic!("{}: {e}", v.name))
-}
-
-#[test]
-fn builder_makes_the_bytes() {
-    for v in vectors(&["send_wqe"]) {
-        let at = Position { qpn: qpn(&v), index: WqeIndex(v.number("index") as u16) };
-        let mut buf = [0xa5; 1024];
-        assert_eq!(build(&v, &mut buf, at), v.bytes, "{}", v.name);
+        SendOpcode::Dump => Request::Dump(sges(v)[0]),
+        SendOpcode::RdmaWrite => Request::Write(remote(), None, bytes()),
+        SendOpcode::RdmaWriteImm => Request::Write(remote(), Some(imm), bytes()),
+        SendOpcode::RdmaRead => Request::Read(remote(), sges(v)),
+        opcode => atomic(v, opcode, remote()),
     }
 }
 
 #[test]
-fn parser_reads_the_fields() {
+fn builder_and_parser_agree_with_the_vectors() {
     for v in vectors(&["send_wqe"]) {
         let at = Position { qpn: qpn(&v), index: WqeIndex(v.number("index") as u16) };
+        let flags = Flags::from_byte(v.number("fm_ce_se") as u8).expect("valid flags");
+        assert_eq!(request(&v).build(at, flags), v.bytes, "{}", v.name);
         let wqe = parse(&v.bytes, at).unwrap_or_else(|e| panic!("{}: {e}", v.name));
+        assert_eq!(Request::of(&wqe.op), request(&v), "{}", v.name);
+        assert_eq!(wqe.op.byte_len(), request(&v).byte_len(), "{}", v.name);
         assert_eq!(u64::from(wqe.ds), v.number("ds"), "{}", v.name);
         assert_eq!(wqe.wqebbs() * 64, v.bytes.len(), "{}", v.name);
         assert_eq!(u64::from(wqe.flags.to_byte()), v.number("fm_ce_se"), "{}", v.name);
         assert_eq!(u64::from(wqe.op.opcode().value()), v.number("opcode"), "{}", v.name);
         let remote = wqe.op.remote().map(|r| vec![r.addr, u64::from(r.rkey.0)]);
         assert_eq!(remote, v.all("raddr").pop(), "{}", v.name);
-        check_op(&v, &wqe.op);
-    }
-}
-
-fn check_op(v: &Vector, op: &Op<'_>) {
-    let imm = v.number("imm") as u32;
-    let expected = sges(v);
-    let total: u64 = expected.iter().map(|s| u64::from(s.len)).sum();
-    let check_payload = |payload: &Payload<'_>| match (payload, v.values("inline")) {
-        (Payload::Inline(bytes), Some(values)) => assert_eq!(*bytes, hex_bytes(values)),
-        (Payload::Sges(list), None) => {
-            assert_eq!(list.iter().collect::<Vec<_>>(), expected);
-            assert_eq!(list.byte_len(), total);
-        }
-        other => panic!("{}: {other:?}", v.name),
-    };
-    match op {
-        Op::Nop => assert_eq!(v.bytes.len(), 64),
-        Op::LocalInval { rkey } => assert_eq!(rkey.0, imm),
-        Op::Wait { cqn, index } => {
-            assert_eq!(vec![u64::from(*index), u64::from(*cqn)], v.all("wait")[0]);
-        }
-        Op::Dump { local } => assert_eq!(vec![*local], expected),
-        Op::SendTo { .. } => unreachable!("only parse_datagram gives it"),
-        Op::Send { with, payload } => {
-            check_payload(payload);
-            match with {
-                SendWith::Nothing => assert_eq!(imm, 0),
-                SendWith::Imm(value) => assert_eq!(*value, imm),
-                SendWith::Invalidate(rkey) => assert_eq!(rkey.0, imm),
-            }
-        }
-        Op::Write { payload, imm: found, .. } => {
-            check_payload(payload);
-            assert_eq!(found.unwrap_or(0), imm);
-        }
-        Op::Read { local, .. } => assert_eq!(local.iter().collect::<Vec<_>>(), expected),
-        Op::CompareSwap { compare, swap, result, .. } => {
-            assert_eq!(vec![*swap, *compare], v.all("atomic")[0]);
-            assert_eq!(*result, expected[0]);
-        }
-        Op::FetchAdd { add, result, .. } => {
-            assert_eq!(vec![*add, 0], v.all("atomic")[0]);
-            assert_eq!(*result, expected[0]);
-        }
-        Op::MaskedFetchAdd { operands, result, .. } => {
-            let (key, n) = match operands {
-                MaskedFetchAdd::B4(o) => {
-                    ("masked_fa4", vec![u64::from(o.add), u64::from(o.boundary), 0, 0])
-                }
-                MaskedFetchAdd::B8(o) => ("masked_fa8", vec![o.add, o.boundary]),
-            };
-            assert_eq!(n, v.all(key)[0]);
-            assert_eq!(*result, expected[0]);
-        }
-        Op::MaskedCompareSwap { operands, result, .. } => {
-            let (key, n) = match operands {
-                MaskedCompareSwap::B4(o) => (
-                    "masked_cs4",
-                    [o.swap, o.compare, o.swap_mask, o.compare_mask].map(u64::from).to_vec(),
-                ),
-                MaskedCompareSwap::B8(o) => {
-                    ("masked_cs8", vec![o.swap, o.compare, o.swap_mask, o.compare_mask])
-                }
-            };
-            assert_eq!(n, v.all(key)[0]);
-            assert_eq!(*result, expected[0]);
-        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! One wrong field in a good WQE gives the violation that names it.
 
 use crate::ignored::scramble;
-use crate::strategies::{Bytes, Request, flags, position, request};
+use crate::request::{Bytes, Request};
+use crate::strategies::{flags, position, request};
 use proptest::prelude::*;
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedFetchAdd};
 use warpverbs_mlx5::flags::Flags;

@@ -31,15 +31,7 @@ impl<D: Device> Context<D> {
     pub(super) fn reg_mr(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let request: RegMr = take(call.bytes(0).unwrap_or(&[]));
         let RegMr { start, length, hca_va, pd_handle, access_flags, .. } = request;
-        if start & PAGE_MASK != hca_va & PAGE_MASK {
-            let why =
-                format!("address {start:#x} and I/O address {hca_va:#x} differ in their page");
-            return Err(Refusal::invalid(why));
-        }
-        if start.checked_add(length).and(hca_va.checked_add(length)).is_none() {
-            let why = format!("{length:#x} bytes at {start:#x}, {hca_va:#x} are beyond 64 bits");
-            return Err(Refusal::invalid(why));
-        }
+        check_range("address", start, length, hca_va)?;
         let access = check_access(access_flags)?;
         let pd = self.objects.pd(pd_handle).map_err(legacy)?;
         let request = MrRequest { start, length, iova: hca_va, access, dmabuf: None };
@@ -52,14 +44,7 @@ impl<D: Device> Context<D> {
     /// Memory of a device, which its driver exports as a dmabuf.
     pub(super) fn reg_dmabuf_mr(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let (start, length, iova) = (call.number(2), call.number(3), call.number(4));
-        if start & PAGE_MASK != iova & PAGE_MASK {
-            let why = format!("offset {start:#x} and I/O address {iova:#x} differ in their page");
-            return Err(Refusal::invalid(why));
-        }
-        if start.checked_add(length).and(iova.checked_add(length)).is_none() {
-            let why = format!("{length:#x} bytes at {start:#x}, {iova:#x} are beyond 64 bits");
-            return Err(Refusal::invalid(why));
-        }
+        check_range("offset", start, length, iova)?;
         let access = check_access(call.flags(6, u32::MAX.into())? as u32)?;
         let pd_handle = call.handle(1).unwrap_or(u32::MAX);
         let dmabuf = Some(call.word(5) as i32);
@@ -96,6 +81,19 @@ impl<D: Device> Context<D> {
         call.answer(DRIVER + 4, (handle + 1).to_ne_bytes());
         Ok(())
     }
+}
+
+/// Memory at `start`, which is `what`, lies at the same place in a page for the device.
+fn check_range(what: &str, start: u64, length: u64, iova: u64) -> Result<(), Refusal> {
+    if start & PAGE_MASK != iova & PAGE_MASK {
+        let why = format!("{what} {start:#x} and I/O address {iova:#x} differ in their page");
+        return Err(Refusal::invalid(why));
+    }
+    if start.checked_add(length).and(iova.checked_add(length)).is_none() {
+        let why = format!("{length:#x} bytes at {start:#x}, {iova:#x} are beyond 64 bits");
+        return Err(Refusal::invalid(why));
+    }
+    Ok(())
 }
 
 fn check_access(flags: u32) -> Result<u32, Refusal> {

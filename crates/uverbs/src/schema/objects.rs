@@ -2,49 +2,56 @@
 //! `drivers/infiniband/core/uverbs_std_types_*.c` and `drivers/infiniband/hw/mlx5/{main,devx}.c`;
 //! names and numbers are compared with the headers by a test.
 
-use super::Access::{Destroy, New, Use};
-use super::{Access, Attr, Class, DRIVER, Kind, Method, Object};
+use super::{Access, Attr, Class, DRIVER, Kind, Method, Object, UHW_IN, UHW_OUT};
 
-const fn input(name: &'static str, id: u16, bytes: u16) -> Attr {
-    let kind = Kind::In { min: bytes, max: bytes, grows: false };
-    Attr { name, id, kind, mandatory: true }
+/// An attribute that the method needs; its name and number come from its place in the table.
+const fn attr(kind: Kind) -> Attr {
+    Attr { name: "", id: 0, kind, mandatory: true }
 }
 
-const fn record(name: &'static str, id: u16, bytes: u16) -> Attr {
-    Attr { name, id, kind: Kind::In { min: bytes, max: bytes, grows: true }, mandatory: true }
+const fn input(bytes: u16) -> Attr {
+    attr(Kind::In { min: bytes, max: bytes, grows: false })
 }
 
-const fn flags(name: &'static str, id: u16) -> Attr {
-    let kind = Kind::In { min: 4, max: 8, grows: false };
-    Attr { name, id, kind, mandatory: false }
+const fn record(bytes: u16) -> Attr {
+    attr(Kind::In { min: bytes, max: bytes, grows: true })
+}
+
+const fn flags() -> Attr {
+    maybe(attr(Kind::In { min: 4, max: 8, grows: false }))
 }
 
 /// Any number of bytes from `min` on.
-const fn blob(name: &'static str, id: u16, min: u16) -> Attr {
-    let kind = Kind::In { min, max: u16::MAX, grows: false };
-    Attr { name, id, kind, mandatory: true }
+const fn blob(min: u16) -> Attr {
+    attr(Kind::In { min, max: u16::MAX, grows: false })
 }
 
-const fn output(name: &'static str, id: u16, bytes: u16) -> Attr {
-    let kind = Kind::Out { min: bytes, max: bytes, grows: false };
-    Attr { name, id, kind, mandatory: true }
+const fn output(bytes: u16) -> Attr {
+    attr(Kind::Out { min: bytes, max: bytes, grows: false })
 }
 
-const fn output_record(name: &'static str, id: u16, bytes: u16) -> Attr {
-    Attr { name, id, kind: Kind::Out { min: bytes, max: bytes, grows: true }, mandatory: true }
+const fn output_record(bytes: u16) -> Attr {
+    attr(Kind::Out { min: bytes, max: bytes, grows: true })
 }
 
-const fn output_blob(name: &'static str, id: u16, min: u16) -> Attr {
-    let kind = Kind::Out { min, max: u16::MAX, grows: false };
-    Attr { name, id, kind, mandatory: true }
+const fn output_blob(min: u16) -> Attr {
+    attr(Kind::Out { min, max: u16::MAX, grows: false })
 }
 
-const fn object(name: &'static str, id: u16, class: Class, access: Access) -> Attr {
-    Attr { name, id, kind: Kind::Object(class, access), mandatory: true }
+const fn new(class: Class) -> Attr {
+    attr(Kind::Object(class, Access::New))
 }
 
-const fn descriptor(name: &'static str, id: u16) -> Attr {
-    Attr { name, id, kind: Kind::Descriptor, mandatory: false }
+const fn uses(class: Class) -> Attr {
+    attr(Kind::Object(class, Access::Use))
+}
+
+const fn destroys(class: Class) -> Attr {
+    attr(Kind::Object(class, Access::Destroy))
+}
+
+const fn descriptor() -> Attr {
+    maybe(attr(Kind::Descriptor))
 }
 
 const fn needed(attr: Attr) -> Attr {
@@ -55,431 +62,308 @@ const fn maybe(attr: Attr) -> Attr {
     Attr { mandatory: false, ..attr }
 }
 
-const UHW_IN: Attr = maybe(blob("UVERBS_ATTR_UHW_IN", super::UHW_IN, 0));
-const UHW_OUT: Attr = maybe(output_blob("UVERBS_ATTR_UHW_OUT", super::UHW_OUT, 0));
+/// The last two attributes of methods that the driver extends.
+mod driver {
+    use super::{Attr, UHW_IN, UHW_OUT, blob, maybe, output_blob};
 
-const fn method(name: &'static str, id: u16, attrs: &'static [Attr]) -> Method {
-    Method { name, id, attrs: Some(attrs) }
+    pub(super) const IN: Attr = Attr { name: "UVERBS_ATTR_UHW_IN", id: UHW_IN, ..maybe(blob(0)) };
+    pub(super) const OUT: Attr =
+        Attr { name: "UVERBS_ATTR_UHW_OUT", id: UHW_OUT, ..maybe(output_blob(0)) };
 }
 
-const fn refused(name: &'static str, id: u16) -> Method {
-    Method { name, id, attrs: None }
+/// Numbers the attributes of a method in the order of the headers: from 0, or from [`DRIVER`] if the
+/// method is a driver's.
+const fn numbered<const N: usize>(method: u16, mut attrs: [Attr; N]) -> [Attr; N] {
+    let first = if method < DRIVER { 0 } else { DRIVER };
+    let mut at = 0;
+    while at < N {
+        if attrs[at].id == 0 {
+            attrs[at].id = first + at as u16;
+        }
+        at += 1;
+    }
+    attrs
 }
 
-/// Every object that there is in the headers of rdma-core 44, and what of it is answered.
-pub const OBJECTS: &[Object] = &[
-    Object { name: "UVERBS_OBJECT_DEVICE", id: 0, methods: DEVICE },
-    Object { name: "UVERBS_OBJECT_PD", id: 1, methods: PD },
-    Object { name: "UVERBS_OBJECT_COMP_CHANNEL", id: 2, methods: &[] },
-    Object { name: "UVERBS_OBJECT_CQ", id: 3, methods: CQ },
-    Object { name: "UVERBS_OBJECT_QP", id: 4, methods: QP },
-    Object { name: "UVERBS_OBJECT_SRQ", id: 5, methods: SRQ },
-    Object { name: "UVERBS_OBJECT_AH", id: 6, methods: AH },
-    Object { name: "UVERBS_OBJECT_MR", id: 7, methods: MR },
-    Object { name: "UVERBS_OBJECT_MW", id: 8, methods: &[refused("UVERBS_METHOD_MW_DESTROY", 0)] },
-    Object {
-        name: "UVERBS_OBJECT_FLOW",
-        id: 9,
-        methods: &[
-            refused("UVERBS_METHOD_FLOW_DESTROY", 0),
-            refused("MLX5_IB_METHOD_CREATE_FLOW", DRIVER),
-        ],
-    },
-    Object {
-        name: "UVERBS_OBJECT_XRCD",
-        id: 10,
-        methods: &[refused("UVERBS_METHOD_XRCD_DESTROY", 0)],
-    },
-    Object {
-        name: "UVERBS_OBJECT_RWQ_IND_TBL",
-        id: 11,
-        methods: &[refused("UVERBS_METHOD_RWQ_IND_TBL_DESTROY", 0)],
-    },
-    Object {
-        name: "UVERBS_OBJECT_WQ",
-        id: 12,
-        methods: &[refused("UVERBS_METHOD_WQ_CREATE", 0), refused("UVERBS_METHOD_WQ_DESTROY", 1)],
-    },
-    Object { name: "UVERBS_OBJECT_FLOW_ACTION", id: 13, methods: &[] },
-    Object {
-        name: "UVERBS_OBJECT_DM",
-        id: 14,
-        methods: &[refused("UVERBS_METHOD_DM_ALLOC", 0), refused("UVERBS_METHOD_DM_FREE", 1)],
-    },
-    Object {
-        name: "UVERBS_OBJECT_COUNTERS",
-        id: 15,
-        methods: &[
-            refused("UVERBS_METHOD_COUNTERS_CREATE", 0),
-            refused("UVERBS_METHOD_COUNTERS_DESTROY", 1),
-            refused("UVERBS_METHOD_COUNTERS_READ", 2),
-        ],
-    },
-    Object { name: "UVERBS_OBJECT_ASYNC_EVENT", id: 16, methods: ASYNC_EVENT },
-    Object { name: "MLX5_IB_OBJECT_DEVX", id: DRIVER, methods: DEVX },
-    Object { name: "MLX5_IB_OBJECT_DEVX_OBJ", id: DRIVER + 1, methods: DEVX_OBJ },
-    Object { name: "MLX5_IB_OBJECT_DEVX_UMEM", id: DRIVER + 2, methods: DEVX_UMEM },
-    Object {
-        name: "MLX5_IB_OBJECT_FLOW_MATCHER",
-        id: DRIVER + 3,
-        methods: &[
-            refused("MLX5_IB_METHOD_FLOW_MATCHER_CREATE", DRIVER),
-            refused("MLX5_IB_METHOD_FLOW_MATCHER_DESTROY", DRIVER + 1),
-        ],
-    },
-    Object {
-        name: "MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD",
-        id: DRIVER + 4,
-        methods: &[refused("MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC", DRIVER)],
-    },
-    Object { name: "MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD", id: DRIVER + 5, methods: DEVX_EVENTS },
-    Object {
-        name: "MLX5_IB_OBJECT_VAR",
-        id: DRIVER + 6,
-        methods: &[
-            refused("MLX5_IB_METHOD_VAR_OBJ_ALLOC", DRIVER),
-            refused("MLX5_IB_METHOD_VAR_OBJ_DESTROY", DRIVER + 1),
-        ],
-    },
-    Object {
-        name: "MLX5_IB_OBJECT_PP",
-        id: DRIVER + 7,
-        methods: &[
-            refused("MLX5_IB_METHOD_PP_OBJ_ALLOC", DRIVER),
-            refused("MLX5_IB_METHOD_PP_OBJ_DESTROY", DRIVER + 1),
-        ],
-    },
-    Object { name: "MLX5_IB_OBJECT_UAR", id: DRIVER + 8, methods: UAR },
-    Object {
-        name: "MLX5_IB_OBJECT_STEERING_ANCHOR",
-        id: DRIVER + 9,
-        methods: &[
-            refused("MLX5_IB_METHOD_STEERING_ANCHOR_CREATE", DRIVER),
-            refused("MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY", DRIVER + 1),
-        ],
-    },
-];
+/// Objects with their methods, and what follows the common beginning of its attributes' names. A
+/// method without attributes is known by name only, and refused.
+macro_rules! objects {
+    ($($object:ident = $id:expr => {
+        $($method:ident = $number:expr $(=> $prefix:ident {
+            $($attr:ident: $value:expr,)*
+        } $(+ $driver:ident)?)?;)*
+    })*) => {
+        /// Every object that there is in the headers of rdma-core 44, and what of it is answered.
+        pub const OBJECTS: &[Object] = &[$(Object {
+            name: stringify!($object),
+            id: $id,
+            methods: &[$(Method {
+                name: stringify!($method),
+                id: $number,
+                attrs: attributes!($number $(, [
+                    $(Attr { name: concat!(stringify!($prefix), stringify!($attr)), ..$value },)*
+                    $($driver::IN, $driver::OUT,)?
+                ])?),
+            },)*],
+        },)*];
+    };
+}
 
-const DEVICE: &[Method] = &[
-    method(
-        "UVERBS_METHOD_INVOKE_WRITE",
-        0,
-        &[
-            maybe(blob("UVERBS_ATTR_CORE_IN", 0, 4)),
-            maybe(output_blob("UVERBS_ATTR_CORE_OUT", 1, 0)),
-            input("UVERBS_ATTR_WRITE_CMD", 2, 8),
-            UHW_IN,
-            UHW_OUT,
-        ],
-    ),
-    refused("UVERBS_METHOD_INFO_HANDLES", 1),
-    method(
-        "UVERBS_METHOD_QUERY_PORT",
-        2,
-        &[
-            input("UVERBS_ATTR_QUERY_PORT_PORT_NUM", 0, 8),
-            output_record("UVERBS_ATTR_QUERY_PORT_RESP", 1, 48),
-        ],
-    ),
-    method(
-        "UVERBS_METHOD_GET_CONTEXT",
-        3,
-        &[
-            maybe(output("UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS", 0, 4)),
-            maybe(output("UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT", 1, 8)),
-            UHW_IN,
-            UHW_OUT,
-        ],
-    ),
-    refused("UVERBS_METHOD_QUERY_CONTEXT", 4),
-    method(
-        "UVERBS_METHOD_QUERY_GID_TABLE",
-        5,
-        &[
-            input("UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE", 0, 8),
-            flags("UVERBS_ATTR_QUERY_GID_TABLE_FLAGS", 1),
-            output_blob("UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES", 2, 0),
-            output("UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES", 3, 8),
-        ],
-    ),
-    method(
-        "UVERBS_METHOD_QUERY_GID_ENTRY",
-        6,
-        &[
-            input("UVERBS_ATTR_QUERY_GID_ENTRY_PORT", 0, 8),
-            input("UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX", 1, 8),
-            needed(flags("UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS", 2)),
-            output_record("UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY", 3, 32),
-        ],
-    ),
-    refused("MLX5_IB_METHOD_QUERY_PORT", DRIVER),
-];
+macro_rules! attributes {
+    ($number:expr) => {
+        None
+    };
+    ($number:expr, $attrs:expr) => {
+        Some(&numbered($number, $attrs))
+    };
+}
 
-const PD: &[Method] = &[
-    method(
-        "UVERBS_METHOD_PD_DESTROY",
-        0,
-        &[object("UVERBS_ATTR_DESTROY_PD_HANDLE", 0, Class::Pd, Destroy)],
-    ),
-    refused("MLX5_IB_METHOD_PD_QUERY", DRIVER),
-];
-
-const CQ: &[Method] = &[
-    method(
-        "UVERBS_METHOD_CQ_CREATE",
-        0,
-        &[
-            object("UVERBS_ATTR_CREATE_CQ_HANDLE", 0, Class::Cq, New),
-            input("UVERBS_ATTR_CREATE_CQ_CQE", 1, 4),
-            input("UVERBS_ATTR_CREATE_CQ_USER_HANDLE", 2, 8),
-            maybe(object("UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL", 3, Class::CompChannel, Use)),
-            input("UVERBS_ATTR_CREATE_CQ_COMP_VECTOR", 4, 4),
-            flags("UVERBS_ATTR_CREATE_CQ_FLAGS", 5),
-            output("UVERBS_ATTR_CREATE_CQ_RESP_CQE", 6, 4),
-            maybe(object("UVERBS_ATTR_CREATE_CQ_EVENT_FD", 7, Class::AsyncEvent, Use)),
-            UHW_IN,
-            UHW_OUT,
-        ],
-    ),
-    method(
-        "UVERBS_METHOD_CQ_DESTROY",
-        1,
-        &[
-            object("UVERBS_ATTR_DESTROY_CQ_HANDLE", 0, Class::Cq, Destroy),
-            output("UVERBS_ATTR_DESTROY_CQ_RESP", 1, 8),
-        ],
-    ),
-];
-
-const QP: &[Method] = &[
-    method(
-        "UVERBS_METHOD_QP_CREATE",
-        0,
-        &[
-            object("UVERBS_ATTR_CREATE_QP_HANDLE", 0, Class::Qp, New),
-            maybe(object("UVERBS_ATTR_CREATE_QP_XRCD_HANDLE", 1, Class::Xrcd, Use)),
-            maybe(object("UVERBS_ATTR_CREATE_QP_PD_HANDLE", 2, Class::Pd, Use)),
-            maybe(object("UVERBS_ATTR_CREATE_QP_SRQ_HANDLE", 3, Class::Srq, Use)),
-            maybe(object("UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE", 4, Class::Cq, Use)),
-            maybe(object("UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE", 5, Class::Cq, Use)),
-            maybe(object("UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE", 6, Class::IndTable, Use)),
-            input("UVERBS_ATTR_CREATE_QP_USER_HANDLE", 7, 8),
-            record("UVERBS_ATTR_CREATE_QP_CAP", 8, 20),
-            input("UVERBS_ATTR_CREATE_QP_TYPE", 9, 8),
-            flags("UVERBS_ATTR_CREATE_QP_FLAGS", 10),
-            maybe(input("UVERBS_ATTR_CREATE_QP_SOURCE_QPN", 11, 4)),
-            maybe(object("UVERBS_ATTR_CREATE_QP_EVENT_FD", 12, Class::AsyncEvent, Use)),
-            output_record("UVERBS_ATTR_CREATE_QP_RESP_CAP", 13, 20),
-            output("UVERBS_ATTR_CREATE_QP_RESP_QP_NUM", 14, 4),
-            UHW_IN,
-            UHW_OUT,
-        ],
-    ),
-    method(
-        "UVERBS_METHOD_QP_DESTROY",
-        1,
-        &[
-            object("UVERBS_ATTR_DESTROY_QP_HANDLE", 0, Class::Qp, Destroy),
-            output("UVERBS_ATTR_DESTROY_QP_RESP", 1, 4),
-        ],
-    ),
-];
-
-const SRQ: &[Method] = &[
-    method(
-        "UVERBS_METHOD_SRQ_CREATE",
-        0,
-        &[
-            object("UVERBS_ATTR_CREATE_SRQ_HANDLE", 0, Class::Srq, New),
-            object("UVERBS_ATTR_CREATE_SRQ_PD_HANDLE", 1, Class::Pd, Use),
-            maybe(object("UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE", 2, Class::Xrcd, Use)),
-            maybe(object("UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE", 3, Class::Cq, Use)),
-            input("UVERBS_ATTR_CREATE_SRQ_USER_HANDLE", 4, 8),
-            input("UVERBS_ATTR_CREATE_SRQ_MAX_WR", 5, 4),
-            input("UVERBS_ATTR_CREATE_SRQ_MAX_SGE", 6, 4),
-            input("UVERBS_ATTR_CREATE_SRQ_LIMIT", 7, 4),
-            maybe(input("UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS", 8, 4)),
-            input("UVERBS_ATTR_CREATE_SRQ_TYPE", 9, 8),
-            maybe(object("UVERBS_ATTR_CREATE_SRQ_EVENT_FD", 10, Class::AsyncEvent, Use)),
-            output("UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR", 11, 4),
-            output("UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE", 12, 4),
-            maybe(output("UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM", 13, 4)),
-            UHW_IN,
-            UHW_OUT,
-        ],
-    ),
-    method(
-        "UVERBS_METHOD_SRQ_DESTROY",
-        1,
-        &[
-            object("UVERBS_ATTR_DESTROY_SRQ_HANDLE", 0, Class::Srq, Destroy),
-            output("UVERBS_ATTR_DESTROY_SRQ_RESP", 1, 4),
-        ],
-    ),
-];
-
-const AH: &[Method] = &[method(
-    "UVERBS_METHOD_AH_DESTROY",
-    0,
-    &[object("UVERBS_ATTR_DESTROY_AH_HANDLE", 0, Class::Ah, Destroy)],
-)];
-
-const MR: &[Method] = &[
-    refused("UVERBS_METHOD_DM_MR_REG", 0),
-    method(
-        "UVERBS_METHOD_MR_DESTROY",
-        1,
-        &[object("UVERBS_ATTR_DESTROY_MR_HANDLE", 0, Class::Mr, Destroy)],
-    ),
-    refused("UVERBS_METHOD_ADVISE_MR", 2),
-    refused("UVERBS_METHOD_QUERY_MR", 3),
-    method(
-        "UVERBS_METHOD_REG_DMABUF_MR",
-        4,
-        &[
-            object("UVERBS_ATTR_REG_DMABUF_MR_HANDLE", 0, Class::Mr, New),
-            object("UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE", 1, Class::Pd, Use),
-            input("UVERBS_ATTR_REG_DMABUF_MR_OFFSET", 2, 8),
-            input("UVERBS_ATTR_REG_DMABUF_MR_LENGTH", 3, 8),
-            input("UVERBS_ATTR_REG_DMABUF_MR_IOVA", 4, 8),
-            input("UVERBS_ATTR_REG_DMABUF_MR_FD", 5, 4),
-            flags("UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS", 6),
-            output("UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY", 7, 4),
-            output("UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY", 8, 4),
-        ],
-    ),
-];
-
-const ASYNC_EVENT: &[Method] = &[method(
-    "UVERBS_METHOD_ASYNC_EVENT_ALLOC",
-    0,
-    &[object("UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE", 0, Class::AsyncEvent, New)],
-)];
-
-const DEVX: &[Method] = &[
-    method(
-        "MLX5_IB_METHOD_DEVX_OTHER",
-        DRIVER,
-        &[
-            blob("MLX5_IB_ATTR_DEVX_OTHER_CMD_IN", DRIVER, 16),
-            output_blob("MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT", DRIVER + 1, 16),
-        ],
-    ),
-    method(
-        "MLX5_IB_METHOD_DEVX_QUERY_UAR",
-        DRIVER + 1,
-        &[
-            input("MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX", DRIVER, 4),
-            output("MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX", DRIVER + 1, 4),
-        ],
-    ),
-    method(
-        "MLX5_IB_METHOD_DEVX_QUERY_EQN",
-        DRIVER + 2,
-        &[
-            input("MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC", DRIVER, 4),
-            output("MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN", DRIVER + 1, 4),
-        ],
-    ),
-    method(
-        "MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT",
-        DRIVER + 3,
-        &[
-            object("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE", DRIVER, Class::DevxEvents, Use),
-            maybe(object(
-                "MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE",
-                DRIVER + 1,
-                Class::Any,
-                Use,
-            )),
-            blob("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST", DRIVER + 2, 2),
-            maybe(input("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM", DRIVER + 3, 4)),
-            maybe(input("MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE", DRIVER + 4, 8)),
-        ],
-    ),
-];
-
-const DEVX_EVENTS: &[Method] = &[method(
-    "MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC",
-    DRIVER,
-    &[
-        object("MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE", DRIVER, Class::DevxEvents, New),
-        needed(flags("MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS", DRIVER + 1)),
-    ],
-)];
-
-const DEVX_OBJ: &[Method] = &[
-    method(
-        "MLX5_IB_METHOD_DEVX_OBJ_CREATE",
-        DRIVER,
-        &[
-            object("MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE", DRIVER, Class::DevxObj, New),
-            blob("MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN", DRIVER + 1, 16),
-            output_blob("MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT", DRIVER + 2, 16),
-        ],
-    ),
-    method(
-        "MLX5_IB_METHOD_DEVX_OBJ_DESTROY",
-        DRIVER + 1,
-        &[object("MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE", DRIVER, Class::DevxObj, Destroy)],
-    ),
-    method(
-        "MLX5_IB_METHOD_DEVX_OBJ_MODIFY",
-        DRIVER + 2,
-        &[
-            object("MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE", DRIVER, Class::Any, Use),
-            blob("MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN", DRIVER + 1, 16),
-            output_blob("MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT", DRIVER + 2, 16),
-        ],
-    ),
-    method(
-        "MLX5_IB_METHOD_DEVX_OBJ_QUERY",
-        DRIVER + 3,
-        &[
-            object("MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE", DRIVER, Class::Any, Use),
-            blob("MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN", DRIVER + 1, 16),
-            output_blob("MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT", DRIVER + 2, 16),
-        ],
-    ),
-    refused("MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY", DRIVER + 4),
-];
-
-const DEVX_UMEM: &[Method] = &[
-    method(
-        "MLX5_IB_METHOD_DEVX_UMEM_REG",
-        DRIVER,
-        &[
-            object("MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE", DRIVER, Class::Umem, New),
-            input("MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR", DRIVER + 1, 8),
-            input("MLX5_IB_ATTR_DEVX_UMEM_REG_LEN", DRIVER + 2, 8),
-            flags("MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS", DRIVER + 3),
-            output("MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID", DRIVER + 4, 4),
-            maybe(input("MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP", DRIVER + 5, 8)),
-            descriptor("MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD", DRIVER + 6),
-        ],
-    ),
-    method(
-        "MLX5_IB_METHOD_DEVX_UMEM_DEREG",
-        DRIVER + 1,
-        &[object("MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE", DRIVER, Class::Umem, Destroy)],
-    ),
-];
-
-const UAR: &[Method] = &[
-    method(
-        "MLX5_IB_METHOD_UAR_OBJ_ALLOC",
-        DRIVER,
-        &[
-            object("MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE", DRIVER, Class::Uar, New),
-            input("MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE", DRIVER + 1, 8),
-            output("MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET", DRIVER + 2, 8),
-            output("MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH", DRIVER + 3, 4),
-            output("MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID", DRIVER + 4, 4),
-        ],
-    ),
-    method(
-        "MLX5_IB_METHOD_UAR_OBJ_DESTROY",
-        DRIVER + 1,
-        &[object("MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE", DRIVER, Class::Uar, Destroy)],
-    ),
-];
+objects! {
+    UVERBS_OBJECT_DEVICE = 0 => {
+        UVERBS_METHOD_INVOKE_WRITE = 0 => UVERBS_ATTR_ {
+            CORE_IN: maybe(blob(4)),
+            CORE_OUT: maybe(output_blob(0)),
+            WRITE_CMD: input(8),
+        } + driver;
+        UVERBS_METHOD_INFO_HANDLES = 1;
+        UVERBS_METHOD_QUERY_PORT = 2 => UVERBS_ATTR_QUERY_PORT_ {
+            PORT_NUM: input(8),
+            RESP: output_record(48),
+        };
+        UVERBS_METHOD_GET_CONTEXT = 3 => UVERBS_ATTR_GET_CONTEXT_ {
+            NUM_COMP_VECTORS: maybe(output(4)),
+            CORE_SUPPORT: maybe(output(8)),
+        } + driver;
+        UVERBS_METHOD_QUERY_CONTEXT = 4;
+        UVERBS_METHOD_QUERY_GID_TABLE = 5 => UVERBS_ATTR_QUERY_GID_TABLE_ {
+            ENTRY_SIZE: input(8),
+            FLAGS: flags(),
+            RESP_ENTRIES: output_blob(0),
+            RESP_NUM_ENTRIES: output(8),
+        };
+        UVERBS_METHOD_QUERY_GID_ENTRY = 6 => UVERBS_ATTR_QUERY_GID_ENTRY_ {
+            PORT: input(8),
+            GID_INDEX: input(8),
+            FLAGS: needed(flags()),
+            RESP_ENTRY: output_record(32),
+        };
+        MLX5_IB_METHOD_QUERY_PORT = DRIVER;
+    }
+    UVERBS_OBJECT_PD = 1 => {
+        UVERBS_METHOD_PD_DESTROY = 0 => UVERBS_ATTR_DESTROY_PD_ {
+            HANDLE: destroys(Class::Pd),
+        };
+        MLX5_IB_METHOD_PD_QUERY = DRIVER;
+    }
+    UVERBS_OBJECT_COMP_CHANNEL = 2 => {}
+    UVERBS_OBJECT_CQ = 3 => {
+        UVERBS_METHOD_CQ_CREATE = 0 => UVERBS_ATTR_CREATE_CQ_ {
+            HANDLE: new(Class::Cq),
+            CQE: input(4),
+            USER_HANDLE: input(8),
+            COMP_CHANNEL: maybe(uses(Class::CompChannel)),
+            COMP_VECTOR: input(4),
+            FLAGS: flags(),
+            RESP_CQE: output(4),
+            EVENT_FD: maybe(uses(Class::AsyncEvent)),
+        } + driver;
+        UVERBS_METHOD_CQ_DESTROY = 1 => UVERBS_ATTR_DESTROY_CQ_ {
+            HANDLE: destroys(Class::Cq),
+            RESP: output(8),
+        };
+    }
+    UVERBS_OBJECT_QP = 4 => {
+        UVERBS_METHOD_QP_CREATE = 0 => UVERBS_ATTR_CREATE_QP_ {
+            HANDLE: new(Class::Qp),
+            XRCD_HANDLE: maybe(uses(Class::Xrcd)),
+            PD_HANDLE: maybe(uses(Class::Pd)),
+            SRQ_HANDLE: maybe(uses(Class::Srq)),
+            SEND_CQ_HANDLE: maybe(uses(Class::Cq)),
+            RECV_CQ_HANDLE: maybe(uses(Class::Cq)),
+            IND_TABLE_HANDLE: maybe(uses(Class::IndTable)),
+            USER_HANDLE: input(8),
+            CAP: record(20),
+            TYPE: input(8),
+            FLAGS: flags(),
+            SOURCE_QPN: maybe(input(4)),
+            EVENT_FD: maybe(uses(Class::AsyncEvent)),
+            RESP_CAP: output_record(20),
+            RESP_QP_NUM: output(4),
+        } + driver;
+        UVERBS_METHOD_QP_DESTROY = 1 => UVERBS_ATTR_DESTROY_QP_ {
+            HANDLE: destroys(Class::Qp),
+            RESP: output(4),
+        };
+    }
+    UVERBS_OBJECT_SRQ = 5 => {
+        UVERBS_METHOD_SRQ_CREATE = 0 => UVERBS_ATTR_CREATE_SRQ_ {
+            HANDLE: new(Class::Srq),
+            PD_HANDLE: uses(Class::Pd),
+            XRCD_HANDLE: maybe(uses(Class::Xrcd)),
+            CQ_HANDLE: maybe(uses(Class::Cq)),
+            USER_HANDLE: input(8),
+            MAX_WR: input(4),
+            MAX_SGE: input(4),
+            LIMIT: input(4),
+            MAX_NUM_TAGS: maybe(input(4)),
+            TYPE: input(8),
+            EVENT_FD: maybe(uses(Class::AsyncEvent)),
+            RESP_MAX_WR: output(4),
+            RESP_MAX_SGE: output(4),
+            RESP_SRQ_NUM: maybe(output(4)),
+        } + driver;
+        UVERBS_METHOD_SRQ_DESTROY = 1 => UVERBS_ATTR_DESTROY_SRQ_ {
+            HANDLE: destroys(Class::Srq),
+            RESP: output(4),
+        };
+    }
+    UVERBS_OBJECT_AH = 6 => {
+        UVERBS_METHOD_AH_DESTROY = 0 => UVERBS_ATTR_DESTROY_AH_ {
+            HANDLE: destroys(Class::Ah),
+        };
+    }
+    UVERBS_OBJECT_MR = 7 => {
+        UVERBS_METHOD_DM_MR_REG = 0;
+        UVERBS_METHOD_MR_DESTROY = 1 => UVERBS_ATTR_DESTROY_MR_ {
+            HANDLE: destroys(Class::Mr),
+        };
+        UVERBS_METHOD_ADVISE_MR = 2;
+        UVERBS_METHOD_QUERY_MR = 3;
+        UVERBS_METHOD_REG_DMABUF_MR = 4 => UVERBS_ATTR_REG_DMABUF_MR_ {
+            HANDLE: new(Class::Mr),
+            PD_HANDLE: uses(Class::Pd),
+            OFFSET: input(8),
+            LENGTH: input(8),
+            IOVA: input(8),
+            FD: input(4),
+            ACCESS_FLAGS: flags(),
+            RESP_LKEY: output(4),
+            RESP_RKEY: output(4),
+        };
+    }
+    UVERBS_OBJECT_MW = 8 => {
+        UVERBS_METHOD_MW_DESTROY = 0;
+    }
+    UVERBS_OBJECT_FLOW = 9 => {
+        UVERBS_METHOD_FLOW_DESTROY = 0;
+        MLX5_IB_METHOD_CREATE_FLOW = DRIVER;
+    }
+    UVERBS_OBJECT_XRCD = 10 => {
+        UVERBS_METHOD_XRCD_DESTROY = 0;
+    }
+    UVERBS_OBJECT_RWQ_IND_TBL = 11 => {
+        UVERBS_METHOD_RWQ_IND_TBL_DESTROY = 0;
+    }
+    UVERBS_OBJECT_WQ = 12 => {
+        UVERBS_METHOD_WQ_CREATE = 0;
+        UVERBS_METHOD_WQ_DESTROY = 1;
+    }
+    UVERBS_OBJECT_FLOW_ACTION = 13 => {}
+    UVERBS_OBJECT_DM = 14 => {
+        UVERBS_METHOD_DM_ALLOC = 0;
+        UVERBS_METHOD_DM_FREE = 1;
+    }
+    UVERBS_OBJECT_COUNTERS = 15 => {
+        UVERBS_METHOD_COUNTERS_CREATE = 0;
+        UVERBS_METHOD_COUNTERS_DESTROY = 1;
+        UVERBS_METHOD_COUNTERS_READ = 2;
+    }
+    UVERBS_OBJECT_ASYNC_EVENT = 16 => {
+        UVERBS_METHOD_ASYNC_EVENT_ALLOC = 0 => UVERBS_ATTR_ASYNC_EVENT_ALLOC_ {
+            FD_HANDLE: new(Class::AsyncEvent),
+        };
+    }
+    MLX5_IB_OBJECT_DEVX = DRIVER => {
+        MLX5_IB_METHOD_DEVX_OTHER = DRIVER => MLX5_IB_ATTR_DEVX_OTHER_CMD_ {
+            IN: blob(16),
+            OUT: output_blob(16),
+        };
+        MLX5_IB_METHOD_DEVX_QUERY_UAR = DRIVER + 1 => MLX5_IB_ATTR_DEVX_QUERY_UAR_ {
+            USER_IDX: input(4),
+            DEV_IDX: output(4),
+        };
+        MLX5_IB_METHOD_DEVX_QUERY_EQN = DRIVER + 2 => MLX5_IB_ATTR_DEVX_QUERY_EQN_ {
+            USER_VEC: input(4),
+            DEV_EQN: output(4),
+        };
+        MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT = DRIVER + 3 => MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_ {
+            FD_HANDLE: uses(Class::DevxEvents),
+            OBJ_HANDLE: maybe(uses(Class::Any)),
+            TYPE_NUM_LIST: blob(2),
+            FD_NUM: maybe(input(4)),
+            COOKIE: maybe(input(8)),
+        };
+    }
+    MLX5_IB_OBJECT_DEVX_OBJ = DRIVER + 1 => {
+        MLX5_IB_METHOD_DEVX_OBJ_CREATE = DRIVER => MLX5_IB_ATTR_DEVX_OBJ_CREATE_ {
+            HANDLE: new(Class::DevxObj),
+            CMD_IN: blob(16),
+            CMD_OUT: output_blob(16),
+        };
+        MLX5_IB_METHOD_DEVX_OBJ_DESTROY = DRIVER + 1 => MLX5_IB_ATTR_DEVX_OBJ_DESTROY_ {
+            HANDLE: destroys(Class::DevxObj),
+        };
+        MLX5_IB_METHOD_DEVX_OBJ_MODIFY = DRIVER + 2 => MLX5_IB_ATTR_DEVX_OBJ_MODIFY_ {
+            HANDLE: uses(Class::Any),
+            CMD_IN: blob(16),
+            CMD_OUT: output_blob(16),
+        };
+        MLX5_IB_METHOD_DEVX_OBJ_QUERY = DRIVER + 3 => MLX5_IB_ATTR_DEVX_OBJ_QUERY_ {
+            HANDLE: uses(Class::Any),
+            CMD_IN: blob(16),
+            CMD_OUT: output_blob(16),
+        };
+        MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY = DRIVER + 4;
+    }
+    MLX5_IB_OBJECT_DEVX_UMEM = DRIVER + 2 => {
+        MLX5_IB_METHOD_DEVX_UMEM_REG = DRIVER => MLX5_IB_ATTR_DEVX_UMEM_REG_ {
+            HANDLE: new(Class::Umem),
+            ADDR: input(8),
+            LEN: input(8),
+            ACCESS: flags(),
+            OUT_ID: output(4),
+            PGSZ_BITMAP: maybe(input(8)),
+            DMABUF_FD: descriptor(),
+        };
+        MLX5_IB_METHOD_DEVX_UMEM_DEREG = DRIVER + 1 => MLX5_IB_ATTR_DEVX_UMEM_DEREG_ {
+            HANDLE: destroys(Class::Umem),
+        };
+    }
+    MLX5_IB_OBJECT_FLOW_MATCHER = DRIVER + 3 => {
+        MLX5_IB_METHOD_FLOW_MATCHER_CREATE = DRIVER;
+        MLX5_IB_METHOD_FLOW_MATCHER_DESTROY = DRIVER + 1;
+    }
+    MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD = DRIVER + 4 => {
+        MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC = DRIVER;
+    }
+    MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD = DRIVER + 5 => {
+        MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC = DRIVER => MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_ {
+            HANDLE: new(Class::DevxEvents),
+            FLAGS: needed(flags()),
+        };
+    }
+    MLX5_IB_OBJECT_VAR = DRIVER + 6 => {
+        MLX5_IB_METHOD_VAR_OBJ_ALLOC = DRIVER;
+        MLX5_IB_METHOD_VAR_OBJ_DESTROY = DRIVER + 1;
+    }
+    MLX5_IB_OBJECT_PP = DRIVER + 7 => {
+        MLX5_IB_METHOD_PP_OBJ_ALLOC = DRIVER;
+        MLX5_IB_METHOD_PP_OBJ_DESTROY = DRIVER + 1;
+    }
+    MLX5_IB_OBJECT_UAR = DRIVER + 8 => {
+        MLX5_IB_METHOD_UAR_OBJ_ALLOC = DRIVER => MLX5_IB_ATTR_UAR_OBJ_ALLOC_ {
+            HANDLE: new(Class::Uar),
+            TYPE: input(8),
+            MMAP_OFFSET: output(8),
+            MMAP_LENGTH: output(4),
+            PAGE_ID: output(4),
+        };
+        MLX5_IB_METHOD_UAR_OBJ_DESTROY = DRIVER + 1 => MLX5_IB_ATTR_UAR_OBJ_DESTROY_ {
+            HANDLE: destroys(Class::Uar),
+        };
+    }
+    MLX5_IB_OBJECT_STEERING_ANCHOR = DRIVER + 9 => {
+        MLX5_IB_METHOD_STEERING_ANCHOR_CREATE = DRIVER;
+        MLX5_IB_METHOD_STEERING_ANCHOR_DESTROY = DRIVER + 1;
+    }
+}

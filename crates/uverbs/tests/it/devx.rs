@@ -63,14 +63,7 @@ pub(super) fn modify(program: &mut Program, handle: u32, command: &Command) -> R
 }
 
 fn destroy(program: &mut Program, object: u16, method: u16, handle: u32) -> Result<(), Errno> {
-    let mut call = Call::new(object, method);
-    call.handle(if object < DRIVER { 0 } else { DRIVER }, handle.into());
-    match object {
-        3 => drop(call.output(1, 8)),
-        4 => drop(call.output(1, 4)),
-        _ => {}
-    }
-    program.make(&call).map_err(|refusal| refusal.errno)
+    program.make(&Call::destroy(object, method, handle)).map_err(|refusal| refusal.errno)
 }
 
 /// A program with a protection domain, a doorbell page, and a umem of 0x10000 bytes.

@@ -3,7 +3,7 @@
 use crate::common::call::{Call, Program};
 use crate::common::device::DMABUF;
 use crate::devx::{create, modify, ready, transition};
-use crate::queues::{self, cq, longs, words};
+use crate::queues::{self, cq, longs, srq_call, words};
 use warpverbs_mlx5::prm::{AddressPath, Command, QpContext, Transition, UmemBuffer};
 use warpverbs_rdma::{Mtu, QpState, Service};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
@@ -72,16 +72,6 @@ fn an_initiator_is_made_by_a_mailbox_and_has_no_peer() {
     assert_eq!(modify(&mut r.program, qp, &command), Err(3));
 }
 
-fn srq(program: &mut Program, pd: u32) -> u32 {
-    let mut call = Call::new(5, 0);
-    call.handle(0, 0).handle(1, pd.into()).number(4, 0, 8).number(5, 255, 4).number(6, 1, 4);
-    call.number(7, 0, 4).number(9, 0, 8).output(11, 4).output(12, 4);
-    let driver = [longs(&[0xa000, 0xb000]), words(&[0, 0, 3, 0])].concat();
-    call.input(&program.memory, UHW_IN, &driver).output(UHW_OUT, 8);
-    program.make(&call).unwrap();
-    program.data(0) as u32
-}
-
 /// Makes a QP of the driver's own type, with these flags and that buffer; the number that is said.
 fn target(
     program: &mut Program,
@@ -109,7 +99,8 @@ fn a_target_is_made_by_verbs_and_has_its_number_from_rtr_on() {
     const DCT: u32 = 1 << 4;
     let mut program = Program::open();
     let (pd, cq) = (program.pd(), cq(&mut program));
-    let srq = srq(&mut program, pd);
+    program.make(&srq_call(&program, pd, 255, 1)).unwrap();
+    let srq = program.data(0) as u32;
     let with = (pd, cq, Some(srq));
     assert_eq!(target(&mut program, (pd, cq, None), DCT, 0), Err(Errno::EINVAL));
     assert_eq!(target(&mut program, with, DCT, 0xc000), Err(Errno::EINVAL));
@@ -134,7 +125,7 @@ fn a_target_is_made_by_verbs_and_has_its_number_from_rtr_on() {
     let rts = program.write_command(26, &queues::modify(qp, 0x1_0001, 3).1, 0, 16);
     assert_eq!(rts.unwrap_err().errno, Errno::EINVAL);
     // Connections have no such number.
-    program.make(&queues::destroy(4, 1, qp)).unwrap();
+    program.make(&Call::destroy(4, 1, qp)).unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Where events go, and what is told of them when objects are destroyed.
 
 use crate::common::call::{Call, Program};
+use crate::queues::cq_call;
 use warpverbs_uverbs::{Errno, EventForm, EventSource};
 
 const DRIVER: u16 = 0x1000;
@@ -13,15 +14,11 @@ fn async_channel(program: &mut Program) -> u32 {
 }
 
 /// A CQ whose events go to `channel`, or to the first; its handle.
-fn cq(program: &mut Program, name: u64, channel: Option<u32>) -> u32 {
-    let mut call = Call::new(3, 0);
-    call.handle(0, 0).number(1, 15, 4).number(2, name, 8).number(4, 0, 4).output(6, 4);
+fn cq(program: &mut Program, channel: Option<u32>) -> u32 {
+    let mut call = cq_call(program, 15, 64);
     if let Some(channel) = channel {
         call.handle(7, channel.into());
     }
-    let mut driver = [0xa000u64.to_ne_bytes(), 0xb000u64.to_ne_bytes(), [0; 8], [0; 8]].concat();
-    driver[16] = 64;
-    call.input(&program.memory, DRIVER, &driver).output(DRIVER + 1, 8);
     program.make(&call).unwrap();
     program.data(0) as u32
 }
@@ -30,7 +27,7 @@ fn cq(program: &mut Program, name: u64, channel: Option<u32>) -> u32 {
 fn events_go_to_the_first_channel_or_the_one_named() {
     let mut program = Program::open();
     let report = |program: &Program| program.model.seen.borrow_mut().report.take();
-    let quiet = cq(&mut program, 6, None);
+    let quiet = cq(&mut program, None);
     assert_eq!(report(&program), None, "there is no channel");
     let first = async_channel(&mut program);
     let device = (EventSource::Device, EventForm::Verbs { element: 0 });
@@ -38,21 +35,21 @@ fn events_go_to_the_first_channel_or_the_one_named() {
     let second = async_channel(&mut program);
     assert_eq!(report(&program), None, "events of the device go to the first");
     for channel in [None, Some(second)] {
-        let cq = cq(&mut program, 7, channel);
+        let cq = cq(&mut program, channel);
         let Some((EventSource::Cq(_), form)) = report(&program) else { panic!("no CQ") };
-        assert_eq!(form, EventForm::Verbs { element: 7 });
+        assert_eq!(form, EventForm::Verbs { element: 77 });
         // Completions that were read, and other events.
-        let mut destroy = Call::new(3, 1);
-        let at = destroy.handle(0, cq.into()).output(1, 8).last();
+        let destroy = Call::destroy(3, 1, cq);
+        let at = destroy.last();
         program.make(&destroy).unwrap();
         assert_eq!((program.memory.word(at), program.memory.word(at + 4)), (3, 5));
     }
     // The first is closed.
     program.model.close(first);
-    cq(&mut program, 7, None);
+    cq(&mut program, None);
     assert_eq!(report(&program), None);
-    let mut destroy = Call::new(3, 1);
-    let at = destroy.handle(0, quiet.into()).output(1, 8).last();
+    let destroy = Call::destroy(3, 1, quiet);
+    let at = destroy.last();
     program.make(&destroy).unwrap();
     assert_eq!(program.memory.word(at + 4), 0);
 }
@@ -65,7 +62,7 @@ fn events_of_firmware_are_subscribed_to() {
     program.make(&open).unwrap();
     let channel = program.data(0) as u32;
     let other = async_channel(&mut program);
-    let cq = cq(&mut program, 7, None);
+    let cq = cq(&mut program, None);
     let subscribe = |program: &mut Program, channel: u32, object: Option<u32>, kinds: &[u8]| {
         let mut call = Call::new(0x1000, DRIVER + 3);
         call.handle(DRIVER, channel.into());

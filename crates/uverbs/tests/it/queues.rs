@@ -20,18 +20,7 @@ fn reg_mr(pd: u32, start: u64, len: u64, iova: u64, access: u32) -> Vec<u8> {
     [longs(&[0, start, len, iova]), words(&[pd, access])].concat()
 }
 
-pub(super) fn destroy(object: u16, method: u16, handle: u32) -> Call {
-    let mut call = Call::new(object, method);
-    call.handle(0, handle.into());
-    match object {
-        3 => drop(call.output(1, 8)),
-        4 | 5 => drop(call.output(1, 4)),
-        _ => {}
-    }
-    call
-}
-
-fn cq_call(program: &Program, cqe: u32, size: u32) -> Call {
+pub(super) fn cq_call(program: &Program, cqe: u32, size: u32) -> Call {
     let mut call = Call::new(3, 0);
     call.handle(0, 0).number(1, cqe.into(), 4).number(2, 77, 8).number(4, 0, 4).output(6, 4);
     let driver = [longs(&[0xa000, 0xb000]), words(&[size, 0, 0, 0])].concat();
@@ -43,6 +32,16 @@ pub(super) fn cq(program: &mut Program) -> u32 {
     let call = cq_call(program, 63, 64);
     program.make(&call).unwrap();
     program.data(0) as u32
+}
+
+/// Makes an SRQ of so many receives and entries of each.
+pub(super) fn srq_call(program: &Program, pd: u32, wr: u64, sge: u64) -> Call {
+    let mut call = Call::new(5, 0);
+    call.handle(0, 0).handle(1, pd.into()).number(4, 0, 8).number(5, wr, 4).number(6, sge, 4);
+    call.number(7, 0, 4).number(9, 0, 8).output(11, 4).output(12, 4).output(13, 4);
+    let driver = [longs(&[0xe000, 0xf000]), words(&[0, 0, 3, 0])].concat();
+    call.input(&program.memory, UHW_IN, &driver).output(UHW_OUT, 8);
+    call
 }
 
 fn qp_call(program: &Program, pd: u32, cq: u32, uar: u32, counts: [u32; 3], flags: u32) -> Call {
@@ -81,18 +80,18 @@ fn objects_in_use_are_kept() {
         Some(MrRequest { start: 0x5008, length: 64, iova: 0x5008, access: 7, dmabuf: None })
     );
     for (object, method, handle) in [(1, 0, pd), (3, 1, cq)] {
-        assert_eq!(program.errno(&destroy(object, method, handle)), Errno::EBUSY);
+        assert_eq!(program.errno(&Call::destroy(object, method, handle)), Errno::EBUSY);
     }
     // A handle of another class, and one that nobody has.
-    assert_eq!(program.errno(&destroy(4, 1, pd)), Errno::EINVAL);
-    assert_eq!(program.errno(&destroy(4, 1, 999)), Errno::ENOENT);
+    assert_eq!(program.errno(&Call::destroy(4, 1, pd)), Errno::EINVAL);
+    assert_eq!(program.errno(&Call::destroy(4, 1, 999)), Errno::ENOENT);
     for (object, method, handle) in [(4, 1, qp), (3, 1, cq)] {
-        program.make(&destroy(object, method, handle)).unwrap();
-        assert_eq!(program.errno(&destroy(object, method, handle)), Errno::ENOENT);
+        program.make(&Call::destroy(object, method, handle)).unwrap();
+        assert_eq!(program.errno(&Call::destroy(object, method, handle)), Errno::ENOENT);
     }
-    assert_eq!(program.errno(&destroy(1, 0, pd)), Errno::EBUSY);
-    program.make(&destroy(7, 1, mr)).unwrap();
-    program.make(&destroy(1, 0, pd)).unwrap();
+    assert_eq!(program.errno(&Call::destroy(1, 0, pd)), Errno::EBUSY);
+    program.make(&Call::destroy(7, 1, mr)).unwrap();
+    program.make(&Call::destroy(1, 0, pd)).unwrap();
     // The doorbell page is left.
     assert_eq!(program.model.live.get(), 1);
 }
@@ -135,7 +134,7 @@ fn a_cq_has_a_power_of_two_of_entries() {
     assert_eq!(program.model.seen.borrow().cq, Some(expected));
     assert_eq!(program.memory.word(call.attrs[4].data), 127);
     let cq = program.data(0) as u32;
-    let gone = destroy(3, 1, cq);
+    let gone = Call::destroy(3, 1, cq);
     program.make(&gone).unwrap();
     assert_eq!(program.memory.word(gone.attrs[1].data), 3, "events that were read");
     let bad = [(0, 64, Errno::EINVAL), (u32::MAX, 64, Errno::EINVAL), (1 << 22, 64, Errno::EINVAL)];
@@ -216,11 +215,7 @@ fn a_cq_goes_on_in_another_ring() {
 fn an_srq_is_a_list_of_one_more() {
     let mut program = Program::open();
     let pd = program.pd();
-    let mut call = Call::new(5, 0);
-    call.handle(0, 0).handle(1, pd.into()).number(4, 0, 8).number(5, 99, 4).number(6, 2, 4);
-    call.number(7, 0, 4).number(9, 0, 8).output(11, 4).output(12, 4).output(13, 4);
-    let driver = [longs(&[0xe000, 0xf000]), words(&[0, 0, 3, 0])].concat();
-    call.input(&program.memory, UHW_IN, &driver).output(UHW_OUT, 8);
+    let call = srq_call(&program, pd, 99, 2);
     program.make(&call).unwrap();
     let srq = program.data(0) as u32;
     let expected = SrqRequest { ring: false, log_size: 7, log_stride: 6, buf: 0xe000, dbr: 0xf000 };
@@ -252,7 +247,7 @@ fn an_srq_is_a_list_of_one_more() {
     let mut qp = qp_call(&program, pd, cq, uar, [64, 0, 0], 0x402);
     qp.handle(3, srq.into());
     program.make(&qp).unwrap();
-    assert_eq!(program.errno(&destroy(5, 1, srq)), Errno::EBUSY);
+    assert_eq!(program.errno(&Call::destroy(5, 1, srq)), Errno::EBUSY);
 }
 
 #[test]
@@ -471,8 +466,8 @@ fn an_address_handle_has_a_route_and_an_ethernet_address() {
         let refusal = create(&mut program, pd, global, port, gid).unwrap_err();
         assert_eq!(refusal.errno, Errno::EINVAL, "{refusal}");
     }
-    assert_eq!(program.errno(&destroy(1, 0, pd)), Errno::EBUSY);
-    program.make(&destroy(6, 0, ah)).unwrap();
-    assert_eq!(program.errno(&destroy(6, 0, ah)), Errno::ENOENT);
-    program.make(&destroy(1, 0, pd)).unwrap();
+    assert_eq!(program.errno(&Call::destroy(1, 0, pd)), Errno::EBUSY);
+    program.make(&Call::destroy(6, 0, ah)).unwrap();
+    assert_eq!(program.errno(&Call::destroy(6, 0, ah)), Errno::ENOENT);
+    program.make(&Call::destroy(1, 0, pd)).unwrap();
 }

@@ -1,10 +1,11 @@
 //! libmlx5's view of objects that libibverbs made.
 
-use super::devx::{Devx, call_failed};
+use super::devx::Devx;
 use super::error::Mlx5Error;
 use super::sys::{MLX5DV_OBJ_AH, MLX5DV_OBJ_PD, mlx5dv_obj};
+use crate::call::{check, object};
 use crate::sys::zeroed;
-use crate::{CallError, Gid, Path, Pd};
+use crate::{CallError, Gid, Owned, Path, Pd};
 use std::ptr::NonNull;
 
 /// Number of a protection domain, which mailboxes name.
@@ -13,10 +14,9 @@ pub fn pd_number(devx: &Devx, pd: &Pd) -> Result<u32, Mlx5Error> {
     let mut obj: mlx5dv_obj = zeroed();
     (obj.pd.in_, obj.pd.out) = (pd.ptr().as_ptr(), &mut out);
     // SAFETY: `pd` and `out` are live, and no other kind is asked for.
-    match unsafe { (devx.api().mlx5dv_init_obj)(&mut obj, MLX5DV_OBJ_PD) } {
-        0 => Ok(out.pdn),
-        code => Err(call_failed("mlx5dv_init_obj", code)),
-    }
+    let code = unsafe { (devx.api().mlx5dv_init_obj)(&mut obj, MLX5DV_OBJ_PD) };
+    check("mlx5dv_init_obj", code)?;
+    Ok(out.pdn)
 }
 
 /// How packets to a peer are addressed, all names resolved.
@@ -40,32 +40,23 @@ pub fn resolve(devx: &Devx, pd: &Pd, path: &Path) -> Result<AddressVector, Mlx5E
     let mut attr = path.to_raw();
     // SAFETY: a live domain; the call reads `attr`.
     let ah = unsafe { (verbs.ibv_create_ah)(pd.ptr().as_ptr(), &mut attr) };
-    let Some(ah) = NonNull::new(ah) else {
-        return Err(Mlx5Error::Call { call: CallError::last("ibv_create_ah") });
-    };
+    let destroy = ("ibv_destroy_ah", verbs.ibv_destroy_ah);
+    // SAFETY: made above, if it was.
+    let ah = unsafe { Owned::new(object("ibv_create_ah", ah)?, destroy, pd, ()) };
     let mut out = zeroed();
     let mut obj: mlx5dv_obj = zeroed();
-    (obj.ah.in_, obj.ah.out) = (ah.as_ptr(), &mut out);
+    (obj.ah.in_, obj.ah.out) = (ah.ptr().as_ptr(), &mut out);
     // SAFETY: `ah` and `out` are live, and no other kind is asked for.
     let code = unsafe { (devx.api().mlx5dv_init_obj)(&mut obj, MLX5DV_OBJ_AH) };
-    let found = match (code, NonNull::new(out.av)) {
-        (0, Some(av)) => {
-            // SAFETY: the handle's address vector, which lives as long.
-            let av = unsafe { av.as_ref() };
-            Ok(AddressVector {
-                rmac: av.rmac,
-                rgid: Gid(av.rgid),
-                rlid: u16::from_be(av.rlid),
-                tclass: av.tclass,
-                hop_limit: av.hop_limit,
-            })
-        }
-        (code, _) => Err(call_failed("mlx5dv_init_obj", code)),
-    };
-    // SAFETY: made above, and given back once, here.
-    let code = unsafe { (verbs.ibv_destroy_ah)(ah.as_ptr()) };
-    if code != 0 {
-        tracing::warn!(code, "an address handle was not destroyed");
-    }
-    found
+    check("mlx5dv_init_obj", code)?;
+    let av = NonNull::new(out.av).ok_or(CallError::absent("mlx5dv_init_obj"))?;
+    // SAFETY: the handle's address vector, which lives as long.
+    let av = unsafe { av.as_ref() };
+    Ok(AddressVector {
+        rmac: av.rmac,
+        rgid: Gid(av.rgid),
+        rlid: u16::from_be(av.rlid),
+        tclass: av.tclass,
+        hop_limit: av.hop_limit,
+    })
 }

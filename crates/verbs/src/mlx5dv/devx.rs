@@ -2,8 +2,8 @@
 
 use super::error::{Answer, Mlx5Error};
 use super::sys::Mlx5Api;
+use crate::call::check;
 use crate::{CallError, Context, explain};
-use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -101,20 +101,9 @@ impl Devx {
         let context = self.context.ptr().as_ptr();
         // SAFETY: a live context; the call writes one word.
         let code = unsafe { (self.api.mlx5dv_devx_query_eqn)(context, vector, &mut number) };
-        match code {
-            0 => Ok(number),
-            code => Err(call_failed("mlx5dv_devx_query_eqn", code)),
-        }
+        check("mlx5dv_devx_query_eqn", code)?;
+        Ok(number)
     }
-}
-
-/// A call that returned an error number, or −1 with `errno` set.
-pub(super) fn call_failed(call: &'static str, code: c_int) -> Mlx5Error {
-    Mlx5Error::Call { call: CallError { call, errno: errno_of(code) } }
-}
-
-fn errno_of(code: c_int) -> Errno {
-    if code == -1 { Errno::last() } else { Errno::from_raw(code.saturating_abs()) }
 }
 
 /// Sends a command by `send`, which gets both mailboxes and their lengths.
@@ -125,12 +114,10 @@ pub(super) fn exchange(
 ) -> Result<(), Mlx5Error> {
     let mut mailbox = [0; MAX_COMMAND];
     let len = command.emit(&mut mailbox);
-    match send(mailbox.as_ptr().cast(), len, answer.as_mut_ptr().cast(), answer.len()) {
-        0 => Ok(()),
-        code => {
-            let errno = errno_of(code);
-            let (command, answer) = (command.name(), Answer::of(answer));
-            Err(Mlx5Error::Command { command, errno, answer })
-        }
-    }
+    let code = send(mailbox.as_ptr().cast(), len, answer.as_mut_ptr().cast(), answer.len());
+    check(command.name(), code).map_err(|CallError { call: command, errno }| Mlx5Error::Command {
+        command,
+        errno,
+        answer: Answer::of(answer),
+    })
 }

@@ -48,6 +48,12 @@ pub enum Mlx5Error {
     },
 }
 
+impl From<CallError> for Mlx5Error {
+    fn from(call: CallError) -> Self {
+        Self::Call { call }
+    }
+}
+
 /// The firmware's answer to a command that it refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {

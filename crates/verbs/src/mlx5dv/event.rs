@@ -1,9 +1,10 @@
 //! Events of objects that firmware commands made.
 
-use super::devx::{Devx, LIBRARY, call_failed};
+use super::devx::{Devx, LIBRARY};
 use super::error::Mlx5Error;
 use super::object::Object;
 use super::sys::{mlx5dv_devx_async_event_hdr, mlx5dv_devx_event_channel};
+use crate::call::{check, object};
 use crate::{CallError, LoadError, set_nonblocking};
 use nix::errno::Errno;
 use std::fmt;
@@ -78,11 +79,8 @@ impl EventChannel {
         let create = devx.api().mlx5dv_devx_create_event_channel.ok_or_else(|| missing(name))?;
         // SAFETY: a live context.
         let ptr = unsafe { create(devx.context().ptr().as_ptr(), 0) };
-        let Some(ptr) = NonNull::new(ptr) else {
-            return Err(Mlx5Error::Call { call: CallError::last(name) });
-        };
-        let channel = Self { ptr, devx: devx.clone() };
-        set_nonblocking(channel.as_fd()).map_err(|call| Mlx5Error::Call { call })?;
+        let channel = Self { ptr: object(name, ptr)?, devx: devx.clone() };
+        set_nonblocking(channel.as_fd())?;
         Ok(channel)
     }
 
@@ -96,10 +94,8 @@ impl EventChannel {
         let mut kinds = kinds.to_vec();
         let bytes = size_of_val(&*kinds) as u16;
         // SAFETY: a live channel and object of one context, and as many bytes as are said.
-        match unsafe { subscribe(channel, object, bytes, kinds.as_mut_ptr(), cookie) } {
-            0 => Ok(()),
-            code => Err(call_failed(name, code)),
-        }
+        let code = unsafe { subscribe(channel, object, bytes, kinds.as_mut_ptr(), cookie) };
+        Ok(check(name, code)?)
     }
 
     /// Takes an event, if there is one.
@@ -115,9 +111,9 @@ impl EventChannel {
             let (cookie, kind) = (message.header.cookie, message.eqe[EQE_KIND]);
             return Ok(Some(Mlx5Event { cookie, kind }));
         }
-        match CallError::last(name) {
-            CallError { errno: Errno::EAGAIN | Errno::EINTR, .. } => Ok(None),
-            call => Err(Mlx5Error::Call { call }),
+        match Errno::last() {
+            Errno::EAGAIN | Errno::EINTR => Ok(None),
+            errno => Err(CallError { call: name, errno }.into()),
         }
     }
 }

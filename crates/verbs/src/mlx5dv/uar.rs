@@ -3,7 +3,7 @@
 use super::devx::Devx;
 use super::error::Mlx5Error;
 use super::sys::{MLX5DV_UAR_ALLOC_TYPE_NC, MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED, mlx5dv_devx_uar};
-use crate::CallError;
+use crate::call::object;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -98,9 +98,7 @@ impl Uar {
         let context = devx.context().ptr().as_ptr();
         // SAFETY: a live context.
         let ptr = unsafe { (devx.api().mlx5dv_devx_alloc_uar)(context, flags) };
-        let Some(ptr) = NonNull::new(ptr) else {
-            return Err(Mlx5Error::Call { call: CallError::last("mlx5dv_devx_alloc_uar") });
-        };
+        let ptr = object("mlx5dv_devx_alloc_uar", ptr)?;
         // SAFETY: a live UAR.
         let raw = unsafe { ptr.as_ref() };
         let (register, page) = (raw.reg_addr as u64, raw.page_id);

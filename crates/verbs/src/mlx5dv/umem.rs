@@ -3,9 +3,9 @@
 use super::devx::Devx;
 use super::error::Mlx5Error;
 use super::sys::{MLX5DV_UMEM_MASK_DMABUF, mlx5dv_devx_umem, mlx5dv_devx_umem_in};
-use crate::{CallError, sys};
+use crate::call::object;
+use crate::{Owned, sys};
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use warpverbs_mem::{Kind, Region};
@@ -13,33 +13,13 @@ use warpverbs_mem::{Kind, Region};
 /// Memory that the device reads and writes on behalf of queues in it, whatever keys say. It stays
 /// alive until the device has given it up.
 pub struct Umem {
-    ptr: NonNull<mlx5dv_devx_umem>,
+    umem: Owned<mlx5dv_devx_umem, Devx, Region>,
     id: u32,
-    devx: Devx,
-    // Dropped by hand, and never if the device does not give the memory up.
-    region: ManuallyDrop<Region>,
-}
-
-// SAFETY: libmlx5 allows the use of a umem from any thread.
-unsafe impl Send for Umem {}
-// SAFETY: as above; ours is only read.
-unsafe impl Sync for Umem {}
-
-impl Drop for Umem {
-    fn drop(&mut self) {
-        // SAFETY: registered, and given back once, here.
-        let code = unsafe { (self.devx.api().mlx5dv_devx_umem_dereg)(self.ptr.as_ptr()) };
-        match code {
-            // SAFETY: the device has given the memory up; dropped once, here.
-            0 => unsafe { ManuallyDrop::drop(&mut self.region) },
-            code => tracing::error!(umem = ?self, code, "still registered, so never freed"),
-        }
-    }
 }
 
 impl fmt::Debug for Umem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Umem({:#x}, {:?})", self.id, *self.region)
+        write!(f, "Umem({:#x}, {:?})", self.id, self.umem.memory())
     }
 }
 
@@ -52,7 +32,10 @@ impl Umem {
         }?;
         // SAFETY: a live umem.
         let id = unsafe { ptr.as_ref() }.umem_id;
-        Ok(Self { ptr, id, devx: devx.clone(), region: ManuallyDrop::new(region.clone()) })
+        let destroy = ("mlx5dv_devx_umem_dereg", devx.api().mlx5dv_devx_umem_dereg);
+        // SAFETY: registered above.
+        let umem = unsafe { Owned::new(ptr, destroy, devx.clone(), region.clone()) };
+        Ok(Self { umem, id })
     }
 
     /// Its number, which mailboxes name.
@@ -62,9 +45,10 @@ impl Umem {
 
     /// Where `part` begins in it, if it lies in it.
     pub fn offset_of(&self, part: &Region) -> Option<u64> {
-        let offset = part.addr().checked_sub(self.region.addr())?;
+        let whole = self.umem.memory();
+        let offset = part.addr().checked_sub(whole.addr())?;
         let end = offset.checked_add(part.len() as u64)?;
-        (end <= self.region.len() as u64).then_some(offset)
+        (end <= whole.len() as u64).then_some(offset)
     }
 }
 
@@ -74,8 +58,7 @@ fn by_address(devx: &Devx, region: &Region) -> Result<NonNull<mlx5dv_devx_umem>,
     let access = sys::IBV_ACCESS_LOCAL_WRITE;
     // SAFETY: a live context; the region stays allocated while `Umem` holds it.
     let ptr = unsafe { (devx.api().mlx5dv_devx_umem_reg)(context, addr, len, access) };
-    let call = "mlx5dv_devx_umem_reg";
-    NonNull::new(ptr).ok_or_else(|| Mlx5Error::Call { call: CallError::last(call) })
+    Ok(object("mlx5dv_devx_umem_reg", ptr)?)
 }
 
 /// Memory that the CPU does not reach, but devices do.
@@ -98,5 +81,5 @@ fn by_dmabuf(devx: &Devx, region: &Region) -> Result<NonNull<mlx5dv_devx_umem>, 
     };
     // SAFETY: a live context; the kernel keeps the dmabuf, and the region its memory, while `Umem` lives.
     let ptr = unsafe { register(devx.context().ptr().as_ptr(), &mut umem) };
-    NonNull::new(ptr).ok_or_else(|| refused(CallError::last(name).to_string()))
+    object(name, ptr).map_err(|error| refused(error.to_string()))
 }

@@ -1,37 +1,19 @@
 //! Completion channels: waiting for a CQ without polling it.
 
-use super::{Context, Cq, CqOptions, VerbsError, error::in_range, wait};
-use crate::{result, sys};
+use super::{Context, Cq, CqOptions, Owned, VerbsError, error::in_range, wait};
+use crate::call::{check, object};
+use crate::sys;
 use std::ffi::c_int;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Where CQs that were armed report that there is something to poll. Cloning shares it.
 #[derive(Clone)]
 pub struct CompChannel {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    context: Context,
-    ptr: NonNull<sys::ibv_comp_channel>,
-}
-
-// SAFETY: libibverbs allows the use of a channel from any thread.
-unsafe impl Send for Inner {}
-// SAFETY: as above, at the same time too.
-unsafe impl Sync for Inner {}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: the CQs that report here held the channel and are gone.
-        if let Err(error) = unsafe { result::destroy_comp_channel(self.context.api(), self.ptr) } {
-            tracing::warn!(device = self.context.device().name(), %error, "channel not destroyed");
-        }
-    }
+    inner: Arc<Owned<sys::ibv_comp_channel, Context>>,
 }
 
 impl fmt::Debug for CompChannel {
@@ -51,22 +33,28 @@ pub struct CqEvent {
 impl CompChannel {
     /// A new channel of `context`.
     pub fn new(context: &Context) -> Result<Self, VerbsError> {
+        let (call, api) = ("ibv_create_comp_channel", context.api());
         // SAFETY: a live context.
-        let ptr = unsafe { result::create_comp_channel(context.api(), context.ptr()) }?;
-        let channel = Self { inner: Arc::new(Inner { context: context.clone(), ptr }) };
+        let ptr = object(call, unsafe { (api.ibv_create_comp_channel)(context.ptr().as_ptr()) })?;
+        let destroy = ("ibv_destroy_comp_channel", api.ibv_destroy_comp_channel);
+        // SAFETY: made above; CQs that report to the channel hold it.
+        let inner = unsafe { Owned::new(ptr, destroy, context.clone(), ()) };
+        let channel = Self { inner: Arc::new(inner) };
         wait::set_nonblocking(channel.fd())?;
         Ok(channel)
     }
 
     /// The next event, if one comes before `timeout` is over.
     pub fn wait(&self, timeout: Duration) -> Result<Option<CqEvent>, VerbsError> {
-        let api = self.inner.context.api();
+        let (api, channel) = (self.context().api(), self.inner.ptr().as_ptr());
         wait::wait_for(self.fd(), timeout, || {
-            // SAFETY: a live channel; acknowledged below.
-            let (cq, user) = unsafe { result::get_cq_event(api, self.inner.ptr) }?;
+            let (mut cq, mut user) = (null_mut(), null_mut());
+            // SAFETY: a live channel and two live locals; acknowledged below.
+            let code = unsafe { (api.ibv_get_cq_event)(channel, &mut cq, &mut user) };
+            check("ibv_get_cq_event", code)?;
             // At once, because destroying a CQ waits for it.
             // SAFETY: one event of this CQ, which is not destroyed before it is acknowledged.
-            unsafe { result::ack_cq_events(api, cq, 1) };
+            unsafe { (api.ibv_ack_cq_events)(cq, 1) };
             Ok(CqEvent { cq: user as usize as u32 })
         })
     }
@@ -74,14 +62,14 @@ impl CompChannel {
     /// Readable when there are events.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: a live channel.
-        let fd = unsafe { self.inner.ptr.as_ref() }.fd;
+        let fd = unsafe { self.inner.ptr().as_ref() }.fd;
         // SAFETY: the channel's descriptor, open as long as it is.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
     /// Its context.
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        self.inner.parent()
     }
 }
 
@@ -100,7 +88,7 @@ impl CqOptions {
         let vectors = u64::from(context.comp_vectors());
         in_range("completion vector", (*vector).into(), 0, vectors.saturating_sub(1))?;
         match channel.context() == context {
-            true => Ok((channel.inner.ptr.as_ptr(), *vector as c_int)),
+            true => Ok((channel.inner.ptr().as_ptr(), *vector as c_int)),
             false => Err(VerbsError::OtherContext { object: "completion channel" }),
         }
     }
@@ -111,12 +99,17 @@ impl Cq {
     /// solicited or that failed. Completions that are there already do not count: poll once more.
     pub fn arm(&self, solicited_only: bool) -> Result<(), VerbsError> {
         // SAFETY: a live CQ.
-        Ok(unsafe { result::req_notify_cq(self.ptr(), solicited_only) }?)
+        let code = unsafe { sys::ibv_req_notify_cq(self.ptr().as_ptr(), solicited_only.into()) };
+        Ok(check("ibv_req_notify_cq", code)?)
     }
 
     /// One event for `count` completions, or when the first of them is `micros` old.
     pub fn moderate(&self, count: u16, micros: u16) -> Result<(), VerbsError> {
-        // SAFETY: a live CQ.
-        Ok(unsafe { result::moderate_cq(self.ptr(), count, micros) }?)
+        let mut attr: sys::ibv_modify_cq_attr = sys::zeroed();
+        attr.attr_mask = sys::IBV_CQ_ATTR_MODERATE;
+        attr.moderate = sys::ibv_moderate_cq { cq_count: count, cq_period: micros };
+        // SAFETY: a live CQ; the attributes are a live local.
+        let code = unsafe { sys::ibv_modify_cq(self.ptr().as_ptr(), &mut attr) };
+        Ok(check("ibv_modify_cq", code)?)
     }
 }

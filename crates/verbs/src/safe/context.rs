@@ -1,9 +1,11 @@
 //! An open device.
 
 use super::{
-    Device, DeviceAttr, GidChoice, GidEntry, PortAttr, Verbs, VerbsError, event, gid_table, wait,
+    Device, DeviceAttr, GidChoice, GidEntry, Owned, PortAttr, Verbs, VerbsError, event, gid_table,
+    wait,
 };
-use crate::{result, sys};
+use crate::call::{check, object};
+use crate::{CallError, sys};
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -14,26 +16,7 @@ use warpverbs_rdma::AsyncEvent;
 /// An open device. Cloning shares it; it closes when the last object made from it is gone.
 #[derive(Clone)]
 pub struct Context {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    device: Device,
-    ptr: NonNull<sys::ibv_context>,
-}
-
-// SAFETY: libibverbs allows the use of a context from any thread.
-unsafe impl Send for Inner {}
-// SAFETY: as above, at the same time too.
-unsafe impl Sync for Inner {}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: whatever was made from the context held it and is gone.
-        if let Err(error) = unsafe { result::close_device(self.device.verbs().api(), self.ptr) } {
-            tracing::warn!(device = self.device.name(), %error, "context not closed");
-        }
-    }
+    inner: Arc<Owned<sys::ibv_context, Device>>,
 }
 
 impl fmt::Debug for Context {
@@ -53,22 +36,27 @@ impl Eq for Context {}
 
 impl Context {
     pub(super) fn open(device: &Device) -> Result<Self, VerbsError> {
+        let api = device.verbs().api();
         // SAFETY: the device holds its list.
-        let ptr = unsafe { result::open_device(device.verbs().api(), device.ptr()) }
+        let ptr = unsafe { (api.ibv_open_device)(device.ptr().as_ptr()) };
+        let ptr = object("ibv_open_device", ptr)
             .map_err(|error| VerbsError::not_opened(error, &device.node()))?;
-        let context = Self { inner: Arc::new(Inner { device: device.clone(), ptr }) };
+        let destroy = ("ibv_close_device", api.ibv_close_device);
+        // SAFETY: made above; whatever is made from the context holds it.
+        let inner = unsafe { Owned::new(ptr, destroy, device.clone(), ()) };
+        let context = Self { inner: Arc::new(inner) };
         wait::set_nonblocking(context.async_fd())?;
         Ok(context)
     }
 
     /// The device.
     pub fn device(&self) -> &Device {
-        &self.inner.device
+        self.inner.parent()
     }
 
     /// The library.
     pub fn verbs(&self) -> Verbs {
-        self.inner.device.verbs()
+        self.device().verbs()
     }
 
     /// The library's functions.
@@ -78,34 +66,43 @@ impl Context {
 
     /// The library's object, which lives as long as this one.
     pub fn ptr(&self) -> NonNull<sys::ibv_context> {
-        self.inner.ptr
+        self.inner.ptr()
     }
 
     /// Interrupts that completion channels can be spread over.
     pub fn comp_vectors(&self) -> u32 {
         // SAFETY: a live context.
-        let vectors = unsafe { (*self.inner.ptr.as_ptr()).num_comp_vectors };
+        let vectors = unsafe { (*self.ptr().as_ptr()).num_comp_vectors };
         u32::try_from(vectors).unwrap_or(0)
     }
 
     /// The attributes of the device.
     pub fn attr(&self) -> Result<DeviceAttr, VerbsError> {
-        // SAFETY: a live context.
-        let raw = unsafe { result::query_device(self.api(), self.inner.ptr) }?;
-        Ok(DeviceAttr::from_raw(&raw))
+        Ok(DeviceAttr::from_raw(&self.raw_attr()?))
+    }
+
+    /// The attributes as the library has them; only the classic ones where the provider knows no more.
+    pub fn raw_attr(&self) -> Result<sys::ibv_device_attr_ex, CallError> {
+        let mut raw = sys::zeroed();
+        // SAFETY: a live context and a live local.
+        let code = unsafe { sys::ibv_query_device_ex(self.api(), self.ptr().as_ptr(), &mut raw) };
+        check("ibv_query_device", code).map(|()| raw)
     }
 
     /// The state of a port; ports are numbered from 1.
     pub fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
-        // SAFETY: a live context.
-        let raw = unsafe { result::query_port(self.api(), self.inner.ptr, port) }?;
+        let (api, context, mut raw) = (self.api(), self.ptr().as_ptr(), sys::zeroed());
+        // SAFETY: a live context and a live local.
+        check("ibv_query_port", unsafe { sys::ibv_query_port_ex(api, context, port, &mut raw) })?;
         Ok(PortAttr::from_raw(&raw))
     }
 
     /// The partition key at `index` of a port's table.
     pub fn pkey(&self, port: u8, index: u16) -> Result<u16, VerbsError> {
-        // SAFETY: a live context.
-        Ok(unsafe { result::query_pkey(self.api(), self.inner.ptr, port, index) }?)
+        let (query, context, mut pkey) = (self.api().ibv_query_pkey, self.ptr().as_ptr(), 0);
+        // SAFETY: a live context and a live local.
+        check("ibv_query_pkey", unsafe { query(context, port, index.into(), &mut pkey) })?;
+        Ok(u16::from_be(pkey))
     }
 
     /// A port's GIDs in use, by index.
@@ -123,14 +120,14 @@ impl Context {
     pub fn next_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>, VerbsError> {
         wait::wait_for(self.async_fd(), timeout, || {
             // SAFETY: a live context.
-            unsafe { event::take(self.api(), self.inner.ptr) }
+            unsafe { event::take(self.api(), self.ptr()) }
         })
     }
 
     /// Readable when there are asynchronous events.
     pub fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: a live context.
-        let fd = unsafe { (*self.inner.ptr.as_ptr()).async_fd };
+        let fd = unsafe { (*self.ptr().as_ptr()).async_fd };
         // SAFETY: a descriptor of the context's, open as long as it is.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }

@@ -1,7 +1,8 @@
 //! Completion queues.
 
-use super::{Completion, Context, VerbsError, completion, error::in_range};
-use crate::{CallError, result, sys};
+use super::{Completion, Context, Owned, VerbsError, completion, error::in_range};
+use crate::call::{check, object};
+use crate::{CallError, sys};
 use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
 use std::fmt;
@@ -44,27 +45,12 @@ pub struct Cq {
 }
 
 struct Inner {
-    context: Context,
+    // Before the channel that it reports to.
+    cq: Owned<sys::ibv_cq, Context>,
     channel: Option<super::CompChannel>,
-    ptr: NonNull<sys::ibv_cq>,
     id: u32,
     /// Polled and resized by its maker alone.
     foreign: bool,
-}
-
-// SAFETY: libibverbs allows the use of a CQ from any thread.
-unsafe impl Send for Inner {}
-// SAFETY: as above, at the same time too: providers lock it.
-unsafe impl Sync for Inner {}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: the QPs that complete here held the CQ and are gone; events are acknowledged as
-        // soon as they are read.
-        if let Err(error) = unsafe { result::destroy_cq(self.context.api(), self.ptr) } {
-            tracing::warn!(device = self.context.device().name(), %error, "CQ not destroyed");
-        }
-    }
 }
 
 impl fmt::Debug for Cq {
@@ -87,10 +73,11 @@ impl Cq {
 
     /// A CQ made as `options` say.
     pub fn with(context: &Context, options: &CqOptions) -> Result<Self, VerbsError> {
-        let (api, raw) = (context.api(), context.ptr());
+        let (create, raw) = (context.api().ibv_create_cq, context.ptr().as_ptr());
         Self::make(context, options, false, |CqParts { entries, user, channel, vector }| {
             // SAFETY: a live context and, if any, a live channel of the same.
-            unsafe { result::create_cq(api, raw, entries, user, channel, vector) }
+            let cq = unsafe { create(raw, entries, user, channel, vector) };
+            object("ibv_create_cq", cq)
         })
     }
 
@@ -119,14 +106,11 @@ impl Cq {
         let id = next_id();
         let (entries, user) = (options.entries as c_int, id as usize as *mut c_void);
         let ptr = create(CqParts { entries, user, channel, vector })?;
-        let inner = Inner {
-            context: context.clone(),
-            channel: options.events.as_ref().map(|(channel, _)| channel.clone()),
-            ptr,
-            id,
-            foreign,
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        let destroy = ("ibv_destroy_cq", context.api().ibv_destroy_cq);
+        // SAFETY: made above, for this object; QPs that complete in it hold it.
+        let cq = unsafe { Owned::new(ptr, destroy, context.clone(), ()) };
+        let channel = options.events.as_ref().map(|(channel, _)| channel.clone());
+        Ok(Self { inner: Arc::new(Inner { cq, channel, id, foreign }) })
     }
 
     /// Its number in this process, which events name.
@@ -137,13 +121,13 @@ impl Cq {
     /// Entries it has room for.
     pub fn capacity(&self) -> u32 {
         // SAFETY: a live CQ; no reference is made to what a resize writes.
-        let entries = unsafe { (*self.inner.ptr.as_ptr()).cqe };
+        let entries = unsafe { (*self.ptr().as_ptr()).cqe };
         u32::try_from(entries).unwrap_or(0)
     }
 
     /// Its context.
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        self.inner.cq.parent()
     }
 
     /// Where it reports.
@@ -153,7 +137,7 @@ impl Cq {
 
     /// The library's object, which lives as long as this one.
     pub fn ptr(&self) -> NonNull<sys::ibv_cq> {
-        self.inner.ptr
+        self.inner.cq.ptr()
     }
 
     /// Takes completions, oldest first, into the beginning of `out`; returns how many there were.
@@ -164,8 +148,12 @@ impl Cq {
         if self.inner.foreign {
             return Err(CallError { call: "ibv_poll_cq", errno: Errno::EINVAL });
         }
-        // SAFETY: a live CQ.
-        unsafe { result::poll_cq(self.inner.ptr, completion::as_raw(out)) }
+        let out = completion::as_raw(out);
+        let room = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+        // SAFETY: a live CQ, and `out` has room.
+        let found = unsafe { sys::ibv_poll_cq(self.ptr().as_ptr(), room, out.as_mut_ptr()) };
+        // Below zero are codes of the provider's own, not error numbers.
+        usize::try_from(found).map_err(|_| CallError { call: "ibv_poll_cq", errno: Errno::EIO })
     }
 
     /// Gives it another number of entries, not below the number of completions in it. One of
@@ -175,7 +163,9 @@ impl Cq {
             return Err(CallError { call: "ibv_resize_cq", errno: Errno::EINVAL }.into());
         }
         in_range("number of CQ entries", entries.into(), 1, c_int::MAX as u64)?;
+        let resize = self.context().api().ibv_resize_cq;
         // SAFETY: a live CQ.
-        Ok(unsafe { result::resize_cq(self.context().api(), self.ptr(), entries as c_int) }?)
+        let code = unsafe { resize(self.ptr().as_ptr(), entries as c_int) };
+        Ok(check("ibv_resize_cq", code)?)
     }
 }

@@ -1,7 +1,8 @@
 //! Devices before they are opened.
 
 use super::{Context, Verbs, VerbsError};
-use crate::{result, sys};
+use crate::call::object;
+use crate::sys;
 use std::ffi::{CStr, c_char};
 use std::fmt;
 use std::ptr::NonNull;
@@ -21,7 +22,7 @@ unsafe impl Sync for List {}
 impl Drop for List {
     fn drop(&mut self) {
         // SAFETY: each device of the list holds it, so none is in use any more.
-        unsafe { result::free_device_list(self.verbs.api(), self.first) }
+        unsafe { (self.verbs.api().ibv_free_device_list)(self.first.as_ptr()) }
     }
 }
 
@@ -59,7 +60,11 @@ impl fmt::Debug for Device {
 }
 
 pub(super) fn list(verbs: Verbs) -> Result<Vec<Device>, VerbsError> {
-    let (first, count) = result::get_device_list(verbs.api())?;
+    let mut count = 0;
+    // SAFETY: the pointer is to a live local.
+    let first = unsafe { (verbs.api().ibv_get_device_list)(&mut count) };
+    let first = object("ibv_get_device_list", first)?;
+    let count = usize::try_from(count).unwrap_or(0);
     let list = Arc::new(List { verbs, first });
     let mut devices = Vec::with_capacity(count);
     for at in 0..count {

@@ -1,7 +1,8 @@
 //! Asynchronous events: what a device reports besides completions.
 
+use crate::call::check;
 use crate::sys::Api;
-use crate::{CallError, result, sys};
+use crate::{CallError, sys};
 use std::ptr::NonNull;
 use warpverbs_rdma::{AsyncEvent, PortChange, Status};
 
@@ -13,12 +14,14 @@ pub(super) unsafe fn take(
     api: &Api,
     context: NonNull<sys::ibv_context>,
 ) -> Result<AsyncEvent, CallError> {
-    // SAFETY: a live context, says the caller; acknowledged below.
-    let mut raw = unsafe { result::get_async_event(api, context) }?;
+    let mut raw = sys::zeroed();
+    // SAFETY: a live context, says the caller, and a live local; acknowledged below.
+    let code = unsafe { (api.ibv_get_async_event)(context.as_ptr(), &mut raw) };
+    check("ibv_get_async_event", code)?;
     let event = decode(&raw);
     // At once, because destroying an object waits for it.
     // SAFETY: read above, acknowledged once.
-    unsafe { result::ack_async_event(api, &mut raw) };
+    unsafe { (api.ibv_ack_async_event)(&mut raw) };
     Ok(event)
 }
 

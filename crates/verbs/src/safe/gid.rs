@@ -114,35 +114,27 @@ impl GidChoice {
         port: u8,
         entries: &[GidEntry],
     ) -> Result<Self, VerbsError> {
-        choose(device, link_layer, port, entries)
+        let chosen = match link_layer {
+            LinkLayer::InfiniBand => {
+                entries.first().map(|entry| (entry, "the port's own, on InfiniBand"))
+            }
+            _ => entries
+                .iter()
+                .min_by_key(|entry| (rank(entry).0, entry.index))
+                .map(|entry| (entry, rank(entry).1)),
+        };
+        let Some((entry, why)) = chosen else {
+            return Err(VerbsError::NoGid {
+                device: device.to_owned(),
+                port,
+                wanted: vec![GidKind::RoceV2, GidKind::RoceV1, GidKind::Ib],
+                found: "its table is empty: is the network interface up, with an address?"
+                    .to_owned(),
+            });
+        };
+        let why = format!("GID {} of {}: {}, {why}", entry.index, entries.len(), entry.gid);
+        Ok(GidChoice { entry: *entry, why })
     }
-}
-
-fn choose(
-    device: &str,
-    link_layer: LinkLayer,
-    port: u8,
-    entries: &[GidEntry],
-) -> Result<GidChoice, VerbsError> {
-    let chosen = match link_layer {
-        LinkLayer::InfiniBand => {
-            entries.first().map(|entry| (entry, "the port's own, on InfiniBand"))
-        }
-        _ => entries
-            .iter()
-            .min_by_key(|entry| (rank(entry).0, entry.index))
-            .map(|entry| (entry, rank(entry).1)),
-    };
-    let Some((entry, why)) = chosen else {
-        return Err(VerbsError::NoGid {
-            device: device.to_owned(),
-            port,
-            wanted: vec![GidKind::RoceV2, GidKind::RoceV1, GidKind::Ib],
-            found: "its table is empty: is the network interface up, with an address?".to_owned(),
-        });
-    };
-    let why = format!("GID {} of {}: {}, {why}", entry.index, entries.len(), entry.gid);
-    Ok(GidChoice { entry: *entry, why })
 }
 
 #[cfg(test)]
@@ -167,17 +159,18 @@ mod tests {
             entry(4, "::ffff:10.0.0.1", RoceV2),
             entry(5, "::ffff:10.0.0.2", RoceV2),
         ];
-        let best = |n: usize| choose("x", ETHERNET, 1, &table[..n]).unwrap().entry.index;
+        let best = |n: usize| GidChoice::best("x", ETHERNET, 1, &table[..n]).unwrap().entry.index;
         assert_eq!([1, 2, 3, 4, 5, 6].map(best), [0, 1, 2, 2, 4, 4]);
-        let why = choose("x", ETHERNET, 1, &table).unwrap().why;
+        let why = GidChoice::best("x", ETHERNET, 1, &table).unwrap().why;
         assert!(why.contains("GID 4 of 6: ::ffff:10.0.0.1, RoCEv2"), "{why}");
     }
 
     #[test]
     fn infiniband_takes_its_first_and_an_empty_table_is_an_error() {
         let table = [entry(0, "fe80::9", GidKind::Ib), entry(1, "2001:db8::1", GidKind::Ib)];
-        assert_eq!(choose("x", LinkLayer::InfiniBand, 1, &table).unwrap().entry.index, 0);
-        let error = choose("mlx5_0", LinkLayer::InfiniBand, 2, &[]).unwrap_err().to_string();
+        assert_eq!(GidChoice::best("x", LinkLayer::InfiniBand, 1, &table).unwrap().entry.index, 0);
+        let error =
+            GidChoice::best("mlx5_0", LinkLayer::InfiniBand, 2, &[]).unwrap_err().to_string();
         assert!(error.contains("port 2 of mlx5_0"), "{error}");
     }
 

@@ -1,7 +1,8 @@
 //! Reading the GIDs of a port.
 
 use super::{Context, Gid, GidEntry, GidKind, PortAttr, VerbsError};
-use crate::{result, sys};
+use crate::call::check;
+use crate::{CallError, sys};
 use nix::errno::Errno;
 use std::path::Path;
 
@@ -10,8 +11,7 @@ pub(super) fn read(context: &Context, port: u8) -> Result<Vec<GidEntry>, VerbsEr
     let attr = context.port(port)?;
     let ports = context.attr()?.ports.max(1);
     let room = attr.gid_count as usize * usize::from(ports);
-    // SAFETY: a live context.
-    match unsafe { result::query_gid_table(context.api(), context.ptr(), room) } {
+    match whole(context, room) {
         Ok(raw) => {
             let mine = raw.iter().filter(|entry| entry.port_num == u32::from(port));
             let mut entries: Vec<_> = mine.map(entry_of).filter(|e| !e.gid.is_zero()).collect();
@@ -24,6 +24,23 @@ pub(super) fn read(context: &Context, port: u8) -> Result<Vec<GidEntry>, VerbsEr
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// All entries in use of the GID tables of all ports, `room` at most, with their types. Needs
+/// rdma-core 33.
+fn whole(context: &Context, room: usize) -> Result<Vec<sys::ibv_gid_entry>, CallError> {
+    let call = "ibv_query_gid_table";
+    let query = context.api()._ibv_query_gid_table.ok_or(CallError::absent(call))?;
+    let mut entries = vec![sys::zeroed::<sys::ibv_gid_entry>(); room];
+    let size = size_of::<sys::ibv_gid_entry>();
+    // SAFETY: a live context, and room for `room` entries of `size` bytes.
+    let found = unsafe { query(context.ptr().as_ptr(), entries.as_mut_ptr(), room, 0, size) };
+    let found = usize::try_from(found).map_err(|_| {
+        let errno = Errno::from_raw(found.unsigned_abs() as i32);
+        CallError { call, errno }
+    })?;
+    entries.truncate(found);
+    Ok(entries)
 }
 
 fn entry_of(raw: &sys::ibv_gid_entry) -> GidEntry {
@@ -43,10 +60,12 @@ fn entry_of(raw: &sys::ibv_gid_entry) -> GidEntry {
 
 fn one_by_one(context: &Context, port: u8, attr: &PortAttr) -> Result<Vec<GidEntry>, VerbsError> {
     let folder = Path::new(&context.device().sysfs()).join(format!("ports/{port}/gid_attrs/types"));
-    let mut out = Vec::new();
+    let (query, mut out) = (context.api().ibv_query_gid, Vec::new());
     for index in 0..attr.gid_count {
-        // SAFETY: a live context.
-        let raw = unsafe { result::query_gid(context.api(), context.ptr(), port, index as i32) }?;
+        let mut raw = sys::zeroed();
+        // SAFETY: a live context and a live local.
+        let code = unsafe { query(context.ptr().as_ptr(), port, index as i32, &mut raw) };
+        check("ibv_query_gid", code)?;
         // SAFETY: every variant of the union is sixteen bytes, and every pattern of them is valid.
         let gid = Gid(unsafe { raw.raw });
         if gid.is_zero() {

@@ -1,9 +1,10 @@
 //! Registered memory.
 
-use super::{Pd, Sge, VerbsError, access, error::in_range};
-use crate::{CallError, result, sys};
+use super::{Owned, Pd, Sge, VerbsError, access, error::in_range};
+use crate::call::object;
+use crate::{CallError, sys};
+use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use warpverbs_mem::{Access, Region};
@@ -47,36 +48,15 @@ impl Registration {
 
 /// Memory that the device may touch; the memory stays alive until the device has given it up.
 pub struct Mr {
-    pd: Pd,
-    ptr: NonNull<sys::ibv_mr>,
-    // Dropped by hand, and never if the device will not give the memory up.
-    region: ManuallyDrop<Region>,
+    mr: Owned<sys::ibv_mr, Pd, Region>,
     lkey: u32,
     rkey: u32,
     registration: Registration,
 }
 
-// SAFETY: libibverbs allows the use of a memory region from any thread.
-unsafe impl Send for Mr {}
-// SAFETY: as above; ours is only read.
-unsafe impl Sync for Mr {}
-
-impl Drop for Mr {
-    fn drop(&mut self) {
-        // SAFETY: made by registration and given back once, here.
-        match unsafe { result::dereg_mr(self.pd.context().api(), self.ptr) } {
-            // SAFETY: the device has given the memory up; dropped once, here.
-            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.region) },
-            Err(error) => {
-                tracing::error!(region = ?*self.region, %error, "still registered, so never freed");
-            }
-        }
-    }
-}
-
 impl fmt::Debug for Mr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mr({:?}, rkey {:#010x})", *self.region, self.rkey)
+        write!(f, "Mr({:?}, rkey {:#010x})", self.region(), self.rkey)
     }
 }
 
@@ -89,12 +69,11 @@ impl Mr {
         registration: Registration,
     ) -> Result<Self, VerbsError> {
         check(region, registration)?;
-        let flags = registration.flags();
+        let (api, flags) = (pd.context().api(), registration.flags());
+        let (addr, len) = (region.addr() as *mut c_void, region.len());
         // SAFETY: a live domain; the region stays allocated while `Mr` holds it.
-        let ptr = unsafe {
-            result::reg_mr(pd.context().api(), pd.ptr(), region.addr(), region.len(), flags)
-        };
-        Self::made(pd, ptr, region, registration)
+        let mr = unsafe { sys::ibv_reg_mr_any(api, pd.ptr().as_ptr(), addr, len, flags) };
+        Self::made(pd, object("ibv_reg_mr", mr)?, region, registration)
     }
 
     /// Registers `region`, which lies at `offset` of the dmabuf `fd`, under its own addresses. The
@@ -111,26 +90,29 @@ impl Mr {
         if (offset ^ region.addr()) & (page_size() - 1) != 0 {
             return Err(VerbsError::DmabufOffset { offset, addr: region.addr() });
         }
-        let (api, len, flags) = (pd.context().api(), region.len(), registration.flags());
-        let (fd, iova) = (fd.as_raw_fd(), region.addr());
-        // SAFETY: a live domain.
-        let ptr = unsafe { result::reg_dmabuf_mr(api, pd.ptr(), fd, offset, len, iova, flags) };
-        Self::made(pd, ptr, region, registration)
+        let call = "ibv_reg_dmabuf_mr";
+        let register = pd.context().api().ibv_reg_dmabuf_mr.ok_or(CallError::absent(call))?;
+        let (fd, flags) = (fd.as_raw_fd(), registration.flags() as c_int);
+        let (pointer, len, iova) = (pd.ptr().as_ptr(), region.len(), region.addr());
+        // SAFETY: a live domain; the kernel checks descriptor and range.
+        let mr = unsafe { register(pointer, offset, len, iova, fd, flags) };
+        Self::made(pd, object(call, mr)?, region, registration)
     }
 
     fn made(
         pd: &Pd,
-        ptr: Result<NonNull<sys::ibv_mr>, CallError>,
+        ptr: NonNull<sys::ibv_mr>,
         region: &Region,
         registration: Registration,
     ) -> Result<Self, VerbsError> {
-        let ptr = ptr?;
-        // SAFETY: a live memory region; the same for `rkey`.
+        // SAFETY: a live memory region.
         let lkey = unsafe { (*ptr.as_ptr()).lkey };
         // SAFETY: as above.
         let rkey = unsafe { (*ptr.as_ptr()).rkey };
-        let region = ManuallyDrop::new(region.clone());
-        Ok(Self { pd: pd.clone(), ptr, region, lkey, rkey, registration })
+        let destroy = ("ibv_dereg_mr", pd.context().api().ibv_dereg_mr);
+        // SAFETY: registered by the caller, for this object.
+        let mr = unsafe { Owned::new(ptr, destroy, pd.clone(), region.clone()) };
+        Ok(Self { mr, lkey, rkey, registration })
     }
 
     /// For the owner's work requests.
@@ -145,7 +127,7 @@ impl Mr {
 
     /// The memory.
     pub fn region(&self) -> &Region {
-        &self.region
+        self.mr.memory()
     }
 
     /// How it was registered.
@@ -155,14 +137,14 @@ impl Mr {
 
     /// The domain.
     pub fn pd(&self) -> &Pd {
-        &self.pd
+        self.mr.parent()
     }
 
     /// An entry of a work request's list: `len` bytes at `offset`.
     pub fn sge(&self, offset: u64, len: u32) -> Result<Sge, VerbsError> {
-        let region_len = self.region.len() as u64;
+        let region_len = self.region().len() as u64;
         in_range("end of the entry", offset.saturating_add(len.into()), 0, region_len)?;
-        Ok(Sge::new(self.region.addr() + offset, len, self.lkey))
+        Ok(Sge::new(self.region().addr() + offset, len, self.lkey))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Protection domains.
 
-use super::{Context, VerbsError};
-use crate::{result, sys};
+use super::{Context, Owned, VerbsError};
+use crate::call::object;
+use crate::sys;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,26 +10,7 @@ use std::sync::Arc;
 /// A protection domain: keys of its memory work for its queues only. Cloning shares it.
 #[derive(Clone)]
 pub struct Pd {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    context: Context,
-    ptr: NonNull<sys::ibv_pd>,
-}
-
-// SAFETY: libibverbs allows the use of a protection domain from any thread.
-unsafe impl Send for Inner {}
-// SAFETY: as above, at the same time too.
-unsafe impl Sync for Inner {}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: whatever was made in the domain held it and is gone.
-        if let Err(error) = unsafe { result::dealloc_pd(self.context.api(), self.ptr) } {
-            tracing::warn!(device = self.context.device().name(), %error, "PD not given back");
-        }
-    }
+    inner: Arc<Owned<sys::ibv_pd, Context>>,
 }
 
 impl fmt::Debug for Pd {
@@ -40,19 +22,23 @@ impl fmt::Debug for Pd {
 impl Pd {
     /// A new domain of `context`.
     pub fn new(context: &Context) -> Result<Self, VerbsError> {
+        let (call, api) = ("ibv_alloc_pd", context.api());
         // SAFETY: a live context.
-        let ptr = unsafe { result::alloc_pd(context.api(), context.ptr()) }?;
-        Ok(Self { inner: Arc::new(Inner { context: context.clone(), ptr }) })
+        let ptr = object(call, unsafe { (api.ibv_alloc_pd)(context.ptr().as_ptr()) })?;
+        let destroy = ("ibv_dealloc_pd", api.ibv_dealloc_pd);
+        // SAFETY: made above; whatever is made in the domain holds it.
+        let inner = unsafe { Owned::new(ptr, destroy, context.clone(), ()) };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Its context.
     pub fn context(&self) -> &Context {
-        &self.inner.context
+        self.inner.parent()
     }
 
     /// The library's object, which lives as long as this one.
     pub fn ptr(&self) -> NonNull<sys::ibv_pd> {
-        self.inner.ptr
+        self.inner.ptr()
     }
 
     /// An object used with this domain must be of the same context.

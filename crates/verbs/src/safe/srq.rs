@@ -1,8 +1,9 @@
 //! Shared receive queues.
 
-use super::{Context, Pd, PostError, RecvList, VerbsError, cq, error::in_range};
-use crate::{result, sys};
-use std::ffi::c_void;
+use super::{Context, Owned, Pd, PostError, RecvList, VerbsError, cq, error::in_range};
+use crate::call::{check, object};
+use crate::sys;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,24 +24,9 @@ pub struct Srq {
 }
 
 struct Inner {
-    pd: Pd,
-    ptr: NonNull<sys::ibv_srq>,
+    srq: Owned<sys::ibv_srq, Pd>,
     id: u32,
     options: SrqOptions,
-}
-
-// SAFETY: libibverbs allows the use of a shared queue from any thread.
-unsafe impl Send for Inner {}
-// SAFETY: as above, at the same time too: providers lock it.
-unsafe impl Sync for Inner {}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: the QPs that receive from it held it and are gone.
-        if let Err(error) = unsafe { result::destroy_srq(self.pd.context().api(), self.ptr) } {
-            tracing::warn!(%error, "SRQ not destroyed");
-        }
-    }
 }
 
 impl fmt::Debug for Srq {
@@ -57,10 +43,15 @@ impl Srq {
         let mut attr: sys::ibv_srq_init_attr = sys::zeroed();
         attr.srq_context = id as usize as *mut c_void;
         (attr.attr.max_wr, attr.attr.max_sge) = (options.max_wr, options.max_sge);
+        let api = pd.context().api();
         // SAFETY: a live domain.
-        let ptr = unsafe { result::create_srq(pd.context().api(), pd.ptr(), &mut attr) }?;
+        let ptr = unsafe { (api.ibv_create_srq)(pd.ptr().as_ptr(), &mut attr) };
+        let ptr = object("ibv_create_srq", ptr)?;
+        let destroy = ("ibv_destroy_srq", api.ibv_destroy_srq);
+        // SAFETY: made above; QPs that receive from it hold it.
+        let srq = unsafe { Owned::new(ptr, destroy, pd.clone(), ()) };
         let options = SrqOptions { max_wr: attr.attr.max_wr, max_sge: attr.attr.max_sge };
-        Ok(Self { inner: Arc::new(Inner { pd: pd.clone(), ptr, id, options }) })
+        Ok(Self { inner: Arc::new(Inner { srq, id, options }) })
     }
 
     /// Its number in this process, which events name.
@@ -74,18 +65,20 @@ impl Srq {
     }
 
     pub(super) fn context(&self) -> &Context {
-        self.inner.pd.context()
+        self.inner.srq.parent().context()
     }
 
     pub(super) fn ptr(&self) -> NonNull<sys::ibv_srq> {
-        self.inner.ptr
+        self.inner.srq.ptr()
     }
 
     /// Posts all receives of `list`, which may then be used again.
     #[inline]
     pub fn post_recv(&self, list: &mut RecvList) -> Result<(), PostError> {
+        let srq = self.ptr().as_ptr();
+        let call = "ibv_post_srq_recv";
         // SAFETY: a live queue, and a chain of the list's own.
-        list.post(|first| unsafe { result::post_srq_recv(self.inner.ptr, first) })
+        list.post(call, |first, bad| unsafe { sys::ibv_post_srq_recv(srq, first, bad) })
     }
 
     /// Asks for [`AsyncEvent::SrqLimit`](warpverbs_rdma::AsyncEvent::SrqLimit), once, when fewer than `limit`
@@ -93,14 +86,17 @@ impl Srq {
     pub fn set_limit(&self, limit: u32) -> Result<(), VerbsError> {
         let mut attr: sys::ibv_srq_attr = sys::zeroed();
         attr.srq_limit = limit;
-        let (api, mask) = (self.context().api(), sys::IBV_SRQ_LIMIT);
+        let (modify, mask) = (self.context().api().ibv_modify_srq, sys::IBV_SRQ_LIMIT as c_int);
         // SAFETY: a live queue.
-        Ok(unsafe { result::modify_srq(api, self.inner.ptr, &mut attr, mask) }?)
+        let code = unsafe { modify(self.ptr().as_ptr(), &mut attr, mask) };
+        Ok(check("ibv_modify_srq", code)?)
     }
 
     /// The limit that is set; 0 for none.
     pub fn limit(&self) -> Result<u32, VerbsError> {
-        // SAFETY: a live queue.
-        Ok(unsafe { result::query_srq(self.context().api(), self.inner.ptr) }?.srq_limit)
+        let (query, mut attr) = (self.context().api().ibv_query_srq, sys::zeroed());
+        // SAFETY: a live queue and a live local.
+        check("ibv_query_srq", unsafe { query(self.ptr().as_ptr(), &mut attr) })?;
+        Ok(attr.srq_limit)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::device::Model;
 use super::memory::{BASE, Memory};
-use warpverbs_uverbs::schema::{Access, Kind, OBJECTS, UHW_IN, UHW_OUT};
+use warpverbs_uverbs::schema::{Access, DRIVER, Kind, OBJECTS, UHW_IN, UHW_OUT};
 use warpverbs_uverbs::{Context, Errno, Refusal, VERBS_IOCTL};
 
 /// Where calls are written.
@@ -151,6 +151,18 @@ impl Call {
                 Kind::Object(..) => call.handle(attr.id, u64::MAX),
                 Kind::Descriptor => call.handle(attr.id, 0),
             };
+        }
+        call
+    }
+
+    /// Destroys an object; what was reported of it is its second attribute.
+    pub(crate) fn destroy(object: u16, method: u16, handle: u32) -> Self {
+        let mut call = Self::new(object, method);
+        call.handle(if object < DRIVER { 0 } else { DRIVER }, handle.into());
+        match object {
+            3 => drop(call.output(1, 8)),
+            4 | 5 => drop(call.output(1, 4)),
+            _ => {}
         }
         call
     }

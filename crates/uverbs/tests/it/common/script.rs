@@ -1,7 +1,7 @@
 //! Random calls, made from the schema and then spoilt: the body of the fuzz target `uverbs_calls`,
 //! also run by the ordinary tests.
 
-use super::call::{Attr, MANDATORY, header};
+use super::call::{Attr, Call, MANDATORY, Program};
 use super::device::Model;
 use super::memory::{BASE, Memory};
 use arbitrary::{Arbitrary, Unstructured};
@@ -9,7 +9,6 @@ use std::rc::Rc;
 use warpverbs_uverbs::schema::{Access, Class, Kind, Method, OBJECTS};
 use warpverbs_uverbs::{Context, Errno, VERBS_IOCTL, WRITE_COMMANDS};
 
-const MEMORY: usize = 1 << 17;
 const CALLS: usize = 64;
 
 /// How an attribute departs from what the schema says.
@@ -68,10 +67,9 @@ pub(crate) struct Outcome {
 /// attributes and outputs, or if an object is lost or left behind.
 pub(crate) fn exercise(input: &[u8]) -> Outcome {
     let mut bytes = Unstructured::new(input);
-    let (memory, model) = (Memory::new(MEMORY), Model::default());
-    let mut context = Context::new(model.clone());
     let mut outcome = Outcome::default();
-    open(&memory, &mut context);
+    let Program { memory, model, mut context } = Program::open();
+    memory.take_writes();
     while outcome.calls < CALLS && !bytes.is_empty() {
         let Ok(script) = CallScript::arbitrary(&mut bytes) else { break };
         outcome.calls += 1;
@@ -84,17 +82,6 @@ pub(crate) fn exercise(input: &[u8]) -> Outcome {
     outcome
 }
 
-fn open(memory: &Memory, context: &mut Context<Model>) {
-    let mut request = [0; 32];
-    (request[0], request[24]) = (1, 2);
-    memory.put(BASE + 0x1000, &request);
-    let attr = Attr { id: 0x1000, len: 32, flags: MANDATORY, reserved: 0, data: BASE + 0x1000 };
-    memory.put(BASE, &header(40, 0, 3, 1, 1));
-    memory.put(BASE + 24, &attr.bytes());
-    context.ioctl(memory, VERBS_IOCTL, BASE).unwrap();
-    memory.take_writes();
-}
-
 fn carry_out(
     script: &CallScript,
     memory: &Memory,
@@ -105,14 +92,11 @@ fn carry_out(
     let Some(count) = object.methods.len().checked_sub(1) else { return false };
     let method = &object.methods[usize::from(script.method) % (count + 1)];
     let attrs = attributes(script, method, memory);
-    let mut bytes =
-        header(24 + 16 * attrs.len() as u16, object.id, method.id, attrs.len() as u16, 1);
+    let mut call = Call::new(object.id, method.id);
+    call.attrs.clone_from(&attrs);
+    call.put(memory);
     if let Some((at, byte)) = script.spoilt_header.get() {
-        bytes[usize::from(*at) % 24] = *byte;
-    }
-    memory.put(BASE, &bytes);
-    for (i, attr) in attrs.iter().enumerate() {
-        memory.put(BASE + 24 + 16 * i as u64, &attr.bytes());
+        memory.put(BASE + u64::from(*at % 24), &[*byte]);
     }
     model.fails.set(script.fails.get().map(|()| Errno::ENOMEM));
     let (before, descriptors) = (model.live.get(), model.descriptors());

@@ -2,6 +2,7 @@
 //! chained for one call.
 
 use super::{ListError, PostError};
+use crate::call::check;
 use crate::{CallError, sys};
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -111,12 +112,13 @@ impl<W: Request> Chain<W> {
         (self.len, self.sges_used) = (0, 0);
     }
 
-    /// Chains requests and entries, calls `post` with the first request, and reports how many were
-    /// posted.
+    /// Chains requests and entries, calls `post`, which is named `call`, with the first request and a
+    /// place for the first that was not posted, and reports how many were posted.
     #[inline]
     pub(super) fn post(
         &mut self,
-        post: impl FnOnce(*mut W) -> Result<(), (CallError, *mut W)>,
+        call: &'static str,
+        post: impl FnOnce(*mut W, &mut *mut W) -> c_int,
     ) -> Result<(), PostError> {
         let Some(last) = self.len.checked_sub(1) else { return Ok(()) };
         let mut sges = self.sges.as_mut_ptr().cast::<sys::ibv_sge>();
@@ -129,7 +131,9 @@ impl<W: Request> Chain<W> {
             *wr.next() = next;
         }
         *self.wrs[last].next() = null_mut();
-        post(self.wrs.as_mut_ptr()).map_err(|(error, bad)| failed(error, bad, self.requests()))
+        let mut bad = null_mut();
+        let code = post(self.wrs.as_mut_ptr(), &mut bad);
+        check(call, code).map_err(|error| failed(error, bad, self.requests()))
     }
 }
 

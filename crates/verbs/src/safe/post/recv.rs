@@ -2,7 +2,8 @@
 
 use super::chain::Chain;
 use super::{ListError, PostError};
-use crate::{CallError, sys};
+use crate::sys;
+use std::ffi::c_int;
 use std::fmt;
 use warpverbs_rdma::Sge;
 
@@ -50,8 +51,9 @@ impl RecvList {
     #[inline]
     pub(in crate::safe) fn post(
         &mut self,
-        post: impl FnOnce(*mut sys::ibv_recv_wr) -> Result<(), (CallError, *mut sys::ibv_recv_wr)>,
+        call: &'static str,
+        post: impl FnOnce(*mut sys::ibv_recv_wr, &mut *mut sys::ibv_recv_wr) -> c_int,
     ) -> Result<(), PostError> {
-        self.0.post(post)
+        self.0.post(call, post)
     }
 }

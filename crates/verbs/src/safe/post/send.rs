@@ -2,7 +2,8 @@
 
 use super::chain::Chain;
 use super::{ListError, PostError};
-use crate::{CallError, sys};
+use crate::sys;
+use std::ffi::c_int;
 use std::fmt;
 use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
 
@@ -102,9 +103,10 @@ impl SendList {
     #[inline]
     pub(in crate::safe) fn post(
         &mut self,
-        post: impl FnOnce(*mut sys::ibv_send_wr) -> Result<(), (CallError, *mut sys::ibv_send_wr)>,
+        call: &'static str,
+        post: impl FnOnce(*mut sys::ibv_send_wr, &mut *mut sys::ibv_send_wr) -> c_int,
     ) -> Result<(), PostError> {
-        self.chain.post(post)
+        self.chain.post(call, post)
     }
 }
 
@@ -154,6 +156,7 @@ fn atomic(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CallError;
     use nix::errno::Errno;
     use std::ptr::null_mut;
 
@@ -168,7 +171,7 @@ mod tests {
             .unwrap();
         list.push(3, Op::Read(REMOTE), Data::Sges(&sges[1..]), SendFlags::SIGNALED).unwrap();
         let mut seen = Vec::new();
-        list.post(|first| {
+        list.post("ibv_post_send", |first, _| {
             let mut wr = first;
             while !wr.is_null() {
                 // SAFETY: a chain of live requests.
@@ -178,7 +181,7 @@ mod tests {
                 seen.push((now, sges.to_vec()));
                 wr = now.next;
             }
-            Ok(())
+            0
         })
         .unwrap();
         assert_eq!(seen.iter().map(|(wr, _)| wr.wr_id).collect::<Vec<_>>(), [1, 2, 3]);
@@ -229,12 +232,15 @@ mod tests {
             list.push(id, Op::Send, Data::Sges(&[]), SendFlags::empty()).unwrap();
         }
         let source = CallError { call: "ibv_post_send", errno: Errno::ENOMEM };
-        let outcome = |list: &mut SendList, skip: usize| {
-            list.post(|first| Err((source, first.wrapping_add(skip))))
+        let mut posted = |place: fn(*mut sys::ibv_send_wr) -> *mut sys::ibv_send_wr| {
+            list.post(source.call, |first, bad| {
+                *bad = place(first);
+                source.errno as c_int
+            })
         };
-        assert_eq!(outcome(&mut list, 2), Err(PostError { source, posted: 2, total: 3 }));
-        assert_eq!(outcome(&mut list, 0), Err(PostError { source, posted: 0, total: 3 }));
-        let nowhere = list.post(|_| Err((source, null_mut())));
-        assert_eq!(nowhere, Err(PostError { source, posted: 0, total: 3 }));
+        let refused = |posted| Err(PostError { source, posted, total: 3 });
+        assert_eq!(posted(|first| first.wrapping_add(2)), refused(2));
+        assert_eq!(posted(|first| first), refused(0));
+        assert_eq!(posted(|_| null_mut()), refused(0));
     }
 }

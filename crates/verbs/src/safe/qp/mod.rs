@@ -8,9 +8,13 @@ mod state;
 pub use attrs::{GlobalRoute, Path, QpAttrs};
 pub use refusal::{Finding, ModifyError};
 
-use super::{Context, Cq, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range};
-use crate::{CallError, result, sys};
+use super::{
+    Context, Cq, Owned, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range,
+};
+use crate::call::{check, object};
+use crate::{CallError, sys};
 use nix::errno::Errno;
+use std::ffi::c_int;
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
 use warpverbs_rdma::{AttrMask, QpState};
@@ -62,25 +66,10 @@ impl QpOptions {
 
 /// An RC queue pair, destroyed on drop: what is in flight then is given up.
 pub struct Qp {
-    ptr: NonNull<sys::ibv_qp>,
-    pd: Pd,
+    // Before the queues that it uses.
+    qp: Owned<sys::ibv_qp, Pd>,
     options: QpOptions,
     qpn: u32,
-}
-
-// SAFETY: libibverbs allows the use of a QP from any thread.
-unsafe impl Send for Qp {}
-// SAFETY: as above, at the same time too: providers lock its queues.
-unsafe impl Sync for Qp {}
-
-impl Drop for Qp {
-    fn drop(&mut self) {
-        // SAFETY: made by `new` and destroyed once, here; events are acknowledged as soon as they
-        // are read.
-        if let Err(error) = unsafe { result::destroy_qp(self.pd.context().api(), self.ptr) } {
-            tracing::warn!(qpn = self.qpn, %error, "QP not destroyed");
-        }
-    }
 }
 
 impl fmt::Debug for Qp {
@@ -93,8 +82,9 @@ impl Qp {
     /// A QP in the state RESET.
     pub fn new(pd: &Pd, options: &QpOptions) -> Result<Self, VerbsError> {
         Self::make(pd, options, |attr| {
+            let create = pd.context().api().ibv_create_qp;
             // SAFETY: live objects of one context.
-            unsafe { result::create_qp(pd.context().api(), pd.ptr(), attr) }
+            object("ibv_create_qp", unsafe { create(pd.ptr().as_ptr(), attr) })
         })
     }
 
@@ -143,7 +133,10 @@ impl Qp {
         };
         // SAFETY: a live QP, whose number does not change.
         let qpn = unsafe { (*ptr.as_ptr()).qp_num };
-        Ok(Self { ptr, pd: pd.clone(), options: QpOptions { caps, ..options.clone() }, qpn })
+        let destroy = ("ibv_destroy_qp", pd.context().api().ibv_destroy_qp);
+        // SAFETY: made above, for this object.
+        let qp = unsafe { Owned::new(ptr, destroy, pd.clone(), ()) };
+        Ok(Self { qp, options: QpOptions { caps, ..options.clone() }, qpn })
     }
 
     /// Its number, 24 bits.
@@ -173,16 +166,16 @@ impl Qp {
 
     /// The library's object, which lives as long as this one.
     pub fn ptr(&self) -> NonNull<sys::ibv_qp> {
-        self.ptr
+        self.qp.ptr()
     }
 
     /// Its protection domain.
     pub fn pd(&self) -> &Pd {
-        &self.pd
+        self.qp.parent()
     }
 
     fn context(&self) -> &Context {
-        self.pd.context()
+        self.pd().context()
     }
 
     /// Moves it to `state` with the attributes that are given. A refusal names those that the
@@ -201,9 +194,10 @@ impl Qp {
         let (mut raw, mut given) = attrs.to_raw();
         given |= more(&mut raw);
         raw.qp_state = state as u32;
-        let mask = given.bits() | sys::IBV_QP_STATE;
+        let mask = (given.bits() | sys::IBV_QP_STATE) as c_int;
+        let (modify, qp) = (self.context().api().ibv_modify_qp, self.ptr().as_ptr());
         // SAFETY: a live QP.
-        let done = unsafe { result::modify_qp(self.context().api(), self.ptr, &mut raw, mask) };
+        let done = check("ibv_modify_qp", unsafe { modify(qp, &mut raw, mask) });
         done.map_err(|source| {
             let from = self.query(AttrMask::empty()).map(|(state, _)| state).ok();
             explain::explain(self.context(), self.qpn, from, state, attrs, given, source).into()
@@ -217,17 +211,26 @@ impl Qp {
 
     /// Its state and the attributes named by `mask`.
     pub fn query(&self, mask: AttrMask) -> Result<(QpState, QpAttrs), VerbsError> {
-        let bits = mask.bits() | sys::IBV_QP_STATE;
-        // SAFETY: a live QP.
-        let (raw, _) = unsafe { result::query_qp(self.context().api(), self.ptr, bits) }?;
+        let raw = self.raw_attr(mask)?;
         Ok((state::from_raw(raw.qp_state)?, QpAttrs::from_raw(&raw, mask)))
+    }
+
+    /// Its state and the attributes named by `mask`, as the library has them.
+    pub fn raw_attr(&self, mask: AttrMask) -> Result<sys::ibv_qp_attr, CallError> {
+        let (mut attr, mut init) = (sys::zeroed(), sys::zeroed());
+        let mask = (mask.bits() | sys::IBV_QP_STATE) as c_int;
+        let (query, qp) = (self.context().api().ibv_query_qp, self.ptr().as_ptr());
+        // SAFETY: a live QP and two live locals.
+        let code = unsafe { query(qp, &mut attr, mask, &mut init) };
+        check("ibv_query_qp", code).map(|()| attr)
     }
 
     /// Posts all sends of `list`, which may then be used again.
     #[inline]
     pub fn post_send(&self, list: &mut SendList) -> Result<(), PostError> {
+        let qp = self.ptr().as_ptr();
         // SAFETY: a live QP, and a chain of the list's own; inline data are copied now.
-        list.post(|first| unsafe { result::post_send(self.ptr, first) })
+        list.post("ibv_post_send", |first, bad| unsafe { sys::ibv_post_send(qp, first, bad) })
     }
 
     /// Posts all receives of `list`, which may then be used again.
@@ -238,8 +241,9 @@ impl Qp {
             let source = CallError { call: "ibv_post_recv", errno: Errno::EINVAL };
             return Err(PostError { source, posted: 0, total: list.len() });
         }
+        let qp = self.ptr().as_ptr();
         // SAFETY: a live QP, and a chain of the list's own.
-        list.post(|first| unsafe { result::post_recv(self.ptr, first) })
+        list.post("ibv_post_recv", |first, bad| unsafe { sys::ibv_post_recv(qp, first, bad) })
     }
 }
 

@@ -1,26 +1,12 @@
-//! Each call of libibverbs as a function that returns a [`Result`]: no objects, no ownership.
-//!
-//! The library reports failures in three ways: a null pointer with `errno` set, a positive error
-//! number, or −1 with `errno` set. Here all three are a [`CallError`].
-
-mod channel;
-mod device;
-mod event;
-mod memory;
-mod queue;
-
-pub use channel::*;
-pub use device::*;
-pub use event::*;
-pub use memory::*;
-pub use queue::*;
+//! The results of calls. libibverbs and libmlx5 report failures in three ways: a null pointer with
+//! `errno` set, a positive error number, or −1 with `errno` set. Here all three are a [`CallError`].
 
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// A call of libibverbs that failed.
+/// A call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallError {
     /// The function.
@@ -38,12 +24,12 @@ impl fmt::Display for CallError {
 impl std::error::Error for CallError {}
 
 impl CallError {
-    pub(crate) fn last(call: &'static str) -> Self {
+    fn last(call: &'static str) -> Self {
         Self { call, errno: Errno::last() }
     }
 
-    /// This library is too old to have the function.
-    fn absent(call: &'static str) -> Self {
+    /// This library is too old to have the function, or the provider does not have it.
+    pub fn absent(call: &'static str) -> Self {
         Self { call, errno: Errno::EOPNOTSUPP }
     }
 }
