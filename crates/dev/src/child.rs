@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The beginning of the lines by which a child says something. The harness writes to the same output.
@@ -71,6 +71,15 @@ impl Child {
     pub fn ask(&mut self, what: impl Display) -> String {
         writeln!(self.input.as_mut().expect("its input"), "{what}").expect("a process that reads");
         self.said()
+    }
+
+    /// Closes its input and waits until it has ended.
+    ///
+    /// # Panics
+    /// The system does not tell.
+    pub fn end(mut self) -> ExitStatus {
+        drop(self.input.take());
+        self.process.wait().expect("an end")
     }
 
     /// Its number.

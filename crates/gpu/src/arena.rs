@@ -24,88 +24,36 @@ use warpverbs_mem::{
 /// Why memory cannot be placed or shared.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ArenaError {
-    /// No address range of this length.
+    /// No address range of this length. `limit` is that of this process (`ulimit -v`), in bytes.
     #[error("cannot reserve {len:#x} bytes of address space: {cause}{}", at_most(*.limit))]
-    Reserve {
-        /// Bytes asked for.
-        len: u64,
-        /// Limit of the address space of this process (`ulimit -v`), bytes, if it has one.
-        limit: Option<u64>,
-        /// The system's or the driver's reason.
-        cause: String,
-    },
+    Reserve { len: u64, limit: Option<u64>, cause: String },
     /// Offsets and lengths are multiples of the granule, and a length is not zero.
     #[error("{what} {value:#x} is not a positive multiple of {granule:#x}")]
-    Granule {
-        /// Which number.
-        what: &'static str,
-        /// Its value.
-        value: u64,
-        /// [`Arena::granule`].
-        granule: u64,
-    },
+    Granule { what: &'static str, value: u64, granule: u64 },
     /// The range is not inside the arena.
     #[error("range {offset:#x}+{len:#x} is outside an arena of {arena:#x} bytes")]
-    Outside {
-        /// Offset asked for.
-        offset: u64,
-        /// Length asked for.
-        len: u64,
-        /// Length of the arena.
-        arena: u64,
-    },
+    Outside { offset: u64, len: u64, arena: u64 },
     /// Something is mapped there, or was until a moment ago: memory that kernels may still use is
     /// unmapped when they have ended.
     #[error("range {offset:#x}+{len:#x} overlaps {other:#x}+{other_len:#x}, which is in use")]
-    Occupied {
-        /// Offset asked for.
-        offset: u64,
-        /// Length asked for.
-        len: u64,
-        /// Offset of what is there.
-        other: u64,
-        /// Length of what is there.
-        other_len: u64,
-    },
+    Occupied { offset: u64, len: u64, other: u64, other_len: u64 },
     /// More than the device has at all.
     #[error("{len:#x} bytes asked for, the device has {total:#x}")]
-    TooLarge {
-        /// Bytes asked for.
-        len: u64,
-        /// Bytes of the device.
-        total: u64,
-    },
+    TooLarge { len: u64, total: u64 },
     /// No file descriptor is left.
     #[error("no file descriptor left: {cause}; this process may have {limit} (ulimit -n)")]
-    Descriptors {
-        /// `RLIMIT_NOFILE`.
-        limit: u64,
-        /// The system's error.
-        cause: io::Error,
-    },
+    Descriptors { limit: u64, cause: io::Error },
     /// The descriptor is not one of a segment of this length.
     #[error("the file descriptor is {found}; expected {expected}")]
-    WrongDescriptor {
-        /// The kind of descriptor expected.
-        expected: String,
-        /// The kind of descriptor given.
-        found: String,
-    },
+    WrongDescriptor { expected: String, found: String },
     /// Segments do not follow each other in one arena.
     #[error("segment {index} does not begin where the one before it ends, or is of another arena")]
-    Apart {
-        /// The first one that is out of place.
-        index: usize,
-    },
+    Apart { index: usize },
     /// A call of the system failed.
     #[error("{call}: {cause}")]
-    System {
-        /// The call.
-        call: &'static str,
-        /// The system's error.
-        cause: io::Error,
-    },
+    System { call: &'static str, cause: io::Error },
     /// The device refused.
     #[error(transparent)]
     Gpu(#[from] GpuError),

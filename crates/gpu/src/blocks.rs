@@ -49,50 +49,31 @@ pub struct BlockRun {
 /// A list that cannot be copied.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum BlockError {
     /// A run names a buffer that the list does not have.
     #[error("run {run} names buffer {buffer}, the list has {buffers}")]
-    NoBuffer {
-        /// Index of the run.
-        run: usize,
-        /// Index that it names.
-        buffer: u32,
-        /// Number of buffers.
-        buffers: usize,
-    },
+    NoBuffer { run: usize, buffer: u32, buffers: usize },
     /// A run reaches beyond its buffer.
     #[error(
         "run {run}: {count} blocks of {bytes} bytes, {stride} bytes apart, from byte {offset} on \
          do not fit into buffer {buffer} of {len} bytes"
     )]
     Outside {
-        /// Index of the run.
         run: usize,
-        /// Blocks of the run.
         count: u64,
-        /// Size of each.
         bytes: u64,
-        /// Distance of their starts.
         stride: u64,
-        /// Where the first one starts.
         offset: u64,
-        /// The buffer.
         buffer: u32,
-        /// Its size in bytes.
         len: usize,
     },
     /// The list has more bytes or pieces than can be counted.
     #[error("run {run}: the list has more than 2^64 bytes or 2^28 pieces up to here")]
-    TooLong {
-        /// Index of the run.
-        run: usize,
-    },
+    TooLong { run: usize },
     /// A run lies at addresses that a list cannot hold.
     #[error("run {run}: its addresses have more than {} bits", PIECE_ADDRESS_BITS)]
-    Address {
-        /// Index of the run.
-        run: usize,
-    },
+    Address { run: usize },
     /// The device refused memory for the list.
     #[error(transparent)]
     Gpu(#[from] GpuError),

@@ -76,26 +76,17 @@ impl RangeCopy<'_> {
 
 /// A list that was not copied.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum CopyError {
     /// The ring is full of pieces that kernels still read: poll, then try again.
     #[error("the ring of pieces is full")]
     Full,
     /// A list that the ring can never hold.
     #[error("the list has {pieces} pieces, the ring holds {entries}")]
-    TooLarge {
-        /// Pieces of the list.
-        pieces: u64,
-        /// Length of the ring.
-        entries: u64,
-    },
+    TooLarge { pieces: u64, entries: u64 },
     /// An address that a piece cannot hold.
     #[error("address {addr:#x} has more than {bits} bits")]
-    Address {
-        /// The address.
-        addr: u64,
-        /// Bits that there are.
-        bits: u32,
-    },
+    Address { addr: u64, bits: u32 },
     /// A range that is not inside its buffers.
     #[error(transparent)]
     Memory(#[from] MemError),

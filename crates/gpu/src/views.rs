@@ -48,27 +48,18 @@ pub enum RemoteWay {
 /// Parts that do not make a view.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ViewError {
     /// No queue pairs, or more than fit.
     #[error("entry {entry}: expected 1 to 65535 queue pairs, found {found}")]
-    QueuePairs {
-        /// Index of the entry.
-        entry: usize,
-        /// How many it has.
-        found: usize,
-    },
+    QueuePairs { entry: usize, found: usize },
     /// Some parts of a peer are reached by loads and stores and others by RDMA, which would leave a
     /// counter without order behind puts.
     #[error(
         "entry {entry}: peer {peer} is reached by loads and stores in some entries and by RDMA in \
          others"
     )]
-    MixedRoutes {
-        /// Index of the first entry that differs.
-        entry: usize,
-        /// The peer.
-        peer: u32,
-    },
+    MixedRoutes { entry: usize, peer: u32 },
     /// More entries than a u32 counts.
     #[error("expected at most 2^32 - 1 entries, found {0}")]
     Entries(usize),

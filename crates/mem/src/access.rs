@@ -23,27 +23,17 @@ bitflags! {
 /// Why a region was not registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum KeyError {
     /// Remote writes and atomics need local write access (IBTA C10-54).
     #[error("access {asked:?} needs LOCAL_WRITE as well")]
-    NeedsLocalWrite {
-        /// The flags asked for.
-        asked: Access,
-    },
+    NeedsLocalWrite { asked: Access },
     /// All of the address range would not fit in 64 bits.
     #[error("region {addr:#x}+{len:#x} wraps the address space")]
-    Wraps {
-        /// First address.
-        addr: u64,
-        /// Bytes.
-        len: u64,
-    },
+    Wraps { addr: u64, len: u64 },
     /// Too many keys are in use.
     #[error("all {max} memory keys are in use")]
-    Exhausted {
-        /// Keys at most.
-        max: usize,
-    },
+    Exhausted { max: usize },
     /// The system's random source failed.
     #[error("no random bytes for a key")]
     NoEntropy,
@@ -52,59 +42,24 @@ pub enum KeyError {
 /// Why an access through a key was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum AccessError {
     /// No region has this index.
     #[error("key {key:#010x} is not registered")]
-    UnknownKey {
-        /// The key presented.
-        key: u32,
-    },
+    UnknownKey { key: u32 },
     /// The index exists, with another variant.
     #[error("key {key:#010x} has variant {:#04x}, expected {expected:#04x}", key & 0xff)]
-    WrongVariant {
-        /// The key presented.
-        key: u32,
-        /// The variant that is registered.
-        expected: u8,
-    },
+    WrongVariant { key: u32, expected: u8 },
     /// The key was taken back by LOCAL_INVAL, SEND_INVAL or a revocation.
     #[error("key {key:#010x} was invalidated")]
-    Invalidated {
-        /// The key presented.
-        key: u32,
-    },
+    Invalidated { key: u32 },
     /// The region belongs to another protection domain.
     #[error("key {key:#010x} is of protection domain {found}, expected {expected}")]
-    WrongPd {
-        /// The key presented.
-        key: u32,
-        /// Domain of the key.
-        found: u32,
-        /// Domain of the queue.
-        expected: u32,
-    },
+    WrongPd { key: u32, found: u32, expected: u32 },
     /// The key lacks a right.
     #[error("key {key:#010x} allows {granted:?}, needed {needed:?}")]
-    Denied {
-        /// The key presented.
-        key: u32,
-        /// Rights of the key.
-        granted: Access,
-        /// Rights asked for.
-        needed: Access,
-    },
+    Denied { key: u32, granted: Access, needed: Access },
     /// The range is not inside the region.
     #[error("{addr:#x}+{len:#x} is outside {start:#x}+{region_len:#x} of key {key:#010x}")]
-    OutOfBounds {
-        /// The key presented.
-        key: u32,
-        /// First address asked for.
-        addr: u64,
-        /// Bytes asked for.
-        len: u64,
-        /// First address of the region.
-        start: u64,
-        /// Bytes of the region.
-        region_len: u64,
-    },
+    OutOfBounds { key: u32, addr: u64, len: u64, start: u64, region_len: u64 },
 }

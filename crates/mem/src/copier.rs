@@ -211,20 +211,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Host memory that records when it is freed.
-    struct Watched(HostBuf, Arc<AtomicBool>);
-
-    // SAFETY: the bytes are those of the mapping that the first field owns.
-    unsafe impl Backing for Watched {
-        fn addr(&self) -> u64 {
-            self.0.addr()
-        }
-        fn len(&self) -> usize {
-            self.0.len()
-        }
-        fn kind(&self) -> Kind {
-            Kind::Host
-        }
-    }
+    struct Watched(#[expect(dead_code, reason = "lives as long")] HostBuf, Arc<AtomicBool>);
 
     impl Drop for Watched {
         fn drop(&mut self) {
@@ -234,7 +221,9 @@ mod tests {
 
     fn start(copier: &Arc<LazyCopier>, freed: &Arc<AtomicBool>) -> Pending {
         let (device, _) = LazyMemory::regions(64, 0, copier).unwrap();
-        let host = Region::new(Watched(HostBuf::new(64).unwrap(), freed.clone()));
+        let bytes = HostBuf::new(64).unwrap();
+        // SAFETY: the bytes are those of the mapping, which lives as long.
+        let host = unsafe { Region::foreign(bytes.addr(), 64, Watched(bytes, freed.clone())) };
         match copy(&device, 0, &host, 0, 64).unwrap() {
             Progress::Pending(pending) => pending,
             Progress::Done => panic!("an engine has to do it"),

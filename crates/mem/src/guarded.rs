@@ -27,28 +27,12 @@ pub fn resume_at(at: usize) -> Option<usize> {
 
 #[cfg(all(test, feature = "fault-guard", target_arch = "x86_64", not(miri)))]
 mod tests {
-    use crate::{Backing, CompletionRing, Kind, MemError, QueueRecord, Region, SendRing, copy};
+    use crate::{CompletionRing, MemError, QueueRecord, Region, SendRing, copy};
     use crate::{HostBuf, Progress, resume_at};
     use std::ffi::{c_int, c_void};
     use std::ptr;
 
     const PAGE: usize = 4096;
-
-    /// Two pages whose second comes and goes.
-    struct Pages(u64);
-
-    // SAFETY: the first page stays mapped; accesses to the second are guarded.
-    unsafe impl Backing for Pages {
-        fn addr(&self) -> u64 {
-            self.0
-        }
-        fn len(&self) -> usize {
-            2 * PAGE
-        }
-        fn kind(&self) -> Kind {
-            Kind::Host
-        }
-    }
 
     extern "C" fn on_fault(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
         let context = context.cast::<libc::ucontext_t>();
@@ -61,6 +45,7 @@ mod tests {
         }
     }
 
+    /// Two pages whose second comes and goes.
     fn guarded_pages() -> Region {
         // SAFETY: all zeros is a sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -73,7 +58,8 @@ mod tests {
         // SAFETY: a new mapping.
         let at = unsafe { libc::mmap(ptr::null_mut(), 2 * PAGE, rights, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
-        Region::new(Pages(at as u64))
+        // SAFETY: the first page stays mapped; accesses to the second are guarded.
+        unsafe { Region::foreign(at as u64, 2 * PAGE, ()) }
     }
 
     fn protect(region: &Region, rights: c_int) {

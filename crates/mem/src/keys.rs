@@ -147,20 +147,40 @@ impl KeyTable {
 
     /// Removes a key and returns its region.
     pub fn remove(&mut self, key: u32) -> Option<Region> {
-        let slot = self.slot_of(key).ok()?;
+        let (slot, _) = self.present(key).ok()?;
         self.by_index.remove(&(key >> 8));
         self.begin_epoch();
         self.free.push(slot);
         self.slots[slot as usize].take().map(|entry| entry.region)
     }
 
-    fn slot_of(&self, key: u32) -> Result<u32, AccessError> {
+    fn present(&self, key: u32) -> Result<(u32, &Entry), AccessError> {
         let slot = *self.by_index.get(&(key >> 8)).ok_or(AccessError::UnknownKey { key })?;
         match &self.slots[slot as usize] {
-            Some(entry) if entry.key == key => Ok(slot),
+            Some(entry) if entry.key == key => Ok((slot, entry)),
             Some(entry) => Err(AccessError::WrongVariant { key, expected: entry.key as u8 }),
             None => Err(AccessError::UnknownKey { key }),
         }
+    }
+
+    fn present_mut(&mut self, key: u32) -> Result<&mut Entry, AccessError> {
+        let (slot, _) = self.present(key)?;
+        self.slots[slot as usize].as_mut().ok_or(AccessError::UnknownKey { key })
+    }
+
+    /// The entry of a live key of `pd` that grants `needed`.
+    fn granted(&self, pd: u32, key: u32, needed: Access) -> Result<&Entry, AccessError> {
+        let (_, entry) = self.present(key)?;
+        if entry.validity != Validity::Live {
+            return Err(AccessError::Invalidated { key });
+        }
+        if entry.pd != pd {
+            return Err(AccessError::WrongPd { key, found: entry.pd, expected: pd });
+        }
+        if !entry.access.contains(needed) {
+            return Err(AccessError::Denied { key, granted: entry.access, needed });
+        }
+        Ok(entry)
     }
 
     #[inline]
@@ -175,8 +195,9 @@ impl KeyTable {
 
     #[inline(never)]
     fn entry_by_index(&self, key: u32, hint: &mut KeyHint) -> Option<&Entry> {
-        hint.0 = self.slot_of(key).ok()?;
-        self.slots[hint.0 as usize].as_ref()
+        let (slot, entry) = self.present(key).ok()?;
+        hint.0 = slot;
+        Some(entry)
     }
 
     /// The bytes `[addr, addr + len)` if `key` exists, is of `pd`, grants `needed` and covers them.
@@ -223,20 +244,10 @@ impl KeyTable {
     /// Why [`Self::find`] found nothing.
     #[cold]
     fn explain(&self, pd: u32, key: u32, addr: u64, len: u32, needed: Access) -> AccessError {
-        let entry = match self.slot_of(key).map(|slot| &self.slots[slot as usize]) {
-            Ok(Some(entry)) => entry,
-            Ok(None) => return AccessError::UnknownKey { key },
+        let entry = match self.granted(pd, key, needed) {
+            Ok(entry) => entry,
             Err(error) => return error,
         };
-        if entry.validity != Validity::Live {
-            return AccessError::Invalidated { key };
-        }
-        if entry.pd != pd {
-            return AccessError::WrongPd { key, found: entry.pd, expected: pd };
-        }
-        if !entry.access.contains(needed) {
-            return AccessError::Denied { key, granted: entry.access, needed };
-        }
         let (start, region_len) = (entry.start, entry.region.len() as u64);
         AccessError::OutOfBounds { key, addr, len: u64::from(len), start, region_len }
     }
@@ -244,40 +255,20 @@ impl KeyTable {
     /// Whether [`Self::invalidate`] would succeed: the key must exist, be live, of `pd` and carry
     /// [`Access::INVALIDATE`].
     pub fn check_invalidate(&self, pd: u32, key: u32) -> Result<(), AccessError> {
-        let slot = self.slot_of(key)?;
-        let Some(entry) = &self.slots[slot as usize] else {
-            return Err(AccessError::UnknownKey { key });
-        };
-        if entry.validity != Validity::Live {
-            return Err(AccessError::Invalidated { key });
-        }
-        if entry.pd != pd {
-            return Err(AccessError::WrongPd { key, found: entry.pd, expected: pd });
-        }
-        if !entry.access.contains(Access::INVALIDATE) {
-            let needed = Access::INVALIDATE;
-            return Err(AccessError::Denied { key, granted: entry.access, needed });
-        }
-        Ok(())
+        self.granted(pd, key, Access::INVALIDATE).map(drop)
     }
 
     /// Invalidates a key for good.
     pub fn invalidate(&mut self, pd: u32, key: u32) -> Result<(), AccessError> {
         self.check_invalidate(pd, key)?;
-        let slot = self.slot_of(key)?;
-        if let Some(entry) = self.slots[slot as usize].as_mut() {
-            entry.validity = Validity::Invalidated;
-        }
+        self.present_mut(key)?.validity = Validity::Invalidated;
         self.begin_epoch();
         Ok(())
     }
 
     /// Revokes a key, or restores one that was revoked; an invalidated key stays so.
     pub fn set_revoked(&mut self, key: u32, revoked: bool) -> Result<(), AccessError> {
-        let slot = self.slot_of(key)?;
-        let Some(entry) = self.slots[slot as usize].as_mut() else {
-            return Err(AccessError::UnknownKey { key });
-        };
+        let entry = self.present_mut(key)?;
         match (entry.validity, revoked) {
             (Validity::Invalidated, _) => return Err(AccessError::Invalidated { key }),
             (_, true) => entry.validity = Validity::Revoked,
@@ -326,34 +317,25 @@ mod tests {
         };
         assert_eq!(look(5, key, at + 60, 4, Access::LOCAL_WRITE), Ok((60, 4)));
         assert_eq!(look(5, key, at + 64, 0, Access::empty()), Ok((64, 0)));
-        assert!(matches!(
-            look(5, key, at + 61, 4, Access::empty()),
-            Err(AccessError::OutOfBounds { .. })
-        ));
-        assert!(matches!(
-            look(5, key, at - 1, 4, Access::empty()),
-            Err(AccessError::OutOfBounds { .. })
-        ));
-        assert!(matches!(
-            look(5, key, at, u32::MAX, Access::empty()),
-            Err(AccessError::OutOfBounds { .. })
-        ));
-        assert!(matches!(
-            look(5, key, at, 4, Access::REMOTE_READ),
-            Err(AccessError::Denied { .. })
-        ));
-        assert!(matches!(
-            look(6, key, at, 4, Access::REMOTE_READ),
-            Err(AccessError::WrongPd { .. })
-        ));
-        assert!(matches!(
-            look(6, key ^ 1, at, 4, Access::empty()),
-            Err(AccessError::WrongVariant { .. })
-        ));
-        assert!(matches!(
-            look(6, key ^ 0x100, at, 4, Access::empty()),
-            Err(AccessError::UnknownKey { .. })
-        ));
+        let (none, read) = (Access::empty(), Access::REMOTE_READ);
+        let outside = |addr, len: u32| AccessError::OutOfBounds {
+            key,
+            addr,
+            len: len.into(),
+            start: at,
+            region_len: 64,
+        };
+        for (addr, len) in [(at + 61, 4), (at - 1, 4), (at, u32::MAX)] {
+            assert_eq!(look(5, key, addr, len, none), Err(outside(addr, len)));
+        }
+        let denied = AccessError::Denied { key, granted: Access::LOCAL_WRITE, needed: read };
+        assert_eq!(look(5, key, at, 4, read), Err(denied));
+        let other_pd = AccessError::WrongPd { key, found: 5, expected: 6 };
+        assert_eq!(look(6, key, at, 4, read), Err(other_pd));
+        let variant = AccessError::WrongVariant { key: key ^ 1, expected: key as u8 };
+        assert_eq!(look(6, key ^ 1, at, 4, none), Err(variant));
+        let unknown = AccessError::UnknownKey { key: key ^ 0x100 };
+        assert_eq!(look(6, key ^ 0x100, at, 4, none), Err(unknown));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod doorbell;
 mod error;
 mod give_way;
 mod guarded;
+mod holes;
 mod host;
 mod keys;
 mod kind;
@@ -39,6 +40,7 @@ pub use error::MemError;
 pub use give_way::{give_way, pause};
 #[cfg(feature = "fault-guard")]
 pub use guarded::resume_at;
+pub use holes::Holes;
 pub use host::{HostBuf, SmallBuf, VecBuf};
 pub use keys::{KeyHint, KeyTable};
 pub use kind::Kind;

@@ -19,22 +19,17 @@ const SEALS: SealFlag =
 /// The reason why a descriptor is not a sealed memfd of the expected length.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum SharedError {
     /// Not a memfd.
     #[error("no memfd: {kind}")]
-    NoMemfd {
-        /// The system's error.
-        kind: io::ErrorKind,
-    },
+    NoMemfd { kind: io::ErrorKind },
     /// Its owner could make it shorter.
     #[error("a memfd without the seal against getting shorter")]
     Unsealed,
     /// It has another length.
     #[error("a memfd of {found:#x} bytes")]
-    Length {
-        /// Bytes.
-        found: u64,
-    },
+    Length { found: u64 },
 }
 
 /// A new memfd of `len` zeroed bytes, sealed against changes of its length.

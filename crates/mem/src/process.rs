@@ -56,72 +56,45 @@ pub struct ProcessPiece {
 /// Why the memory of another process is not reached.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ProcessError {
     /// A process copies its own memory by itself: the kernel would write there past all checks.
     #[error("process {pid} is this one")]
-    Own {
-        /// The number.
-        pid: u32,
-    },
+    Own { pid: u32 },
     /// The number is that of the process itself, which another program that it executes would keep.
     #[error(
         "thread {pid} is the first of its process and outlives its memory, expected another thread"
     )]
-    FirstThread {
-        /// The number.
-        pid: u32,
-    },
+    FirstThread { pid: u32 },
     /// `/proc` is missing or that of another PID namespace, so nothing is known of any process.
     #[error("/proc does not show the processes of this PID namespace")]
     OtherNumbers,
     /// It acts for another user than this process, which may reach it by privilege alone.
     #[error("process {pid} is another user's")]
-    OtherUser {
-        /// The number.
-        pid: u32,
-    },
+    OtherUser { pid: u32 },
     /// The kernel refuses, as a rule for want of the right to trace that process.
     #[error("the kernel copies nothing from or to process {pid}: {errno}")]
-    Refused {
-        /// The number.
-        pid: u32,
-        /// The kernel's error.
-        errno: Errno,
-    },
+    Refused { pid: u32, errno: Errno },
     /// The process may be read and not written.
     #[error("the kernel writes nothing to process {pid}, though it reads there: {errno}")]
-    WriteRefused {
-        /// The number.
-        pid: u32,
-        /// The kernel's error.
-        errno: Errno,
-    },
+    WriteRefused { pid: u32, errno: Errno },
     /// The process of that number has something else where its proof should be: it is another
     /// process, or one of another PID namespace.
     #[error("process {pid} is not the expected one: its proof is wrong")]
-    WrongProof {
-        /// The number.
-        pid: u32,
-    },
+    WrongProof { pid: u32 },
     /// The proof is where others can have left it.
     #[error(
         "process {pid} has its proof in memory that other processes may write or share, \
          expected private read-only memory without a file"
     )]
-    SharedProof {
-        /// The number.
-        pid: u32,
-    },
+    SharedProof { pid: u32 },
     /// The thread that it is reached by has ended, as all do when it ends or executes another program.
     /// The numbers may be another's by now, so nothing is known of the bytes.
     #[error(
         "the thread of process {pid} that gave its proof has ended, as when a process ends or executes \
          another program"
     )]
-    Ended {
-        /// The number.
-        pid: u32,
-    },
+    Ended { pid: u32 },
     /// The own side is out of bounds or not host memory.
     #[error(transparent)]
     Memory(#[from] MemError),

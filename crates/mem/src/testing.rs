@@ -180,7 +180,8 @@ impl LazyMemory {
     ) -> Result<(Region, Region), MemError> {
         let host = HostBuf::new(len)?;
         let memory = Arc::new(Self { host, device, copier: copier.clone(), dmabuf });
-        let view = Region::from_arc(Arc::new(View(memory.clone()))).slice(0, len)?;
+        // SAFETY: the bytes are those of the mapping that the shared `LazyMemory` owns.
+        let view = unsafe { Region::foreign(memory.addr(), len, memory.clone()) };
         Ok((Region::from_arc(memory).slice(0, len)?, view))
     }
 }
@@ -208,23 +209,5 @@ unsafe impl Backing for LazyMemory {
         let (fd, offset) = self.dmabuf.as_ref().ok_or_else(none)?;
         let fd = fd.try_clone().map_err(|error| NotExported(error.to_string()))?;
         Ok(Dmabuf { fd, offset: *offset })
-    }
-}
-
-/// The same bytes as plain host memory.
-struct View(Arc<LazyMemory>);
-
-// SAFETY: the bytes are those of the mapping that the shared `LazyMemory` owns.
-unsafe impl Backing for View {
-    fn addr(&self) -> u64 {
-        self.0.host.addr()
-    }
-
-    fn len(&self) -> usize {
-        self.0.host.len()
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Host
     }
 }

@@ -8,6 +8,7 @@ use warpverbs_gpu::{Buffer, Dim, Gpu, GpuError, KernelPtr, LaunchError};
 /// A mapping is not to be relied on.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ProbeError {
     /// The kernel did not start.
     #[error(transparent)]
@@ -17,14 +18,7 @@ pub enum ProbeError {
     Run(#[from] LaunchError),
     /// The word written is not there.
     #[error("the word at offset {offset:#x} is {found:#x}, the peer wrote {expected:#x}")]
-    NotThere {
-        /// Where in the owner's memory.
-        offset: u64,
-        /// Value that the peer wrote.
-        expected: u64,
-        /// Value that the owner sees.
-        found: u64,
-    },
+    NotThere { offset: u64, expected: u64, found: u64 },
 }
 
 /// Compiles and loads the probe, so that no later [`write_word`] waits for running kernels.

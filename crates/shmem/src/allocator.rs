@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use thiserror::Error;
+use warpverbs_mem::Holes;
 
 /// Every place begins at a multiple of this, and takes a multiple of this.
 pub const GRANULE: u64 = 16;
@@ -12,53 +13,26 @@ pub const MOST_ALIGN: u64 = 2 << 20;
 /// A place cannot be given out or taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum AllocError {
     /// No hole is large enough.
     #[error(
         "no room for {asked} bytes aligned to {align}: {free} of {size} bytes are free, the largest \
          hole has {largest}; the heap may grow to {limit}"
     )]
-    NoRoom {
-        /// Bytes asked for.
-        asked: u64,
-        /// Alignment asked for.
-        align: u64,
-        /// Bytes free in all.
-        free: u64,
-        /// Bytes of the largest hole.
-        largest: u64,
-        /// Bytes of the heap.
-        size: u64,
-        /// Bytes that the heap may have.
-        limit: u64,
-    },
+    NoRoom { asked: u64, align: u64, free: u64, largest: u64, size: u64, limit: u64 },
     /// Not a power of two, or too large.
     #[error("alignment {align}: expected a power of two up to {MOST_ALIGN}")]
-    Align {
-        /// The alignment that was asked for.
-        align: u64,
-    },
+    Align { align: u64 },
     /// It was given back before; something else may have its bytes by now.
     #[error("the place at offset {offset:#x} was given back already")]
-    Freed {
-        /// Its offset.
-        offset: u64,
-    },
+    Freed { offset: u64 },
     /// A part of a place cannot be given back.
     #[error(
         "{len:#x} bytes at offset {offset:#x} are a part of a place: the whole has {whole_len:#x} \
          bytes at {whole_offset:#x}"
     )]
-    Part {
-        /// Offset of the part.
-        offset: u64,
-        /// Its bytes.
-        len: u64,
-        /// Offset of the whole.
-        whole_offset: u64,
-        /// Bytes of the whole.
-        whole_len: u64,
-    },
+    Part { offset: u64, len: u64, whole_offset: u64, whole_len: u64 },
 }
 
 /// Bytes that were given out. No two allocations of one heap have the same serial number, wherever
@@ -78,8 +52,7 @@ pub struct Allocation {
 pub struct Allocator {
     size: u64,
     limit: u64,
-    /// Holes: offset and length, never adjacent.
-    free: BTreeMap<u64, u64>,
+    holes: Holes,
     /// Allocations that were not given back, by serial number.
     taken: BTreeMap<u64, Allocation>,
     /// Serial number of the next one.
@@ -89,8 +62,8 @@ pub struct Allocator {
 impl Allocator {
     /// `[reserved, size)` is free; `size` may become `limit`. All three are multiples of [`GRANULE`].
     pub fn new(reserved: u64, size: u64, limit: u64) -> Self {
-        let holes = (reserved < size).then_some((reserved, size - reserved));
-        Self { size, limit, free: holes.into_iter().collect(), taken: BTreeMap::new(), next: 0 }
+        let holes = Holes::new(reserved, size.saturating_sub(reserved));
+        Self { size, limit, holes, taken: BTreeMap::new(), next: 0 }
     }
 
     /// `len` bytes aligned to `align`. No bytes are a place of their own as well.
@@ -102,32 +75,17 @@ impl Allocator {
             return Err(AllocError::Align { align });
         }
         let (asked, align) = (len, align.max(GRANULE));
-        let fit = room_for(len).and_then(|len| {
-            let mut holes = self.free.iter().map(|(&at, &room)| (at, room));
-            holes.find_map(|(at, room)| {
-                let begin = at.checked_next_multiple_of(align)?;
-                let skipped = begin - at;
-                (skipped <= room && len <= room - skipped).then_some((at, room, begin, len))
-            })
-        });
-        let Some((at, room, begin, len)) = fit else {
+        let Some(offset) = room_for(len).and_then(|len| self.holes.take(len, align)) else {
             return Err(AllocError::NoRoom {
                 asked,
                 align,
                 free: self.free_bytes(),
-                largest: self.free.values().copied().max().unwrap_or(0),
+                largest: self.holes.largest(),
                 size: self.size,
                 limit: self.limit,
             });
         };
-        self.free.remove(&at);
-        let after = begin + len;
-        for (hole, bytes) in [(at, begin - at), (after, at + room - after)] {
-            if bytes > 0 {
-                self.free.insert(hole, bytes);
-            }
-        }
-        let allocation = Allocation { serial: self.next, offset: begin, len: asked };
+        let allocation = Allocation { serial: self.next, offset, len: asked };
         self.next += 1;
         self.taken.insert(allocation.serial, allocation);
         Ok(allocation)
@@ -154,7 +112,7 @@ impl Allocator {
         }
         self.taken.remove(&serial);
         // The allocation had this room.
-        self.add_hole(offset, room_for(len).unwrap_or(len));
+        self.holes.give(offset, room_for(len).unwrap_or(len));
         Ok(())
     }
 
@@ -162,24 +120,13 @@ impl Allocator {
     pub fn grow(&mut self, size: u64) {
         if size > self.size {
             let at = std::mem::replace(&mut self.size, size);
-            self.add_hole(at, size - at);
+            self.holes.give(at, size - at);
         }
-    }
-
-    fn add_hole(&mut self, mut at: u64, mut len: u64) {
-        if let Some(after) = self.free.remove(&(at + len)) {
-            len += after;
-        }
-        let before = self.free.range(..at).next_back().map(|(&at, &room)| (at, room));
-        if let Some((start, room)) = before.filter(|(start, room)| start + room == at) {
-            (at, len) = (start, room + len);
-        }
-        self.free.insert(at, len);
     }
 
     /// Bytes free in all.
     pub fn free_bytes(&self) -> u64 {
-        self.free.values().sum()
+        self.holes.free_bytes()
     }
 
     /// How many places are given out.

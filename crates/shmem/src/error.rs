@@ -8,118 +8,51 @@ use warpverbs_rendezvous::WorldError;
 /// A call on a heap failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ShmemError {
     /// A setting is invalid.
     #[error("{field} is {value:?}, expected {expected}")]
-    Config {
-        /// Which setting.
-        field: &'static str,
-        /// The value that was given.
-        value: String,
-        /// A description of right values.
-        expected: String,
-    },
-    /// Two ranks do not want the same heap.
+    Config { field: &'static str, value: String, expected: String },
+    /// Two ranks do not want the same heap; `rank` is the lowest.
     #[error("{what} differs: rank {rank} has {value}, rank {other} has {other_value}")]
-    Unequal {
-        /// The quantity that differs.
-        what: &'static str,
-        /// The lowest rank.
-        rank: u32,
-        /// Its value.
-        value: String,
-        /// Another rank.
-        other: u32,
-        /// The value of that rank.
-        other_value: String,
-    },
-    /// Two ranks did not make the same calls.
+    Unequal { what: &'static str, rank: u32, value: String, other: u32, other_value: String },
+    /// Two ranks did not make the same calls; `rank` is the lowest, `call` its first that differs, with
+    /// its place in the program.
     #[error("ranks made different calls: rank {rank} {call}; rank {other} {other_call}")]
-    Order {
-        /// The lowest rank.
-        rank: u32,
-        /// Its first call that differs, with its place in the program.
-        call: String,
-        /// Another rank.
-        other: u32,
-        /// The call of that rank.
-        other_call: String,
-    },
-    /// A rank failed, and so did the call on all ranks, none of which keeps anything of it.
+    Order { rank: u32, call: String, other: u32, other_call: String },
+    /// A rank failed, and so did the call on all ranks, none of which keeps anything of it. `rank` is the
+    /// lowest one; so many `others` failed in the same step.
     #[error("step {step:?} failed on rank {rank}: {cause}{}", also(*.others))]
-    Step {
-        /// The step.
-        step: &'static str,
-        /// The lowest rank that failed.
-        rank: u32,
-        /// Its reason.
-        cause: String,
-        /// How many other ranks failed in the same step.
-        others: usize,
-    },
-    /// The ranks did not meet in a step.
+    Step { step: &'static str, rank: u32, cause: String, others: usize },
+    /// The ranks did not meet in a step. `last` has the last step that each missing rank reached in making
+    /// or growing this heap.
     #[error("step {step:?}: {cause}{}", last_steps(.last))]
-    Meet {
-        /// The step.
-        step: &'static str,
-        /// The ranks that are missing or lost.
-        cause: Box<WorldError>,
-        /// Of each missing rank, the last step that it reached in making or growing this heap.
-        last: Vec<(u32, String)>,
-    },
+    Meet { step: &'static str, cause: Box<WorldError>, last: Vec<(u32, String)> },
     /// No such rank.
     #[error("rank {rank} is not in the heap, expected less than {world}")]
-    Rank {
-        /// The rank.
-        rank: u32,
-        /// How many there are.
-        world: u32,
-    },
+    Rank { rank: u32, world: u32 },
     /// A place of another heap.
     #[error("the place at offset {offset:#x} is one of another heap")]
-    OtherHeap {
-        /// Its offset.
-        offset: u64,
-    },
+    OtherHeap { offset: u64 },
     /// A place that is not in the heap.
     #[error("{offset:#x}+{len:#x} is outside of what was allocated, {size:#x} bytes")]
-    Outside {
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-        /// Bytes that were allocated.
-        size: u64,
-    },
+    Outside { offset: u64, len: u64, size: u64 },
     /// The heap has its largest size.
     #[error("the heap has {size} bytes and does not grow: {why}")]
-    Full {
-        /// Bytes.
-        size: u64,
-        /// The reason why it does not grow.
-        why: String,
-    },
+    Full { size: u64, why: String },
     /// There are not enough addresses.
     #[error(
         "addresses for {ranks} ranks of this machine with max_size {max_size:#x}: {cause}; try a smaller max_size"
     )]
-    Addresses {
-        /// Ranks whose memory would be mapped here.
-        ranks: u64,
-        /// For each of them, bytes.
-        max_size: u64,
-        /// The system's error.
-        cause: ArenaError,
-    },
+    Addresses { ranks: u64, max_size: u64, cause: ArenaError },
     /// The system refused what passing descriptors needs.
     #[error("passing descriptors: {0}")]
     Descriptors(std::io::Error),
-    /// A kernel on the heap ended with a bad status, and no rank is lost.
+    /// A kernel on the heap ended with a bad status, and no rank is lost; `health` has the first wait that
+    /// failed.
     #[error("{health}")]
     Kernel {
-        /// The heap's health, which has the first wait that failed.
         health: String,
-        /// The status.
         #[source]
         cause: Box<warpverbs_transport::TransportError>,
     },

@@ -74,53 +74,26 @@ pub struct WindowRank {
 /// Reason why the parts do not make a heap.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ExportError {
     /// The own rank has no entry with its own memory.
     #[error("rank {rank} of {world} has no memory of its own")]
-    NoOwnMemory {
-        /// The own rank.
-        rank: u32,
-        /// Number of ranks.
-        world: usize,
-    },
+    NoOwnMemory { rank: u32, world: usize },
     /// A piece of memory is too small, or not aligned for what it holds.
     #[error("{what} of rank {rank}: expected {expected} aligned bytes or more, found {found}")]
-    Small {
-        /// Which piece.
-        what: &'static str,
-        /// Whose.
-        rank: u32,
-        /// Least size in bytes.
-        expected: u64,
-        /// Size in bytes.
-        found: u64,
-    },
+    Small { what: &'static str, rank: u32, expected: u64, found: u64 },
     /// A route by RDMA without queue pairs, or with more than fit.
     #[error("rank {rank}: expected 1 to 65535 queue pairs, found {found}")]
-    QueuePairs {
-        /// The rank.
-        rank: u32,
-        /// How many it has.
-        found: usize,
-    },
+    QueuePairs { rank: u32, found: usize },
     /// Segments do not cover the heap, or more are given than do.
     #[error("rank {rank}: expected {expected} segments of a heap of {bytes} bytes, found {found}")]
-    Segments {
-        /// The rank.
-        rank: u32,
-        /// Segments that `log_segment` makes.
-        expected: u32,
-        /// Size of the heap.
-        bytes: u64,
-        /// Segments given.
-        found: usize,
-    },
+    Segments { rank: u32, expected: u32, bytes: u64, found: usize },
     /// The device refused memory for the tables.
     #[error(transparent)]
     Gpu(#[from] GpuError),
 }
 
-/// Grows a table of which the address is known.
+/// Grows at an address that is known.
 struct Table {
     base: u64,
     bytes: Vec<u8>,
@@ -142,7 +115,7 @@ impl Export {
     #[allow(unsafe_code)]
     pub fn upload(&self, gpu: &dyn Gpu) -> Result<KernelPtr<DeviceHeap>, ExportError> {
         self.check()?;
-        let buffer = gpu.alloc(self.table_bytes(), Place::Device)?;
+        let buffer = gpu.alloc(self.table(0).bytes.len(), Place::Device)?;
         let table = self.table(buffer.kernel_addr());
         gpu.write(&buffer, 0, &table.bytes)?;
         // SAFETY: the buffer holds the structures, which nobody writes again; all they point to was
@@ -212,13 +185,14 @@ impl Export {
         }
         for window in &self.windows {
             for (rank, entry) in (0..).zip(&self.ranks) {
-                let entries = window.ranks.get(rank as usize);
+                let Some(entries) = window.ranks.get(rank as usize) else {
+                    return small("registered buffer", rank, window.own.len().max(1), 0);
+                };
                 let found = match entries {
-                    None => 0,
-                    Some(WindowRank { direct: Some(memory), .. }) => memory.len(),
+                    WindowRank { direct: Some(memory), .. } => memory.len(),
                     // Through queue pairs of the heap alone.
-                    Some(WindowRank { rdma: Some(_), .. }) if entry.rdma.is_none() => 0,
-                    Some(_) => window.own.len(),
+                    WindowRank { rdma: Some(_), .. } if entry.rdma.is_none() => 0,
+                    _ => window.own.len(),
                 };
                 small("registered buffer", rank, window.own.len(), found)?;
             }
@@ -240,19 +214,7 @@ impl Export {
         if strides.all(|stride| stride == first) { first } else { 0 }
     }
 
-    fn table_bytes(&self) -> usize {
-        let routes = self.ranks.iter().filter_map(|rank| rank.rdma.as_ref());
-        let routes: usize = routes
-            .map(|rdma| (8 * rdma.qps.len()).next_multiple_of(16) + 16 * rdma.segments.len())
-            .sum();
-        let windows = self.windows.len() * (size_of::<layout::Window>() + 32 * self.ranks.len());
-        size_of::<layout::Heap>()
-            + 32 * self.ranks.len()
-            + 16 * self.segments.len()
-            + routes
-            + windows
-    }
-
+    /// The structures, to be put at `base`.
     fn table(&self, base: u64) -> Table {
         let own = self.ranks[self.rank as usize].direct.as_ref().map_or(0, KernelPtr::addr);
         // The heap and the peers come first and are known last.

@@ -54,8 +54,12 @@ impl Members {
     fn split(self, start: u32, stride: u32, size: u32) -> Option<Self> {
         let last = u64::from(start) + u64::from(stride) * u64::from(size.checked_sub(1)?);
         let inside = last < self.size.into() && (stride > 0 || size == 1);
-        let first = self.first + start.min(self.size) * self.stride;
-        inside.then(|| Self { first, stride: self.stride * stride.min(self.size), size })
+        inside.then(|| Self {
+            first: self.first + start * self.stride,
+            // One rank may have any stride.
+            stride: self.stride.saturating_mul(stride),
+            size,
+        })
     }
 }
 
@@ -211,6 +215,9 @@ mod tests {
             assert_eq!(all.split(start, stride, size), None, "{start} {stride} {size}");
         }
         assert_eq!(ranks(all.split(7, 0, 1).unwrap()), [7]);
+        let one = team(3, u32::MAX, 1);
+        assert_eq!(one.split(1, 0, 1), None);
+        assert_eq!(ranks(one.split(0, u32::MAX, 1).unwrap()), [3]);
         for wrong in
             [team(0, 1, 0), team(0, 0, 2), team(3, 2, 2), team(u32::MAX, u32::MAX, u32::MAX)]
         {

@@ -18,7 +18,7 @@ use warpverbs_rdma::{Decision, Reason};
 /// when the context and everything made from it are gone.
 #[doc(alias = "RdmaContext")]
 pub struct Context {
-    soft: Box<dyn Provider>,
+    soft: Soft,
     providers: Vec<Box<dyn Provider>>,
 }
 
@@ -104,7 +104,7 @@ impl ContextBuilder {
         let providers = self.verbs.into_iter().map(|verbs| Box::new(verbs) as _).collect();
         #[cfg(not(feature = "verbs"))]
         let providers = Vec::new();
-        Ok(Context { soft: Box::new(soft), providers })
+        Ok(Context { soft, providers })
     }
 }
 
@@ -152,12 +152,12 @@ impl Context {
     }
 
     fn all(&self) -> impl Iterator<Item = &dyn Provider> {
-        self.providers.iter().chain([&self.soft]).map(|provider| &**provider)
+        let soft: &dyn Provider = &self.soft;
+        self.providers.iter().map(|provider| &**provider).chain([soft])
     }
 
     fn open_soft(&self, by: &str, not_better: Vec<Reason>) -> Result<Device, TransportError> {
-        let name = self.soft.devices()?.into_iter().next().map(|info| info.name);
-        let route = name.unwrap_or_default();
+        let route = self.soft.info().name;
         let nic = self.soft.open(&route)?;
         Ok(Device::new(nic, Decision { route, by: by.to_owned(), not_better }))
     }

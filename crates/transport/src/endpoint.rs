@@ -75,7 +75,7 @@ struct Core {
     qp: Arc<dyn QueuePair>,
     /// None if only kernels can post.
     queues: Option<HostQueues>,
-    _scratch_key: Box<dyn MemoryKey>,
+    _scratch_key: MemoryKey,
     /// Also set by the NIC when it stops.
     abort: Arc<AbortWord>,
     memory: Memory,
@@ -109,7 +109,7 @@ impl Endpoint {
             None => memory.record()?,
         };
         let qpn = Qpn::new(qp.qpn()).unwrap_or_default();
-        let lkey = scratch_key.lkey();
+        let lkey = scratch_key.lkey;
         let queues = match memory.host_can_post() {
             true => Some(HostQueues::new(&memory, qp.clone(), &register, lkey)?),
             false => None,

@@ -15,7 +15,7 @@ use warpverbs_rdma::Decision;
 #[doc(alias = "RdmaMemoryRegion")]
 pub struct MemoryRegion {
     // Dropped first: the key dies before the bytes do.
-    key: Box<dyn MemoryKey>,
+    key: MemoryKey,
     access: Access,
     buffer: Buffer,
     _device: Arc<DeviceShared>,
@@ -28,7 +28,7 @@ impl MemoryRegion {
         options: RegisterOptions,
     ) -> Result<Self, TransportError> {
         let key = device.nic.register(buffer.region(), &options)?;
-        let how = key.how().explain();
+        let how = key.how.explain();
         tracing::info!(region = ?buffer.region(), nic = device.nic.info().name, how, "registered");
         Ok(Self { key, access: options.access(), buffer, _device: device })
     }
@@ -45,12 +45,12 @@ impl MemoryRegion {
 
     /// Key for the own side's work requests.
     pub fn lkey(&self) -> u32 {
-        self.key.lkey()
+        self.key.lkey
     }
 
     /// Key for peers.
     pub fn rkey(&self) -> u32 {
-        self.key.rkey()
+        self.key.rkey
     }
 
     /// Rights of the keys.
@@ -60,7 +60,7 @@ impl MemoryRegion {
 
     /// How the NIC reaches it, and why in no better way: [`Decision::explain`] is one line for people.
     pub fn how(&self) -> &Decision<RegistrationPath> {
-        self.key.how()
+        &self.key.how
     }
 
     /// Address of the first byte in work requests, the own and the peer's.

@@ -8,20 +8,22 @@ use super::calls::{Driver, Resource};
 use super::lock::lock;
 use super::owned::{Owned, release};
 use super::ranges::{Known, Ranges};
-use super::suballocator::Suballocator;
 use crate::GpuError;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use warpverbs_mem::Holes;
 
 /// The driver is asked for multiples of this, aligned to this.
 const CHUNK: u64 = 2 << 20;
 /// Longer requests get an allocation of their own.
 const SMALL: u64 = CHUNK / 2;
+/// Granule and alignment of every piece of a chunk, bytes.
+const GRANULE: u64 = 256;
 
 /// All device memory of one device that this crate allocated for requests below [`SMALL`].
 #[derive(Default)]
 pub(crate) struct Heap {
-    chunks: Mutex<BTreeMap<u64, (Suballocator, Allocation)>>,
+    chunks: Mutex<BTreeMap<u64, (Holes, Allocation)>>,
 }
 
 /// An allocation of the driver's.
@@ -83,6 +85,7 @@ impl Heap {
         len: u64,
     ) -> Result<Piece, GpuError> {
         if len <= SMALL {
+            let len = len.max(1).next_multiple_of(GRANULE);
             let addr = self.take_small(driver, ranges, len)?;
             return Ok(Piece { addr, shared: Some((self, len)), _own: None });
         }
@@ -98,27 +101,28 @@ impl Heap {
         len: u64,
     ) -> Result<u64, GpuError> {
         let mut chunks = lock(&self.chunks);
-        for (base, (spans, _)) in chunks.iter_mut() {
-            if let Some(at) = spans.take(len) {
+        for (base, (holes, _)) in chunks.iter_mut() {
+            if let Some(at) = holes.take(len, GRANULE) {
                 return Ok(base + at);
             }
         }
         // Not under the lock: a driver that waits for a kernel must not keep others from freeing.
         drop(chunks);
         let (base, allocation) = Allocation::new(driver, ranges, CHUNK)?;
-        let mut spans = Suballocator::new(CHUNK);
-        let at = spans.take(len).unwrap_or_default();
-        lock(&self.chunks).insert(base, (spans, allocation));
+        let mut holes = Holes::new(0, CHUNK);
+        let at = holes.take(len, GRANULE).unwrap_or_default();
+        lock(&self.chunks).insert(base, (holes, allocation));
         Ok(base + at)
     }
 
     fn give(&self, addr: u64, len: u64) {
         let mut chunks = lock(&self.chunks);
-        let Some((&base, (spans, _))) = chunks.range_mut(..=addr).next_back() else { return };
-        spans.give(addr - base, len);
+        let Some((&base, (holes, _))) = chunks.range_mut(..=addr).next_back() else { return };
+        holes.give(addr - base, len);
         // One empty chunk is kept for the next request.
-        let untouched = spans.is_untouched();
-        let spare = chunks.values().filter(|(spans, _)| spans.is_untouched()).count() > 1;
+        let empty = |holes: &Holes| holes.len_at(0) == CHUNK;
+        let untouched = empty(holes);
+        let spare = chunks.values().filter(|(holes, _)| empty(holes)).count() > 1;
         let gone = if spare && untouched { chunks.remove(&base) } else { None };
         drop(chunks);
         // Not under the lock, as above.

@@ -41,7 +41,6 @@ mod owned;
 mod pinned;
 mod ranges;
 mod stream;
-mod suballocator;
 #[cfg(test)]
 mod tests;
 mod transfer;

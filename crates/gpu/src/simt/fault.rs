@@ -65,117 +65,52 @@ impl fmt::Display for Collective {
 /// Why the SIMT device ended a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum SimtFault {
     /// A lane called a collective over a mask without itself.
     #[error("{lane} calls {what} at {site} over mask {mask:#010x}, which leaves it out")]
-    OutsideMask {
-        /// The caller.
-        lane: LaneName,
-        /// The call.
-        what: Collective,
-        /// Its mask.
-        mask: u32,
-        /// Where.
-        site: Site,
-    },
-    /// A collective waits for lanes that have ended or never were.
+    OutsideMask { lane: LaneName, what: Collective, mask: u32, site: Site },
+    /// A collective waits for lanes that have ended or lie beyond the block.
     #[error(
         "{lane} calls {what} at {site} over mask {mask:#010x}, of which {absent:#010x} are gone"
     )]
-    AbsentLanes {
-        /// The lane that waits.
-        lane: LaneName,
-        /// The call.
-        what: Collective,
-        /// Its mask.
-        mask: u32,
-        /// Lanes of the mask that have ended or lie beyond the block.
-        absent: u32,
-        /// Where.
-        site: Site,
-    },
-    /// Two lanes wait for each other in different collectives.
+    AbsentLanes { lane: LaneName, what: Collective, mask: u32, absent: u32, site: Site },
+    /// Two lanes of a warp wait for each other in different collectives; `other` called first.
     #[error(
         "{lane} calls {what} over {mask:#010x} at {site}, but lane {other} waits for it in \
          {other_what} over {other_mask:#010x} at {other_site}"
     )]
     Mismatch {
-        /// The later caller.
         lane: LaneName,
-        /// Its call.
         what: Collective,
-        /// Its mask.
         mask: u32,
-        /// Where.
         site: Site,
-        /// The earlier caller, a lane of the same warp.
         other: u32,
-        /// Its call.
         other_what: Collective,
-        /// Its mask.
         other_mask: u32,
-        /// Where.
         other_site: Site,
     },
     /// `shfl` from a lane that does not take part.
     #[error("{lane} calls shfl at {site} from lane {source_lane}, not in mask {mask:#010x}")]
-    ShuffleSource {
-        /// The caller.
-        lane: LaneName,
-        /// The lane it wants to read.
-        source_lane: u32,
-        /// Its mask.
-        mask: u32,
-        /// Where.
-        site: Site,
-    },
+    ShuffleSource { lane: LaneName, source_lane: u32, mask: u32, site: Site },
     /// A collective of a number that this device does not know.
     #[error("{lane} calls {what} at {site}, which does not exist")]
-    UnknownCollective {
-        /// The caller.
-        lane: LaneName,
-        /// The call.
-        what: Collective,
-        /// Where.
-        site: Site,
-    },
+    UnknownCollective { lane: LaneName, what: Collective, site: Site },
     /// A block wants more shared memory than there is, or with an alignment above 4096.
     #[error(
         "{lane} wants {size} bytes of shared memory aligned to {align}; {used} of {limit} are used"
     )]
-    SharedMemory {
-        /// The lane.
-        lane: LaneName,
-        /// Bytes wanted.
-        size: u64,
-        /// Alignment wanted, bytes.
-        align: u64,
-        /// Bytes used so far.
-        used: u64,
-        /// Bytes a block may have.
-        limit: u64,
-    },
+    SharedMemory { lane: LaneName, size: u64, align: u64, used: u64, limit: u64 },
     /// A lane called `wv::trap`.
     #[error("{lane} trapped at {site}")]
-    Trap {
-        /// The lane.
-        lane: LaneName,
-        /// Where.
-        site: Site,
-    },
+    Trap { lane: LaneName, site: Site },
     /// Every lane waits for another one.
     #[error("every lane waits in a barrier or collective that cannot complete\n{report}")]
-    Deadlock {
-        /// State of each warp.
-        report: String,
-    },
+    Deadlock { report: String },
     /// Stacks or shared memory could not be mapped.
     #[error(transparent)]
     Memory(#[from] MemError),
     /// The scheduler itself failed; a defect of this crate.
     #[error("the SIMT scheduler panicked: {what}")]
-    Scheduler {
-        /// The panic's message.
-        what: String,
-    },
+    Scheduler { what: String },
 }

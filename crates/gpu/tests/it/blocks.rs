@@ -1,29 +1,12 @@
 //! Lists of blocks, copied by one launch: compared with copies on plain vectors.
 
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
 use std::time::Duration;
 use warpverbs_gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs_gpu::{BlockError, BlockRun, BlockSide, Blocks, Buffer, Gpu, Place};
 
 const DEADLINE: Duration = Duration::from_secs(120);
-
-/// A generator of numbers without quality, the same for the same seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 ^ self.0 >> 29
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(len).collect()
-    }
-}
 
 /// Buffers of a SIMT device, and what they ought to hold.
 struct Memory {
@@ -35,8 +18,9 @@ struct Memory {
 impl Memory {
     fn new(seed: u64, sizes: &[usize]) -> Self {
         let gpu = SimtDevice::new(SimtConfig::seeded(seed)).expect("SIMT device");
-        let mut numbers = Numbers(seed);
-        let model: Vec<_> = sizes.iter().map(|len| numbers.bytes(*len)).collect();
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut model: Vec<_> = sizes.iter().map(|len| vec![0; *len]).collect();
+        model.iter_mut().for_each(|bytes| rng.fill_bytes(bytes));
         let make = |bytes: &Vec<u8>| {
             let buffer = gpu.alloc(bytes.len(), Place::Device).expect("memory");
             gpu.write(&buffer, 0, bytes).expect("write");
@@ -132,22 +116,22 @@ fn lists_by_chance_do_as_their_model_does() {
     for seed in 10..22 {
         println!("seed {seed}");
         let mut memory = Memory::new(seed, &[1 << 18, 1 << 17]);
-        let mut numbers = Numbers(!seed);
+        let mut rng = SmallRng::seed_from_u64(!seed);
         let (mut runs, mut to) = (Vec::new(), 0);
         loop {
-            let log = numbers.below(14);
-            let bytes = 1 + numbers.below(1 << log);
-            let (count, gap) = (1 + numbers.below(5), numbers.below(20));
+            let log = rng.random_range(0..14);
+            let bytes = rng.random_range(1..=1 << log);
+            let (count, gap) = (rng.random_range(1..=5), rng.random_range(0..20));
             let end = to + gap + count * (bytes + gap);
             if end > 1 << 18 {
                 break;
             }
             let room = (1 << 17) - count * (bytes + gap);
-            let from = side(1, numbers.below(room), bytes + numbers.below(gap + 1));
+            let from = side(1, rng.random_range(0..room), bytes + rng.random_range(0..=gap));
             runs.push(run(side(0, to + gap, bytes + gap), from, bytes, count));
             to = end;
         }
-        memory.copy(&runs, Some(1 + numbers.below(4) as u32));
+        memory.copy(&runs, Some(rng.random_range(1..=4)));
         memory.apply(&runs);
         memory.compare(&format!("seed {seed}"));
     }

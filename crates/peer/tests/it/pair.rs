@@ -1,16 +1,18 @@
 //! Two processes: one owns memory, the other attaches it by each way, and probes it.
 
+use rustix::net::{SocketAddrUnix, SocketFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Child, is_alone, say};
 use warpverbs_gpu::{Gpu, GpuChoice};
+use warpverbs_meet::unix;
 use warpverbs_peer::descriptor::{Address, Secrets, Trust, Way, fetch};
 use warpverbs_peer::{
     DescriptorServer, Identity, Introduction, Reason, Ticket, attach, read_back, write_word,
@@ -20,7 +22,7 @@ const LEN: u64 = 1 << 16;
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
 const SOON: Duration = Duration::from_secs(600);
 
-fn simt() -> Arc<dyn Gpu> {
+pub(crate) fn simt() -> Arc<dyn Gpu> {
     warpverbs_gpu::open(GpuChoice::Simt).unwrap()
 }
 
@@ -57,75 +59,40 @@ fn owner() {
     let mut server = DescriptorServer::start().unwrap();
     let ticket = server.offer(segment.export().unwrap(), LEN).unwrap();
     let introduction = Introduction::new(Identity::of_this_process(&*gpu), &server);
-    println!("\n> {}", serde_json::to_string(&Said { introduction, ticket }).unwrap());
+    say(serde_json::to_string(&Said { introduction, ticket }).unwrap());
     for line in std::io::stdin().lines() {
         let (offset, value) = serde_json::from_str::<(u64, u64)>(&line.unwrap()).unwrap();
         let seen = read_back(&*gpu, segment.buffer(), offset, value);
-        println!("\n> {}", serde_json::to_string(&seen.map_err(|e| e.to_string())).unwrap());
+        say(serde_json::to_string(&seen.map_err(|e| e.to_string())).unwrap());
     }
 }
 
-struct Owner {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+/// The owner, and the first that it says.
+fn start_owner() -> (Child, Said) {
+    start_owner_as(rustix::process::geteuid().as_raw())
 }
 
-impl Owner {
-    fn start() -> (Self, Said) {
-        Self::start_as(rustix::process::geteuid().as_raw())
-    }
-
-    fn start_as(user: u32) -> (Self, Said) {
-        // By this name, the user needs no right to the folders above it.
-        Self::start_by(Command::new("/proc/self/exe").uid(user))
-    }
-
-    fn start_by(command: &mut Command) -> (Self, Said) {
-        Self::spawned(
-            command.args(["--exact", "pair::owner", "--nocapture"]).env("PEER_OWNER", "1"),
-        )
-    }
-
-    /// The process with pipes, and the first that it says.
-    fn spawned<T: for<'a> Deserialize<'a>>(command: &mut Command) -> (Self, T) {
-        let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = pipes.spawn().unwrap();
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut owner = Self { child, input, output };
-        let said = owner.answer();
-        (owner, said)
-    }
-
-    fn answer<T: for<'a> Deserialize<'a>>(&mut self) -> T {
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "the owner ended");
-            if let Some(json) = line.strip_prefix("> ") {
-                return serde_json::from_str(json).unwrap();
-            }
-        }
-    }
-
-    fn reads_back(&mut self, offset: u64, value: u64) -> Result<(), String> {
-        let input = self.input.as_mut().unwrap();
-        writeln!(input, "{}", serde_json::to_string(&(offset, value)).unwrap()).unwrap();
-        self.answer()
-    }
+fn start_owner_as(user: u32) -> (Child, Said) {
+    // By this name, the user needs no right to the folders above it.
+    start_owner_by(Command::new("/proc/self/exe").uid(user))
 }
 
-impl Drop for Owner {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.child.wait();
-    }
+fn start_owner_by(command: &mut Command) -> (Child, Said) {
+    let test = ["--exact", "pair::owner", "--nocapture"];
+    let mut owner = Child::start(command.args(test).env("PEER_OWNER", "1"));
+    let said = serde_json::from_str(&owner.said()).unwrap();
+    (owner, said)
+}
+
+fn reads_back(owner: &mut Child, offset: u64, value: u64) -> Result<(), String> {
+    let question = serde_json::to_string(&(offset, value)).unwrap();
+    serde_json::from_str(&owner.ask(question)).unwrap()
 }
 
 #[test]
 fn memory_of_another_process_is_attached_and_probed() {
     let gpu = simt();
-    let (mut owner, said) = Owner::start();
+    let (mut owner, said) = start_owner();
     let own = Identity::of_this_process(&*gpu);
     let arena = gpu.arena(1 << 24).unwrap();
     let attached = attach(&arena, 3 * LEN, &own, &said.introduction, &said.ticket, soon()).unwrap();
@@ -135,8 +102,8 @@ fn memory_of_another_process_is_attached_and_probed() {
     gpu.read(buffer, 0, &mut text).unwrap();
     assert_eq!(&text, b"the owner's");
     write_word(&*gpu, buffer, 4096, 0x1234_5678_9abc_def0, SOON).unwrap();
-    owner.reads_back(4096, 0x1234_5678_9abc_def0).unwrap();
-    let wrong = owner.reads_back(4096, 7).unwrap_err();
+    reads_back(&mut owner, 4096, 0x1234_5678_9abc_def0).unwrap();
+    let wrong = reads_back(&mut owner, 4096, 7).unwrap_err();
     assert!(wrong.contains("0x1234") && wrong.contains("wrote 0x7"), "{wrong}");
     assert!(write_word(&*gpu, buffer, LEN - 4, 1, SOON).is_err());
     // The memory outlives its owner.
@@ -156,7 +123,7 @@ fn memory_of_a_process_in_another_pid_namespace_is_attached() {
         return eprintln!("SKIPPED: needs the right to make namespaces of processes");
     }
     let gpu = simt();
-    let (mut owner, said) = Owner::start_by(contained().arg(std::env::current_exe().unwrap()));
+    let (mut owner, said) = start_owner_by(contained().arg(std::env::current_exe().unwrap()));
     let own = Identity::of_this_process(&*gpu);
     assert_ne!(own.pid_namespace, said.introduction.identity.pid_namespace);
     let arena = gpu.arena(1 << 24).unwrap();
@@ -166,7 +133,7 @@ fn memory_of_a_process_in_another_pid_namespace_is_attached() {
         let attached = attach(&arena, at, &own, &owner_at, &said.ticket, soon()).unwrap();
         assert_eq!(attached.by, way);
         write_word(&*gpu, attached.segment.buffer(), 4096, 7 + at, SOON).unwrap();
-        owner.reads_back(4096, 7 + at).unwrap();
+        reads_back(&mut owner, 4096, 7 + at).unwrap();
     }
 }
 
@@ -182,7 +149,7 @@ fn without(mut introduction: Introduction, n: usize) -> Introduction {
 #[test]
 fn the_next_way_is_taken_where_one_fails_and_every_reason_is_kept() {
     let gpu = simt();
-    let (_owner, said) = Owner::start();
+    let (_owner, said) = start_owner();
     let own = Identity::of_this_process(&*gpu);
     let by_path = without(said.introduction.clone(), 1);
     let fetched = fetch(&own, &by_path, Trust::Launch, &said.ticket, soon()).unwrap();
@@ -217,7 +184,7 @@ fn processes_of_other_users_give_nothing_by_privilege() {
         return eprintln!("SKIPPED: needs to be root");
     }
     let own = Identity::of_this_process(&*simt());
-    let (_owner, said) = Owner::start_as(65534);
+    let (_owner, said) = start_owner_as(65534);
     let why = fetch(&own, &said.introduction, Trust::Launch, &said.ticket, soon()).unwrap_err();
     let text = Reason::list(&why);
     assert!(why[..2].iter().all(|why| why.why == "the owner is another user's process"), "{text}");
@@ -261,7 +228,9 @@ fn strangers_get_nothing_and_keep_nobody_waiting() {
     assert!(why[0].why.contains("grants nothing"), "{}", why[0]);
     // More than it keeps connect and say nothing; the next client is served all the same.
     let path = peer.server.path.clone().unwrap();
-    let silent: Vec<_> = (0..200).map(|_| seqpacket_connect(&path)).collect();
+    let name = SocketAddrUnix::new(path.as_str()).unwrap();
+    let silent = (0..200).map(|_| unix::connect(&name, SocketFlags::NONBLOCK).ok());
+    let silent: Vec<_> = silent.collect();
     assert_eq!(fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap().by, Way::AbstractSocket);
     drop(silent);
     // Its path goes with it.
@@ -275,7 +244,7 @@ fn strangers_get_nothing_and_keep_nobody_waiting() {
 #[test]
 fn an_asker_gets_what_was_granted_to_it_and_nothing_by_the_word_of_others() {
     let own = Identity::of_this_process(&*simt());
-    let (_owner, said) = Owner::start();
+    let (_owner, said) = start_owner();
     let secrets = Secrets::from([7; 32]);
     let nobody = Trust::Proven { secrets, process: Err("nothing is proven") };
     let why = fetch(&own, &said.introduction, nobody, &said.ticket, soon()).unwrap_err();
@@ -312,17 +281,17 @@ fn an_asker_gets_what_was_granted_to_it_and_nothing_by_the_word_of_others() {
 fn killed_server() {
     if std::env::var_os("PEER_KILLED").is_some() {
         let server = DescriptorServer::start().unwrap();
-        println!("\n> {}", serde_json::to_string(server.address()).unwrap());
+        say(serde_json::to_string(server.address()).unwrap());
         let _ = std::io::stdin().read_line(&mut String::new());
     }
 }
 
-fn killed_server_in(folder: &Path) -> (Owner, PathBuf) {
+fn killed_server_in(folder: &Path) -> (Child, PathBuf) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "pair::killed_server", "--nocapture"]);
-    command.env("PEER_KILLED", "1").env("TMPDIR", folder);
-    let (owner, address): (_, Address) = Owner::spawned(&mut command);
-    (owner, PathBuf::from(address.path.unwrap()))
+    let mut server = Child::start(command.env("PEER_KILLED", "1").env("TMPDIR", folder));
+    let address: Address = serde_json::from_str(&server.said()).unwrap();
+    (server, PathBuf::from(address.path.unwrap()))
 }
 
 fn files_of(folder: &Path) -> Vec<PathBuf> {
@@ -338,17 +307,16 @@ fn a_killed_process_leaves_no_file_behind_once_another_starts() {
     let start = || killed_server_in(folder.path());
     let (living, path) = start();
     let foreign = folder.path().join("warpverbs-elsewhere.sock");
-    drop(mute_listener(foreign.to_str().unwrap()));
+    drop(mute_listener(&foreign));
     for _ in 0..3 {
         let (mut killed, its) = start();
-        killed.child.kill().unwrap();
-        killed.child.wait().unwrap();
+        killed.kill();
         assert!(its.exists());
         let (after, beside) = start();
         let mut expected = vec![path.clone(), beside, foreign.clone()];
         expected.sort();
         assert_eq!(files_of(folder.path()), expected);
-        drop(after);
+        assert!(after.end().success());
     }
     drop(living);
 }
@@ -365,7 +333,7 @@ fn sockets_of_earlier_starts_of_this_machine_are_removed_and_no_others() {
     };
     let socket = |name: &str| {
         let path = named(name);
-        drop(mute_listener(path.to_str().unwrap()));
+        drop(mute_listener(&path));
         path
     };
     let random = "0123456789abcdef0123456789abcdef";
@@ -387,7 +355,7 @@ fn sockets_of_earlier_starts_of_this_machine_are_removed_and_no_others() {
     ];
     std::os::unix::fs::symlink(&kept[0], &link).unwrap();
     let listened = named(&format!("00112233aabf-{random}.sock"));
-    let _listener = mute_listener(listened.to_str().unwrap());
+    let _listener = mute_listener(&listened);
     let mut kept: Vec<_> = kept.into_iter().chain([link, listened]).collect();
     kept[1..].iter().for_each(|path| long_ago(path));
     if rustix::process::geteuid().is_root() {
@@ -400,16 +368,6 @@ fn sockets_of_earlier_starts_of_this_machine_are_removed_and_no_others() {
     let mut expected: Vec<_> = kept.into_iter().chain([own]).collect();
     expected.sort();
     assert_eq!(files_of(folder.path()), expected);
-}
-
-/// A connection that sends nothing. None if the server's queue is full.
-fn seqpacket_connect(path: &str) -> Option<OwnedFd> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
-    let address = SocketAddrUnix::new(path).unwrap();
-    rustix::net::connect(&socket, &address).ok().map(|()| socket)
 }
 
 #[test]
@@ -439,7 +397,7 @@ fn a_server_that_never_answers_costs_no_more_than_the_deadline() {
     let why = fetch(&own, &peer, Trust::Launch, &ticket, soon()).unwrap_err();
     assert!(why[1].why.starts_with("connect: "), "{}", why[1]);
     let path = folder.path().join("mute");
-    let _mute = mute_listener(path.to_str().unwrap());
+    let _mute = mute_listener(&path);
     peer.server.path = Ok(path.to_string_lossy().into_owned());
     // Without a deadline nothing would ever end it.
     let limit = Instant::now() + Duration::from_millis(300);
@@ -447,29 +405,17 @@ fn a_server_that_never_answers_costs_no_more_than_the_deadline() {
     assert!(why[1].why.contains("no answer in time"), "{}", why[1]);
 }
 
-fn mute_listener(path: &str) -> OwnedFd {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    rustix::net::listen(&socket, 8).unwrap();
-    socket
+fn mute_listener(path: &Path) -> OwnedFd {
+    unix::listen(&SocketAddrUnix::new(path).unwrap(), SocketFlags::empty()).unwrap()
 }
 
 /// In a process of its own, because it has no descriptor left.
 #[test]
 fn a_descriptor_lost_to_the_limit_is_told_as_such() {
-    let name = "pair::a_descriptor_lost_to_the_limit_is_told_as_such";
-    if std::env::var_os("PEER_LIMITED").is_none() {
-        let (_owner, said) = Owner::start();
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env("PEER_LIMITED", serde_json::to_string(&said).unwrap())
-            .spawn()
-            .unwrap();
-        return assert!(child.wait().unwrap().success());
+    if !is_alone("pair::a_descriptor_lost_to_the_limit_is_told_as_such") {
+        return;
     }
-    let said: Said = serde_json::from_str(&std::env::var("PEER_LIMITED").unwrap()).unwrap();
+    let (_owner, said) = start_owner();
     let own = Identity::of_this_process(&*simt());
     // Room for the socket, and not for what comes by it.
     let next = File::open("/dev/null").unwrap().as_raw_fd() as u64;

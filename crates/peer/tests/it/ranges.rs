@@ -1,10 +1,10 @@
 //! Ranges of memory that a process offers, as peers reach them.
 
+use crate::pair::simt;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use warpverbs_dev::{Child, say};
 use warpverbs_gpu::{Buffer, Gpu, GpuChoice, Place};
 use warpverbs_mem::Region;
 use warpverbs_peer::descriptor::Trust;
@@ -16,10 +16,6 @@ use warpverbs_transport::{Access, Context, MemoryRegion};
 
 const PAGE: u64 = 1 << 16;
 const SOON: Duration = Duration::from_secs(60);
-
-fn simt() -> Arc<dyn Gpu> {
-    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
-}
 
 /// Three segments of different lengths in a row, the bytes of which count up.
 fn joined(gpu: &dyn Gpu) -> Buffer {
@@ -228,24 +224,14 @@ fn owner() {
     let exported: Vec<_> = ranges.into_iter().map(|range| exporter.export(range, None)).collect();
     let offers = exported.iter().map(|exported| exported.offer().clone()).collect();
     let said = Said { peer: exporter.introduction().clone(), offers };
-    println!("\n> {}", serde_json::to_string(&said).unwrap());
+    say(serde_json::to_string(&said).unwrap());
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
 fn start_owner(device: &str) -> (Child, Said) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "ranges::owner", "--nocapture"])
-        .env(OWNER, device)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut reader = BufReader::new(child.stdout.take().unwrap());
-    let mut lines = reader.by_ref().lines().map(Result::unwrap);
-    let said = lines.find_map(|line| line.strip_prefix("> ").map(str::to_owned)).unwrap();
-    // The child goes on to print, and must find a reader.
-    child.stdout = Some(reader.into_inner());
-    (child, serde_json::from_str(&said).unwrap())
+    let mut child = Child::of_test("ranges::owner", OWNER, device);
+    let said = serde_json::from_str(&child.said()).unwrap();
+    (child, said)
 }
 
 fn check_pattern(gpu: &dyn Gpu, range: &RemoteRange) {
@@ -260,8 +246,7 @@ fn memory_of_a_killed_process_stays_and_is_not_to_be_had_anew() {
     let gpu = simt();
     let (mut child, said) = start_owner("simt");
     let range = reached(&*gpu, &said.peer, &said.offers[0]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     check_pattern(&*gpu, &range);
     let late = reached(&*gpu, &said.peer, &said.offers[0]);
     assert_eq!(late.decision().route, Route::None);
@@ -274,13 +259,12 @@ fn memory_of_a_killed_process_stays_and_is_not_to_be_had_anew() {
 fn memory_of_a_gpu_is_mapped_by_another_process() {
     let device = std::env::var("WARPVERBS_TEST_OWNER").unwrap_or_else(|_| "cuda:0".to_owned());
     let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
-    let (mut child, said) = start_owner(&device);
+    let (child, said) = start_owner(&device);
     for (offer, by) in said.offers.iter().zip(["abstract socket", "IPC handle", "abstract socket"])
     {
         let range = reached(&*gpu, &said.peer, offer);
         check_pattern(&*gpu, &range);
         assert_eq!(range.decision().explain(), format!("direct by {by}"));
     }
-    drop(child.stdin.take());
-    assert!(child.wait().unwrap().success());
+    assert!(child.end().success());
 }

@@ -12,7 +12,7 @@ pub use connect::ConnectError;
 pub use error::ClientError;
 pub(crate) use error::Listed;
 
-use crate::protocol::{Opcode, ReplyError, Request, read};
+use crate::protocol::{Field, Opcode, ReplyError, Request, read};
 use crate::{Deadline, Limits};
 use warpverbs_meet::Timed;
 
@@ -275,30 +275,13 @@ impl Client {
             true => Err(ClientError::TooLarge { call, what, size, limit }),
             false => Ok(()),
         };
-        let key = |key: &B| within("key", key.as_ref().len(), limits.key);
-        let value = |value: &B| within("value", value.as_ref().len(), limits.value);
-        match request {
-            Request::Set { key: k, value: v } | Request::Append { key: k, value: v } => {
-                key(k).and_then(|()| value(v))?;
+        for field in request.fields() {
+            match field {
+                Field::Key(key) => within("key", key.len(), limits.key)?,
+                Field::Value(value) => within("value", value.len(), limits.value)?,
+                Field::Count(count) => within("number of keys", count, limits.keys_per_message)?,
+                Field::Word(_) | Field::Number(_) => {}
             }
-            Request::CompareSet { key: k, expected, desired } => {
-                key(k).and_then(|()| value(expected)).and_then(|()| value(desired))?;
-            }
-            Request::Get { key: k } | Request::Add { key: k, .. } | Request::Delete { key: k } => {
-                key(k)?;
-            }
-            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
-                within("number of keys", keys.len(), limits.keys_per_message)?;
-                keys.iter().try_for_each(key)?;
-            }
-            Request::MultiSet { pairs } => {
-                within("number of keys", pairs.len(), limits.keys_per_message)?;
-                pairs.iter().try_for_each(|(k, v)| key(k).and_then(|()| value(v)))?;
-            }
-            Request::Validate { .. }
-            | Request::Ping { .. }
-            | Request::KeyCount
-            | Request::CancelWait => {}
         }
         let mut bytes = Vec::new();
         request.emit(&mut bytes);

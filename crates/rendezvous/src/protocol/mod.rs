@@ -14,6 +14,7 @@ pub use decoder::Decoder;
 pub use error::{ProtocolError, ReplyError};
 pub use opcode::Opcode;
 pub use reply::{Reply, read};
+pub(crate) use request::Field;
 pub use request::Request;
 
 /// The word that [`Opcode::Validate`] carries.

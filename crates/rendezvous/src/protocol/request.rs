@@ -58,41 +58,57 @@ impl<B: AsRef<[u8]>> Request<B> {
         }
     }
 
+    /// What follows the opcode, in order.
+    pub(crate) fn fields(&self) -> Vec<Field<'_>> {
+        match self {
+            Request::Validate { magic: word } | Request::Ping { nonce: word } => {
+                vec![Field::Word(*word)]
+            }
+            Request::Set { key, value } | Request::Append { key, value } => {
+                vec![Field::Key(key.as_ref()), Field::Value(value.as_ref())]
+            }
+            Request::CompareSet { key, expected, desired } => {
+                let values = [expected, desired].map(|value| Field::Value(value.as_ref()));
+                std::iter::once(Field::Key(key.as_ref())).chain(values).collect()
+            }
+            Request::Get { key } | Request::Delete { key } => vec![Field::Key(key.as_ref())],
+            Request::Add { key, delta } => vec![Field::Key(key.as_ref()), Field::Number(*delta)],
+            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
+                let keys = keys.iter().map(|key| Field::Key(key.as_ref()));
+                std::iter::once(Field::Count(keys.len())).chain(keys).collect()
+            }
+            Request::MultiSet { pairs } => {
+                let strings = pairs.iter().flat_map(|(key, value)| {
+                    [Field::Key(key.as_ref()), Field::Value(value.as_ref())]
+                });
+                std::iter::once(Field::Count(pairs.len())).chain(strings).collect()
+            }
+            Request::KeyCount | Request::CancelWait => Vec::new(),
+        }
+    }
+
     /// Appends the request's bytes to `out`.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.push(self.opcode().byte());
-        match self {
-            Request::Validate { magic: word } | Request::Ping { nonce: word } => {
-                out.extend_from_slice(&word.to_le_bytes());
+        for field in self.fields() {
+            match field {
+                Field::Word(word) => out.extend_from_slice(&word.to_le_bytes()),
+                Field::Number(number) => out.extend_from_slice(&number.to_le_bytes()),
+                Field::Count(count) => emit_len(out, count),
+                Field::Key(bytes) | Field::Value(bytes) => emit_bytes(out, &bytes),
             }
-            Request::Set { key, value } | Request::Append { key, value } => {
-                emit_bytes(out, key);
-                emit_bytes(out, value);
-            }
-            Request::CompareSet { key, expected, desired } => {
-                emit_bytes(out, key);
-                emit_bytes(out, expected);
-                emit_bytes(out, desired);
-            }
-            Request::Get { key } | Request::Delete { key } => emit_bytes(out, key),
-            Request::Add { key, delta: number } => {
-                emit_bytes(out, key);
-                out.extend_from_slice(&number.to_le_bytes());
-            }
-            Request::Check { keys } | Request::Wait { keys } | Request::MultiGet { keys } => {
-                emit_len(out, keys.len());
-                keys.iter().for_each(|key| emit_bytes(out, key));
-            }
-            Request::MultiSet { pairs } => {
-                emit_len(out, pairs.len());
-                for (key, value) in pairs {
-                    emit_bytes(out, key);
-                    emit_bytes(out, value);
-                }
-            }
-            Request::KeyCount | Request::CancelWait => {}
         }
     }
+}
+
+/// A field of a request.
+pub(crate) enum Field<'a> {
+    Word(u32),
+    Number(i64),
+    /// Of keys, or of pairs.
+    Count(usize),
+    Key(&'a [u8]),
+    Value(&'a [u8]),
 }
 
 fn emit_len(out: &mut Vec<u8>, len: usize) {

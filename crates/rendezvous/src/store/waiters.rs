@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::ClientId;
 
-/// Order of arrival, in which waiters are woken.
-type WaiterId = u64;
+/// A waiter, behind its place in the order of arrival, in which waiters are woken.
+type Place = (u64, ClientId);
 
 #[derive(Debug)]
 struct Waiter {
-    client: ClientId,
+    order: u64,
     missing: usize,
     keys: Vec<Arc<[u8]>>,
 }
@@ -18,10 +18,9 @@ struct Waiter {
 /// The waits of all clients, at most one for each.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    next: WaiterId,
-    by_key: HashMap<Arc<[u8]>, BTreeSet<WaiterId>>,
-    waiters: HashMap<WaiterId, Waiter>,
-    ids: HashMap<ClientId, WaiterId>,
+    next: u64,
+    by_key: HashMap<Arc<[u8]>, BTreeSet<Place>>,
+    waiters: HashMap<ClientId, Waiter>,
     bytes: usize,
 }
 
@@ -35,14 +34,14 @@ impl Waiters {
     }
 
     pub(super) fn waits(&self, client: ClientId) -> bool {
-        self.ids.contains_key(&client)
+        self.waiters.contains_key(&client)
     }
 
     /// `keys` are distinct, at least one, and `client` does not wait yet.
     pub(super) fn register(&mut self, client: ClientId, keys: Vec<Vec<u8>>) {
-        let id = self.next;
+        let order = self.next;
         self.next += 1;
-        let mut waiter = Waiter { client, missing: keys.len(), keys: Vec::new() };
+        let mut waiter = Waiter { order, missing: keys.len(), keys: Vec::new() };
         for key in keys {
             let shared = match self.by_key.get_key_value(key.as_slice()) {
                 Some((shared, _)) => shared.clone(),
@@ -52,47 +51,46 @@ impl Waiters {
                 }
             };
             self.bytes += REGISTRATION;
-            self.by_key.entry(shared.clone()).or_default().insert(id);
+            self.by_key.entry(shared.clone()).or_default().insert((order, client));
             waiter.keys.push(shared);
         }
-        self.waiters.insert(id, waiter);
-        self.ids.insert(client, id);
+        self.waiters.insert(client, waiter);
     }
 
     /// `key` is there: everybody whose last missing key it was, in order of arrival.
     pub(super) fn wake_all(&mut self, key: &[u8]) -> Vec<ClientId> {
-        let ids = self.by_key.get(key).cloned().unwrap_or_default();
-        ids.into_iter().filter_map(|id| self.arrive(id, key)).collect()
+        let mut places = self.by_key.get(key).cloned().unwrap_or_default();
+        places.retain(|&place| self.arrive(place, key));
+        places.into_iter().map(|(_, client)| client).collect()
     }
 
     /// Forgets the wait of `client`, if there is one.
     pub(super) fn cancel(&mut self, client: ClientId) {
-        let Some(id) = self.ids.remove(&client) else { return };
-        let Some(waiter) = self.waiters.remove(&id) else { return };
+        let Some(waiter) = self.waiters.remove(&client) else { return };
         for key in &waiter.keys {
-            self.unlink(id, key);
+            self.unlink((waiter.order, client), key);
         }
     }
 
-    fn arrive(&mut self, id: WaiterId, key: &[u8]) -> Option<ClientId> {
-        self.unlink(id, key);
-        let waiter = self.waiters.get_mut(&id)?;
+    /// Whether that was the last key that the waiter missed.
+    fn arrive(&mut self, place: Place, key: &[u8]) -> bool {
+        self.unlink(place, key);
+        let Some(waiter) = self.waiters.get_mut(&place.1) else { return false };
         waiter.missing -= 1;
-        if waiter.missing > 0 {
-            return None;
+        let last = waiter.missing == 0;
+        if last {
+            self.waiters.remove(&place.1);
         }
-        let waiter = self.waiters.remove(&id)?;
-        self.ids.remove(&waiter.client);
-        Some(waiter.client)
+        last
     }
 
     /// Removes one registration; does nothing if it has gone.
-    fn unlink(&mut self, id: WaiterId, key: &[u8]) {
-        let Some(ids) = self.by_key.get_mut(key) else { return };
-        if ids.remove(&id) {
+    fn unlink(&mut self, place: Place, key: &[u8]) {
+        let Some(places) = self.by_key.get_mut(key) else { return };
+        if places.remove(&place) {
             self.bytes -= REGISTRATION;
         }
-        if ids.is_empty() {
+        if places.is_empty() {
             self.by_key.remove(key);
             self.bytes -= key.len();
         }

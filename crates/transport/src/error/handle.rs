@@ -6,65 +6,24 @@ use thiserror::Error;
 /// [`RemoteRegion`](crate::RemoteRegion).
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum HandleError {
     /// Fewer bytes than the message has.
     #[error("{what} of {found} bytes, expected {expected}")]
-    Truncated {
-        /// Name of the parsed message.
-        what: &'static str,
-        /// Bytes needed.
-        expected: usize,
-        /// Bytes given.
-        found: usize,
-    },
+    Truncated { what: &'static str, expected: usize, found: usize },
     /// Bytes after the end of the message.
     #[error("{extra} bytes after the end of a {what}")]
-    Trailing {
-        /// Name of the parsed message.
-        what: &'static str,
-        /// Bytes too many.
-        extra: usize,
-    },
+    Trailing { what: &'static str, extra: usize },
     /// Something else altogether.
     #[error("not a {what}: begins with {found:02x?}, expected {expected:02x?}")]
-    Magic {
-        /// Name of the parsed message.
-        what: &'static str,
-        /// First bytes of a right one.
-        expected: [u8; 4],
-        /// First bytes given.
-        found: [u8; 4],
-    },
+    Magic { what: &'static str, expected: [u8; 4], found: [u8; 4] },
     /// Made by a later program.
     #[error("{what} of version {found}, this program reads up to {newest}")]
-    Version {
-        /// Name of the parsed message.
-        what: &'static str,
-        /// Its version.
-        found: u16,
-        /// The newest known here.
-        newest: u16,
-    },
+    Version { what: &'static str, found: u16, newest: u16 },
     /// Made by an earlier program.
     #[error("{what} of version {found}, this program reads from {oldest} on")]
-    Outdated {
-        /// Name of the parsed message.
-        what: &'static str,
-        /// Its version.
-        found: u16,
-        /// The oldest read here.
-        oldest: u16,
-    },
+    Outdated { what: &'static str, found: u16, oldest: u16 },
     /// A field is out of range.
     #[error("{what}: {field} is {value:#x}, expected {expected}")]
-    Field {
-        /// Name of the parsed message.
-        what: &'static str,
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-        /// The values allowed.
-        expected: &'static str,
-    },
+    Field { what: &'static str, field: &'static str, value: u64, expected: &'static str },
 }

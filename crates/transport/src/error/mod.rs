@@ -112,91 +112,38 @@ impl From<std::convert::Infallible> for TransportError {
 /// A call that cannot be granted as it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum UsageError {
     /// A field of [`EndpointConfig`](crate::EndpointConfig) has a value that will not do.
     #[error("{field} is {value}, expected {expected}")]
-    Config {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-        /// The values allowed.
-        expected: &'static str,
-    },
+    Config { field: &'static str, value: u64, expected: &'static str },
     /// No NIC of that name.
     #[error("no NIC is called {asked:?}; expected auto, soft or one of: {found}")]
-    NoSuchNic {
-        /// Name asked for.
-        asked: String,
-        /// Names of the NICs here.
-        found: String,
-    },
+    NoSuchNic { asked: String, found: String },
     /// A range does not lie inside its region.
     #[error("range {offset:#x}+{len:#x} is outside a region of {region_len:#x} bytes")]
-    OutOfRange {
-        /// Offset asked for, bytes from the start of the region.
-        offset: u64,
-        /// Length asked for, bytes.
-        len: u64,
-        /// Length of the region, bytes.
-        region_len: u64,
-    },
+    OutOfRange { offset: u64, len: u64, region_len: u64 },
     /// The two sides of a transfer differ in length.
     #[error("{local} bytes of local memory for {remote} bytes of remote memory")]
-    LengthMismatch {
-        /// Bytes on this side.
-        local: u64,
-        /// Bytes on the other side.
-        remote: u64,
-    },
+    LengthMismatch { local: u64, remote: u64 },
     /// A message is longer than the NIC supports.
     #[error("a message of {bytes} bytes; a NIC carries at most {max}")]
-    TooLong {
-        /// Its length.
-        bytes: u64,
-        /// The most.
-        max: u64,
-    },
+    TooLong { bytes: u64, max: u64 },
     /// Too many pieces of local memory for one work request.
     #[error("{count} scatter/gather entries, this queue takes at most {max}")]
-    TooManySges {
-        /// Entries given.
-        count: usize,
-        /// The most.
-        max: usize,
-    },
+    TooManySges { count: usize, max: usize },
     /// Too much inline data for one work request.
     #[error("{bytes} bytes inline, this endpoint takes 1 to {max}")]
-    Inline {
-        /// Bytes given.
-        bytes: usize,
-        /// The most.
-        max: usize,
-    },
+    Inline { bytes: usize, max: usize },
     /// An atomic works on a whole, aligned word.
     #[error("an atomic on {len} bytes at {addr:#x}, expected {size} bytes, aligned to {size}")]
-    AtomicWord {
-        /// Address given.
-        addr: u64,
-        /// Length given.
-        len: u64,
-        /// Size of the word.
-        size: u64,
-    },
+    AtomicWord { addr: u64, len: u64, size: u64 },
     /// The posting state is in GPU memory, out of the CPU's reach.
     #[error("endpoint {qpn:#x} is posted to by kernels; make one with EndpointConfig::host()")]
-    KernelPosted {
-        /// The endpoint.
-        qpn: u32,
-    },
+    KernelPosted { qpn: u32 },
     /// The endpoint has no receive queue of its own.
     #[error("endpoint {qpn:#x} has no receive queue of its own: {why}")]
-    NoReceiveQueue {
-        /// The endpoint.
-        qpn: u32,
-        /// The cause, or the remedy.
-        why: &'static str,
-    },
+    NoReceiveQueue { qpn: u32, why: &'static str },
     /// The work request cannot be written as a WQE.
     #[error(transparent)]
     Wqe(#[from] BuildError),
@@ -205,118 +152,54 @@ pub enum UsageError {
     RecvWqe(#[from] RecvBuildError),
     /// An endpoint cannot be its own peer.
     #[error("endpoint {qpn:#x} was asked to connect to itself")]
-    ConnectToSelf {
-        /// The endpoint.
-        qpn: u32,
-    },
+    ConnectToSelf { qpn: u32 },
     /// An endpoint has one peer at a time.
     #[error("endpoint {qpn:#x} is already connected to {peer:#x}; reset() it first")]
-    AlreadyConnected {
-        /// The endpoint.
-        qpn: u32,
-        /// Its peer.
-        peer: u32,
-    },
+    AlreadyConnected { qpn: u32, peer: u32 },
     /// Send work needs a peer.
     #[error("endpoint {qpn:#x} is not connected")]
-    NotConnected {
-        /// The endpoint.
-        qpn: u32,
-    },
+    NotConnected { qpn: u32 },
     /// A kernel may still use the endpoint: what `device_qp()` gave out is still held.
     #[error("endpoint {qpn:#x} is still lent to kernels; drop what device_qp() gave first")]
-    StillLent {
-        /// The endpoint.
-        qpn: u32,
-    },
+    StillLent { qpn: u32 },
     /// The peer is behind a NIC that this one has no way to.
     #[error("no way from {nic} ({own}) to the peer ({peer}): {why}")]
-    NoWay {
-        /// The own NIC.
-        nic: String,
-        /// Where it is.
-        own: FabricAddress,
-        /// Where the peer's NIC is.
-        peer: FabricAddress,
-        /// The obstacle.
-        why: &'static str,
-    },
+    NoWay { nic: String, own: FabricAddress, peer: FabricAddress, why: &'static str },
 }
 
 /// Why a wait ended early. The first cause is kept; see [`Health`](crate::Health).
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum WaitError {
     /// Nothing happened in time. Nothing is lost: waiting again is allowed.
     #[error(
         "endpoint {qpn:#x}: {queue} queue at {actual} of {expected} after {after:?}; the NIC may \
          be stuck, or the work unsignalled"
     )]
-    Timeout {
-        /// The endpoint.
-        qpn: u32,
-        /// Which queue.
-        queue: QueueKind,
-        /// The index that was waited for.
-        expected: u64,
-        /// How far the queue had come.
-        actual: u64,
-        /// How long the wait was.
-        after: Duration,
-    },
-    /// No room came free in time; nothing was posted.
+    Timeout { qpn: u32, queue: QueueKind, expected: u64, actual: u64, after: Duration },
+    /// No room came free in time; nothing was posted. `depth` is in WQEBBs (send) or work requests
+    /// (receive).
     #[error("endpoint {qpn:#x}: the {queue} queue of {depth} stayed full for {after:?}")]
-    QueueFull {
-        /// The endpoint.
-        qpn: u32,
-        /// Which queue.
-        queue: QueueKind,
-        /// Its depth, in WQEBBs (send) or work requests (receive).
-        depth: u64,
-        /// How long the wait was.
-        after: Duration,
-    },
+    QueueFull { qpn: u32, queue: QueueKind, depth: u64, after: Duration },
     /// The shared receive queue holds as many receives as it can.
     #[error("shared receive queue {srqn:#x}: {receives} receives stayed posted for {after:?}")]
-    SharedQueueFull {
-        /// The queue.
-        srqn: u32,
-        /// Receives it can hold.
-        receives: u32,
-        /// How long the wait was.
-        after: Duration,
-    },
+    SharedQueueFull { srqn: u32, receives: u32, after: Duration },
     /// All scratch slots for results of atomics stayed taken.
     #[error("endpoint {qpn:#x}: no scratch slot for an atomic's result in {after:?}")]
-    NoScratch {
-        /// The endpoint.
-        qpn: u32,
-        /// How long the wait was.
-        after: Duration,
-    },
+    NoScratch { qpn: u32, after: Duration },
     /// [`Endpoint::abort`](crate::Endpoint::abort) was called.
     #[error("endpoint {qpn:#x} was aborted")]
-    Aborted {
-        /// The endpoint.
-        qpn: u32,
-    },
+    Aborted { qpn: u32 },
     /// A kernel's poster gave up waiting for room, which leaves a hole that ends the queue.
     #[error("endpoint {qpn:#x}: a poster gave up waiting for room")]
-    PosterGaveUp {
-        /// The endpoint.
-        qpn: u32,
-    },
+    PosterGaveUp { qpn: u32 },
     /// The NIC reported a completion of work that is not in flight, which ends the queue.
     #[error(
         "endpoint {qpn:#x}: the NIC reported a completion of work request {counter:#06x} \
              (low 16 bits), which is not in flight"
     )]
-    StrayCompletion {
-        /// The endpoint.
-        qpn: u32,
-        /// Low 16 bits of the index that the completion names.
-        counter: u16,
-    },
+    StrayCompletion { qpn: u32, counter: u16 },
 }
 
 pub(crate) fn no_entropy() -> TransportError {

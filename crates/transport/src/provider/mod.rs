@@ -99,7 +99,7 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
         &self,
         region: &Region,
         options: &RegisterOptions,
-    ) -> Result<Box<dyn MemoryKey>, TransportError>;
+    ) -> Result<MemoryKey, TransportError>;
 
     /// A QP with its two CQs, in the state INIT, on zeroed queue memory. CQ memory is set to 0xff.
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, TransportError>;
@@ -113,13 +113,15 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
 }
 
 /// A registration; dropping it takes the keys back.
-pub(crate) trait MemoryKey: Send + Sync {
+pub(crate) struct MemoryKey {
     /// For the owner's work requests.
-    fn lkey(&self) -> u32;
+    pub(crate) lkey: u32,
     /// For peers.
-    fn rkey(&self) -> u32;
+    pub(crate) rkey: u32,
     /// The way to the memory.
-    fn how(&self) -> &Decision<RegistrationPath>;
+    pub(crate) how: Decision<RegistrationPath>,
+    /// What the keys are of.
+    _made: Box<dyn Any + Send + Sync>,
 }
 
 /// A CQ to make. Collapsed CQs have one entry.
@@ -151,6 +153,16 @@ pub(crate) enum RecvSpec<'a> {
     },
     /// A shared receive queue of the same NIC.
     Shared(&'a dyn SharedQueue),
+}
+
+impl<'a> RecvSpec<'a> {
+    /// The shared receive queue, if there is one, which the caller's provider must have made.
+    fn shared<T: SharedQueue>(&self) -> Result<Option<&'a T>, NicError> {
+        let Self::Shared(queue) = *self else { return Ok(None) };
+        let queue: &dyn Any = queue;
+        let foreign = NicError::Foreign { what: "SRQ", owner: "provider" };
+        queue.downcast_ref().ok_or(foreign).map(Some)
+    }
 }
 
 /// A QP to make.

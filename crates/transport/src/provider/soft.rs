@@ -5,12 +5,11 @@ use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePa
 use super::{Events, SharedQueue, SrqSpec};
 use crate::error::no_entropy;
 use crate::{FabricAddress, NicId, RegisterOptions, TransportError};
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationPath};
 use warpverbs_nic::{
-    Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mr, Mtu, NicError,
+    Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mtu, NicError,
     OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service,
     SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
 };
@@ -60,7 +59,7 @@ impl Soft {
         Ok(running)
     }
 
-    fn info(&self) -> NicInfo {
+    pub(crate) fn info(&self) -> NicInfo {
         let Config { name, link, faults, capture, .. } = &self.config;
         let mut description = format!("software NIC in this process, {link}");
         if !faults.is_none() {
@@ -211,25 +210,18 @@ impl Nic for SoftDevice {
         &self,
         region: &Region,
         options: &RegisterOptions,
-    ) -> Result<Box<dyn MemoryKey>, TransportError> {
+    ) -> Result<MemoryKey, TransportError> {
         let mr = self.running.nic.reg_mr(&self.pd, region, options.access())?;
         let how = Decision::best(match region.kind() {
             Kind::Host => RegistrationPath::Host,
             _ => RegistrationPath::CopyEngine,
         });
-        Ok(Box::new(SoftKey { mr, how, _running: self.running.clone() }))
+        let (lkey, rkey) = (mr.lkey(), mr.rkey());
+        Ok(MemoryKey { lkey, rkey, how, _made: Box::new((mr, self.running.clone())) })
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, TransportError> {
-        let shared = match spec.recv {
-            RecvSpec::Shared(queue) => {
-                let queue: &dyn Any = queue;
-                let soft = queue.downcast_ref::<SoftSrq>();
-                let foreign = NicError::Foreign { what: "SRQ", owner: "provider" };
-                Some(soft.ok_or(foreign)?.srq.clone())
-            }
-            _ => None,
-        };
+        let shared = spec.recv.shared::<SoftSrq<Arc<Running>>>()?.map(|shared| shared.srq.clone());
         let srqns = shared.iter().map(Srq::srqn).collect();
         let (config, cqs) = self.running.qp_config(spec, shared)?;
         let qp = self.running.nic.create_qp(&self.pd, config)?;
@@ -243,7 +235,7 @@ impl Nic for SoftDevice {
 
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, TransportError> {
         let srq = self.running.nic.create_srq(&self.pd, &srq_config(spec))?;
-        Ok(Arc::new(SoftSrq { srq, _running: self.running.clone() }))
+        Ok(Arc::new(SoftSrq { srq, behind: self.running.clone() }))
     }
 
     fn watch(&self, watcher: Weak<dyn StopWatcher>) {
@@ -261,32 +253,13 @@ pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
     }
 }
 
-struct SoftKey {
-    mr: Mr,
-    how: Decision<RegistrationPath>,
-    _running: Arc<Running>,
+/// A shared receive queue of a software NIC, and what is behind it.
+pub(super) struct SoftSrq<T> {
+    pub(super) srq: Srq,
+    pub(super) behind: T,
 }
 
-impl MemoryKey for SoftKey {
-    fn lkey(&self) -> u32 {
-        self.mr.lkey()
-    }
-
-    fn rkey(&self) -> u32 {
-        self.mr.rkey()
-    }
-
-    fn how(&self) -> &Decision<RegistrationPath> {
-        &self.how
-    }
-}
-
-struct SoftSrq {
-    srq: Srq,
-    _running: Arc<Running>,
-}
-
-impl SharedQueue for SoftSrq {
+impl<T: Send + Sync + 'static> SharedQueue for SoftSrq<T> {
     fn srqn(&self) -> u32 {
         self.srq.srqn()
     }

@@ -1,5 +1,7 @@
 //! Helpers of all tests: a NIC, and a connected pair of endpoints on it.
 
+use std::sync::Arc;
+use warpverbs_gpu::{Gpu, GpuChoice};
 use warpverbs_nic::{Config, DoorbellPolicy, SoftNic};
 use warpverbs_transport::{Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion};
 
@@ -42,14 +44,28 @@ impl Pair {
     }
 
     pub(crate) fn on(device: Device, config: &EndpointConfig) -> Self {
-        let a = device.endpoint(config).unwrap();
-        let b = device.endpoint(config).unwrap();
-        a.connect(&b.handle()).unwrap();
-        b.connect(&a.handle()).unwrap();
+        let (a, b) = device.pair(config).unwrap();
         let src = device.alloc_host(1 << 16, all_access()).unwrap();
         let dst = device.alloc_host(1 << 16, all_access()).unwrap();
         Self { a, b, src, dst, device }
     }
+
+    /// Resets both endpoints and connects them again.
+    pub(crate) fn restart(&mut self) {
+        self.a.reset().unwrap();
+        self.b.reset().unwrap();
+        connect(&self.a, &self.b);
+    }
+}
+
+/// To each other.
+pub(crate) fn connect(a: &Endpoint, b: &Endpoint) {
+    a.connect(&b.handle()).unwrap();
+    b.connect(&a.handle()).unwrap();
+}
+
+pub(crate) fn simt() -> Arc<dyn Gpu> {
+    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
 }
 
 pub(crate) fn bytes(region: &MemoryRegion, offset: u64, len: usize) -> Vec<u8> {

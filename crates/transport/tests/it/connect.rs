@@ -1,6 +1,6 @@
 //! Opening, configuring and connecting.
 
-use crate::common::Pair;
+use crate::common::{Pair, connect};
 use warpverbs_nic::{Config, SoftNic};
 use warpverbs_transport::{
     Context, EndpointConfig, EndpointHandle, ErrorKind, NicChoice, QpState, SendFlags,
@@ -38,8 +38,7 @@ fn devices_of_one_context_reach_each_other_and_others_do_not() {
     let error = a.connect(&far.handle()).unwrap_err();
     assert!(matches!(error, TransportError::Usage(UsageError::NoWay { .. })), "{error}");
     assert_eq!((a.peer(), a.state()), (None, QpState::Init));
-    a.connect(&b.handle()).unwrap();
-    b.connect(&a.handle()).unwrap();
+    connect(&a, &b);
     assert_eq!((a.peer(), a.state()), (Some(b.qpn()), QpState::Rts));
     let host = a.host().unwrap();
     host.wait(host.post_nop(SendFlags::SIGNALED).unwrap()).unwrap();

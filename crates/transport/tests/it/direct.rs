@@ -1,8 +1,8 @@
 //! Work that the host posts to a device of libibverbs by calls, beyond the cases of every NIC.
 
-use crate::common::{Pair, bytes, word};
+use crate::common::{Pair, all_access, bytes, simt, word};
 use crate::stress::add_up;
-use crate::verbs::{context, device, simt};
+use crate::verbs::{context, device};
 use std::thread;
 use std::time::Duration;
 use warpverbs_transport::{
@@ -121,10 +121,7 @@ fn what_libibverbs_has_no_request_for_fails_in_its_turn() {
         let text = health.to_string();
         assert!(text.contains("MASKED_FA"), "{text}");
         assert!(health.first_error.is_some_and(|first| first.rule.is_some()), "{text}");
-        pair.a.reset().unwrap();
-        pair.b.reset().unwrap();
-        pair.a.connect(&pair.b.handle()).unwrap();
-        pair.b.connect(&pair.a.handle()).unwrap();
+        pair.restart();
         assert!(pair.a.health().unwrap().is_ok());
     }
 }
@@ -135,7 +132,7 @@ fn keys_are_checked_and_forgotten_with_their_regions() {
     let device = device(&fake);
     let pair = Pair::on(device.clone(), &EndpointConfig::host());
     let host = pair.a.host().unwrap();
-    let gone = device.alloc_host(64, crate::common::all_access()).unwrap();
+    let gone = device.alloc_host(64, all_access()).unwrap();
     let (stale, target) = (gone.local(), pair.dst.remote());
     host.wait(host.post_write(stale, target, SIGNALED).unwrap()).unwrap();
     drop(gone);

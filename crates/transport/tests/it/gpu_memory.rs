@@ -1,7 +1,7 @@
 //! A GPU's memory on an RDMA device, which is libibverbs without hardware: how it is registered, and
 //! that the bytes get through. The GPU is pretended to, but for the tests that need one.
 
-use crate::common::{Pair, all_access, bytes};
+use crate::common::{Pair, all_access, bytes, simt};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use warpverbs_gpu::{Gpu, GpuChoice, Place};
@@ -33,8 +33,7 @@ fn device(fake: &Fake, modules: &[&str]) -> Device {
 
 /// Endpoints to which kernels may post, so the engine is in the path.
 fn pair(device: &Device) -> Pair {
-    let simt = warpverbs_gpu::open(GpuChoice::Simt).unwrap();
-    Pair::on(device.clone(), &EndpointConfig::for_gpu(&simt))
+    Pair::on(device.clone(), &EndpointConfig::for_gpu(&simt()))
 }
 
 /// 8 KiB of a GPU, as it is registered and as the test sees it, with an engine at its own pace.
@@ -207,8 +206,7 @@ fn inline_data_of_any_size_goes_through_a_device_that_takes_none() {
     let Some(fake) = fake() else { return };
     for limit in [0, 16, 100] {
         fake.max_inline(limit);
-        let simt = warpverbs_gpu::open(GpuChoice::Simt).unwrap();
-        for config in [EndpointConfig::for_gpu(&simt), EndpointConfig::host()] {
+        for config in [EndpointConfig::for_gpu(&simt()), EndpointConfig::host()] {
             let pair = Pair::on(device(&fake, &[]), &config.inline_bytes(220));
             let host = pair.a.host().unwrap();
             for i in 0..1000u64 {
@@ -311,7 +309,7 @@ fn a_gpus_memory_bounces_where_dmabufs_are_refused() {
 fn a_survey_says_what_is_refused_and_leaves_nothing_behind() {
     let Some(fake) = fake() else { return };
     let provider = VerbsProvider::over(fake.verbs());
-    let simt = warpverbs_gpu::open(GpuChoice::Simt).unwrap();
+    let simt = simt();
     let found = provider.survey("fake0", &simt);
     let live = fake.live();
     let reader = found.reader().unwrap();

@@ -1,6 +1,6 @@
 //! Endpoints on NICs that only a network joins, as in two processes.
 
-use crate::common::{all_access, bytes};
+use crate::common::{all_access, bytes, connect};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use warpverbs_gpu::{GpuChoice, Place};
@@ -75,8 +75,7 @@ fn every_kind_of_link_that_a_builder_gives_leads_to_another_context() {
         });
         let config = EndpointConfig::host();
         let (here, there) = (a.endpoint(&config).unwrap(), b.endpoint(&config).unwrap());
-        here.connect(&there.handle()).unwrap();
-        there.connect(&here.handle()).unwrap();
+        connect(&here, &there);
         let from = a.alloc_host(64, all_access()).unwrap();
         let to = b.alloc_host(64, all_access()).unwrap();
         let data: [u8; 64] = std::array::from_fn(|i| (i * 5 + 1) as u8);

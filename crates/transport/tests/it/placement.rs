@@ -1,13 +1,8 @@
 //! Queues in memory of a device.
 
-use crate::common::{Pair, word};
-use std::sync::Arc;
-use warpverbs_gpu::{Gpu, GpuChoice, Place};
+use crate::common::{Pair, connect, simt, word};
+use warpverbs_gpu::{GpuChoice, Place};
 use warpverbs_transport::{Access, Context, EndpointConfig, QueuePlacement, SendFlags, UsageError};
-
-fn simt() -> Arc<dyn Gpu> {
-    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
-}
 
 #[test]
 fn the_host_may_post_beside_the_lanes_of_a_simt_device() {
@@ -55,8 +50,7 @@ fn an_endpoint_for_a_gpu_is_the_kernels_own() {
     assert!(matches!(ends[0].host(), Err(UsageError::KernelPosted { .. })));
     for _ in 0..2 {
         let [a, b] = &mut ends;
-        a.connect(&b.handle()).unwrap();
-        b.connect(&a.handle()).unwrap();
+        connect(a, b);
         let health = a.health().unwrap();
         assert!(health.is_ok() && health.send.reserved == 0, "{health}");
         a.abort().unwrap();
@@ -67,9 +61,7 @@ fn an_endpoint_for_a_gpu_is_the_kernels_own() {
     // The NIC copies the send queue from there, or reads none of it.
     let on_gpu = EndpointConfig::for_gpu(&gpu).placement(QueuePlacement::Device);
     for config in [on_gpu.clone(), on_gpu.consume_only(true)] {
-        let [a, b] = [0, 1].map(|_| device.endpoint(&config).unwrap());
-        a.connect(&b.handle()).unwrap();
-        b.connect(&a.handle()).unwrap();
+        let (a, _b) = device.pair(&config).unwrap();
         assert!(matches!(a.host(), Err(UsageError::KernelPosted { .. })));
         assert_ne!(a.device_qp().addr(), 0);
         assert!(a.health().unwrap().is_ok(), "{}", a.health().unwrap());

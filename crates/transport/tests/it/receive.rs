@@ -1,6 +1,6 @@
 //! Receive queues: laps, bounds, and shared ones.
 
-use crate::common::{Pair, bytes};
+use crate::common::{Pair, bytes, connect};
 use std::time::Duration;
 use warpverbs_transport::{
     AsyncEvent, Endpoint, EndpointConfig, QueueKind, SendFlags, TransportError, WaitError,
@@ -55,13 +55,7 @@ fn a_shared_queue_gets_back_what_its_endpoints_took() {
         posted.count()
     };
     assert_eq!(fill(), 3);
-    let connected = || {
-        let sender = pair.device.endpoint(&EndpointConfig::host()).unwrap();
-        let receiver = pair.device.endpoint(&config).unwrap();
-        sender.connect(&receiver.handle()).unwrap();
-        receiver.connect(&sender.handle()).unwrap();
-        (sender, receiver)
-    };
+    let connected = || pair.device.pair(&config).unwrap();
     let send = |sender: &Endpoint, data: &[u8]| {
         let host = sender.host().unwrap();
         host.wait(host.post_send_inline(data, SIGNALED)?)
@@ -94,8 +88,7 @@ fn a_shared_queue_deeper_than_the_endpoint_s_own_overruns_no_cq() {
     let sender = pair.device.endpoint(&EndpointConfig::host()).unwrap();
     let config = EndpointConfig::host().recv_depth(4).srq(&srq);
     let receiver = pair.device.endpoint(&config).unwrap();
-    sender.connect(&receiver.handle()).unwrap();
-    receiver.connect(&sender.handle()).unwrap();
+    connect(&sender, &receiver);
     srq.set_limit(8);
     let (host, peer) = (sender.host().unwrap(), receiver.host().unwrap());
     // Nobody polls while 31 messages arrive.

@@ -1,10 +1,9 @@
 //! Endpoints on a device of libibverbs: one without hardware, whose work is done while it is posted.
 //! Skipped, with a line that says so, where that library cannot be compiled.
 
-use crate::common::{Pair, all_access, bytes, word};
+use crate::common::{Pair, all_access, bytes, simt, word};
 use crate::ops::writes_and_reads;
-use std::sync::Arc;
-use warpverbs_gpu::{Gpu, GpuChoice, GpuInfo, GpuKind};
+use warpverbs_gpu::{GpuInfo, GpuKind};
 use warpverbs_transport::VerbsProvider;
 use warpverbs_transport::{
     Context, CqMode, Device, EndpointConfig, EndpointHandle, FabricAddress, QpState, ReceivedKind,
@@ -13,10 +12,6 @@ use warpverbs_transport::{
 use warpverbs_verbs::testing::{Fake, Live, fake};
 
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
-
-pub(crate) fn simt() -> Arc<dyn Gpu> {
-    warpverbs_gpu::open(GpuChoice::Simt).unwrap()
-}
 
 /// Posted to by calls, and by rings.
 fn both() -> [EndpointConfig; 2] {
@@ -120,10 +115,7 @@ fn fail_and_begin_anew(mut pair: Pair) {
     assert!(error.to_string().contains("remote access error"), "{error}");
     let health = pair.a.health().unwrap();
     assert_eq!((health.state, health.syndrome()), (QpState::Err, Some(Syndrome::RemoteAccess)));
-    pair.a.reset().unwrap();
-    pair.b.reset().unwrap();
-    pair.a.connect(&pair.b.handle()).unwrap();
-    pair.b.connect(&pair.a.handle()).unwrap();
+    pair.restart();
     writes_and_reads(&pair, pair.a.host().unwrap());
 }
 

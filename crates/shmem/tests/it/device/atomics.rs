@@ -10,15 +10,14 @@ const AT: u64 = 128;
 /// The old values of one launch, one of each thread.
 fn atomic(
     ranks: &Ranks,
-    (from, pe): (usize, u32),
+    (from, pe): (u32, u32),
     dim: Dim,
     (group, what, width): (u32, u32, u32),
     (first, second): (u64, u64),
 ) -> Vec<u64> {
     let threads = if group == 0 { 2 * 40 } else { 1 };
     let olds = ranks.buffer(8 * 2 * 40);
-    let heap = ranks.heaps[from].clone();
-    ranks.run(dim, |status| k::ShmAtomic {
+    ranks.run_on(from, dim, |heap, status| k::ShmAtomic {
         heap,
         group,
         what,

@@ -1,5 +1,6 @@
 //! Barriers of teams: nobody leaves before everybody has come, and what was put before is there.
 
+use crate::calls;
 use crate::device::ranks::{Pace, Ranks, Routes, pointer};
 use std::time::Duration;
 use warpverbs::gpu::Dim;
@@ -14,7 +15,7 @@ const WORDS: u64 = 2048;
 /// `members` ranks from `first` on, `stride` apart, meet a few times.
 fn meet(ranks: &Ranks, (first, stride, members): (u32, u32, u32), group: u32, light: u32) {
     let wrong = ranks.buffer(8);
-    let of = (0..members).map(|i| (first + i * stride) as usize);
+    let of = (0..members).map(|i| first + i * stride);
     let list = ranks.members(of, |heap| k::Member { heap });
     ranks.run(Dim::new(members, 40), |status| k::ShmBarrier {
         members: list,
@@ -53,30 +54,17 @@ fn large_teams_meet_in_rounds() {
     for seed in simt_seeds(0x500, 3) {
         for world in [9, 12] {
             let ranks = Ranks::new(world, 1 << 12, Routes::Direct, Pace::Seeded(seed));
-            meet(&ranks, (0, 1, world as u32), 2, 0);
-            meet(&ranks, (0, 1, world as u32), 1, 0);
+            meet(&ranks, (0, 1, world), 2, 0);
+            meet(&ranks, (0, 1, world), 1, 0);
         }
     }
     let ranks = Ranks::new(9, 1 << 12, Routes::Mixed, Pace::Seeded(0x500));
     meet(&ranks, (0, 1, 9), 1, 0);
 }
 
-fn alone(
-    ranks: &Ranks,
-    (first, stride, size): (u32, u32, u32),
-    team_block: u64,
-) -> Result<(), Outcome> {
-    let heap = ranks.heaps[1].clone();
-    let ns = 1_000_000;
-    ranks.launch(Dim::new(1, 40), |status| k::ShmMeet {
-        heap,
-        team_block,
-        first,
-        stride,
-        size,
-        ns,
-        status,
-    })
+/// Rank 1's part of a barrier.
+fn alone(ranks: &Ranks, team: (u32, u32, u32), block: u64) -> Result<(), Outcome> {
+    ranks.launch_on(1, Dim::new(1, 40), calls::meet(team, block, 1_000_000))
 }
 
 #[test]
@@ -91,16 +79,7 @@ fn who_has_not_come_is_named() {
         assert_eq!((fault.claim, fault.what, fault.peer), (2, 7, 0), "{fault:?}");
         assert_eq!((fault.expected, fault.actual), (1, 0), "{fault:?}");
         // The late rank finds the other's arrival.
-        let heap = ranks.heaps[0].clone();
-        ranks.run(Dim::new(1, 40), |status| k::ShmMeet {
-            heap,
-            team_block: BLOCK,
-            first: 0,
-            stride: 1,
-            size: 2,
-            ns: 1_000_000_000,
-            status,
-        });
+        ranks.run_on(0, Dim::new(1, 40), calls::meet((0, 1, 2), BLOCK, 1_000_000_000));
         // That was the first call of both; in the second it is missing again.
         assert_eq!(alone(&ranks, (0, 1, 2), BLOCK), Err(Outcome::Timeout), "{}", ranks.what);
     }
@@ -110,16 +89,8 @@ fn who_has_not_come_is_named() {
 fn a_rank_that_is_given_up_ends_a_barrier() {
     let ranks = Ranks::new(3, 1 << 12, Routes::Direct, Pace::Seeded(8));
     ranks.raise_alarm(1, 1);
-    let heap = ranks.heaps[1].clone();
-    let outcome = ranks.launch(Dim::new(1, 40), |status| k::ShmMeet {
-        heap,
-        team_block: BLOCK,
-        first: 0,
-        stride: 1,
-        size: 2,
-        ns: 60_000_000_000,
-        status,
-    });
+    let meet = calls::meet((0, 1, 2), BLOCK, 60_000_000_000);
+    let outcome = ranks.launch_on(1, Dim::new(1, 40), meet);
     assert_eq!(outcome, Err(Outcome::PeerLost));
     assert_eq!(ranks.fault(1).peer, 0);
 }
@@ -141,7 +112,7 @@ fn a_grid_that_does_not_fit_is_refused_before_it_starts() {
     let ranks = Ranks::new(12, 1 << 12, Routes::Direct, Pace::Seeded(8));
     let barrier = |members: u32, threads: u32| {
         let wrong = ranks.buffer(8);
-        let list = ranks.members(0..members as usize, |heap| k::Member { heap });
+        let list = ranks.members(0..members, |heap| k::Member { heap });
         let status = ranks.buffer(4);
         let kernel = k::ShmBarrier {
             members: list,
@@ -164,6 +135,8 @@ fn a_grid_that_does_not_fit_is_refused_before_it_starts() {
     let expected = "launch of shm_barrier: 9 blocks wait for each other, and the device holds 8 of \
                     this kernel with 1024 threads at once";
     assert_eq!(refused, expected);
-    assert!(ranks.heaps.iter().enumerate().all(|(i, _)| ranks.bytes(i).iter().all(|b| *b == 0)));
+    assert!(
+        ranks.heaps.iter().enumerate().all(|(i, _)| ranks.bytes(i as u32).iter().all(|b| *b == 0))
+    );
     barrier(8, 1024).expect("8192 lanes").wait().expect("the barrier");
 }

@@ -1,12 +1,13 @@
 //! Mail: every byte of every message, credits, sequence numbers that begin anew, and what ends a
 //! wait.
 
+use crate::calls::Move;
 use crate::device::ranks::{Pace, Ranks, Routes, pointer};
 use warpverbs::gpu::Dim;
 use warpverbs::transport::Outcome;
 use warpverbs_dev::simt_seeds;
 use warpverbs_shmem::layout::mail_block_bytes;
-use warpverbs_test_kernels::{shm as s, shm_mail as k};
+use warpverbs_test_kernels::shm_mail as k;
 
 const BOX: u64 = 1 << 14;
 const DESK: u64 = 256;
@@ -15,8 +16,7 @@ const DESK: u64 = 256;
 fn letters(
     ranks: &Ranks,
     (group, threads): (u32, u32),
-    bytes: u32,
-    log_slots: u32,
+    (r#box, bytes, log_slots): (u64, u32, u32),
     (count, each): (u32, u32),
     look: u32,
 ) {
@@ -28,7 +28,7 @@ fn letters(
             sender: 0,
             receiver: 1,
             group,
-            r#box: BOX,
+            r#box,
             bytes,
             log_slots,
             log_period: 4,
@@ -54,9 +54,10 @@ fn every_byte_of_every_message_arrives() {
                 for (bytes, log_slots) in [(8, 1), (50, 2), (1500, 3), (9000, 1)] {
                     let size = 1 << 18;
                     assert!(BOX + mail_block_bytes(bytes, log_slots as u8) <= size);
-                    let ranks = Ranks::new(2, size as usize, routes, Pace::Seeded(seed));
+                    let ranks = Ranks::new(2, size, routes, Pace::Seeded(seed));
                     // Several times round the numbers, and on in a second kernel.
-                    letters(&ranks, group, bytes, log_slots, (60, 30), u32::from(seed % 2 == 0));
+                    let look = u32::from(seed % 2 == 0);
+                    letters(&ranks, group, (BOX, bytes, log_slots), (60, 30), look);
                 }
             }
         }
@@ -66,28 +67,9 @@ fn every_byte_of_every_message_arrives() {
 #[test]
 fn long_messages_arrive() {
     for routes in [Routes::Direct, Routes::Rdma] {
-        let bytes = 1 << 16;
-        let size = BOX + mail_block_bytes(bytes, 1) + (1 << 17);
-        let ranks = Ranks::new(2, size as usize, routes, Pace::Real);
-        let wrong = ranks.buffer(8);
-        let members = ranks.members([0, 1], |heap| k::Member { heap });
-        ranks.run(Dim::new(2, 96), |status| k::ShmLetters {
-            members,
-            sender: 0,
-            receiver: 1,
-            group: 2,
-            r#box: BOX + (1 << 17),
-            bytes,
-            log_slots: 1,
-            log_period: 4,
-            desk: DESK,
-            count: 20,
-            skip: 0,
-            look: 0,
-            wrong: pointer(&wrong),
-            status,
-        });
-        assert_eq!(ranks.read(&wrong), [0; 8], "{}", ranks.what);
+        let (bytes, r#box) = (1 << 16, BOX + (1 << 17));
+        let ranks = Ranks::new(2, r#box + mail_block_bytes(bytes, 1), routes, Pace::Real);
+        letters(&ranks, (2, 96), (r#box, bytes, 1), (20, 20), 0);
     }
 }
 
@@ -128,8 +110,7 @@ const LONE: Lone = Lone { receives: 0, r#box: BOX, bytes: 64, log_slots: 2, size
 fn lone(ranks: &Ranks, lone: Lone) -> (Outcome, u64) {
     let done = ranks.buffer(8);
     let Lone { receives, r#box, bytes, log_slots, size, peer } = lone;
-    let heap = ranks.heaps[0].clone();
-    let outcome = ranks.launch(Dim::new(1, 40), |status| k::ShmLoneMail {
+    let outcome = ranks.launch_on(0, Dim::new(1, 40), |heap, status| k::ShmLoneMail {
         heap,
         receives,
         r#box,
@@ -192,10 +173,8 @@ fn a_message_that_has_come_is_received_even_if_its_credit_cannot_be_given() {
     arrive(&ranks, &message);
     ranks.endpoints.iter().for_each(|endpoint| endpoint.fail().expect("an error state"));
     // Rank 0 finds out that its queue pair is of no use.
-    let heap = ranks.heaps[0].clone();
-    let (group, to, from, bytes, pe) = (2, 0, 1 << 12, 8, 1);
-    let put = |status| s::ShmPut { heap, group, to, from, bytes, pe, status };
-    let cause = ranks.launch(Dim::new(1, 40), put).expect_err("a failed queue pair");
+    let put = Move { group: 2, to: 0, from: 1 << 12, bytes: 8, pe: 1 };
+    let cause = ranks.launch_on(0, Dim::new(1, 40), put.put()).expect_err("a failed queue pair");
     // One slot is half of the box, so each message is followed by a credit.
     let receive = Lone { receives: 1, log_slots: 1, ..LONE };
     assert_eq!(lone(&ranks, receive), (cause, 1));

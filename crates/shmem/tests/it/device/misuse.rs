@@ -1,33 +1,32 @@
 //! Calls that cannot be: each says what is wrong, and nothing has moved.
 
+use crate::calls::{Move, WAIT, Wait};
 use crate::device::ranks::{LOG_SEGMENT, Pace, Ranks, Routes};
 use std::time::Duration;
-use warpverbs::gpu::{DeviceStatus, Dim, KernelPtr};
+use warpverbs::gpu::{Dim, KernelPtr};
 use warpverbs::transport::Outcome;
-use warpverbs_shmem::{Export, ExportError, Rank, RdmaRoute};
+use warpverbs_shmem::{Export, ExportError, ExportWindow, Rank, RdmaRoute, WindowRank};
 use warpverbs_test_kernels::shm as k;
 
 const BYTES: u64 = 1 << 12;
 const DIM: Dim = Dim::new(1, 40);
-
-fn put(ranks: &Ranks, group: u32, to: u64, from: u64, bytes: u64, pe: u32) -> Result<(), Outcome> {
-    let heap = ranks.heaps[0].clone();
-    ranks.launch(DIM, |status| k::ShmPut { heap, group, to, from, bytes, pe, status })
-}
-
-fn get(ranks: &Ranks, group: u32, to: u64, from: u64, bytes: u64, pe: u32) -> Result<(), Outcome> {
-    let heap = ranks.heaps[0].clone();
-    ranks.launch(DIM, |status| k::ShmGet { heap, group, to, from, bytes, pe, status })
-}
+/// From rank 0 to rank 1.
+const MOVE: Move = Move { group: 2, to: 0, from: 64, bytes: 8, pe: 1 };
+const BAD: Result<(), Outcome> = Err(Outcome::BadAddress);
 
 #[test]
 fn places_outside_the_heap_and_ranks_beyond_the_world_are_refused() {
     for routes in [Routes::Direct, Routes::Rdma] {
-        let ranks = Ranks::new(2, BYTES as usize, routes, Pace::Seeded(2));
-        let bad = Err(Outcome::BadAddress);
+        let ranks = Ranks::new(2, BYTES, routes, Pace::Seeded(2));
         for group in [0, 1, 2] {
-            assert_eq!(put(&ranks, group, 0, 64, 8, 2), Err(Outcome::NoPeer));
-            assert_eq!(put(&ranks, group, 0, 64, 8, u32::MAX), Err(Outcome::NoPeer));
+            let put = |to, from, bytes, pe| {
+                ranks.launch_on(0, DIM, Move { group, to, from, bytes, pe }.put())
+            };
+            let get = |to, from, bytes| {
+                ranks.launch_on(0, DIM, Move { group, to, from, bytes, pe: 1 }.get())
+            };
+            assert_eq!(put(0, 64, 8, 2), Err(Outcome::NoPeer));
+            assert_eq!(put(0, 64, 8, u32::MAX), Err(Outcome::NoPeer));
             for (to, bytes) in [
                 (BYTES, 1),
                 (BYTES - 7, 8),
@@ -36,14 +35,14 @@ fn places_outside_the_heap_and_ranks_beyond_the_world_are_refused() {
                 (u64::MAX - 3, 8),
                 (1 << 50, 0),
             ] {
-                assert_eq!(put(&ranks, group, to, 0, bytes, 1), bad, "{to:#x} {bytes:#x}");
-                assert_eq!(get(&ranks, group, 0, to, bytes, 1), bad, "{to:#x} {bytes:#x}");
+                assert_eq!(put(to, 0, bytes, 1), BAD, "{to:#x} {bytes:#x}");
+                assert_eq!(get(0, to, bytes), BAD, "{to:#x} {bytes:#x}");
             }
-            assert_eq!(put(&ranks, group, BYTES, 0, 0, 1), Ok(()));
+            assert_eq!(put(BYTES, 0, 0, 1), Ok(()));
             // The memory that the NIC would have to read or write has no key.
             if routes == Routes::Rdma {
-                assert_eq!(put(&ranks, group, 0, BYTES, 8, 1), bad);
-                assert_eq!(get(&ranks, group, BYTES - 4, 0, 8, 1), bad);
+                assert_eq!(put(0, BYTES, 8, 1), BAD);
+                assert_eq!(get(BYTES - 4, 0, 8), BAD);
             }
         }
         assert_eq!(ranks.bytes(1), vec![0; BYTES as usize]);
@@ -52,62 +51,33 @@ fn places_outside_the_heap_and_ranks_beyond_the_world_are_refused() {
 
 #[test]
 fn words_off_their_alignment_are_refused() {
-    let ranks = Ranks::new(2, BYTES as usize, Routes::Direct, Pace::Seeded(2));
-    let heap = || ranks.heaps[0].clone();
-    let signal = |signal| {
-        ranks.launch(DIM, |status: KernelPtr<DeviceStatus>| k::ShmPutSignal {
-            heap: heap(),
-            group: 2,
-            to: 0,
-            from: 64,
-            bytes: 8,
-            signal,
-            set: 0,
-            value: 1,
-            pe: 1,
-            status,
-        })
-    };
-    let wait = |signal| {
-        ranks.launch(DIM, |status| k::ShmWait {
-            heap: heap(),
-            group: 1,
-            signal,
-            how: 0,
-            value: 0,
-            ns: 0,
-            from: 1,
-            status,
-        })
-    };
+    let ranks = Ranks::new(2, BYTES, Routes::Direct, Pace::Seeded(2));
+    let signal = |signal| ranks.launch_on(0, DIM, MOVE.put_signal(signal, false, 1));
+    let wait =
+        |signal| ranks.launch_on(0, DIM, Wait { group: 1, signal, from: 1, ..WAIT }.kernel());
     let value = |to, width| {
         let (group, value, pe) = (0, 1, 1);
-        let heap = heap();
-        ranks.launch(DIM, |status| k::ShmPutValue { heap, group, to, value, width, pe, status })
+        ranks.launch_on(0, DIM, |heap, status| k::ShmPutValue {
+            heap,
+            group,
+            to,
+            value,
+            width,
+            pe,
+            status,
+        })
     };
-    let bad = Err(Outcome::BadAddress);
-    assert_eq!((signal(8), signal(BYTES), signal(BYTES - 8)), (bad, bad, bad));
-    assert_eq!((wait(8), wait(BYTES), wait(u64::MAX - 15)), (bad, bad, bad));
-    assert_eq!((value(4, 8), value(6, 4), value(BYTES - 4, 8)), (bad, bad, bad));
+    assert_eq!((signal(8), signal(BYTES), signal(BYTES - 8)), (BAD, BAD, BAD));
+    assert_eq!((wait(8), wait(BYTES), wait(u64::MAX - 15)), (BAD, BAD, BAD));
+    assert_eq!((value(4, 8), value(6, 4), value(BYTES - 4, 8)), (BAD, BAD, BAD));
     assert_eq!(value(7, 1), Ok(()));
 }
 
 #[test]
 fn a_route_that_is_not_the_ranks_is_refused() {
     for (routes, route) in [(Routes::Direct, 2), (Routes::Rdma, 1)] {
-        let ranks = Ranks::new(2, BYTES as usize, routes, Pace::Seeded(2));
-        let heap = ranks.heaps[0].clone();
-        let (group, to, from, bytes, pe) = (2, 0, 64, 8, 1);
-        let outcome = ranks.launch(DIM, |status| k::ShmPutBy {
-            heap,
-            group,
-            route,
-            to,
-            from,
-            bytes,
-            pe,
-            status,
-        });
+        let ranks = Ranks::new(2, BYTES, routes, Pace::Seeded(2));
+        let outcome = ranks.launch_on(0, DIM, MOVE.put_by(route));
         assert_eq!(outcome, Err(Outcome::NoPeer), "{}", ranks.what);
     }
 }
@@ -134,7 +104,7 @@ fn export(ranks: &Ranks) -> Export {
 
 #[test]
 fn an_atomic_that_others_do_by_rdma_is_refused_where_there_is_no_queue_pair() {
-    let ranks = Ranks::new(2, BYTES as usize, Routes::Direct, Pace::Seeded(2));
+    let ranks = Ranks::new(2, BYTES, Routes::Direct, Pace::Seeded(2));
     let mut export = export(&ranks);
     export.ranks[1].shared_atomics = true;
     let heap = export.upload(&*ranks.gpu).expect("a heap");
@@ -160,25 +130,17 @@ fn an_atomic_that_others_do_by_rdma_is_refused_where_there_is_no_queue_pair() {
 
 #[test]
 fn a_rank_without_a_route_is_no_peer() {
-    let ranks = Ranks::new(2, BYTES as usize, Routes::Direct, Pace::Seeded(2));
+    let ranks = Ranks::new(2, BYTES, Routes::Direct, Pace::Seeded(2));
     let mut export = export(&ranks);
     export.ranks[1] = Rank::default();
     let heap = export.upload(&*ranks.gpu).expect("a heap");
-    let outcome = ranks.launch(DIM, |status| k::ShmPut {
-        heap,
-        group: 2,
-        to: 0,
-        from: 64,
-        bytes: 8,
-        pe: 1,
-        status,
-    });
+    let outcome = ranks.launch(DIM, |status| MOVE.put()(heap, status));
     assert_eq!(outcome, Err(Outcome::NoPeer));
 }
 
 #[test]
 fn what_does_not_make_a_heap_is_refused_by_name() {
-    let ranks = Ranks::new(2, BYTES as usize, Routes::Direct, Pace::Seeded(2));
+    let ranks = Ranks::new(2, BYTES, Routes::Direct, Pace::Seeded(2));
     let refused = |change: &dyn Fn(&mut Export)| {
         let mut export = export(&ranks);
         change(&mut export);
@@ -206,6 +168,11 @@ fn what_does_not_make_a_heap_is_refused_by_name() {
     let none = refused(&|e| e.rank = 2);
     assert!(matches!(none, ExportError::NoOwnMemory { rank: 2, world: 2 }), "{none}");
     let route = |qps| Some(RdmaRoute { qps, segments: Vec::new() });
+    // Even of no bytes, a registered buffer is one of each rank.
+    let own = KernelPtr::at(&ranks.memory[0], 0, 0).expect("a part");
+    let entries = vec![WindowRank::default()];
+    let window = ExportWindow { own, near: None, ranks: entries };
+    small(&|e| e.windows.push(window.clone()), "registered buffer", 1);
     let none = refused(&|e| e.ranks[1].rdma = route(Vec::new()));
     assert!(matches!(none, ExportError::Segments { rank: 0, expected: 1, found: 0, .. }), "{none}");
 }

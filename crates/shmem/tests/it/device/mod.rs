@@ -7,7 +7,6 @@ mod barriers;
 mod litmus;
 mod mail;
 mod misuse;
-mod model;
 mod moves;
 mod ranks;
 mod signals;

@@ -1,9 +1,11 @@
 //! put, get, put_value and put_signal: every group, size and alignment, all bytes of all ranks
 //! compared after each call.
 
-use crate::device::model::Model;
+use crate::calls::{Move, WAIT, Wait};
 use crate::device::ranks::{Pace, Ranks, Routes};
-use crate::numbers::Numbers;
+use crate::model::Model;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use warpverbs::gpu::Dim;
 use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::shm as k;
@@ -30,110 +32,63 @@ const CALLS: [Call; 3] = [Call::Put, Call::Get, Call::PutSignal];
 struct Run {
     ranks: Ranks,
     model: Model,
-    numbers: Numbers,
+    rng: SmallRng,
     /// Bytes for targets, and as many behind them for sources; a signal follows.
     half: u64,
 }
 
 impl Run {
-    fn new(world: usize, half: u64, routes: Routes, pace: Pace, seed: u64) -> Self {
-        let ranks = Ranks::new(world, 2 * half as usize + 64, routes, pace);
-        let mut numbers = Numbers(seed);
-        let model = Model::fill(&ranks, &mut numbers);
-        Self { ranks, model, numbers, half }
+    fn new(world: u32, half: u64, routes: Routes, pace: Pace, seed: u64) -> Self {
+        let ranks = Ranks::new(world, 2 * half + 64, routes, pace);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let model = ranks.fill_all(&mut rng);
+        Self { ranks, model, rng, half }
     }
 
     /// Somewhere in a half, `shift` behind a multiple of 16.
     fn place(&mut self, base: u64, shift: u64, bytes: u64) -> u64 {
-        let places = (self.half - shift - bytes) / 16 + 1;
-        base + 16 * self.numbers.below(places) + shift
+        base + 16 * self.rng.random_range(0..=(self.half - shift - bytes) / 16) + shift
     }
 
     fn one(&mut self, call: Call, group: u32, bytes: u64, shifts: (u64, u64)) {
-        let dim = DIMS[self.numbers.below(2) as usize];
+        let dim = DIMS[self.rng.random_range(0..2)];
         self.by(dim, call, group, bytes, shifts);
     }
 
     fn by(&mut self, dim: Dim, call: Call, group: u32, bytes: u64, shifts: (u64, u64)) {
-        let world = self.ranks.heaps.len() as u64;
-        let (me, pe) = (self.numbers.below(world) as usize, self.numbers.below(world) as usize);
+        let world = self.ranks.heaps.len() as u32;
+        let [me, pe] = [0, 1].map(|_| self.rng.random_range(0..world));
         let half = self.half;
         let (to, from) = (self.place(0, shifts.0, bytes), self.place(half, shifts.1, bytes));
         let what = format!("{call:?} by group {group} of {bytes} bytes from {from:#x} to {to:#x}");
         let what = format!("{what}, rank {me} to {pe}, {dim:?}");
-        let (heap, peer) = (self.ranks.heaps[me].clone(), pe as u32);
-        let len = bytes as usize;
+        let moved = Move { group, to, from, bytes, pe };
         match call {
-            Call::Put => {
-                self.ranks.run(dim, |status| k::ShmPut {
-                    heap,
-                    group,
-                    to,
-                    from,
-                    bytes,
-                    pe: peer,
-                    status,
-                });
-                self.model.copy((me, from), (pe, to), len);
-            }
-            Call::Get => {
-                self.ranks.run(dim, |status| k::ShmGet {
-                    heap,
-                    group,
-                    to,
-                    from,
-                    bytes,
-                    pe: peer,
-                    status,
-                });
-                self.model.copy((pe, from), (me, to), len);
-            }
+            Call::Put => self.ranks.run_on(me, dim, moved.put()),
+            Call::Get => self.ranks.run_on(me, dim, moved.get()),
             Call::PutSignal => {
-                let (signal, set, value) = (2 * half, 0, self.numbers.next());
-                let status = |status| k::ShmPutSignal {
-                    heap,
-                    group,
-                    to,
-                    from,
-                    bytes,
-                    signal,
-                    set,
-                    value,
-                    pe: peer,
-                    status,
-                };
-                self.ranks.run(dim, status);
+                let (signal, value) = (2 * half, self.rng.random());
+                self.ranks.run_on(me, dim, moved.put_signal(signal, false, value));
                 self.await_signal(pe, signal, me, value, &what);
-                self.model.copy((me, from), (pe, to), len);
             }
         }
-        self.model.compare(&self.ranks, &what);
+        let (reader, writer) = if matches!(call, Call::Get) { (pe, me) } else { (me, pe) };
+        self.model.copy((reader, from), (writer, to), bytes);
+        self.ranks.compare(&self.model, &what);
     }
 
     /// The peer waits until its signal has grown by `value`; the model's word of the route that was
     /// taken grows as well.
-    fn await_signal(&mut self, pe: usize, signal: u64, from: usize, value: u64, what: &str) {
-        let word = |offset| {
-            let bytes = &self.model.heaps[pe][offset as usize..][..8];
-            u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
-        };
-        let (direct, remote) = (word(signal), word(signal + 8));
-        let expected = direct.wrapping_add(remote).wrapping_add(value);
-        let heap = self.ranks.heaps[pe].clone();
-        self.ranks.run(Dim::new(1, 32), |status| k::ShmWait {
-            heap,
-            group: 0,
-            signal,
-            how: 0,
-            value: expected,
-            ns: 0,
-            from: from as u32,
-            status,
-        });
-        let moved = [self.ranks.word(pe, signal), self.ranks.word(pe, signal + 8)];
-        let (add, add_8) = (moved[0] != direct, moved[1] != remote);
+    fn await_signal(&mut self, pe: u32, signal: u64, from: u32, value: u64, what: &str) {
+        let words = [signal, signal + 8];
+        let old = words.map(|at| self.model.word(pe, at, 8));
+        let expected = old[0].wrapping_add(old[1]).wrapping_add(value);
+        let wait = Wait { signal, value: expected, from, ..WAIT };
+        self.ranks.run_on(pe, Dim::new(1, 32), wait.kernel());
+        let moved = words.map(|at| self.ranks.word(pe, at));
+        let (add, add_8) = (moved[0] != old[0], moved[1] != old[1]);
         assert!(add != add_8 || value == 0, "{what}: one word of the signal must have grown");
-        self.model.add(pe, signal + if add { 0 } else { 8 }, value);
+        self.model.add(pe, words[usize::from(!add)], value);
     }
 }
 
@@ -168,9 +123,8 @@ fn lent_shared_memory_carries_puts_of_one_thread() {
                     let place = |run: &mut Run, base| run.place(base, 0, bytes + 16);
                     let to = place(&mut run, 0) + shifts.0;
                     let from = place(&mut run, 1 << 16) + shifts.1;
-                    let heap = run.ranks.heaps[0].clone();
                     let dim = Dim::new(2, 40).shared(lent);
-                    run.ranks.run(dim, |status| k::ShmPutThrough {
+                    run.ranks.run_on(0, dim, |heap, status| k::ShmPutThrough {
                         heap,
                         lent,
                         to,
@@ -179,9 +133,9 @@ fn lent_shared_memory_carries_puts_of_one_thread() {
                         pe: 1,
                         status,
                     });
-                    run.model.copy((0, from), (1, to), bytes as usize);
+                    run.model.copy((0, from), (1, to), bytes);
                     let what = format!("{bytes} bytes from {from:#x} to {to:#x} by {lent} lent");
-                    run.model.compare(&run.ranks, &what);
+                    run.ranks.compare(&run.model, &what);
                 }
             }
         }
@@ -212,7 +166,7 @@ fn calls_are_right_in_whatever_order_lanes_and_nic_take_turns() {
             for call in CALLS {
                 for group in GROUPS {
                     for bytes in [0, 3, 17, 1000] {
-                        let shifts = (run.numbers.below(16), run.numbers.below(16));
+                        let shifts = (run.rng.random_range(0..16), run.rng.random_range(0..16));
                         run.one(call, group, bytes, shifts);
                     }
                 }
@@ -227,9 +181,8 @@ fn single_words_arrive() {
         let mut run = Run::new(2, 1 << 10, routes, Pace::Seeded(3), 3);
         for group in GROUPS {
             for width in [1, 4, 8] {
-                let (to, value) = (64 + 3 * u64::from(width), run.numbers.next());
-                let heap = run.ranks.heaps[0].clone();
-                run.ranks.run(DIMS[0], |status| k::ShmPutValue {
+                let (to, value) = (64 + 3 * u64::from(width), run.rng.random::<u64>());
+                run.ranks.run_on(0, DIMS[0], |heap, status| k::ShmPutValue {
                     heap,
                     group,
                     to,
@@ -239,7 +192,7 @@ fn single_words_arrive() {
                     status,
                 });
                 run.model.store(1, to, &value.to_le_bytes()[..width as usize]);
-                run.model.compare(&run.ranks, &format!("put_value of {width} bytes"));
+                run.ranks.compare(&run.model, &format!("put_value of {width} bytes"));
             }
         }
     }
@@ -250,35 +203,22 @@ fn a_named_route_does_the_same() {
     for (routes, route) in [(Routes::Direct, 1), (Routes::Rdma, 2)] {
         let mut run = Run::new(2, 1 << 12, routes, Pace::Seeded(9), 9);
         let (to, from, bytes) = (5, (1 << 12) + 3, 1000);
-        let heap = run.ranks.heaps[0].clone();
-        let group = 2;
-        run.ranks.run(DIMS[0], |status| k::ShmPutBy {
-            heap,
-            group,
-            route,
-            to,
-            from,
-            bytes,
-            pe: 1,
-            status,
-        });
-        run.model.copy((0, from), (1, to), bytes as usize);
-        run.model.compare(&run.ranks, "put by a named route");
+        let moved = Move { group: 2, to, from, bytes, pe: 1 };
+        run.ranks.run_on(0, DIMS[0], moved.put_by(route));
+        run.model.copy((0, from), (1, to), bytes);
+        run.ranks.compare(&run.model, "put by a named route");
     }
 }
 
 #[test]
 fn lanes_of_a_warp_may_take_different_routes() {
     for seed in simt_seeds(0x70, 4) {
-        let (world, threads, bytes) = (3u64, 70u64, 24u64);
-        let mut run = Run::new(world as usize, 1 << 12, Routes::Mixed, Pace::Seeded(seed), seed);
+        let (world, threads, bytes) = (3, 70, 24);
+        let mut run = Run::new(world, 1 << 12, Routes::Mixed, Pace::Seeded(seed), seed);
         let (to, from, signal) = (16, (1 << 12) + 8, 1 << 13);
-        let sums = |run: &Run, pe: usize| {
-            run.ranks.word(pe, signal).wrapping_add(run.ranks.word(pe, signal + 8))
-        };
-        let old: Vec<_> = (0..world as usize).map(|pe| sums(&run, pe)).collect();
-        let heap = run.ranks.heaps[1].clone();
-        run.ranks.run(Dim::new(1, threads as u32), |status| k::ShmScatter {
+        let sum = |pe| run.ranks.word(pe, signal).wrapping_add(run.ranks.word(pe, signal + 8));
+        let old: Vec<_> = (0..world).map(sum).collect();
+        run.ranks.run_on(1, Dim::new(1, threads), |heap, status| k::ShmScatter {
             heap,
             to,
             from,
@@ -286,28 +226,20 @@ fn lanes_of_a_warp_may_take_different_routes() {
             signal,
             status,
         });
-        for (pe, old) in old.into_iter().enumerate() {
-            let mine = (0..threads).filter(|t| t % world == pe as u64);
+        for (pe, old) in (0..).zip(old) {
+            let mine = (0..threads).filter(|t| t % world == pe);
             let count = mine.clone().count() as u64;
-            let heap = run.ranks.heaps[pe].clone();
-            run.ranks.run(Dim::new(1, 32), |status| k::ShmWait {
-                heap,
-                group: 1,
-                signal,
-                how: 0,
-                value: old.wrapping_add(count),
-                ns: 0,
-                from: 1,
-                status,
-            });
+            let value = old.wrapping_add(count);
+            let wait = Wait { group: 1, signal, value, from: 1, ..WAIT };
+            run.ranks.run_on(pe, Dim::new(1, 32), wait.kernel());
             for t in mine {
-                let at = t * bytes;
-                run.model.copy((1, from + at), (pe, to + at), bytes as usize);
+                let at = u64::from(t) * bytes;
+                run.model.copy((1, from + at), (pe, to + at), bytes);
             }
             // The words of the signal are random numbers before; each route has its own.
             let direct = Routes::Mixed.direct(1, pe);
             run.model.add(pe, signal + if direct { 0 } else { 8 }, count);
         }
-        run.model.compare(&run.ranks, "puts of single lanes");
+        run.ranks.compare(&run.model, "puts of single lanes");
     }
 }

@@ -1,22 +1,19 @@
 //! Several ranks' heaps in one process, and what their kernels need.
 
-use std::sync::Arc;
+use crate::bed::{Bed, simt};
+use crate::model::Model;
+use rand::rngs::SmallRng;
+use std::ops::Deref;
 use std::time::Duration;
-use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{
-    Buffer, DeviceHeap, DeviceStatus, Dim, Element, Gpu, KernelPtr, Local, Place, Qp, SafeKernel,
+    Buffer, DeviceHeap, DeviceStatus, Dim, Element, KernelPtr, Local, Qp, SafeKernel,
 };
 use warpverbs::raw::gpu::KernelArg;
-use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
-use warpverbs::transport::{
-    Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, Outcome,
-};
+use warpverbs::raw::nic::Config;
+use warpverbs::transport::{Access, Device, EndpointConfig, MemoryRegion, Outcome};
 use warpverbs_shmem::layout::{HeapFault, HeapState};
 use warpverbs_shmem::{Export, Rank, RdmaRoute};
 use zerocopy::FromBytes;
-
-/// Bounds a test that goes wrong.
-const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The first segment of every heap has 64 KiB, so that the larger transfers cross several.
 pub(crate) const LOG_SEGMENT: u8 = 16;
@@ -31,7 +28,7 @@ pub(crate) enum Routes {
 }
 
 impl Routes {
-    pub(crate) fn direct(self, from: usize, to: usize) -> bool {
+    pub(crate) fn direct(self, from: u32, to: u32) -> bool {
         match self {
             Self::Direct => true,
             Self::Rdma => from == to,
@@ -50,37 +47,20 @@ pub(crate) enum Pace {
 }
 
 pub(crate) struct Ranks {
-    pub(crate) gpu: Arc<dyn Gpu>,
+    bed: Bed,
     pub(crate) heaps: Vec<KernelPtr<DeviceHeap>>,
     pub(crate) memory: Vec<Buffer>,
     pub(crate) states: Vec<Buffer>,
     pub(crate) alarms: Vec<Buffer>,
-    pub(crate) endpoints: Vec<Endpoint>,
-    /// For messages: how to see it again.
-    pub(crate) what: String,
     _regions: Vec<MemoryRegion>,
-    _engine: Option<EngineThread>,
 }
 
-fn device_and_nic(pace: Pace) -> (Arc<dyn Gpu>, Device, Option<EngineThread>) {
-    let connect = |nic: &SoftNic| {
-        let context = Context::builder().soft_nic(nic.clone()).build().expect("context");
-        context.open("soft").expect("the software NIC")
-    };
-    let Pace::Seeded(seed) = pace else {
-        let nic = SoftNic::new(Config::default()).expect("NIC");
-        let engine = nic.spawn().expect("engine");
-        let simt = SimtDevice::new(SimtConfig::default()).expect("SIMT device");
-        return (Arc::new(simt), connect(&nic), Some(engine));
-    };
-    let clock = VirtualClock::new();
-    let config =
-        Config { seed: Some(seed), clock: Clock::Virtual(clock.clone()), ..Config::default() };
-    let nic = SoftNic::new(config).expect("NIC");
-    let engine = nic.clone();
-    let stepper = move || clock.drive(&engine);
-    let simt = SimtDevice::with_stepper(SimtConfig::seeded(seed), Arc::new(stepper));
-    (Arc::new(simt.expect("SIMT device")), connect(&nic), None)
+impl Deref for Ranks {
+    type Target = Bed;
+
+    fn deref(&self) -> &Bed {
+        &self.bed
+    }
 }
 
 /// `[start, end)` of every segment of a heap of `bytes`.
@@ -103,27 +83,17 @@ fn register(device: &Device, memory: &Buffer) -> Vec<MemoryRegion> {
     segments(memory.len()).into_iter().map(one).collect()
 }
 
-/// Connected endpoints of every pair of ranks, `per_pair` of them, by [from][to].
-fn connect(
-    device: &Device,
-    gpu: &Arc<dyn Gpu>,
-    world: usize,
-    per_pair: usize,
-    endpoints: &mut Vec<Endpoint>,
-) -> Vec<Vec<Vec<KernelPtr<Qp>>>> {
-    let config = EndpointConfig::for_gpu(gpu).send_depth(128).inline_bytes(96);
+/// Two queue pairs of each rank to each rank, by [from][to].
+fn connect(bed: &mut Bed, world: usize) -> Vec<Vec<Vec<KernelPtr<Qp>>>> {
+    let config = EndpointConfig::for_gpu(&bed.gpu).send_depth(128).inline_bytes(96);
     let mut qps = vec![vec![Vec::new(); world]; world];
     for (i, j) in (0..world).flat_map(|i| (i..world).map(move |j| (i, j))) {
-        for _ in 0..per_pair {
-            let make = || device.endpoint(&config).expect("endpoint");
-            let (a, b) = (make(), make());
-            a.connect(&b.handle()).expect("connect");
-            b.connect(&a.handle()).expect("connect");
-            qps[i][j].push(a.device_qp());
+        for _ in 0..2 {
+            let [a, b] = bed.queue_pairs(&config);
+            qps[i][j].push(a);
             if i != j {
-                qps[j][i].push(b.device_qp());
+                qps[j][i].push(b);
             }
-            endpoints.extend([a, b]);
         }
     }
     qps
@@ -131,104 +101,103 @@ fn connect(
 
 impl Ranks {
     /// Heaps of `bytes` each, filled with zeros.
-    pub(crate) fn new(world: usize, bytes: usize, routes: Routes, pace: Pace) -> Self {
-        let (gpu, device, engine) = device_and_nic(pace);
-        let alloc = |len| gpu.alloc(len, Place::Shared).expect("memory");
-        let memory: Vec<_> = (0..world).map(|_| alloc(bytes)).collect();
-        let states: Vec<_> = (0..world).map(|_| alloc(size_of::<HeapState>())).collect();
-        let alarms: Vec<_> = (0..world).map(|_| alloc(4 * (1 + world))).collect();
-        let regions: Vec<_> = memory.iter().map(|memory| register(&device, memory)).collect();
-        let mut endpoints = Vec::new();
-        let qps = connect(&device, &gpu, world, 2, &mut endpoints);
-        let entry = |from: usize, to: usize| {
-            let segments = regions[to].iter().map(|region| region.remote().into()).collect();
+    pub(crate) fn new(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Self {
+        let mut bed = match pace {
+            Pace::Seeded(seed) => Bed::seeded(seed, Config::default()),
+            Pace::Real => Bed::real(simt(), Config::default()),
+        };
+        bed.what = format!("{world} ranks, {routes:?}, {}", bed.what);
+        let each = |len: usize| (0..world).map(|_| bed.buffer(len)).collect::<Vec<_>>();
+        let memory = each(bytes as usize);
+        let (states, alarms) = (each(size_of::<HeapState>()), each(4 * (1 + world as usize)));
+        let regions: Vec<_> = memory.iter().map(|memory| register(&bed.device, memory)).collect();
+        let qps = connect(&mut bed, world as usize);
+        let entry = |from: u32, to: u32| {
+            let (rank, peer) = (from as usize, to as usize);
+            let segments = regions[peer].iter().map(|region| region.remote().into()).collect();
             let shared_atomics = routes != Routes::Direct;
-            let rdma = RdmaRoute { qps: qps[from][to].clone(), segments };
+            let rdma = RdmaRoute { qps: qps[rank][peer].clone(), segments };
             Rank {
-                direct: routes.direct(from, to).then(|| KernelPtr::new(&memory[to])),
+                direct: routes.direct(from, to).then(|| KernelPtr::new(&memory[peer])),
                 rdma: shared_atomics.then_some(rdma),
                 shared_atomics,
             }
         };
-        let export = |rank: usize| Export {
-            rank: rank as u32,
+        let export = |rank: u32| Export {
+            rank,
             ranks: (0..world).map(|to| entry(rank, to)).collect(),
-            bytes: bytes as u64,
+            bytes,
             log_segment: LOG_SEGMENT,
             windows: vec![],
-            segments: regions[rank].iter().map(|region| Local::from(region.local())).collect(),
-            state: KernelPtr::new(&states[rank]),
-            alarms: KernelPtr::new(&alarms[rank]),
+            segments: regions[rank as usize].iter().map(|r| Local::from(r.local())).collect(),
+            state: KernelPtr::new(&states[rank as usize]),
+            alarms: KernelPtr::new(&alarms[rank as usize]),
             timeout: Duration::from_secs(60),
         };
-        let heaps = (0..world).map(|rank| export(rank).upload(&*gpu).expect("a heap")).collect();
-        let what = format!("{world} ranks, {routes:?}, {pace:x?}");
+        let heaps =
+            (0..world).map(|rank| export(rank).upload(&*bed.gpu).expect("a heap")).collect();
         let _regions = regions.into_iter().flatten().collect();
-        Self { gpu, heaps, memory, states, alarms, endpoints, what, _regions, _engine: engine }
+        Self { bed, heaps, memory, states, alarms, _regions }
     }
 
-    /// Memory of kernels that is no heap's.
-    pub(crate) fn buffer(&self, len: usize) -> Buffer {
-        self.gpu.alloc(len, Place::Shared).expect("memory")
+    /// What a kernel of one rank makes of its heap.
+    pub(crate) fn launch_on<K: SafeKernel>(
+        &self,
+        rank: u32,
+        dim: Dim,
+        make: impl FnOnce(KernelPtr<DeviceHeap>, KernelPtr<DeviceStatus>) -> K,
+    ) -> Result<(), Outcome> {
+        self.launch(dim, |status| make(self.heaps[rank as usize].clone(), status))
+    }
+
+    /// The same, which must succeed.
+    pub(crate) fn run_on<K: SafeKernel>(
+        &self,
+        rank: u32,
+        dim: Dim,
+        make: impl FnOnce(KernelPtr<DeviceHeap>, KernelPtr<DeviceStatus>) -> K,
+    ) {
+        self.run(dim, |status| make(self.heaps[rank as usize].clone(), status));
     }
 
     /// For kernels that run these ranks as blocks; `member` makes what an image has for one.
     pub(crate) fn members<M: KernelArg>(
         &self,
-        of: impl IntoIterator<Item = usize>,
+        of: impl IntoIterator<Item = u32>,
         member: fn(KernelPtr<DeviceHeap>) -> M,
     ) -> KernelPtr<M> {
-        let members: Vec<_> = of.into_iter().map(|rank| member(self.heaps[rank].clone())).collect();
+        let one = |rank| member(self.heaps[rank as usize].clone());
+        let members: Vec<_> = of.into_iter().map(one).collect();
         KernelPtr::upload(&*self.gpu, &members).expect("members")
     }
 
-    pub(crate) fn fill(&self, rank: usize, offset: u64, data: &[u8]) {
-        self.gpu.write(&self.memory[rank], offset, data).expect("write");
+    pub(crate) fn fill(&self, rank: u32, offset: u64, data: &[u8]) {
+        self.gpu.write(&self.memory[rank as usize], offset, data).expect("write");
     }
 
-    pub(crate) fn bytes(&self, rank: usize) -> Vec<u8> {
-        self.read(&self.memory[rank])
+    /// What all have, at random.
+    pub(crate) fn fill_all(&self, rng: &mut SmallRng) -> Model {
+        let model = Model::new(self.heaps.len() as u32, self.memory[0].len(), rng);
+        (0..self.heaps.len() as u32).for_each(|rank| self.fill(rank, 0, model.of(rank)));
+        model
     }
 
-    pub(crate) fn read(&self, buffer: &Buffer) -> Vec<u8> {
-        let mut out = vec![0; buffer.len()];
-        self.gpu.read(buffer, 0, &mut out).expect("read");
-        out
+    /// Every byte of all is as it should be.
+    pub(crate) fn compare(&self, model: &Model, what: &str) {
+        for rank in 0..self.heaps.len() as u32 {
+            model.compare(rank, &self.bytes(rank), &format!("{what}; {}", self.what));
+        }
+    }
+
+    pub(crate) fn bytes(&self, rank: u32) -> Vec<u8> {
+        self.read(&self.memory[rank as usize])
     }
 
     /// The u64 at `offset` of a rank's heap.
-    pub(crate) fn word(&self, rank: usize, offset: u64) -> u64 {
+    pub(crate) fn word(&self, rank: u32, offset: u64) -> u64 {
         let mut out = [0; 8];
-        self.gpu.read(&self.memory[rank], offset, &mut out).expect("read");
+        self.gpu.read(&self.memory[rank as usize], offset, &mut out).expect("read");
         u64::from_le_bytes(out)
-    }
-
-    /// Launches what `make` makes of a pointer to a zeroed status; the status it left.
-    pub(crate) fn launch<K: SafeKernel>(
-        &self,
-        dim: Dim,
-        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
-    ) -> Result<(), Outcome> {
-        let status = self.buffer(4);
-        let kernel = make(KernelPtr::new(&status));
-        let name = kernel.entry().name;
-        let launch = self.gpu.launch(&kernel, dim, DEADLINE);
-        let launch = launch.unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
-        launch.wait().unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
-        let code = self.read(&status);
-        Outcome::of(DeviceStatus(u32::from_le_bytes(code.try_into().expect("4 bytes"))))
-    }
-
-    /// The same, which must succeed.
-    pub(crate) fn run<K: SafeKernel>(
-        &self,
-        dim: Dim,
-        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
-    ) {
-        if let Err(outcome) = self.launch(dim, make) {
-            let health: Vec<_> = self.endpoints.iter().map(Endpoint::health).collect();
-            panic!("{}: {outcome}\n{health:?}", self.what);
-        }
     }
 
     pub(crate) fn fault(&self, rank: usize) -> HeapFault {

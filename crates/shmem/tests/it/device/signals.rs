@@ -1,8 +1,9 @@
 //! Signals and what ends a wait for one.
 
+use crate::calls::{AT_LEAST, EQUAL, Move, WAIT, Wait, signal_each};
 use crate::device::ranks::{Pace, Ranks, Routes};
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{DeviceStatus, Dim, KernelPtr};
+use warpverbs::gpu::Dim;
 use warpverbs::transport::Outcome;
 use warpverbs_shmem::layout::{ALARM_OF_HEAP, HeapFault, NO_RANK};
 use warpverbs_test_kernels::shm as k;
@@ -10,25 +11,9 @@ use warpverbs_test_kernels::shm as k;
 const SIGNAL: u64 = 32;
 const DIM: Dim = Dim::new(1, 40);
 
-fn wait(
-    ranks: &Ranks,
-    group: u32,
-    how: u32,
-    value: u64,
-    ns: u64,
-    from: u32,
-) -> Result<(), Outcome> {
-    let heap = ranks.heaps[0].clone();
-    ranks.launch(DIM, |status: KernelPtr<DeviceStatus>| k::ShmWait {
-        heap,
-        group,
-        signal: SIGNAL,
-        how,
-        value,
-        ns,
-        from,
-        status,
-    })
+/// For [`SIGNAL`] of rank 0.
+fn wait(ranks: &Ranks, wait: Wait) -> Result<(), Outcome> {
+    ranks.launch_on(0, DIM, Wait { signal: SIGNAL, ..wait }.kernel())
 }
 
 fn set(ranks: &Ranks, direct: u64, remote: u64) {
@@ -48,7 +33,8 @@ fn a_wait_compares_the_sum_of_both_words() {
     for (value, holds) in table {
         for (how, holds) in (0..).zip(holds) {
             let expected = if holds { Ok(()) } else { Err(Outcome::Timeout) };
-            assert_eq!(wait(&ranks, 0, how, value, 100_000, NO_RANK), expected, "{how} {value}");
+            let found = wait(&ranks, Wait { how, value, ns: 100_000, ..WAIT });
+            assert_eq!(found, expected, "{how} {value}");
         }
     }
 }
@@ -59,7 +45,8 @@ fn a_wait_that_nobody_answers_ends_and_says_for_what_it_was() {
         let ranks = Ranks::new(2, 1 << 12, Routes::Rdma, Pace::Real);
         set(&ranks, 3, 2);
         let begun = Instant::now();
-        assert_eq!(wait(&ranks, group, 2, 9, 1_000_000, 1), Err(Outcome::Timeout));
+        let nine = Wait { group, how: AT_LEAST, value: 9, ns: 1_000_000, from: 1, ..WAIT };
+        assert_eq!(wait(&ranks, nine), Err(Outcome::Timeout));
         // At least: the deadline is what is tried.
         assert!(begun.elapsed() >= Duration::from_millis(1));
         let fault = ranks.fault(0);
@@ -81,7 +68,8 @@ fn the_host_ends_waits_by_alarms() {
     ] {
         let ranks = Ranks::new(2, 1 << 12, Routes::Direct, Pace::Seeded(5));
         ranks.raise_alarm(0, alarm);
-        assert_eq!(wait(&ranks, 1, 0, 1, 50_000_000, from), Err(outcome), "{alarm} {from}");
+        let one = Wait { group: 1, how: EQUAL, value: 1, ns: 50_000_000, from, ..WAIT };
+        assert_eq!(wait(&ranks, one), Err(outcome), "{alarm} {from}");
         assert_eq!(ranks.fault(0).claim, 2);
     }
 }
@@ -89,8 +77,9 @@ fn the_host_ends_waits_by_alarms() {
 #[test]
 fn an_alarm_reaches_a_wait_that_has_begun() {
     let ranks = Ranks::new(2, 1 << 12, Routes::Direct, Pace::Real);
+    let one = Wait { group: 2, value: 1, ns: 60_000_000_000, from: 1, ..WAIT };
     let outcome = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| wait(&ranks, 2, 0, 1, 60_000_000_000, 1));
+        let waiting = scope.spawn(|| wait(&ranks, one));
         ranks.raise_alarm(0, 2);
         waiting.join().expect("the wait")
     });
@@ -102,20 +91,10 @@ fn a_signal_that_is_set_replaces_what_its_route_had() {
     for (routes, word) in [(Routes::Direct, SIGNAL), (Routes::Rdma, SIGNAL + 8)] {
         let ranks = Ranks::new(2, 1 << 12, routes, Pace::Seeded(6));
         for value in [5, 3] {
-            let heap = ranks.heaps[1].clone();
-            ranks.run(DIM, |status| k::ShmPutSignal {
-                heap,
-                group: 0,
-                to: 0,
-                from: 0,
-                bytes: 0,
-                signal: SIGNAL,
-                set: 1,
-                value,
-                pe: 0,
-                status,
-            });
-            assert_eq!(wait(&ranks, 0, 0, value, 0, 1), Ok(()), "{}", ranks.what);
+            let nothing = Move { group: 0, to: 0, from: 0, bytes: 0, pe: 0 };
+            ranks.run_on(1, DIM, nothing.put_signal(SIGNAL, true, value));
+            let seen = wait(&ranks, Wait { value, from: 1, ..WAIT });
+            assert_eq!(seen, Ok(()), "{}", ranks.what);
             assert_eq!(ranks.word(0, word), value);
         }
     }
@@ -127,29 +106,10 @@ fn every_rank_gets_its_own_of_many_signals() {
         for group in [0, 1, 2] {
             let ranks = Ranks::new(4, 1 << 12, routes, Pace::Seeded(7));
             let (from, signal, value) = (2, 512, 1 << 40 | 3);
-            let heap = ranks.heaps[from].clone();
-            ranks.run(DIM, |status| k::ShmSignalEach {
-                heap,
-                group,
-                signal,
-                value,
-                first: 0,
-                count: 4,
-                status,
-            });
+            ranks.run_on(from, DIM, signal_each(group, signal, value, (0, 4)));
             for pe in 0..4 {
-                let signal = signal + 16 * pe as u64;
-                let heap = ranks.heaps[pe].clone();
-                ranks.run(DIM, |status| k::ShmWait {
-                    heap,
-                    group,
-                    signal,
-                    how: 0,
-                    value,
-                    ns: 0,
-                    from: from as u32,
-                    status,
-                });
+                let signal = signal + 16 * u64::from(pe);
+                ranks.run_on(pe, DIM, Wait { group, signal, value, from, ..WAIT }.kernel());
                 // No other signal of the rank has changed.
                 let bytes = ranks.bytes(pe);
                 let raised = bytes.chunks(8).filter(|word| word.iter().any(|b| *b != 0)).count();
@@ -163,13 +123,12 @@ const MANY: u32 = 70;
 
 /// Waits of rank 0 until each of `MANY` signals is at least `value`.
 fn wait_each(ranks: &Ranks, group: u32, value: u64, ns: u64) -> Result<(), Outcome> {
-    let heap = ranks.heaps[0].clone();
-    ranks.launch(DIM, |status| k::ShmWaitEach {
+    ranks.launch_on(0, DIM, |heap, status| k::ShmWaitEach {
         heap,
         group,
         signal: SIGNAL,
         count: MANY,
-        how: 2,
+        how: AT_LEAST,
         value,
         ns,
         from: 1,
@@ -194,16 +153,7 @@ fn a_wait_for_many_signals_ends_when_the_last_has_come() {
             let fault = ranks.fault(0);
             let last = SIGNAL + 16 * u64::from(MANY - 1);
             assert_eq!((fault.offset, fault.expected, fault.actual), (last, 5, 4), "{fault:?}");
-            let signaller = ranks.heaps[1].clone();
-            ranks.run(DIM, |status| k::ShmSignalEach {
-                heap: signaller,
-                group,
-                signal: last,
-                value: 1,
-                first: 0,
-                count: 1,
-                status,
-            });
+            ranks.run_on(1, DIM, signal_each(group, last, 1, (0, 1)));
             assert_eq!(wait_each(&ranks, group, 5, 0), Ok(()), "{}", ranks.what);
         }
     }

@@ -1,22 +1,22 @@
 //! A rank that is a process of its own and is killed, with SIGKILL, while the heap is made, while it
 //! grows, while kernels wait for it, and while its own kernels put.
 
+use crate::calls::{self, Move};
 use crate::heap::cut::{cutting, make_and_grow};
-use crate::heap::processes::{self, ROUTE_ENV, rank_of_env, said, wait_for};
+use crate::heap::processes::{self, BLOCK, ROUTE_ENV, raised, rank_of_env, said};
 use crate::heap::ranks::{PATIENCE, Rank, config, serve, simt, world_config};
 use rustix::process::{Signal as Kill, getpid, kill_process};
 use std::process::Child;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use warpverbs_gpu::{Dim, Place, SafeKernel};
+use warpverbs_gpu::{Dim, Place};
 use warpverbs_rendezvous::World;
 use warpverbs_shmem::{Heap, HeapConfig, ShmemError, Signal, Sym, Team};
 use warpverbs_test_kernels::{shm as k, shm_mail as m};
-use warpverbs_transport::{KernelStatus, Outcome, WaitFor};
+use warpverbs_transport::{Outcome, WaitFor};
 
 /// Task of the process: `grow`, `wait` or `put`.
 const ACT: &str = "SHMEM_TEST_ACT";
-const DIM: Dim = Dim::new(1, 64);
 
 /// The part of the process that is killed.
 #[test]
@@ -33,9 +33,8 @@ fn part() {
     }
     let (heap, never, ..) = equipped(&mut rank);
     rank.meet();
-    let status = KernelStatus::new(&rank.gpu).unwrap();
     // Until it is killed.
-    let _ = wait_for(&rank, &heap, &never, (0, PATIENCE), &status).wait();
+    let _ = rank.run(&heap, raised(&never, 0, PATIENCE).kernel());
 }
 
 fn start(act: &str, port: u16) -> Child {
@@ -104,53 +103,31 @@ fn run(
     what: WaitFor,
     limit: Duration,
 ) -> Result<(), Outcome> {
-    let status = KernelStatus::new(&rank.gpu).unwrap();
-    if what == WaitFor::Signal {
-        wait_for(rank, heap, never, (1, limit), &status).wait().unwrap();
-        return Outcome::of(status.read().unwrap());
-    }
-    let done = rank.gpu.alloc(8, Place::Device).unwrap();
     let ns = limit.as_nanos() as u64;
-    let meet = m::ShmMeet {
-        heap: heap.device(),
-        team_block: team.block().offset(),
-        first: 0,
-        stride: 1,
-        size: 2,
-        ns,
-        status: status.pointer(),
-    };
-    let mail = m::ShmLoneMail {
-        heap: heap.device(),
-        receives: u32::from(what == WaitFor::Mail),
-        r#box: mailbox.offset(),
-        bytes: 64,
-        log_slots: 1,
-        size: 64,
-        peer: 1,
-        ns,
-        done: (&done).into(),
-        status: status.pointer(),
-    };
-    let kernel: &dyn SafeKernel = if what == WaitFor::Barrier { &meet } else { &mail };
-    rank.gpu.launch(kernel, DIM, PATIENCE).unwrap().wait().unwrap();
-    Outcome::of(status.read().unwrap())
+    match what {
+        WaitFor::Signal => rank.run(heap, raised(never, 1, limit).kernel()),
+        WaitFor::Barrier => rank.run(heap, calls::meet((0, 1, 2), team.block().offset(), ns)),
+        _ => {
+            let done = rank.gpu.alloc(8, Place::Device).unwrap();
+            rank.run(heap, |heap, status| m::ShmLoneMail {
+                heap,
+                receives: u32::from(what == WaitFor::Mail),
+                r#box: mailbox.offset(),
+                bytes: 64,
+                log_slots: 1,
+                size: 64,
+                peer: 1,
+                ns,
+                done: (&done).into(),
+                status,
+            })
+        }
+    }
 }
 
 /// A put of 16 bytes to the same place in rank 1, by a kernel that waits until they are there.
 fn put_and_wait(rank: &Rank, heap: &Heap, to: u64) -> Result<(), Outcome> {
-    let status = KernelStatus::new(&rank.gpu).unwrap();
-    let put = k::ShmPut {
-        heap: heap.device(),
-        group: 2,
-        to,
-        from: to,
-        bytes: 16,
-        pe: 1,
-        status: status.pointer(),
-    };
-    rank.gpu.launch(&put, DIM, PATIENCE).unwrap().wait().unwrap();
-    Outcome::of(status.read().unwrap())
+    rank.run(heap, Move { group: BLOCK, to, from: to, bytes: 16, pe: 1 }.put())
 }
 
 #[test]
@@ -193,18 +170,9 @@ fn a_rank_that_is_killed_while_a_kernel_runs_is_named() {
     let (mut heap, never, ..) = equipped(&mut rank);
     rank.meet();
     child.kill().unwrap();
-    let (signal, ns) = (never.offset(), PATIENCE.as_nanos() as u64);
     let begun = Instant::now();
-    let ended = heap.run(&mut rank.world, DIM, 2 * PATIENCE, |heap, status| k::ShmWait {
-        heap,
-        group: 2,
-        signal,
-        how: 2,
-        value: 1,
-        ns,
-        from: 1,
-        status,
-    });
+    let wait = raised(&never, 1, PATIENCE).kernel();
+    let ended = heap.run(&mut rank.world, Dim::new(1, 64), 2 * PATIENCE, wait);
     child.wait().unwrap();
     assert!(begun.elapsed() < PATIENCE);
     let error = ended.unwrap_err();
@@ -257,29 +225,15 @@ fn put_one(
     signal: &Sym<Signal>,
     put: u64,
 ) -> Result<(), Outcome> {
-    let status = KernelStatus::new(&rank.gpu).unwrap();
-    let put = k::ShmPutSignal {
-        heap: heap.device(),
-        group: 2,
-        to: to.offset() + put * LEN,
-        from: from.offset() + put * LEN,
-        bytes: LEN,
-        signal: signal.offset(),
-        set: 0,
-        value: 1,
-        pe: 0,
-        status: status.pointer(),
-    };
-    rank.gpu.launch(&put, DIM, PATIENCE).unwrap().wait().unwrap();
-    Outcome::of(status.read().unwrap())
+    let (to, from) = (to.offset() + put * LEN, from.offset() + put * LEN);
+    let put = Move { group: BLOCK, to, from, bytes: LEN, pe: 0 };
+    rank.run(heap, put.put_signal(signal.offset(), false, 1))
 }
 
 fn compare_until_lost(rank: &mut Rank, heap: &mut Heap, to: &Sym<u8>, signals: &Sym<Signal>) {
     let wait = |rank: &Rank, heap: &Heap, signal: u64, limit| {
-        let status = KernelStatus::new(&rank.gpu).unwrap();
         let signal = signals.slice(signal, 1).unwrap();
-        wait_for(rank, heap, &signal, (1, limit), &status).wait().unwrap();
-        Outcome::of(status.read().unwrap())
+        rank.run(heap, raised(&signal, 1, limit).kernel())
     };
     let (mut seen, mut last) = (0, Ok(()));
     while seen < PUTS && last.is_ok() {

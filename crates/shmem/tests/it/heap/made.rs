@@ -1,13 +1,12 @@
 //! Heaps that come to be.
 
-use crate::heap::processes::{put_to_next, wait_for};
+use crate::heap::processes::{put_to_next, raised};
 use crate::heap::ranks::{PATIENCE, Rank, SIZE, config, ranks};
 use std::time::Duration;
-use warpverbs_gpu::{Dim, Launch};
+use warpverbs_gpu::Dim;
 use warpverbs_peer::write_word;
 use warpverbs_shmem::{Heap, Route, RoutePolicy, ShmemError, Signal, Sym};
-use warpverbs_test_kernels::shm as k;
-use warpverbs_transport::{KernelStatus, Outcome, WaitFor};
+use warpverbs_transport::{Outcome, WaitFor};
 
 /// Stores a word of its own into every rank that is mapped here, by a kernel.
 fn store_to_all(rank: &Rank, heap: &Heap, words: &Sym<u64>) {
@@ -174,15 +173,8 @@ fn a_wait_that_failed_shows_in_the_health_and_the_host_ends_others() {
         let mut heap = rank.heap(&config()).unwrap();
         let signal = heap.alloc_zeroed::<Signal>(&mut rank.world, 1).unwrap();
         let other = 1 - rank.number();
-        let wait = |heap: &Heap, limit| {
-            let status = KernelStatus::new(&rank.gpu).unwrap();
-            (wait_for(rank, heap, &signal, (other, limit), &status), status)
-        };
-        let ended = |(launch, status): (Launch, KernelStatus)| {
-            launch.wait().unwrap();
-            Outcome::of(status.read().unwrap())
-        };
-        assert_eq!(ended(wait(&heap, Duration::from_millis(1))), Err(Outcome::Timeout));
+        let wait = |heap: &Heap, limit| rank.start(heap, raised(&signal, other, limit).kernel());
+        assert_eq!(wait(&heap, Duration::from_millis(1)).end(), Err(Outcome::Timeout));
         let fault = heap.health().unwrap().fault.unwrap();
         assert_eq!((fault.outcome, fault.what), (Outcome::Timeout, WaitFor::Signal));
         assert_eq!((fault.peer, fault.offset), (Some(other), signal.offset()));
@@ -191,10 +183,10 @@ fn a_wait_that_failed_shows_in_the_health_and_the_host_ends_others() {
         assert!(text.contains(&format!("for Signal from rank {other}")), "{text}");
         let waiting = wait(&heap, PATIENCE);
         heap.mark_lost(other).unwrap();
-        assert_eq!(ended(waiting), Err(Outcome::PeerLost));
+        assert_eq!(waiting.end(), Err(Outcome::PeerLost));
         assert_eq!(heap.health().unwrap().lost, [other]);
         heap.abort().unwrap();
-        assert_eq!(ended(wait(&heap, PATIENCE)), Err(Outcome::Aborted));
+        assert_eq!(wait(&heap, PATIENCE).end(), Err(Outcome::Aborted));
         rank.meet();
     });
 }
@@ -223,19 +215,10 @@ fn a_rank_that_is_given_up_and_an_abort_show_in_the_health() {
 fn a_kernel_that_fails_is_told_with_the_health() {
     ranks(2, |rank| {
         let mut heap = rank.heap(&config()).unwrap();
-        let signal = heap.alloc_zeroed::<Signal>(&mut rank.world, 1).unwrap().offset();
+        let signal = heap.alloc_zeroed::<Signal>(&mut rank.world, 1).unwrap();
         let from = 1 - rank.number();
-        let dim = Dim::new(1, 64);
-        let ended = heap.run(&mut rank.world, dim, PATIENCE, |heap, status| k::ShmWait {
-            heap,
-            group: 2,
-            signal,
-            how: 2,
-            value: 1,
-            ns: 1,
-            from,
-            status,
-        });
+        let wait = raised(&signal, from, Duration::from_nanos(1)).kernel();
+        let ended = heap.run(&mut rank.world, Dim::new(1, 64), PATIENCE, wait);
         let error = ended.unwrap_err();
         assert!(matches!(error, ShmemError::Kernel { .. }), "{error:?}");
         assert!(error.to_string().contains(&format!("for Signal from rank {from}")), "{error}");

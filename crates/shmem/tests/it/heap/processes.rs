@@ -1,23 +1,21 @@
 //! Ranks as processes: kernels of each write into the memory of the others, by every route.
 
+use crate::calls::{AT_LEAST, Move, Wait};
 use crate::heap::ranks::{PATIENCE, Rank, SIZE, serve, world_config};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Dim, Gpu, GpuChoice, GpuKind, Launch};
+use warpverbs_gpu::{Gpu, GpuChoice, GpuKind, Place};
 use warpverbs_rendezvous::World;
 pub(crate) use warpverbs_shmem::ROUTE_ENV;
 use warpverbs_shmem::{Heap, HeapConfig, Route, Signal, Sym};
 use warpverbs_test_kernels::shm as k;
-use warpverbs_transport::{Context, KernelStatus, LinkKind};
+use warpverbs_transport::{Context, LinkKind};
 
 /// Rank, number of ranks and port of the store, for a process that is a rank.
 pub(crate) const PART: &str = "SHMEM_TEST_PART";
-const DIM: Dim = Dim::new(1, 64);
-/// `wv::compare::ge`.
-const AT_LEAST: u32 = 2;
 /// `caller::block`.
-const BLOCK: u32 = 2;
+pub(crate) const BLOCK: u32 = 2;
 
 /// `simt`, or `cuda` for the GPU of the rank's number.
 pub(crate) const GPU: &str = "SHMEM_TEST_GPU";
@@ -90,9 +88,9 @@ fn ring(rank: &mut Rank) {
     // Everybody counts in one word of rank 0, by whatever way all of them must take.
     let word = heap.alloc::<u64>(1).unwrap();
     rank.meet();
-    let (status, olds) = (KernelStatus::new(&rank.gpu).unwrap(), buffer(rank, 8 * 64));
-    let count = k::ShmAtomic {
-        heap: heap.device(),
+    let olds = rank.gpu.alloc(8 * 64, Place::Device).unwrap();
+    let count = |heap, status| k::ShmAtomic {
+        heap,
         group: 0,
         what: 0,
         width: 8,
@@ -101,20 +99,15 @@ fn ring(rank: &mut Rank) {
         second: 0,
         pe: 0,
         olds: (&olds).into(),
-        status: status.pointer(),
+        status,
     };
-    rank.gpu.launch(&count, DIM, PATIENCE).unwrap().wait().unwrap();
-    status.check(&[]).unwrap();
+    rank.run(&heap, count).unwrap();
     rank.meet();
     let mut value = [0; 8];
     heap.read(&word, &mut value).unwrap();
     let expected = if heap.rank() == 0 { 64 * u64::from(heap.world()) } else { 0 };
     assert_eq!(u64::from_ne_bytes(value), expected);
     heap.agree(&mut rank.world).unwrap();
-}
-
-fn buffer(rank: &Rank, len: usize) -> warpverbs_gpu::Buffer {
-    rank.gpu.alloc(len, warpverbs_gpu::Place::Device).unwrap()
 }
 
 /// Puts to the next rank by a kernel, and waits for what the rank `last` puts here.
@@ -125,55 +118,26 @@ pub(crate) fn put_to_next(
     signal: &Sym<Signal>,
     last: u32,
 ) {
-    let status = KernelStatus::new(&rank.gpu).unwrap();
-    let put = k::ShmPutSignal {
-        heap: heap.device(),
-        group: BLOCK,
-        to: to.offset(),
-        from: from.offset(),
-        bytes: from.len(),
-        signal: signal.offset(),
-        set: 0,
-        value: 1,
-        pe: (heap.rank() + 1) % heap.world(),
-        status: status.pointer(),
-    };
-    let put = rank.gpu.launch(&put, DIM, PATIENCE).unwrap();
-    wait_for(rank, heap, signal, (last, PATIENCE), &status).wait().unwrap();
-    put.wait().unwrap();
-    status.check(&[]).unwrap();
+    let pe = (heap.rank() + 1) % heap.world();
+    let put = Move { group: BLOCK, to: to.offset(), from: from.offset(), bytes: from.len(), pe };
+    let put = rank.start(heap, put.put_signal(signal.offset(), false, 1));
+    rank.run(heap, raised(signal, last, PATIENCE).kernel()).unwrap();
+    put.end().unwrap();
 }
 
-/// A kernel that waits until the signal is 1, as long as `limit`.
-pub(crate) fn wait_for(
-    rank: &Rank,
-    heap: &Heap,
-    signal: &Sym<Signal>,
-    (from, limit): (u32, Duration),
-    status: &KernelStatus,
-) -> Launch {
-    let wait = k::ShmWait {
-        heap: heap.device(),
-        group: BLOCK,
-        signal: signal.offset(),
-        how: AT_LEAST,
-        value: 1,
-        ns: limit.as_nanos() as u64,
-        from,
-        status: status.pointer(),
-    };
-    rank.gpu.launch(&wait, DIM, PATIENCE).unwrap()
+/// Until the signal is 1, as long as `limit`.
+pub(crate) fn raised(signal: &Sym<Signal>, from: u32, limit: Duration) -> Wait {
+    let (signal, ns) = (signal.offset(), limit.as_nanos() as u64);
+    Wait { group: BLOCK, signal, how: AT_LEAST, value: 1, ns, from }
 }
 
 /// The kernel neither ends by it nor keeps it waiting.
 fn grow_beside_a_kernel(rank: &mut Rank, heap: &mut Heap, signal: &Sym<Signal>) {
-    let status = KernelStatus::new(&rank.gpu).unwrap();
-    let mut kernel = wait_for(rank, heap, signal, (heap.rank(), PATIENCE), &status);
+    let mut kernel = rank.start(heap, raised(signal, heap.rank(), PATIENCE).kernel());
     heap.grow(&mut rank.world).unwrap();
-    assert!(!kernel.is_done().unwrap());
+    assert!(!kernel.launch.is_done().unwrap());
     heap.write(signal, &1u64.to_ne_bytes()).unwrap();
-    kernel.wait().unwrap();
-    status.check(&[]).unwrap();
+    kernel.end().unwrap();
 }
 
 fn routes(heap: &Heap) -> String {

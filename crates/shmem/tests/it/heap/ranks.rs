@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
-use warpverbs_gpu::{Gpu, GpuChoice};
+use warpverbs_gpu::{DeviceHeap, DeviceStatus, Dim, Gpu, GpuChoice, KernelPtr, Launch, SafeKernel};
 use warpverbs_rendezvous::{Host, Limits, Server, World, WorldConfig};
 use warpverbs_shmem::{Heap, HeapConfig, ShmemError};
-use warpverbs_transport::{Context, Device};
+use warpverbs_transport::{Context, Device, KernelStatus, Outcome};
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is. Less than the
 /// silence after which ranks look for signs of life, which would be more calls to count.
@@ -43,6 +43,27 @@ impl Rank {
         Heap::create(&mut self.world, &self.gpu, self.nic.as_ref(), config)
     }
 
+    /// Starts a kernel of one block on the heap.
+    pub(crate) fn start<K: SafeKernel>(
+        &self,
+        heap: &Heap,
+        make: impl FnOnce(KernelPtr<DeviceHeap>, KernelPtr<DeviceStatus>) -> K,
+    ) -> Running {
+        let status = KernelStatus::new(&self.gpu).unwrap();
+        let kernel = make(heap.device(), status.pointer());
+        let launch = self.gpu.launch(&kernel, Dim::new(1, 64), PATIENCE).unwrap();
+        Running { launch, status }
+    }
+
+    /// The same, to its end.
+    pub(crate) fn run<K: SafeKernel>(
+        &self,
+        heap: &Heap,
+        make: impl FnOnce(KernelPtr<DeviceHeap>, KernelPtr<DeviceStatus>) -> K,
+    ) -> Result<(), Outcome> {
+        self.start(heap, make).end()
+    }
+
     /// Waits for all ranks, or for the loss of one.
     pub(crate) fn meet_if_possible(&mut self) {
         let _ = self.world.barrier("end");
@@ -51,6 +72,19 @@ impl Rank {
     /// Waits for all ranks.
     pub(crate) fn meet(&mut self) {
         self.world.barrier("test").unwrap();
+    }
+}
+
+/// A kernel that runs, and the word where it says how it ended.
+pub(crate) struct Running {
+    pub(crate) launch: Launch,
+    status: KernelStatus,
+}
+
+impl Running {
+    pub(crate) fn end(self) -> Result<(), Outcome> {
+        self.launch.wait().unwrap();
+        Outcome::of(self.status.read().unwrap())
     }
 }
 

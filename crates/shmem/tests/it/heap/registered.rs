@@ -1,12 +1,14 @@
 //! Buffers of the user's own.
 
+use crate::calls::{Move, Wait};
+use crate::heap::processes::raised;
 use crate::heap::ranks::{PATIENCE, Rank, SIZE, config, ranks};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use warpverbs_gpu::{Buffer, Dim, Gpu, Place, SafeKernel};
+use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_shmem::{Heap, HeapConfig, Registered, Route, RoutePolicy, ShmemError, Signal, Sym};
 use warpverbs_test_kernels::shm as k;
-use warpverbs_transport::{KernelStatus, Outcome};
+use warpverbs_transport::Outcome;
 
 const PAGES: u64 = 7;
 const PAGE: u64 = 1 << 16;
@@ -35,11 +37,6 @@ fn offset(heap: &Heap, buffer: &Buffer, at: u64) -> u64 {
     (buffer.kernel_addr() + at).wrapping_sub(heap.report().base)
 }
 
-fn run(rank: &Rank, kernel: &dyn SafeKernel, status: &KernelStatus, expected: Result<(), Outcome>) {
-    rank.gpu.launch(kernel, Dim::new(1, 64), PATIENCE).unwrap().wait().unwrap();
-    assert_eq!(Outcome::of(status.read().unwrap()), expected);
-}
-
 /// Each puts a part of its buffer into the next rank's, with a signal in the heap, gets a part of the
 /// last one's, and compares.
 fn around(rank: &mut Rank, heap: &Heap, own: &Registered, signals: &Sym<Signal>) {
@@ -60,31 +57,12 @@ fn around(rank: &mut Rank, heap: &Heap, own: &Registered, signals: &Sym<Signal>)
         for group in 0..3 {
             rank.gpu.write(buffer, 0, &bytes).unwrap();
             rank.meet();
-            let status = KernelStatus::new(&rank.gpu).unwrap();
-            let put = k::ShmPutSignal {
-                heap: heap.device(),
-                group,
-                to: offset(heap, buffer, to),
-                from: offset(heap, buffer, from),
-                bytes: len,
-                signal: signals.offset(),
-                set: 0,
-                value: 1,
-                pe: next,
-                status: status.pointer(),
-            };
-            run(rank, &put, &status, Ok(()));
-            let wait = k::ShmWait {
-                heap: heap.device(),
-                group,
-                signal: signals.offset(),
-                how: 2,
-                value: 3 * round as u64 + u64::from(group) + 1,
-                ns: PATIENCE.as_nanos() as u64,
-                from: last,
-                status: status.pointer(),
-            };
-            run(rank, &wait, &status, Ok(()));
+            let [at_to, at_from] = [to, from].map(|at| offset(heap, buffer, at));
+            let put = Move { group, to: at_to, from: at_from, bytes: len, pe: next };
+            rank.run(heap, put.put_signal(signals.offset(), false, 1)).unwrap();
+            let value = 3 * round as u64 + u64::from(group) + 1;
+            let wait = Wait { group, value, ..raised(signals, last, PATIENCE) };
+            rank.run(heap, wait.kernel()).unwrap();
             let mut found = vec![0; LEN as usize];
             rank.gpu.read(buffer, 0, &mut found).unwrap();
             let expected = |i: u64| match i.checked_sub(to).filter(|at| *at < len) {
@@ -95,17 +73,8 @@ fn around(rank: &mut Rank, heap: &Heap, own: &Registered, signals: &Sym<Signal>)
             assert_eq!(wrong, None, "rank {me} round {round} group {group}");
             rank.meet();
             // Back again, into the heap's neighbour: what was put there is fetched.
-            let get = k::ShmGet {
-                heap: heap.device(),
-                group,
-                to: offset(heap, buffer, from),
-                from: offset(heap, buffer, to),
-                bytes: len,
-                pe: next,
-                status: status.pointer(),
-            };
             rank.gpu.write(buffer, from, &vec![0; len as usize]).unwrap();
-            run(rank, &get, &status, Ok(()));
+            rank.run(heap, Move { to: at_from, from: at_to, ..put }.get()).unwrap();
             rank.gpu.read(buffer, 0, &mut found).unwrap();
             let back = (from..from + len).all(|i| found[i as usize] == byte(me, i));
             assert!(back, "rank {me} round {round} group {group}");
@@ -164,34 +133,25 @@ fn a_signal_follows_puts_of_both_routes() {
         let (mut heap, signals) = made(rank, &config().queue_pairs(true));
         let place = heap.alloc::<u8>(4096).unwrap();
         let far = heap.register(&mut rank.world, &private(&rank.gpu)).unwrap();
-        let status = KernelStatus::new(&rank.gpu).unwrap();
         for round in 1..=50u64 {
             if rank.number() == 0 {
                 rank.gpu.write(far.buffer(), 0, &vec![round as u8; LEN as usize]).unwrap();
                 heap.write(&place, &[round as u8; 4096]).unwrap();
-                let both = k::ShmPutBoth {
-                    heap: heap.device(),
-                    first: offset(&heap, far.buffer(), 0),
+                let first = offset(&heap, far.buffer(), 0);
+                let both = |heap, status| k::ShmPutBoth {
+                    heap,
+                    first,
                     first_bytes: LEN,
                     second: place.offset(),
                     second_bytes: 4096,
                     signal: signals.offset(),
                     pe: 1,
-                    status: status.pointer(),
+                    status,
                 };
-                run(rank, &both, &status, Ok(()));
+                rank.run(&heap, both).unwrap();
             } else {
-                let wait = k::ShmWait {
-                    heap: heap.device(),
-                    group: 0,
-                    signal: signals.offset(),
-                    how: 2,
-                    value: round,
-                    ns: PATIENCE.as_nanos() as u64,
-                    from: 0,
-                    status: status.pointer(),
-                };
-                run(rank, &wait, &status, Ok(()));
+                let wait = Wait { group: 0, value: round, ..raised(&signals, 0, PATIENCE) };
+                rank.run(&heap, wait.kernel()).unwrap();
                 let (mut there, mut here) = (vec![0; LEN as usize], vec![0; 4096]);
                 rank.gpu.read(far.buffer(), 0, &mut there).unwrap();
                 heap.read(&place, &mut here).unwrap();
@@ -223,18 +183,9 @@ fn what_cannot_be_reached_or_differs_is_refused_on_all_ranks() {
         let (mut other, _) = made(rank, &config());
         let refused = other.unregister(&mut rank.world, own.clone()).unwrap_err();
         assert!(!matches!(refused, ShmemError::Meet { .. }), "{refused}");
-        let status = KernelStatus::new(&rank.gpu).unwrap();
-        let put = |to: u64, bytes: u64| k::ShmPut {
-            heap: heap.device(),
-            group: 2,
-            to: offset(&heap, own.buffer(), to),
-            from: offset(&heap, own.buffer(), 0),
-            bytes,
-            pe: 1,
-            status: status.pointer(),
-        };
-        run(rank, &put(2 * PAGE - 8, 8), &status, Ok(()));
-        run(rank, &put(2 * PAGE - 8, 9), &status, Err(Outcome::BadAddress));
+        let [to, from] = [2 * PAGE - 8, 0].map(|at| offset(&heap, own.buffer(), at));
+        let put = |bytes| rank.run(&heap, Move { group: 2, to, from, bytes, pe: 1 }.put());
+        assert_eq!((put(8), put(9)), (Ok(()), Err(Outcome::BadAddress)));
         rank.meet();
         (lone.to_string(), unequal.to_string())
     });

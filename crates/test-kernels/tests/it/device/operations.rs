@@ -1,10 +1,11 @@
 //! One kernel for each kind of transfer, bytes compared on both sides.
 
-use crate::device::world::{POLICIES, World, pattern, pointer};
+use crate::device::world::{POLICIES, World, pointer};
 use warpverbs::gpu::{Dim, Local, Remote};
 use warpverbs::kernels::{interchange, loopback as k};
 use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{CqMode, Endpoint, MemoryRegion};
+use warpverbs_dev::pattern;
 
 /// Lanes, and bytes each of them moves.
 const DIM: Dim = Dim::new(2, 48);

@@ -1,9 +1,9 @@
 //! Thousands of lanes on one queue pair, far beyond its depth and across the 16-bit wrap.
 
-use crate::device::world::{POLICIES, World, pattern, pointer};
+use crate::device::world::{POLICIES, World, pointer};
 use warpverbs::gpu::{Dim, Remote};
 use warpverbs::transport::CqMode;
-use warpverbs_dev::runs;
+use warpverbs_dev::{pattern, runs};
 use warpverbs_test_kernels::stress as k;
 
 /// Bytes of a cell, and of the part that counts, in `stress.cu`.

@@ -1,13 +1,11 @@
-//! A device, a NIC, and two connected endpoints.
+//! A device, a NIC, and memory under its keys.
 
-use std::sync::Arc;
+use crate::bed::Bed;
+use std::ops::Deref;
 use std::time::Duration;
-use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs::gpu::{self, Dim, Element, Gpu, KernelPtr, Place, SafeKernel};
-use warpverbs::raw::nic::{Clock, Config, DoorbellPolicy, EngineThread, SoftNic, VirtualClock};
-use warpverbs::transport::{
-    Access, Context, CqMode, Device, Endpoint, EndpointConfig, MemoryRegion,
-};
+use warpverbs::gpu::{self, Dim, Element, KernelPtr, SafeKernel};
+use warpverbs::raw::nic::{Config, DoorbellPolicy};
+use warpverbs::transport::{Access, CqMode, Endpoint, EndpointConfig, MemoryRegion};
 
 /// Every doorbell policy there is.
 pub(crate) const POLICIES: [DoorbellPolicy; 4] = [
@@ -17,52 +15,32 @@ pub(crate) const POLICIES: [DoorbellPolicy; 4] = [
     DoorbellPolicy::DropThenRecover { polls: 50 },
 ];
 
-/// Bounds a test that goes wrong.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) struct World(Bed);
 
-/// Where kernels run and what consumes their queues.
-pub(crate) struct World {
-    pub(crate) gpu: Arc<dyn Gpu>,
-    pub(crate) nic: SoftNic,
-    pub(crate) device: Device,
-    /// For messages: how to see it again.
-    pub(crate) what: String,
-    _engine: Option<EngineThread>,
-}
+impl Deref for World {
+    type Target = Bed;
 
-fn connect_to(nic: &SoftNic) -> Device {
-    let context = Context::builder().soft_nic(nic.clone()).build().expect("context");
-    context.open("soft").expect("the software NIC")
+    fn deref(&self) -> &Bed {
+        &self.0
+    }
 }
 
 impl World {
-    /// Host SIMT and NIC on one thread, in turns as the seed says, under virtual clocks.
+    /// Host SIMT and NIC in turns as the seed says.
     pub(crate) fn seeded(seed: u64, policy: DoorbellPolicy) -> Self {
-        let clock = VirtualClock::new();
-        let config = Config {
-            seed: Some(seed),
-            policy,
-            clock: Clock::Virtual(clock.clone()),
-            watch_rewrites: true,
-            ..Config::default()
-        };
-        let nic = SoftNic::new(config).expect("NIC");
-        let engine = nic.clone();
-        let stepper = move || clock.drive(&engine);
-        let simt = SimtDevice::with_stepper(SimtConfig::seeded(seed), Arc::new(stepper));
-        let device = connect_to(&nic);
-        let what = format!("WARPVERBS_SIMT_SEED={seed:#x}, {policy:?}");
-        Self { gpu: Arc::new(simt.expect("SIMT device")), nic, device, what, _engine: None }
+        let config = Config { policy, watch_rewrites: true, ..Config::default() };
+        Self::of(Bed::seeded(seed, config), policy)
     }
 
     /// A device by its name, and a NIC with an engine thread.
     pub(crate) fn real(gpu: &str, policy: DoorbellPolicy) -> Self {
-        let nic = SoftNic::new(Config { policy, ..Config::default() }).expect("NIC");
-        let engine = nic.spawn().expect("engine");
-        let device = connect_to(&nic);
         let gpu = gpu::open(gpu.parse().expect("a choice")).expect("device");
-        let what = format!("{} in real time, {policy:?}", gpu.info().name);
-        Self { gpu, nic, device, what, _engine: Some(engine) }
+        Self::of(Bed::real(gpu, Config { policy, ..Config::default() }), policy)
+    }
+
+    fn of(mut bed: Bed, policy: DoorbellPolicy) -> Self {
+        bed.what += &format!(", {policy:?}");
+        Self(bed)
     }
 
     pub(crate) fn config(&self, depth: u32) -> EndpointConfig {
@@ -74,23 +52,16 @@ impl World {
     }
 
     pub(crate) fn pair(&self, config: &EndpointConfig) -> (Endpoint, Endpoint) {
-        let make = || self.device.endpoint(config).expect("endpoint");
-        let (a, b) = (make(), make());
-        a.connect(&b.handle()).expect("connect");
-        b.connect(&a.handle()).expect("connect");
-        (a, b)
+        self.device.pair(config).expect("a pair")
     }
 
     /// Zeroed memory that kernels, NIC and test reach, with every right.
     pub(crate) fn memory(&self, len: usize) -> MemoryRegion {
-        let buffer = self.gpu.alloc(len, Place::Shared).expect("memory");
-        self.device.register(buffer, Access::all()).expect("registration")
+        self.device.register(self.buffer(len), Access::all()).expect("registration")
     }
 
     pub(crate) fn bytes(&self, memory: &MemoryRegion) -> Vec<u8> {
-        let mut out = vec![0; memory.len()];
-        self.gpu.read(memory.buffer(), 0, &mut out).expect("read");
-        out
+        self.read(memory.buffer())
     }
 
     pub(crate) fn words(&self, memory: &MemoryRegion) -> Vec<u64> {
@@ -109,9 +80,7 @@ impl World {
 
     pub(crate) fn run(&self, kernel: &dyn SafeKernel, dim: Dim) {
         let name = kernel.entry().name;
-        let launch = self.gpu.launch(kernel, dim, DEADLINE);
-        let launch = launch.unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
-        launch.wait().unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
+        self.run_kernel(kernel, dim).unwrap_or_else(|e| panic!("{name}, {}: {e}", self.what));
     }
 
     /// Everybody's status was ok, and the NIC saw nothing to complain of.
@@ -130,12 +99,6 @@ impl World {
             );
         }
     }
-}
-
-/// Bytes no two words of which are equal.
-pub(crate) fn pattern(len: usize, salt: u64) -> Vec<u8> {
-    let word = |i: u64| (i ^ salt << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    (0..len.div_ceil(8) as u64).flat_map(word).take(len).collect()
 }
 
 pub(crate) fn pointer<T: Element>(memory: &MemoryRegion) -> KernelPtr<T> {

@@ -1,22 +1,17 @@
 //! Two agents' memory, and what their kernels are given of it.
 
-use std::sync::Arc;
+use crate::bed::{Bed, simt};
+use crate::model::Model;
+use rand::rngs::SmallRng;
+use std::ops::Deref;
 use std::time::Duration;
-use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
-use warpverbs::gpu::{
-    Buffer, DeviceStatus, Dim, Element, Gpu, GpuError, KernelPtr, LaunchError, LocalView, Place,
-    Qp, RemoteView, SafeKernel,
-};
+use warpverbs::gpu::{Buffer, Dim, Element, KernelPtr, LocalView, Qp, RemoteView};
 use warpverbs::raw::gpu::views::{
     LocalPart, RemotePart, RemoteWay, ViewWaits, local_view, remote_view,
 };
-use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
-use warpverbs::transport::{
-    Access, Context, Device, Endpoint, EndpointConfig, MemoryRegion, Outcome,
-};
+use warpverbs::raw::nic::Config;
+use warpverbs::transport::{Access, EndpointConfig, MemoryRegion};
 
-/// Bounds a test that goes wrong.
-const DEADLINE: Duration = Duration::from_secs(120);
 pub(crate) const CHANNELS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,75 +27,50 @@ pub(crate) const GROUPS: [u32; 3] = [0, 1, 2];
 pub(crate) const DIM: Dim = Dim::new(2, 80);
 
 pub(crate) struct Agents {
-    pub(crate) gpu: Arc<dyn Gpu>,
+    bed: Bed,
     pub(crate) route: Route,
     pub(crate) memory: [Buffer; 2],
     pub(crate) regions: [MemoryRegion; 2],
     pub(crate) waits: [ViewWaits; 2],
     /// Queue pairs of each agent to the other, one for each channel.
     pub(crate) qps: [Vec<KernelPtr<Qp>>; 2],
-    /// For messages: how to see it again.
-    pub(crate) what: String,
-    endpoints: Vec<Endpoint>,
-    _engine: Option<EngineThread>,
 }
 
-/// Without a seed, several launches run at once, and the NIC on a thread of its own.
-fn device_and_nic(seed: Option<u64>) -> (Arc<dyn Gpu>, Device, Option<EngineThread>) {
-    let connect = |nic: SoftNic| {
-        let context = Context::builder().soft_nic(nic).build().expect("context");
-        context.open("soft").expect("the software NIC")
-    };
-    let Some(seed) = seed else {
-        let nic = SoftNic::new(Config::default()).expect("NIC");
-        let engine = nic.spawn().expect("engine");
-        let simt = SimtDevice::new(SimtConfig::default()).expect("SIMT device");
-        return (Arc::new(simt), connect(nic), Some(engine));
-    };
-    let clock = VirtualClock::new();
-    let config =
-        Config { seed: Some(seed), clock: Clock::Virtual(clock.clone()), ..Config::default() };
-    let nic = SoftNic::new(config).expect("NIC");
-    let engine = nic.clone();
-    let stepper = move || clock.drive(&engine);
-    let simt = SimtDevice::with_stepper(SimtConfig::seeded(seed), Arc::new(stepper));
-    (Arc::new(simt.expect("SIMT device")), connect(nic), None)
+impl Deref for Agents {
+    type Target = Bed;
+
+    fn deref(&self) -> &Bed {
+        &self.bed
+    }
 }
 
 impl Agents {
     /// Agents with `bytes` of memory each, filled with zeros.
     pub(crate) fn new(bytes: usize, route: Route, seed: u64) -> Self {
-        Self::made(bytes, route, Some(seed))
+        Self::made(bytes, route, Bed::seeded(seed, Config::default()))
     }
 
     /// The same, with launches and a NIC that run at once.
     pub(crate) fn real(bytes: usize, route: Route) -> Self {
-        Self::made(bytes, route, None)
+        Self::made(bytes, route, Bed::real(simt(), Config::default()))
     }
 
-    fn made(bytes: usize, route: Route, seed: Option<u64>) -> Self {
-        let (gpu, device, engine) = device_and_nic(seed);
-        let memory = [0, 1].map(|_| gpu.alloc(bytes, Place::Shared).expect("memory"));
-        let regions = memory
-            .each_ref()
-            .map(|memory| device.register(memory.clone(), Access::all()).expect("registration"));
-        let waits = [0, 1]
-            .map(|_| ViewWaits::new(&*gpu, 2, Duration::from_secs(60)).expect("words of waits"));
-        let config = EndpointConfig::for_gpu(&gpu).send_depth(128);
-        let (mut endpoints, mut qps) = (Vec::new(), [Vec::new(), Vec::new()]);
+    fn made(bytes: usize, route: Route, mut bed: Bed) -> Self {
+        bed.what = format!("{route:?}, {}", bed.what);
+        let memory = [0, 1].map(|_| bed.buffer(bytes));
+        let register = |memory: &Buffer| bed.device.register(memory.clone(), Access::all());
+        let regions = memory.each_ref().map(|memory| register(memory).expect("registration"));
+        let waits = [0, 1].map(|_| {
+            ViewWaits::new(&*bed.gpu, 2, Duration::from_secs(60)).expect("words of waits")
+        });
+        let config = EndpointConfig::for_gpu(&bed.gpu).send_depth(128);
+        let mut qps = [Vec::new(), Vec::new()];
         for _ in 0..CHANNELS {
-            let pair = [0, 1].map(|_| device.endpoint(&config).expect("endpoint"));
-            pair[0].connect(&pair[1].handle()).expect("connect");
-            pair[1].connect(&pair[0].handle()).expect("connect");
-            qps[0].push(pair[0].device_qp());
-            qps[1].push(pair[1].device_qp());
-            endpoints.extend(pair);
+            let [a, b] = bed.queue_pairs(&config);
+            qps[0].push(a);
+            qps[1].push(b);
         }
-        let what = match seed {
-            Some(seed) => format!("{route:?}, WARPVERBS_SIMT_SEED={seed:#x}"),
-            None => format!("{route:?} in real time"),
-        };
-        Self { gpu, route, memory, regions, waits, qps, what, endpoints, _engine: engine }
+        Self { bed, route, memory, regions, waits, qps }
     }
 
     /// A view of agent `me`'s own memory: offset and length of each entry.
@@ -134,21 +104,11 @@ impl Agents {
         remote_view(&*self.gpu, &parts, Duration::from_secs(60)).expect("a view")
     }
 
-    pub(crate) fn buffer(&self, len: usize) -> Buffer {
-        self.gpu.alloc(len, Place::Shared).expect("memory")
-    }
-
     /// A kernel's array.
     pub(crate) fn array<T: Element>(&self, bytes: &[u8]) -> KernelPtr<T> {
         let buffer = self.buffer(bytes.len());
         self.gpu.write(&buffer, 0, bytes).expect("write");
         KernelPtr::new(&buffer)
-    }
-
-    pub(crate) fn read(&self, buffer: &Buffer) -> Vec<u8> {
-        let mut out = vec![0; buffer.len()];
-        self.gpu.read(buffer, 0, &mut out).expect("read");
-        out
     }
 
     /// The value of the counter at `offset` of an agent's memory.
@@ -160,90 +120,26 @@ impl Agents {
         word(direct).wrapping_add(word(remote))
     }
 
-    /// Launches what `make` makes of a pointer to a zeroed status.
-    pub(crate) fn try_launch<K: SafeKernel>(
-        &self,
-        dim: Dim,
-        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
-    ) -> Result<Result<(), Outcome>, LaunchError> {
-        let status = self.buffer(4);
-        let kernel = make(KernelPtr::new(&status));
-        let launch: Result<_, GpuError> = self.gpu.launch(&kernel, dim, DEADLINE);
-        launch.expect("a launch").wait()?;
-        let code = self.read(&status);
-        Ok(Outcome::of(DeviceStatus(u32::from_le_bytes(code.try_into().expect("4 bytes")))))
-    }
-
-    pub(crate) fn launch<K: SafeKernel>(
-        &self,
-        dim: Dim,
-        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
-    ) -> Result<(), Outcome> {
-        self.try_launch(dim, make).unwrap_or_else(|e| panic!("{}: {e}", self.what))
-    }
-
-    /// The same, which must succeed.
-    pub(crate) fn run<K: SafeKernel>(
-        &self,
-        dim: Dim,
-        make: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
-    ) {
-        if let Err(outcome) = self.launch(dim, make) {
-            let health: Vec<_> = self.endpoints.iter().map(Endpoint::health).collect();
-            panic!("{}: {outcome}\n{health:?}", self.what);
-        }
-    }
-}
-
-/// Both agents' memory as it ought to be, and numbers without quality, the same for the same seed.
-pub(crate) struct Model {
-    pub(crate) memory: [Vec<u8>; 2],
-    state: u64,
-}
-
-impl Model {
-    /// Fills agents and model with the same bytes.
-    pub(crate) fn fill(agents: &Agents, seed: u64) -> Self {
-        let mut model = Self { memory: [Vec::new(), Vec::new()], state: seed };
-        for agent in 0..2 {
-            let words = agents.memory[agent].len() / 8;
-            model.memory[agent] = (0..words).flat_map(|_| model.next().to_le_bytes()).collect();
-            agents.gpu.write(&agents.memory[agent], 0, &model.memory[agent]).expect("write");
+    /// What both have, at random.
+    pub(crate) fn fill(&self, rng: &mut SmallRng) -> Model {
+        let model = Model::new(2, self.memory[0].len(), rng);
+        for (agent, memory) in (0..).zip(&self.memory) {
+            self.gpu.write(memory, 0, model.of(agent)).expect("write");
         }
         model
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
-        self.state = self
-            .state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        self.state ^ self.state >> 29
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
-
-    pub(crate) fn copy(&mut self, from: (usize, u64), to: (usize, u64), bytes: u64) {
-        let source = self.memory[from.0][from.1 as usize..][..bytes as usize].to_vec();
-        self.memory[to.0][to.1 as usize..][..bytes as usize].copy_from_slice(&source);
-    }
-
-    /// Adds to the half of a counter that `route` adds to.
-    pub(crate) fn add(&mut self, agent: usize, offset: u64, value: u64, route: Route) {
-        let at = offset as usize + if route == Route::Direct { 0 } else { 8 };
-        let word = &mut self.memory[agent][at..at + 8];
-        let old = u64::from_le_bytes(word.try_into().expect("8 bytes"));
-        word.copy_from_slice(&old.wrapping_add(value).to_le_bytes());
-    }
-
-    /// Every byte of both.
-    pub(crate) fn compare(&self, agents: &Agents, what: &str) {
-        for (agent, expected) in self.memory.iter().enumerate() {
-            let found = agents.read(&agents.memory[agent]);
-            let wrong = found.iter().zip(expected).position(|(a, b)| a != b);
-            assert_eq!(wrong, None, "{what}, {}: first wrong byte of agent {agent}", agents.what);
+    /// Every byte of both is as it should be.
+    pub(crate) fn compare(&self, model: &Model, what: &str) {
+        for (agent, memory) in (0..).zip(&self.memory) {
+            model.compare(agent, &self.read(memory), &format!("{what}, {}", self.what));
         }
+    }
+}
+
+impl Route {
+    /// Which half of a counter it adds to: bytes from its start.
+    pub(crate) fn half(self) -> u64 {
+        if self == Self::Direct { 0 } else { 8 }
     }
 }

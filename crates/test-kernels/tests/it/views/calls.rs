@@ -1,6 +1,9 @@
 //! put, get, put_signal, atomic_add, and what reads them: every group, route, size and alignment.
 
-use crate::views::agents::{Agents, CHANNELS, DIM, GROUPS, Model, ROUTES, Route};
+use crate::model::Model;
+use crate::views::agents::{Agents, CHANNELS, DIM, GROUPS, ROUTES, Route};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use warpverbs::gpu::{Dim, KernelPtr, LocalView, RemoteView};
 use warpverbs::transport::Outcome;
 use warpverbs_dev::simt_seeds;
@@ -20,6 +23,7 @@ const ENTRIES: [(u64, u64); 3] = [(0, HALF), (HALF, HALF), (COUNTER, 16)];
 struct Run {
     agents: Agents,
     model: Model,
+    rng: SmallRng,
     local: KernelPtr<LocalView>,
     remote: KernelPtr<RemoteView>,
 }
@@ -27,19 +31,20 @@ struct Run {
 impl Run {
     fn new(route: Route, seed: u64) -> Self {
         let agents = Agents::new(BYTES as usize, route, seed);
-        let model = Model::fill(&agents, seed);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let model = agents.fill(&mut rng);
         let (local, remote) = (agents.local(0, &ENTRIES), agents.remote(0, &ENTRIES));
-        Self { agents, model, local, remote }
+        Self { agents, model, rng, local, remote }
     }
 
     /// Somewhere in an entry of `HALF` bytes, `shift` behind a multiple of 16.
     fn place(&mut self, shift: u64, bytes: u64) -> u64 {
-        16 * self.model.below((HALF - shift - bytes) / 16 + 1) + shift
+        16 * self.rng.random_range(0..=(HALF - shift - bytes) / 16) + shift
     }
 
     fn move_bytes(&mut self, reads: bool, group: u32, bytes: u64, shifts: (u64, u64)) {
         let (to, from) = (self.place(shifts.0, bytes), self.place(shifts.1, bytes));
-        let channel = self.model.below(2 * CHANNELS as u64) as u32;
+        let channel = self.rng.random_range(0..2 * CHANNELS as u32);
         let (local, remote) = (self.local.clone(), self.remote.clone());
         let (from_at, to_at) = (HALF + from, to);
         if reads {
@@ -72,12 +77,12 @@ impl Run {
             self.model.copy((0, from_at), (1, to_at), bytes);
         }
         let what = format!("group {group}, {bytes} bytes from {from:#x} to {to:#x}, get: {reads}");
-        self.model.compare(&self.agents, &what);
+        self.agents.compare(&self.model, &what);
     }
 
     fn put_signal(&mut self, group: u32, bytes: u64, shifts: (u64, u64)) {
         let (to, from) = (self.place(shifts.0, bytes), self.place(shifts.1, bytes));
-        let value = self.model.next();
+        let value = self.rng.random();
         let before = self.agents.counter(1, COUNTER);
         let (local, remote) = (self.local.clone(), self.remote.clone());
         let counter = k::Counter { offset: 0, value, index: 2, channel: 1 };
@@ -106,8 +111,8 @@ impl Run {
             status,
         });
         self.model.copy((0, HALF + from), (1, to), bytes);
-        self.model.add(1, COUNTER, value, self.agents.route);
-        self.model.compare(&self.agents, &format!("group {group}, {bytes} bytes with a counter"));
+        self.model.add(1, COUNTER + self.agents.route.half(), value);
+        self.agents.compare(&self.model, &format!("group {group}, {bytes} bytes with a counter"));
     }
 }
 
@@ -135,12 +140,12 @@ fn adds_of_all_groups_and_channels_arrive_once_each() {
         let mut run = Run::new(route, 3);
         for group in GROUPS {
             for channel in 0..2 * CHANNELS as u32 {
-                let value = run.model.next();
+                let value = run.rng.random();
                 let remote = run.remote.clone();
                 let counter = k::Counter { offset: 0, value, index: 2, channel };
                 run.agents.run(DIM, |status| k::NixlAdd { remote, group, counter, status });
-                run.model.add(1, COUNTER, value, route);
-                run.model.compare(&run.agents, &format!("an add by group {group}"));
+                run.model.add(1, COUNTER + route.half(), value);
+                run.agents.compare(&run.model, &format!("an add by group {group}"));
             }
         }
     }

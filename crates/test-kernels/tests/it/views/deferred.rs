@@ -1,6 +1,8 @@
 //! Work whose doorbell was left to others is rung by whoever posts or asks next.
 
-use crate::views::agents::{Agents, Model, ROUTES};
+use crate::views::agents::{Agents, ROUTES};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use warpverbs::gpu::{Dim, KernelPtr};
 use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::nixl as k;
@@ -10,7 +12,7 @@ fn all_arrive(threads: u32, rounds: u32, rings: u64, seed: u64) {
     for route in ROUTES {
         let bytes = u64::from(threads * rounds) * 8;
         let agents = Agents::new(bytes as usize, route, seed);
-        let mut model = Model::fill(&agents, seed);
+        let mut model = agents.fill(&mut SmallRng::seed_from_u64(seed));
         let looks = agents.buffer(8);
         let entries = [(0, bytes)];
         agents.run(Dim::new(1, threads), |status| k::NixlDeferred {
@@ -22,7 +24,7 @@ fn all_arrive(threads: u32, rounds: u32, rings: u64, seed: u64) {
             status,
         });
         model.copy((0, 0), (1, 0), bytes);
-        model.compare(&agents, &format!("{threads} threads, {rounds} rounds, ringing {rings:#x}"));
+        agents.compare(&model, &format!("{threads} threads, {rounds} rounds, ringing {rings:#x}"));
     }
 }
 

@@ -1,6 +1,8 @@
 //! The kernels of docs/device-guide.md, and that pages quote kernels as they are.
 
-use crate::views::agents::{Agents, Model, ROUTES};
+use crate::views::agents::{Agents, ROUTES};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
 use warpverbs::kernels::simple_write as k;
@@ -31,7 +33,7 @@ fn pages_quote_code_that_is_compiled() {
 fn threads_poll_for_their_own_transfers() {
     for route in ROUTES {
         let agents = Agents::new(BYTES as usize + 16, route, 21);
-        let mut model = Model::fill(&agents, 21);
+        let mut model = agents.fill(&mut SmallRng::seed_from_u64(21));
         let looks = agents.buffer(8);
         agents.run(Dim::new(2, 32), |status| k::SimpleWritePoll {
             local: agents.local(0, &ENTRIES),
@@ -40,7 +42,7 @@ fn threads_poll_for_their_own_transfers() {
             status,
         });
         model.copy((0, 0), (1, 0), BYTES);
-        model.compare(&agents, "64 bytes of each of 64 threads");
+        agents.compare(&model, "64 bytes of each of 64 threads");
         let looks = u64::from_le_bytes(agents.read(&looks).try_into().expect("8 bytes"));
         assert!(looks >= 64, "{looks}");
     }

@@ -1,6 +1,9 @@
 //! The four posts of lists: single, partial, all, signal.
 
-use crate::views::agents::{Agents, DIM, GROUPS, Model, ROUTES};
+use crate::model::Model;
+use crate::views::agents::{Agents, DIM, GROUPS, ROUTES, Route};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use warpverbs::gpu::{KernelPtr, LocalView, RemoteView};
 use warpverbs::transport::Outcome;
 use warpverbs_test_kernels::nixl as k;
@@ -30,17 +33,16 @@ fn entries(start: u64) -> Vec<(u64, u64)> {
 struct Lists {
     agents: Agents,
     model: Model,
+    rng: SmallRng,
     sources: Vec<(u64, u64)>,
     targets: Vec<(u64, u64)>,
     local: KernelPtr<LocalView>,
     remote: KernelPtr<RemoteView>,
 }
 
-#[derive(Clone, Copy)]
-struct Counter {
-    offset: u64,
-    value: u64,
-    index: u32,
+/// At `offset` of the counters' entry.
+fn counter(offset: u64, value: u64) -> k::Counter {
+    k::Counter { offset, value, index: SIZES.len() as u32, channel: 2 }
 }
 
 #[derive(Clone, Copy)]
@@ -52,17 +54,23 @@ struct Item {
 }
 
 impl Lists {
-    fn new(route: crate::views::agents::Route, seed: u64) -> Self {
+    fn new(route: Route, seed: u64) -> Self {
         let agents = Agents::new(BYTES as usize, route, seed);
-        let model = Model::fill(&agents, seed);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let model = agents.fill(&mut rng);
         let (sources, mut targets) = (entries(SOURCES), entries(0));
         targets.push((COUNTER, 32));
         let (local, remote) = (agents.local(0, &sources), agents.remote(0, &targets));
-        Self { agents, model, sources, targets, local, remote }
+        Self { agents, model, rng, sources, targets, local, remote }
     }
 
-    fn post(&self, what: u32, group: u32, items: &[Item], counter: Counter) -> Result<(), Outcome> {
-        let Counter { offset, value, index } = counter;
+    fn post(
+        &self,
+        what: u32,
+        group: u32,
+        items: &[Item],
+        counter: k::Counter,
+    ) -> Result<(), Outcome> {
         let words = |of: fn(&Item) -> u64| {
             let bytes: Vec<u8> = items.iter().flat_map(|item| of(item).to_le_bytes()).collect();
             self.agents.array::<u64>(&[bytes, vec![0; 8]].concat())
@@ -79,7 +87,7 @@ impl Lists {
             sizes,
             from,
             to,
-            counter: k::Counter { offset, value, index, channel: 2 },
+            counter,
             status,
         })
     }
@@ -91,7 +99,7 @@ impl Lists {
             self.model.copy((0, source + item.from), (1, target + item.to), item.bytes);
         }
         if let Some((offset, value)) = added {
-            self.model.add(1, COUNTER + offset, value, self.agents.route);
+            self.model.add(1, COUNTER + offset + self.agents.route.half(), value);
         }
     }
 
@@ -107,13 +115,13 @@ impl Lists {
 
     /// Parts of entries, some of them empty.
     fn parts(&mut self) -> Vec<Item> {
-        let one = |index: usize, model: &mut Model| {
-            let size = SIZES[index];
-            let bytes = model.below(size + 1);
-            let (from, to) = (model.below(size - bytes + 1), model.below(size - bytes + 1));
+        let rng = &mut self.rng;
+        let mut one = |index: usize| {
+            let bytes = rng.random_range(0..=SIZES[index]);
+            let [from, to] = [0, 1].map(|_| rng.random_range(0..=SIZES[index] - bytes));
             Item { index: index as u32, bytes, from, to }
         };
-        [4, 0, 2, 5, 1].map(|index| one(index, &mut self.model)).to_vec()
+        [4, 0, 2, 5, 1].map(&mut one).to_vec()
     }
 }
 
@@ -123,21 +131,20 @@ fn single_partial_all_and_signal_do_what_they_say() {
         let mut lists = Lists::new(route, 0x30 + u64::from(group));
         for _ in 0..6 {
             let parts = lists.parts();
-            let value = lists.model.next();
-            let counter = |offset| Counter { offset, value, index: SIZES.len() as u32 };
-            assert_eq!(lists.post(SINGLE, group, &parts[..1], counter(0)), Ok(()));
+            let value = lists.rng.random();
+            assert_eq!(lists.post(SINGLE, group, &parts[..1], counter(0, value)), Ok(()));
             lists.apply(&parts[..1], None);
-            lists.model.compare(&lists.agents, "single");
-            assert_eq!(lists.post(PARTIAL, group, &parts, counter(16)), Ok(()));
+            lists.agents.compare(&lists.model, "single");
+            assert_eq!(lists.post(PARTIAL, group, &parts, counter(16, value)), Ok(()));
             lists.apply(&parts, Some((16, value)));
-            lists.model.compare(&lists.agents, "partial");
-            assert_eq!(lists.post(ALL, group, &[], counter(0)), Ok(()));
+            lists.agents.compare(&lists.model, "partial");
+            assert_eq!(lists.post(ALL, group, &[], counter(0, value)), Ok(()));
             let whole = lists.whole();
             lists.apply(&whole, Some((0, value)));
-            lists.model.compare(&lists.agents, "all");
-            assert_eq!(lists.post(SIGNAL, group, &[], counter(16)), Ok(()));
+            lists.agents.compare(&lists.model, "all");
+            assert_eq!(lists.post(SIGNAL, group, &[], counter(16, value)), Ok(()));
             lists.apply(&[], Some((16, value)));
-            lists.model.compare(&lists.agents, "signal");
+            lists.agents.compare(&lists.model, "signal");
         }
     }
 }
@@ -147,7 +154,6 @@ fn a_list_with_one_bad_part_posts_nothing() {
     for (route, group) in ROUTES.into_iter().flat_map(|r| GROUPS.map(|g| (r, g))) {
         let lists = Lists::new(route, 0x40);
         let good = Item { index: 0, bytes: 256, from: 0, to: 0 };
-        let counter = Counter { offset: 0, value: 1, index: SIZES.len() as u32 };
         for bad in [
             Item { bytes: 257, ..good },
             Item { from: 1, ..good },
@@ -155,17 +161,17 @@ fn a_list_with_one_bad_part_posts_nothing() {
             Item { from: u64::MAX, bytes: 2, ..good },
             Item { index: SIZES.len() as u32 + 1, bytes: 0, ..good },
         ] {
-            let refused = lists.post(PARTIAL, group, &[good, bad], counter);
+            let refused = lists.post(PARTIAL, group, &[good, bad], counter(0, 1));
             assert_eq!(refused, Err(Outcome::BadAddress));
         }
         for bad in [
-            Counter { offset: 8, ..counter },
-            Counter { offset: 32, ..counter },
-            Counter { index: SIZES.len() as u32 + 1, ..counter },
+            counter(8, 1),
+            counter(32, 1),
+            k::Counter { index: SIZES.len() as u32 + 1, ..counter(0, 1) },
         ] {
-            assert_eq!(lists.post(PARTIAL, group, &[good], bad), Err(Outcome::BadAddress));
+            assert_eq!(lists.post(PARTIAL, group, &[good], bad.clone()), Err(Outcome::BadAddress));
             assert_eq!(lists.post(SIGNAL, group, &[], bad), Err(Outcome::BadAddress));
         }
-        lists.model.compare(&lists.agents, "refused lists");
+        lists.agents.compare(&lists.model, "refused lists");
     }
 }

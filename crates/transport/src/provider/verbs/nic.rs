@@ -7,16 +7,14 @@ use super::mlx5::{self, Mlx5};
 use super::opened::Opened;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
 use super::qp::{DeviceQp, ProxiedQp};
-use crate::provider::soft::srq_config;
+use crate::provider::soft::{SoftSrq, srq_config};
 use crate::provider::{MemoryKey, Nic, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use crate::{CqMode, FabricAddress, NicId, RegisterOptions, TransportError, Way};
-use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use warpverbs_mem::{Region, RegistrationPath};
-use warpverbs_nic::{Cq, Mr, Mtu, NicError, Pd, ProxyLimits, Srq, StopWatcher};
-use warpverbs_rdma::Decision;
+use warpverbs_nic::{Cq, Mtu, Pd, ProxyLimits, StopWatcher};
 use warpverbs_verbs as verbs;
 
 /// The most entries of a send's list that are asked for; a WQE of the host's has no more.
@@ -125,9 +123,9 @@ impl VerbsNic {
         shared: Option<&VerbsSrq>,
     ) -> Result<Arc<dyn QueuePair>, TransportError> {
         let (opened, caps) = (&self.opened, self.caps(spec));
-        let receives = shared.map_or(caps.max_recv_wr, |srq| srq.room.max_wr);
+        let receives = shared.map_or(caps.max_recv_wr, |shared| shared.behind.room.max_wr);
         let cq = verbs::Cq::new(&opened.context, caps.max_send_wr + receives)?;
-        let srq = shared.map(|srq| srq.device.clone());
+        let srq = shared.map(|shared| shared.behind.srq.clone());
         let options = verbs::QpOptions { caps, srq, ..verbs::QpOptions::new(&cq) };
         let (device, limits) = self.device_qp(&options)?;
         opened.running.start_engine()?;
@@ -138,7 +136,9 @@ impl VerbsNic {
         let gone = opened.gone.clone();
         let proxy_device = VerbsProxy::new(device.qp.clone(), limits, gone).with_slots(slots);
         let mut objects = device.objects();
-        objects.srqns.extend(shared.iter().flat_map(|srq| srq.numbers()));
+        if let Some(SoftSrq { srq, behind }) = shared {
+            objects.srqns.extend([srq.srqn(), device_number(behind.srq.id())]);
+        }
         let srq = shared.map(|shared| shared.srq.clone());
         let (config, cqs) = opened.running.qp_config(spec, srq)?;
         let qp = opened.running.nic.create_proxied_qp(&self.pd, config, Box::new(proxy_device))?;
@@ -189,37 +189,32 @@ impl Nic for VerbsNic {
         &self,
         region: &Region,
         options: &RegisterOptions,
-    ) -> Result<Box<dyn MemoryKey>, TransportError> {
+    ) -> Result<MemoryKey, TransportError> {
         let (opened, access) = (&self.opened, options.access());
         // Nobody would copy what a device reads by itself.
         let options = options.bounce(options.may_bounce() && self.mlx5.is_none());
         let made = registered(&opened.root, &self.device_pd, region, &options)?;
+        let (device, opened) = (made.mr, opened.clone());
+        let (lkey, rkey, how) = (device.lkey(), device.rkey(), made.how);
         if self.mlx5.is_some() {
-            let (device, how, _opened) = (made.mr, made.how, opened.clone());
-            return Ok(Box::new(VerbsKey { mr: None, device, how, _opened }));
+            return Ok(MemoryKey { lkey, rkey, how, _made: Box::new((device, opened)) });
         }
-        let (nic, lkey, device) = (&opened.running.nic, made.mr.lkey(), made.mr);
-        let mr = match made.how.route {
+        let nic = &opened.running.nic;
+        let mr = match how.route {
             RegistrationPath::Bounce => {
                 nic.reg_bounced_mr(&self.pd, region, access, device.region(), lkey)
             }
             _ => nic.reg_proxied_mr(&self.pd, region, access, lkey),
         }?;
-        Ok(Box::new(VerbsKey { mr: Some(mr), device, how: made.how, _opened: opened.clone() }))
+        // The software NIC's key goes first: nothing is posted with the device's after it.
+        Ok(MemoryKey { lkey: mr.lkey(), rkey, how, _made: Box::new((mr, device, opened)) })
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, TransportError> {
         if let Some(mlx5) = &self.mlx5 {
             return mlx5.create_qp(&self.opened, &self.device_pd, spec);
         }
-        let shared = match spec.recv {
-            RecvSpec::Shared(queue) => {
-                let queue: &dyn Any = queue;
-                let foreign = NicError::Foreign { what: "SRQ", owner: "provider" };
-                Some(queue.downcast_ref::<VerbsSrq>().ok_or(foreign)?)
-            }
-            _ => None,
-        };
+        let shared = spec.recv.shared()?;
         let direct = match spec.host_only && !spec.consume_only && shared.is_none() {
             true => self.direct_qp(spec)?,
             false => None,
@@ -248,7 +243,8 @@ impl Nic for VerbsNic {
         self.opened.running.start_engine()?;
         let nic = &self.opened.running.nic;
         let srq = nic.create_proxied_srq(&self.pd, &srq_config(spec), proxy_device)?;
-        Ok(Arc::new(VerbsSrq { srq, device, room, _opened: self.opened.clone() }))
+        let behind = DeviceSrq { srq: device, room, _opened: self.opened.clone() };
+        Ok(Arc::new(SoftSrq { srq, behind }))
     }
 
     fn watch(&self, watcher: Weak<dyn StopWatcher>) {
@@ -269,49 +265,11 @@ pub(super) fn registered(
     verbs::Registered::new(pd, region, asked, &ways)
 }
 
-/// The software NIC's key, where it reads the queues, goes first: nothing is posted with the device's
-/// after it.
-struct VerbsKey {
-    mr: Option<Mr>,
-    device: verbs::Mr,
-    how: Decision<RegistrationPath>,
-    _opened: Arc<Opened>,
-}
+/// A shared receive queue of the software NIC that takes receives for one of the device.
+type VerbsSrq = SoftSrq<DeviceSrq>;
 
-impl MemoryKey for VerbsKey {
-    fn lkey(&self) -> u32 {
-        self.mr.as_ref().map_or(self.device.lkey(), Mr::lkey)
-    }
-
-    fn rkey(&self) -> u32 {
-        self.device.rkey()
-    }
-
-    fn how(&self) -> &Decision<RegistrationPath> {
-        &self.how
-    }
-}
-
-struct VerbsSrq {
-    srq: Srq,
-    device: verbs::Srq,
+struct DeviceSrq {
+    srq: verbs::Srq,
     room: verbs::SrqOptions,
     _opened: Arc<Opened>,
-}
-
-impl VerbsSrq {
-    /// Of the software NIC's queue and of the device's.
-    fn numbers(&self) -> [u32; 2] {
-        [self.srq.srqn(), device_number(self.device.id())]
-    }
-}
-
-impl SharedQueue for VerbsSrq {
-    fn srqn(&self) -> u32 {
-        self.srq.srqn()
-    }
-
-    fn set_limit(&self, limit: u16) {
-        self.srq.set_limit(limit);
-    }
 }

@@ -2,7 +2,10 @@
 
 use super::cells::{Call, Cell};
 use super::rank::{BOXES, COUNTS, DIM, HALF, LITMUS_WORDS, Part, SIGNALS, THREADS, WORDS};
+use crate::calls::{AT_LEAST, Move, WAIT, Wait, signal_each};
+use rand::RngExt;
 use warpverbs_gpu::KernelPtr;
+use warpverbs_shmem::layout::NO_RANK;
 use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
 
 /// Whether a rank reaches another directly, as the table says: the test's own idea of it.
@@ -22,7 +25,7 @@ fn half(cell: &Cell, from: u32, to: u32) -> u64 {
 impl Part {
     /// All ranks do this at once.
     pub(super) fn cell(&mut self, cell: &Cell) {
-        let turn = self.numbers.below(self.world().into()) as u32;
+        let turn = self.rng.random_range(0..self.world());
         match cell.call {
             Call::Put | Call::PutNamed | Call::Get | Call::PutSignalAdd | Call::PutSignalSet => {
                 self.moves(cell, turn);
@@ -44,55 +47,20 @@ impl Part {
     /// Every rank moves bytes between itself and the rank `turn` behind it.
     fn moves(&mut self, cell: &Cell, turn: u32) {
         let (me, world, bytes) = (self.me(), self.world(), cell.size);
-        let slot = SIGNALS + 16 * self.numbers.below(16);
+        let slot = SIGNALS + 16 * self.rng.random_range(0..16);
         let (pe, target, source, value) = self.model_moves(cell, turn, slot);
         let (group, to, from) = (cell.group, self.at(target), self.at(source));
+        let moved = Move { group, to, from, bytes, pe };
         match cell.call {
-            Call::Put => self.run(cell, DIM, |heap, status| k::ShmPut {
-                heap,
-                group,
-                to,
-                from,
-                bytes,
-                pe,
-                status,
-            }),
+            Call::Put => self.run(cell, DIM, moved.put()),
             Call::PutNamed => {
                 let route = if direct(cell.routes, me, pe) { 1 } else { 2 };
-                self.run(cell, DIM, |heap, status| k::ShmPutBy {
-                    heap,
-                    group,
-                    route,
-                    to,
-                    from,
-                    bytes,
-                    pe,
-                    status,
-                });
+                self.run(cell, DIM, moved.put_by(route));
             }
-            Call::Get => self.run(cell, DIM, |heap, status| k::ShmGet {
-                heap,
-                group,
-                to,
-                from,
-                bytes,
-                pe,
-                status,
-            }),
+            Call::Get => self.run(cell, DIM, moved.get()),
             _ => {
-                let (signal, set) = (self.at(slot), u32::from(cell.call == Call::PutSignalSet));
-                self.run(cell, DIM, |heap, status| k::ShmPutSignal {
-                    heap,
-                    group,
-                    to,
-                    from,
-                    bytes,
-                    signal,
-                    set,
-                    value,
-                    pe,
-                    status,
-                });
+                let set = cell.call == Call::PutSignalSet;
+                self.run(cell, DIM, moved.put_signal(self.at(slot), set, value));
                 self.wait_sum(cell, slot, (me + world - turn) % world);
             }
         }
@@ -105,10 +73,10 @@ impl Part {
         for from in 0..world {
             let pe = (from + turn) % world;
             let mut place = |base: u64, shift: u64| {
-                base + 16 * self.numbers.below((HALF - shift - bytes) / 16 + 1) + shift
+                base + 16 * self.rng.random_range(0..=(HALF - shift - bytes) / 16) + shift
             };
             let (target, source) = (place(0, cell.shifts.0), place(HALF, cell.shifts.1));
-            let value = self.numbers.next();
+            let value = self.rng.random();
             let (reader, writer) = if cell.call == Call::Get { (pe, from) } else { (from, pe) };
             self.model.copy((reader, source), (writer, target), bytes);
             let word = slot + half(cell, from, pe);
@@ -127,14 +95,16 @@ impl Part {
     /// Waits until the own signal is what the model says.
     fn wait_sum(&self, cell: &Cell, slot: u64, from: u32) {
         let word = |at| self.model.word(self.me(), at, 8);
-        self.wait(cell, slot, word(slot).wrapping_add(word(slot + 8)), from);
+        let (group, signal) = (cell.group, self.at(slot));
+        let value = word(slot).wrapping_add(word(slot + 8));
+        self.run(cell, DIM, Wait { group, signal, value, from, ..WAIT }.kernel());
     }
 
     fn put_value(&mut self, cell: &Cell, turn: u32) {
         let (me, world, width) = (self.me(), self.world(), cell.size);
         for from in 0..world {
-            let (pe, value) = ((from + turn) % world, self.numbers.next());
-            let target = width * self.numbers.below(HALF / width);
+            let (pe, value) = ((from + turn) % world, self.rng.random::<u64>());
+            let target = width * self.rng.random_range(0..HALF / width);
             self.model.store(pe, target, &value.to_le_bytes()[..width as usize]);
             if from == me {
                 let (group, to, width) = (cell.group, self.at(target), width as u32);
@@ -166,7 +136,7 @@ impl Part {
         let (to, from) = (self.at(u64::from(me) * each), self.at(HALF));
         let signal = self.at(slot);
         self.run(cell, DIM, |heap, status| k::ShmScatter { heap, to, from, bytes, signal, status });
-        self.wait_sum(cell, slot, u32::MAX);
+        self.wait_sum(cell, slot, NO_RANK);
     }
 
     /// Everybody signals everybody, one of many signals each.
@@ -174,24 +144,16 @@ impl Part {
         let (me, world) = (self.me(), self.world());
         let slot = |pe: u32| SIGNALS + 16 * u64::from(pe);
         for from in 0..world {
-            let value = self.numbers.next();
+            let value = self.rng.random();
             for pe in 0..world {
                 self.model.add(pe, slot(pe) + half(cell, from, pe), value);
             }
             if from == me {
-                let (group, signal, count) = (cell.group, self.at(SIGNALS), world);
-                self.run(cell, DIM, |heap, status| k::ShmSignalEach {
-                    heap,
-                    group,
-                    signal,
-                    value,
-                    first: 0,
-                    count,
-                    status,
-                });
+                let call = signal_each(cell.group, self.at(SIGNALS), value, (0, world));
+                self.run(cell, DIM, call);
             }
         }
-        self.wait_sum(cell, slot(me), u32::MAX);
+        self.wait_sum(cell, slot(me), NO_RANK);
     }
 
     /// Everybody waits for a signal of each rank.
@@ -202,16 +164,7 @@ impl Part {
             let at = COUNTS + 16 * u64::from(from);
             self.model.add(pe, at + half(cell, from, pe), 1);
             if from == me {
-                let signal = self.at(at);
-                self.run(cell, DIM, |heap, status| k::ShmSignalEach {
-                    heap,
-                    group,
-                    signal,
-                    value: 1,
-                    first: pe,
-                    count: 1,
-                    status,
-                });
+                self.run(cell, DIM, signal_each(group, self.at(at), 1, (pe, 1)));
             }
         }
         let (signal, value) = (self.at(COUNTS), self.counted);
@@ -220,10 +173,10 @@ impl Part {
             group,
             signal,
             count: world,
-            how: 2,
+            how: AT_LEAST,
             value,
             ns: 0,
-            from: u32::MAX,
+            from: NO_RANK,
             status,
         });
     }
@@ -258,8 +211,8 @@ impl Part {
     /// All threads of all ranks add to one word: together they see every multiple once.
     fn fetch_add(&mut self, cell: &Cell, target: u32) {
         let mask = u64::MAX >> (64 - 8 * cell.size);
-        let at = WORDS + 8 * self.numbers.below(16);
-        let step = self.numbers.next() & mask | 1;
+        let at = WORDS + 8 * self.rng.random_range(0..16);
+        let step = self.rng.random::<u64>() & mask | 1;
         let start = self.model.word(target, at, cell.size);
         let own = self.atomic(cell, 0, (at, target), (step, 0));
         let own: Vec<u8> = own.into_iter().flat_map(u64::to_le_bytes).collect();
@@ -278,10 +231,10 @@ impl Part {
     fn exchange(&mut self, cell: &Cell, turn: u32) {
         let (me, world, width) = (self.me(), self.world(), cell.size as usize);
         let mask = u64::MAX >> (64 - 8 * cell.size);
-        let at = WORDS + 8 * self.numbers.below(16);
+        let at = WORDS + 8 * self.rng.random_range(0..16);
         for from in 0..world {
-            let (pe, new) = ((from + turn) % world, self.numbers.next() & mask);
-            let (old, hits) = (self.model.word(pe, at, cell.size), self.numbers.below(2) == 0);
+            let (pe, new) = ((from + turn) % world, self.rng.random::<u64>() & mask);
+            let (old, hits) = (self.model.word(pe, at, cell.size), self.rng.random());
             let compares = cell.call == Call::CompareExchange;
             let stored = !compares || hits;
             if stored {

@@ -1,6 +1,8 @@
 //! The table of the matrix, and which of its cells are run.
 
-use crate::numbers::Numbers;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
 use std::collections::BTreeSet;
 
 /// Calls that the ranks of a cell make.
@@ -153,7 +155,7 @@ pub(super) fn all() -> Vec<Cell> {
 
 /// Cells in which any two levels of two factors meet, if they can, and `more` others, as the seed says.
 pub(super) fn chosen(seed: u64, more: usize) -> Vec<Cell> {
-    let mut numbers = Numbers(seed);
+    let mut rng = SmallRng::seed_from_u64(seed);
     let rows: Vec<Row> = product().collect();
     let mut missing: BTreeSet<Pair> = rows.iter().copied().flat_map(pairs).collect();
     let mut chosen = Vec::new();
@@ -161,7 +163,7 @@ pub(super) fn chosen(seed: u64, more: usize) -> Vec<Cell> {
         let fitting: Vec<Row> =
             rows.iter().copied().filter(|row| row[a.0] == a.1 && row[b.0] == b.1).collect();
         // Of a few, the one with most new pairs.
-        let some = (0..9).map(|_| fitting[numbers.below(fitting.len() as u64) as usize]);
+        let some = (0..9).filter_map(|_| fitting.choose(&mut rng).copied());
         let new = |row: &Row| pairs(*row).filter(|pair| missing.contains(pair)).count();
         let best = some.max_by_key(new).expect("one of 9");
         for pair in pairs(best) {
@@ -169,7 +171,7 @@ pub(super) fn chosen(seed: u64, more: usize) -> Vec<Cell> {
         }
         chosen.push(best);
     }
-    chosen.extend((0..more).map(|_| rows[numbers.below(rows.len() as u64) as usize]));
+    chosen.extend((0..more).filter_map(|_| rows.choose(&mut rng)));
     chosen.into_iter().map(cell).collect()
 }
 

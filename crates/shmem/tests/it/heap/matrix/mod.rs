@@ -1,12 +1,11 @@
 //! Every call by every route, number of ranks, group, size and misalignment, between processes: from
-//! one table ([`cells`]), compared with a model that knows of memory alone ([`model`]).
+//! one table ([`cells`]), compared with a model that knows of memory alone.
 //!
 //! A run takes cells in which any two levels meet and some others, by a seed that it prints;
 //! `WARPVERBS_SEED` repeats it. With `WARPVERBS_SHMEM_CELLS=all` it takes all of them.
 
 mod calls;
 mod cells;
-mod model;
 mod rank;
 
 use crate::heap::processes::{ROUTE_ENV, output, rank_of_env, start, two_gpus};

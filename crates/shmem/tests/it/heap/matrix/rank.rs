@@ -1,9 +1,10 @@
 //! One rank of the matrix: its heap, its places, and what it launches.
 
 use super::cells::{Cell, LARGEST};
-use super::model::{Model, compare};
 use crate::heap::ranks::{PATIENCE, Rank, SIZE};
-use crate::numbers::Numbers;
+use crate::model::Model;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use warpverbs_gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place, SafeKernel};
 use warpverbs_shmem::{Heap, HeapConfig, Signal, Sym, Team};
 use warpverbs_test_kernels::{shm as k, shm_litmus as l, shm_mail as m};
@@ -32,7 +33,7 @@ pub(super) struct Part {
     /// Memory that the model has of every rank.
     pub(super) all: Sym<u8>,
     pub(super) model: Model,
-    pub(super) numbers: Numbers,
+    pub(super) rng: SmallRng,
     pub(super) team: Team,
     pub(super) rows: Sym<u64>,
     pub(super) ring: Sym<u64>,
@@ -66,8 +67,8 @@ impl Part {
         let desk = heap.alloc::<u64>(2048 / 8).unwrap();
         let litmus = heap.alloc::<u64>(LITMUS_WORDS).unwrap();
         let litmus_signal = heap.alloc::<Signal>(1).unwrap();
-        let mut numbers = Numbers(seed);
-        let mut model = Model::new(size, SPAN as usize, &mut numbers);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut model = Model::new(size, SPAN as usize, &mut rng);
         let zeros = vec![0; (SPAN - COUNTS) as usize];
         (0..size).for_each(|rank| model.store(rank, COUNTS, &zeros));
         heap.write(&all, model.of(heap.rank())).unwrap();
@@ -79,7 +80,7 @@ impl Part {
             heap,
             all,
             model,
-            numbers,
+            rng,
             team,
             rows,
             ring,
@@ -122,21 +123,6 @@ impl Part {
         status.check(&[]).unwrap_or_else(|e| panic!("rank {me}, {cell:?}: {e}; {}", health()));
     }
 
-    /// Waits by a kernel until the signal at `at` of the modelled place has exactly this value.
-    pub(super) fn wait(&self, cell: &Cell, at: u64, value: u64, from: u32) {
-        let (group, signal, ns) = (cell.group, self.at(at), 0);
-        self.run(cell, DIM, |heap, status| k::ShmWait {
-            heap,
-            group,
-            signal,
-            how: 0,
-            value,
-            ns,
-            from,
-            status,
-        });
-    }
-
     /// Memory of this rank's kernels alone, zeroed.
     pub(super) fn buffer(&self, len: usize) -> Buffer {
         self.rank.gpu.alloc(len, Place::Device).unwrap()
@@ -165,7 +151,7 @@ impl Part {
         let mut found = vec![0; SPAN as usize];
         self.heap.read(&self.all, &mut found).unwrap();
         let me = self.me();
-        compare(&format!("rank {me}, {cell:?}"), &found, self.model.of(me));
+        self.model.compare(me, &found, &format!("{cell:?}"));
         self.rank.meet();
     }
 }

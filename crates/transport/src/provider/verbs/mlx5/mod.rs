@@ -25,10 +25,8 @@ use command::{CqPlace, PoolPlace, QpPlace, Receives};
 use events::ObjectEvents;
 use qp::Mlx5Qp;
 use srq::Mlx5Srq;
-use std::any::Any;
 use std::sync::Arc;
 use warpverbs_mem::Region;
-use warpverbs_nic::NicError;
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::mlx5dv::{Devx, Mlx5Error, Object, Uar, Umem, pd_number};
 
@@ -163,15 +161,11 @@ impl Mlx5 {
             return Err(no("a device executes the work that it is given (consume_only)"));
         }
         let umem = Arc::new(Umem::register(&self.devx, spec.memory).map_err(failed)?);
-        let (mut srq, mut wq) = (None, spec.sq);
+        let srq = spec.recv.shared::<Mlx5Srq>()?.map(|shared| shared.object().clone());
+        let mut wq = spec.sq;
         let receives = match spec.recv {
-            RecvSpec::None => Receives::None,
-            RecvSpec::Shared(queue) => {
-                let queue: &dyn Any = queue;
-                let foreign = NicError::Foreign { what: "SRQ", owner: "provider" };
-                let queue = queue.downcast_ref::<Mlx5Srq>().ok_or(foreign)?;
-                srq = Some(queue.object().clone());
-                Receives::Shared(queue.object().number())
+            RecvSpec::None | RecvSpec::Shared(_) => {
+                srq.as_ref().map_or(Receives::None, |pool| Receives::Shared(pool.number()))
             }
             RecvSpec::Own { buf, log_depth, log_stride } => {
                 if buf.addr() + buf.len() as u64 != spec.sq.addr() {
