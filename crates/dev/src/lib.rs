@@ -8,16 +8,19 @@
 
 mod bytes;
 mod child;
+mod device;
 mod fake;
 pub mod machine;
 mod net;
 mod pair;
 mod port;
 mod proxied;
+mod rest;
 mod seeds;
 
 pub use bytes::pattern;
 pub use child::{Child, await_stopped, is_alone, say};
+pub use device::Device;
 pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
 pub use net::{Host, Net, addresses};
 pub use pair::{
@@ -25,4 +28,5 @@ pub use pair::{
 };
 pub use port::{Port, PortConfig, QueueMemory, Receives};
 pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};
+pub use rest::rest;
 pub use seeds::{number, runs, seed, seeds, simt_seeds};

@@ -10,10 +10,10 @@ use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
 use warpverbs_mlx5::opcode::CqeOpcode;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_mlx5::wqe::{BuildError, Position, Sge, WqeBuilder};
+use warpverbs_mlx5::wqe::{Position, Sge, WqeBuilder};
 use warpverbs_nic::{
     Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
-    QpConfig, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
+    QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
 };
 
 /// Where a port takes receives from.
@@ -295,13 +295,14 @@ impl Port {
     }
 
     /// Puts a WQE into the ring without announcing it; its index.
-    pub fn put(
+    pub fn put_wqe(
         &mut self,
-        build: impl FnOnce(&mut [u8], Position) -> Result<usize, BuildError>,
-    ) -> Result<u64, BuildError> {
+        build: impl for<'b> FnOnce(&'b mut [u8], Position) -> WqeBuilder<'b>,
+    ) -> u64 {
         let mut bytes = [0; MAX_WQE];
-        let len = build(&mut bytes, self.position())?;
-        Ok(self.put_bytes(&bytes[..len]))
+        let wqe = build(&mut bytes, self.position()).finish();
+        let len = wqe.expect("the test's WQE can be built").len();
+        self.put_bytes(&bytes[..len])
     }
 
     /// Puts whole WQEBBs into the ring, whatever they hold; the index of the first.
@@ -326,8 +327,13 @@ impl Port {
 
     /// Rings with the index after the last WQE.
     pub fn ring(&self) {
-        let next = WqeIndex::of(self.posted);
-        self.ring_bytes(Doorbell::Next { qpn: self.position().qpn, next }.bytes());
+        self.ring_at(self.posted);
+    }
+
+    /// Rings with any index.
+    pub fn ring_at(&self, next: u64) {
+        let (qpn, next) = (self.position().qpn, WqeIndex::of(next));
+        self.ring_bytes(Doorbell::Next { qpn, next }.bytes());
     }
 
     /// Rings with the first 8 bytes of the last WQE.
@@ -348,23 +354,27 @@ impl Port {
         cell.store(u64::from_ne_bytes(self.last), Ordering::Release);
     }
 
-    /// Puts a WQE, writes the record and rings; the WQE's index.
-    pub fn post(
-        &mut self,
-        build: impl FnOnce(&mut [u8], Position) -> Result<usize, BuildError>,
-    ) -> u64 {
-        let index = self.put(build).expect("the test's WQE can be built");
+    /// Writes the record and rings.
+    pub fn announce(&self) {
         self.record();
         self.ring();
-        index
     }
 
-    /// As [`Self::post`], with a builder.
+    /// Puts a WQE and announces it; its index.
     pub fn post_wqe(
         &mut self,
         build: impl for<'b> FnOnce(&'b mut [u8], Position) -> WqeBuilder<'b>,
     ) -> u64 {
-        self.post(|buf, at| build(buf, at).finish().map(<[u8]>::len))
+        let index = self.put_wqe(build);
+        self.announce();
+        index
+    }
+
+    /// Brings the QP to RESET; counters and record begin anew.
+    pub fn reset(&mut self) {
+        self.qp.modify(QpState::Reset, &QpAttrs::default()).expect("RESET from anywhere");
+        (self.posted, self.receives_posted) = (0, 0);
+        self.dbr.fill(0, 8, 0).expect("a record has 8 bytes");
     }
 
     /// Posts a receive.

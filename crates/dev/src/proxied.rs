@@ -1,8 +1,10 @@
 //! Two connected ports whose work a fake device carries.
 
-use super::{FakeDevice, FakePlan, Port, PortConfig, connect_proxied};
+use super::{Device, FakeDevice, FakePlan, Port, PortConfig, connect_proxied};
+use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_mem::{Access, HostBuf};
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::wqe::Remote;
 use warpverbs_nic::{
@@ -87,6 +89,22 @@ impl ProxiedPair {
             self.device.connect(port.qp.qpn(), peer.qp.qpn());
             connect_proxied(port, peer.qp.qpn(), QpAttrs::default());
         }
+    }
+
+    /// 4 KiB of a GPU that the device does not reach, with its bounce buffer.
+    ///
+    /// # Panics
+    /// There is no memory, or no key.
+    pub fn bounced(&self) -> (Device, Region) {
+        let copier = Arc::new(LazyCopier::default());
+        let (region, view) = LazyMemory::regions(4096, 0, &copier).expect("memory");
+        let buffer = HostBuf::region(4096).expect("memory");
+        // Bytes that were not copied into it are seen.
+        buffer.fill(0, 4096, 0x5a).expect("inside");
+        let own = Access::LOCAL_WRITE;
+        let (lkey, _) = self.device.register(&buffer, own);
+        let mr = self.nic.reg_bounced_mr(&self.pd, &region, own, &buffer, lkey).expect("a key");
+        (Device { mr, view, copier }, buffer)
     }
 
     /// Both ports to RESET, as a provider does it: the NIC's QP, then the device's.

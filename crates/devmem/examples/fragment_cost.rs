@@ -56,9 +56,10 @@ fn receive_messages(messages: u32) -> Result<u64, Failure> {
         incoming.received(Message { bytes, control, truncated: false }, &mut fragments)?;
         incoming.give_back(&fragments)?;
         fragments.clear();
-        if incoming.is_due() {
-            let freed = incoming.batch().iter().map(|range| range.token_count).sum();
-            incoming.returned(freed)?;
+        let tokens = incoming.ledger_mut();
+        if tokens.is_due() {
+            let freed = tokens.batch().iter().map(|range| range.token_count).sum();
+            tokens.returned(freed)?;
         }
     }
     Ok(incoming.position())

@@ -129,16 +129,14 @@ fn write(
             let room = (depth - (posted - *done)).min(count - posted);
             if room >= batch || posted + room == count {
                 for i in posted + 1..=posted + room {
-                    port.put(|buf, at| {
+                    port.put_wqe(|buf, at| {
                         let wqe = WqeBuilder::write(buf, at, to).sge(from);
                         let signals = i % batch == 0 || i == count;
-                        let wqe = if signals { wqe.signaled() } else { wqe };
-                        wqe.finish().map(<[u8]>::len)
-                    })?;
+                        if signals { wqe.signaled() } else { wqe }
+                    });
                 }
                 if room > 0 {
-                    port.record();
-                    port.ring();
+                    port.announce();
                 }
             }
             match port.poll_send() {

@@ -70,14 +70,12 @@ fn carry(batches: usize) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (from, to) = (sge(&mr, 0, 8), Remote { addr: 0x1000, rkey: Rkey(5) });
     for _ in 0..batches {
         for i in 1..=BATCH {
-            port.put(|buf, at| {
+            port.put_wqe(|buf, at| {
                 let wqe = WqeBuilder::write(buf, at, to).sge(from);
-                let wqe = if i == BATCH { wqe.signaled() } else { wqe };
-                wqe.finish().map(<[u8]>::len)
-            })?;
+                if i == BATCH { wqe.signaled() } else { wqe }
+            });
         }
-        port.record();
-        port.ring();
+        port.announce();
         nic.step();
         if port.poll_send().is_none() {
             return Err("a batch was not completed".into());

@@ -52,9 +52,7 @@ fn shared(rounds: usize, qps: usize) -> Outcome<()> {
         for i in 0..AT_ONCE {
             let pair = &mut pairs[(at * AT_ONCE + i) % qps];
             let (from, to) = (sge(&pair.mr_a, 0, 8), remote(&pair.mr_b, 0));
-            pair.a.put(|buf, at| {
-                WqeBuilder::write(buf, at, to).sge(from).signaled().finish().map(<[u8]>::len)
-            })?;
+            pair.a.put_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
             pair.a.record();
             pair.a.ring_register(&memory, i as u64 % 2);
             while pair.a.poll_send().is_some() {

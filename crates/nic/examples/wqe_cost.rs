@@ -24,14 +24,12 @@ fn execute(batches: usize) -> Result<Duration, Box<dyn Error + Send + Sync>> {
     let mut engine = Duration::ZERO;
     for _ in 0..batches {
         for i in 1..=BATCH {
-            pair.a.put(|buf, at| {
+            pair.a.put_wqe(|buf, at| {
                 let wqe = WqeBuilder::write(buf, at, to).sge(from);
-                let wqe = if i == BATCH { wqe.signaled() } else { wqe };
-                wqe.finish().map(<[u8]>::len)
-            })?;
+                if i == BATCH { wqe.signaled() } else { wqe }
+            });
         }
-        pair.a.record();
-        pair.a.ring();
+        pair.a.announce();
         let start = Instant::now();
         pair.nic.step();
         engine += start.elapsed();

@@ -5,7 +5,7 @@ use super::error::TcpError;
 use super::keys::{Keys, RegisteredRegion};
 use super::link::Link;
 use super::listener::Listener;
-use super::protocol::{HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage};
+use super::protocol::{Admission, HELLO, Hello, Invitations, Met, Offer, ReceiveWay, Stage};
 use super::receive::Receive;
 use socket2::SockRef;
 use std::io::{self, Read, Write};
@@ -18,6 +18,8 @@ use warpverbs_mem::{Access, Region};
 
 /// Between two attempts to reach a peer that does not listen yet.
 const AGAIN: Duration = Duration::from_millis(100);
+const CONNECTING: &str = "connecting";
+const RESOLVING: &str = "resolving the name of the peer";
 
 /// How a domain behaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +150,7 @@ impl Domain {
     /// # Errors
     /// The system's, such as a port in use.
     pub fn listen(&self, address: SocketAddr) -> Result<Listener, TcpError> {
-        Listener::bind(self, address, self.config.secret.into())
+        Listener::bind(self, address, Admission::Secret(self.config.secret))
     }
 
     /// As [`Domain::listen`], for peers that have been invited: each begins one link with the
@@ -161,7 +163,7 @@ impl Domain {
         invitations: &Invitations,
         address: SocketAddr,
     ) -> Result<Listener, TcpError> {
-        Listener::bind(self, address, invitations.into())
+        Listener::bind(self, address, Admission::Invited(invitations.clone()))
     }
 
     /// Connects to a listener, which has to accept within `timeout`.
@@ -196,22 +198,39 @@ impl Domain {
     /// # Errors
     /// As for [`Domain::connect`]; no process listens there within `timeout`; the name has no address.
     pub fn reach(&self, host: &str, port: u16, timeout: Duration) -> Result<Link, TcpError> {
-        const RESOLVING: &str = "resolving the name of the peer";
         let deadline = Deadline::after(timeout);
         let found = (host, port).to_socket_addrs().map_err(TcpError::socket(RESOLVING))?;
-        // A listener may have one address of several, as of IPv6 and IPv4.
-        for address in found.cycle() {
-            let left = left(deadline, "connecting")?;
-            match self.connect(address, left) {
-                Err(TcpError::Socket { error, .. })
-                    if error.kind == io::ErrorKind::ConnectionRefused && left > AGAIN =>
-                {
-                    std::thread::sleep(AGAIN);
+        self.reach_one(found.collect(), deadline)
+    }
+
+    /// As [`Domain::reach`], at one of these addresses. A listener may have one of several, as of IPv6
+    /// and IPv4, and this host a way to one.
+    fn reach_one(
+        &self,
+        mut addresses: Vec<SocketAddr>,
+        deadline: Deadline,
+    ) -> Result<Link, TcpError> {
+        let mut failed = TcpError::socket(RESOLVING)(io::Error::other("the name has no address"));
+        loop {
+            let mut at = 0;
+            while let Some(address) = addresses.get(at) {
+                match self.connect(*address, left(deadline, CONNECTING)?) {
+                    Err(TcpError::Socket { what: CONNECTING, error }) => {
+                        // A listener may begin there later.
+                        match error.kind {
+                            io::ErrorKind::ConnectionRefused => at += 1,
+                            _ => drop(addresses.remove(at)),
+                        }
+                        failed = TcpError::Socket { what: CONNECTING, error };
+                    }
+                    outcome => return outcome,
                 }
-                outcome => return outcome,
             }
+            if addresses.is_empty() || left(deadline, CONNECTING)? <= AGAIN {
+                return Err(failed);
+            }
+            std::thread::sleep(AGAIN);
         }
-        Err(TcpError::socket(RESOLVING)(io::Error::other("the name has no address")))
     }
 
     pub(super) fn begin(&self, met: Met<TcpStream>) -> Result<Link, TcpError> {
@@ -230,8 +249,8 @@ impl Domain {
     }
 
     fn open(&self, address: SocketAddr, deadline: Deadline) -> Result<TcpStream, TcpError> {
-        let stream = warpverbs_meet::connect(address, left(deadline, "connecting")?);
-        let stream = stream.map_err(TcpError::socket("connecting"))?;
+        let stream = warpverbs_meet::connect(address, left(deadline, CONNECTING)?);
+        let stream = stream.map_err(TcpError::socket(CONNECTING))?;
         self.size(&stream).map_err(TcpError::socket("sizing the buffers of a socket"))?;
         Ok(stream)
     }
@@ -269,4 +288,28 @@ fn say(stream: &mut TcpStream, hello: &Hello) -> Result<(), TcpError> {
 /// The time that is left, which is not nothing.
 pub(super) fn left(deadline: Deadline, what: &'static str) -> Result<Duration, TcpError> {
     deadline.remaining().ok_or(TcpError::Timeout { what, waited: deadline.timeout() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_way_there_keeps_nobody_from_the_next() {
+        // Ends a hang alone.
+        let long = Duration::from_secs(600);
+        let [near, far] = [(); 2].map(|()| Domain::new(Config::default()).unwrap());
+        let mut listener = far.listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let (address, closer) = (listener.address(), listener.closer().unwrap());
+        // Nobody connects to a group.
+        let group = SocketAddr::from(([224, 0, 0, 1], address.port()));
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| listener.accept(&far, long).map(drop));
+            let reached = near.reach_one(vec![group, address], Deadline::after(long));
+            reached.inspect_err(|_| closer.close()).unwrap();
+            accepted.join().unwrap().unwrap();
+        });
+        let none = near.reach_one(vec![group], Deadline::after(long)).unwrap_err();
+        assert!(matches!(none, TcpError::Socket { what: CONNECTING, .. }), "{none}");
+    }
 }

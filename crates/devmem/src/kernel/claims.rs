@@ -13,38 +13,19 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout};
 
 /// The longest wait for the lock of an interface.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Which packets go to which queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub(super) struct Rule {
     pub(super) flow_type: u32,
     pub(super) flow: [u8; 52],
     pub(super) queue: u64,
-}
-
-impl Rule {
-    const BYTES: usize = 64;
-
-    fn to_bytes(self) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        bytes[..4].copy_from_slice(&self.flow_type.to_le_bytes());
-        bytes[4..56].copy_from_slice(&self.flow);
-        bytes[56..].copy_from_slice(&self.queue.to_le_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
-        let at = |from: usize, i: usize| bytes[from + i];
-        Self {
-            flow_type: u32::from_le_bytes(std::array::from_fn(|i| at(0, i))),
-            flow: std::array::from_fn(|i| at(4, i)),
-            queue: u64::from_le_bytes(std::array::from_fn(|i| at(56, i))),
-        }
-    }
 }
 
 /// The rules of an interface. Inserting at a location that is taken replaces the rule there.
@@ -150,13 +131,13 @@ impl Files {
     /// A file that says what the rule is, and the name of the rule.
     fn record(&self, rule: &Rule) -> io::Result<(PathBuf, UnixListener)> {
         let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another process steers this flow");
-        let live = take(&self.name(&rule.to_bytes())?)?.ok_or_else(taken)?;
+        let live = take(&self.name(rule.as_bytes())?)?.ok_or_else(taken)?;
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
         let name = format!("{}-{:016x}.rule", self.prefix, u64::from_le_bytes(random));
         let path = self.folder.join(name);
         let mut file = open(&path, OpenOptions::new().write(true).create_new(true))?;
-        let written = file.write_all(&rule.to_bytes());
+        let written = file.write_all(rule.as_bytes());
         written.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
         Ok((path, live))
     }
@@ -173,13 +154,13 @@ impl Files {
                 continue;
             }
             let mut file = open(&entry.path(), OpenOptions::new().read(true))?;
-            let mut bytes = [0; Rule::BYTES];
+            let mut rule = Rule::new_zeroed();
             // Its process has ended before it had written it, under the lock, and inserted no rule.
-            if file.read_exact(&mut bytes).is_err() {
+            if file.read_exact(rule.as_mut_bytes()).is_err() {
                 std::fs::remove_file(entry.path())?;
             // The same flow may have a new socket since: then its name is taken.
-            } else if take(&self.name(&bytes)?)?.is_some() {
-                stale.push((Rule::from_bytes(&bytes), entry.path()));
+            } else if take(&self.name(rule.as_bytes())?)?.is_some() {
+                stale.push((rule, entry.path()));
             }
         }
         let gone: Vec<Rule> = stale.iter().map(|(rule, _)| *rule).collect();

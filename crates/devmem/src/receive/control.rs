@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 
 /// Place of the stream's next bytes, as one control message announces it.
 #[derive(Clone, Copy, Debug)]
-pub enum Announced {
+pub(super) enum Announced {
     /// They are in a dmabuf.
     Dmabuf(DmabufCmsg),
     /// So many were copied to the host.
@@ -15,24 +15,24 @@ pub enum Announced {
 
 /// Iterates over the control messages that announce bytes; others are skipped.
 #[derive(Clone, Debug)]
-pub struct Announcements<'a> {
+pub(super) struct Announcements<'a> {
     rest: &'a [u8],
     total: usize,
 }
 
 impl<'a> Announcements<'a> {
     /// Announcements in the control data of `recvmsg`: `msg_control`, `msg_controllen` bytes.
-    pub fn new(control: &'a [u8]) -> Self {
+    pub(super) fn new(control: &'a [u8]) -> Self {
         Self { rest: control, total: control.len() }
     }
 
     /// The messages that follow, cut to the kernel's usual size.
-    pub(crate) fn of_usual_size(&self) -> &'a [[u8; Announcement::BYTES]] {
+    pub(super) fn of_usual_size(&self) -> &'a [[u8; Announcement::BYTES]] {
         self.rest.as_chunks().0
     }
 
     /// Skips `count` messages of the usual size.
-    pub(crate) fn skip_usual(&mut self, count: usize) {
+    pub(super) fn skip_usual(&mut self, count: usize) {
         self.rest = &self.rest[count * Announcement::BYTES..];
     }
 

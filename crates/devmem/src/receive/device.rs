@@ -134,7 +134,7 @@ impl DeviceReceiver {
     /// The kernel refused tokens, or a fragment was not received here or was given back before.
     pub fn give_back(&mut self, fragments: &[Fragment]) -> Result<(), ReceiveError> {
         self.incoming.give_back(fragments)?;
-        if self.incoming.is_due() { self.return_tokens() } else { Ok(()) }
+        if self.incoming.ledger().is_due() { self.return_tokens() } else { Ok(()) }
     }
 
     /// Returns all tokens to the kernel whose fragments have been given back.
@@ -142,19 +142,15 @@ impl DeviceReceiver {
     /// # Errors
     /// The kernel refused them.
     pub fn return_tokens(&mut self) -> Result<(), ReceiveError> {
+        let ledger = self.incoming.ledger_mut();
         loop {
-            let batch = self.incoming.batch();
+            let batch = ledger.batch();
             if batch.is_empty() {
                 return Ok(());
             }
             let call = "setsockopt(SO_DEVMEM_DONTNEED)";
             let freed = self.socket.return_tokens(batch);
-            self.incoming.returned(freed.map_err(|cause| ReceiveError::Socket { call, cause })?)?;
+            ledger.returned(freed.map_err(|cause| ReceiveError::Socket { call, cause })?)?;
         }
-    }
-
-    /// Tokens and position in the stream.
-    pub fn incoming(&self) -> &Incoming {
-        &self.incoming
     }
 }

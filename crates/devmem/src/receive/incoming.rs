@@ -1,8 +1,9 @@
 //! One stream's receiving side without the socket: what `recvmsg` returned becomes fragments.
 
-use super::abi::{Announcement, DmabufCmsg, DmabufToken, MAX_RECEIVE};
+use super::abi::{Announcement, DmabufCmsg, MAX_RECEIVE};
 use super::control::{Announced, Announcements};
-use super::{Fragment, Landing, Ledger, ReceiveError, Source, Span, TokenError};
+use super::landing::Landing;
+use super::{Fragment, Ledger, ReceiveError, Source, Span};
 
 /// Bounds of one stream.
 #[derive(Clone, Copy, Debug)]
@@ -274,27 +275,14 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether enough tokens wait for [`Incoming::batch`] to be worth a call.
-    pub fn is_due(&self) -> bool {
-        self.ledger.is_due()
-    }
-
-    /// As [`Ledger::batch`].
-    pub fn batch(&mut self) -> &[DmabufToken] {
-        self.ledger.batch()
-    }
-
-    /// As [`Ledger::returned`].
-    ///
-    /// # Errors
-    /// The kernel does not know tokens that it gave.
-    pub fn returned(&mut self, freed: u32) -> Result<(), TokenError> {
-        self.ledger.returned(freed)
-    }
-
     /// The tokens.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// The tokens, to be returned.
+    pub fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
     }
 }
 

@@ -22,7 +22,7 @@ struct Run {
 
 /// Which part of the ring is in use. Parts are given back in any order.
 #[derive(Debug)]
-pub struct Landing {
+pub(super) struct Landing {
     size: u64,
     head: u64,
     runs: VecDeque<Run>,
@@ -33,13 +33,8 @@ const SMALL: u64 = 4096;
 
 impl Landing {
     /// Of `size` bytes.
-    pub fn new(size: u64) -> Self {
+    pub(super) fn new(size: u64) -> Self {
         Self { size, head: 0, runs: VecDeque::new() }
-    }
-
-    /// Bytes of all.
-    pub fn size(&self) -> u64 {
-        self.size
     }
 
     /// First position in use.
@@ -48,7 +43,7 @@ impl Landing {
     }
 
     /// The next free bytes, at most `most`; of no length if there are none.
-    pub fn room(&mut self, most: u64) -> Span {
+    pub(super) fn room(&mut self, most: u64) -> Span {
         if self.size == 0 {
             return Span::default();
         }
@@ -69,7 +64,7 @@ impl Landing {
     }
 
     /// The first `len` bytes of what [`Landing::room`] returned are in use now.
-    pub(crate) fn commit(&mut self, len: u64) {
+    pub(super) fn commit(&mut self, len: u64) {
         if len > 0 {
             self.runs.push_back(Run { start: self.head, len, in_use: len });
             self.head += len;
@@ -80,7 +75,7 @@ impl Landing {
     ///
     /// # Errors
     /// They are not in use, or not received together.
-    pub fn release(&mut self, offset: u64, len: u64) -> Result<(), ReceiveError> {
+    pub(super) fn release(&mut self, offset: u64, len: u64) -> Result<(), ReceiveError> {
         let wrong = ReceiveError::NotLanded { offset, len };
         if offset >= self.size {
             return Err(wrong);

@@ -9,12 +9,11 @@ mod incoming;
 mod landing;
 mod ledger;
 
-pub use control::{Announced, Announcements};
 pub use device::{DeviceReceiver, DeviceSocket, Got};
 pub use error::{ControlError, ReceiveError, TokenError};
 pub use fragment::{Fragment, Source};
 pub use incoming::{Incoming, Limits, Message};
-pub use landing::{Landing, Span};
+pub use landing::Span;
 pub use ledger::Ledger;
 
 /// How a call of [`DeviceReceiver::receive`] ended.

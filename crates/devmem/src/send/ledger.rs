@@ -74,11 +74,6 @@ pub struct Sends {
 }
 
 impl Sends {
-    /// None.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// A send has succeeded; its number.
     pub fn sent(&mut self) -> u64 {
         self.next += 1;

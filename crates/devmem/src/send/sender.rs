@@ -45,7 +45,7 @@ impl Zerocopy {
     pub fn enable(socket: BorrowedFd<'_>) -> Result<Self, SendError> {
         sys::set_option(socket, libc::SO_ZEROCOPY, &1i32.to_ne_bytes())
             .map_err(|cause| SendError::Socket { call: "setsockopt(SO_ZEROCOPY)", cause })?;
-        Ok(Self(Sends::new()))
+        Ok(Self(Sends::default()))
     }
 
     /// Sends up to `len` bytes from `offset` on without waiting: the number of the send, and how many

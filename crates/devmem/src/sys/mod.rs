@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+mod message;
 mod rxnfc;
 mod socket;
 pub mod stream;

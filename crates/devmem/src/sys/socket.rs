@@ -1,12 +1,13 @@
 //! System calls on sockets for which no safe wrapper exists: received bytes go to registered memory,
 //! a `setsockopt` that returns a number, and sends whose address is an offset.
 
+use super::message::{Part, message, returned};
 use crate::receive::abi::CmsgHeader;
 use crate::receive::{Got, Span};
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::ptr;
-use warpverbs_mem::{Kind, Region};
+use warpverbs_mem::Region;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `struct sock_extended_err`.
@@ -22,25 +23,6 @@ pub(crate) struct ExtendedError {
     pub(crate) data: u32,
 }
 
-/// The result of a system call.
-fn returned(result: isize) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
-}
-
-fn not_host() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "the memory is not host memory")
-}
-
-/// Part of host memory for the kernel to read or write.
-fn host_part(memory: &Region, offset: u64, len: u64) -> io::Result<libc::iovec> {
-    if memory.kind() != Kind::Host {
-        return Err(not_host());
-    }
-    let iov_len = usize::try_from(len).map_err(io::Error::other)?;
-    let addr = memory.range(offset, iov_len).map_err(io::Error::other)?;
-    Ok(libc::iovec { iov_base: ptr::without_provenance_mut(addr as usize), iov_len })
-}
-
 /// `recvmsg` into `span` of host memory, with control data into `control`.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
@@ -49,37 +31,36 @@ pub(crate) fn receive(
     control: &mut [u64],
     flags: i32,
 ) -> io::Result<Got> {
-    let mut part = host_part(memory, span.offset, span.len)?;
-    receive_into(socket, &mut part, control, flags)
+    receive_into(socket, host_part(memory, span.offset, span.len)?, control, flags)
+}
+
+fn host_part(region: &Region, offset: u64, len: u64) -> io::Result<libc::iovec> {
+    let len = usize::try_from(len).map_err(io::Error::other)?;
+    Part { region, offset, len }.vector()
 }
 
 fn receive_into(
     socket: BorrowedFd<'_>,
-    part: &mut libc::iovec,
+    part: libc::iovec,
     control: &mut [u64],
     flags: i32,
 ) -> io::Result<Got> {
-    let control = control.as_mut_bytes();
-    // SAFETY: a `msghdr` is integers and pointers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = control.len() as _;
+    let mut parts = [part];
+    let mut message: libc::msghdr = message(&mut parts, control);
     // SAFETY: `message` points to one `iovec` and to `control`, both of which live until the call
     // returns; the `iovec` is of no length or names host memory that the caller's region holds, which
     // anybody may write at any time.
     let result = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, flags) };
     let truncated = message.msg_flags & libc::MSG_CTRUNC != 0;
-    Ok(Got { bytes: returned(result)?, control: message.msg_controllen as usize, truncated })
+    Ok(Got { bytes: returned(result)?, control: message.msg_controllen, truncated })
 }
 
 /// The next entry of the socket's error queue, if it says what it is.
 pub(crate) fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<ExtendedError>> {
     let mut control = [0u64; 64];
-    let mut nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+    let nothing = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    let got = receive_into(socket, &mut nothing, &mut control, flags)?;
+    let got = receive_into(socket, nothing, &mut control, flags)?;
     let mut rest = &control.as_bytes()[..got.control];
     while let Ok((header, body)) = CmsgHeader::read_from_prefix(rest) {
         let ours = [(libc::SOL_IP, libc::IP_RECVERR), (libc::SOL_IPV6, libc::IPV6_RECVERR)];
@@ -130,15 +111,9 @@ pub(crate) fn send_dmabuf(
     send(socket, libc::iovec { iov_base: ptr::without_provenance_mut(at), iov_len }, &mut control)
 }
 
-fn send(socket: BorrowedFd<'_>, mut part: libc::iovec, control: &mut [u64]) -> io::Result<u64> {
-    // SAFETY: a `msghdr` is integers and pointers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut part;
-    message.msg_iovlen = 1;
-    if !control.is_empty() {
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(control) as _;
-    }
+fn send(socket: BorrowedFd<'_>, part: libc::iovec, control: &mut [u64]) -> io::Result<u64> {
+    let mut parts = [part];
+    let message = message(&mut parts, control);
     let flags = libc::MSG_ZEROCOPY | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: `message` points to one `iovec` and to `control`, both of which live until the call
     // returns. The kernel reads only what the `iovec` names, and checks it.

@@ -1,31 +1,9 @@
 //! Stream sockets that send from registered memory and receive into it, without a copy in between.
 
-use std::ffi::c_void;
+pub use super::message::Part;
+use super::message::{message, returned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use warpverbs_mem::{Kind, MemError, Region};
-
-/// Part of a region of host memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
-    /// The memory.
-    pub region: &'a Region,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub len: usize,
-}
-
-impl Part<'_> {
-    fn vector(&self) -> io::Result<libc::iovec> {
-        let invalid = |error: MemError| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let addr = self.region.range(self.offset, self.len).map_err(invalid)?;
-        if self.region.kind() != Kind::Host {
-            return Err(invalid(MemError::NotHost { addr }));
-        }
-        Ok(libc::iovec { iov_base: addr as *mut c_void, iov_len: self.len })
-    }
-}
 
 /// Receives bytes of a stream, first into `first` and then into `rest`. Never waits; returns how
 /// many bytes came, 0 at the end of the stream.
@@ -39,14 +17,14 @@ pub fn receive(socket: &impl AsFd, first: Option<Part<'_>>, rest: &mut [u8]) -> 
     let Some(first) = first else {
         let (to, len) = (rest.as_mut_ptr().cast(), rest.len());
         // SAFETY: an open socket, and exclusive bytes of this length.
-        return result(unsafe { libc::recv(fd, to, len, flags) });
+        return returned(unsafe { libc::recv(fd, to, len, flags) });
     };
     let tail = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
     let mut vectors = [first.vector()?, tail];
-    let mut message = message(&mut vectors);
+    let mut message = message(&mut vectors, &mut []);
     // SAFETY: an open socket, and a message whose vectors are exclusive bytes or registered memory,
     // which tolerates any concurrent access.
-    result(unsafe { libc::recvmsg(fd, &raw mut message, flags) })
+    returned(unsafe { libc::recvmsg(fd, &raw mut message, flags) })
 }
 
 /// Sends bytes on a stream, first `first` and then `rest`. Never waits, and raises no signal;
@@ -58,10 +36,10 @@ pub fn send(socket: &impl AsFd, first: &[u8], rest: Option<Part<'_>>) -> io::Res
     let Some(rest) = rest else { return send_bytes(socket, first, 0) };
     let head = libc::iovec { iov_base: first.as_ptr().cast_mut().cast(), iov_len: first.len() };
     let mut vectors = [head, rest.vector()?];
-    let message = message(&mut vectors);
+    let message = message(&mut vectors, &mut []);
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: an open socket, and a message whose vectors are readable; the call only reads them.
-    result(unsafe { libc::sendmsg(fd, &raw const message, SEND) })
+    returned(unsafe { libc::sendmsg(fd, &raw const message, SEND) })
 }
 
 /// As [`send`] of bytes alone; the kernel may keep them until more follow, which must be soon.
@@ -77,19 +55,7 @@ const SEND: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 fn send_bytes(socket: &impl AsFd, bytes: &[u8], more: i32) -> io::Result<usize> {
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: an open socket, and readable bytes of this length.
-    result(unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), SEND | more) })
-}
-
-fn result(count: isize) -> io::Result<usize> {
-    usize::try_from(count).map_err(|_| io::Error::last_os_error())
-}
-
-/// Valid as long as the vectors are neither moved nor dropped.
-fn message(vectors: &mut [libc::iovec; 2]) -> libc::msghdr {
-    // SAFETY: all bytes zero is a valid message without buffers: null pointers, lengths of 0.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len());
-    message
+    returned(unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), SEND | more) })
 }
 
 #[cfg(test)]

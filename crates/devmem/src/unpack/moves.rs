@@ -27,10 +27,7 @@ impl Move {
 
 /// Builds a batch of moves. A move that continues the one before, on both sides, becomes part of it.
 #[derive(Clone, Debug, Default)]
-pub struct Moves {
-    list: Vec<Move>,
-    bytes: u64,
-}
+pub struct Moves(Vec<Move>);
 
 impl Moves {
     /// None.
@@ -41,30 +38,21 @@ impl Moves {
     /// Appends a move; one of no bytes is left out.
     #[inline]
     pub fn push(&mut self, next: Move) {
-        if next.len == 0 {
-            return;
-        }
-        self.bytes = self.bytes.saturating_add(next.len);
-        match self.list.last_mut() {
+        match self.0.last_mut() {
+            _ if next.len == 0 => {}
             Some(last) if last.continues_in(&next) => last.len += next.len,
-            _ => self.list.push(next),
+            _ => self.0.push(next),
         }
     }
 
     /// All, in the order in which they were pushed.
     pub fn as_slice(&self) -> &[Move] {
-        &self.list
-    }
-
-    /// Bytes of all.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+        &self.0
     }
 
     /// Empties the list and keeps its memory.
     pub fn clear(&mut self) {
-        self.list.clear();
-        self.bytes = 0;
+        self.0.clear();
     }
 }
 
@@ -85,7 +73,6 @@ mod tests {
             moves.push(next);
         }
         assert_eq!(moves.as_slice(), [moved(0, 100, 15), moved(15, 200, 1), moved(20, 201, 1)]);
-        assert_eq!(moves.bytes(), 17);
     }
 
     #[test]

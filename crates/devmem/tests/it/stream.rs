@@ -98,12 +98,13 @@ impl Run {
 
     fn return_tokens(&mut self) {
         loop {
-            let batch = self.incoming.batch();
+            let ledger = self.incoming.ledger_mut();
+            let batch = ledger.batch();
             if batch.is_empty() {
                 return;
             }
             let freed = self.kernel.dontneed(batch.as_bytes()).unwrap();
-            self.incoming.returned(freed).unwrap();
+            ledger.returned(freed).unwrap();
             self.calls += 1;
         }
     }
@@ -119,7 +120,7 @@ impl Run {
             let stuck = bytes == 0;
             let most = if stuck { usize::MAX } else { self.rng.random_range(0..40) };
             self.consume(most);
-            if stuck || self.incoming.is_due() {
+            if stuck || self.incoming.ledger().is_due() {
                 self.return_tokens();
             }
         }

@@ -341,8 +341,7 @@ fn check(promise: &Promise, side: &Side, peer: &Side, seed: u64) {
 }
 
 fn announce(host: &Host) {
-    host.port.record();
-    host.port.ring();
+    host.port.announce();
 }
 
 /// Posts a random request from one host to the other.

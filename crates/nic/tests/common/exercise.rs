@@ -4,13 +4,13 @@
 //! Raw WQEs are helped a little, so that checks behind the first are reached: see [`help`].
 
 use std::time::Duration;
-use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes, connect};
+use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_nic::{AsyncEvent, Config, DoorbellPolicy, Mr, QpAttrs, QpState};
 
-const PAGE: usize = 4096;
-const GUARD: u8 = 0xc3;
+pub(crate) const PAGE: usize = 4096;
+pub(crate) const GUARD: u8 = 0xc3;
 
 /// Takes operands off the front of a script; zeros after its end.
 struct Script<'a>(&'a [u8]);
@@ -31,12 +31,24 @@ impl Script<'_> {
 }
 
 /// A registered page between two that must stay as they are.
-fn guarded(pair: &Pair) -> (Region, Mr) {
-    let whole = HostBuf::region(3 * PAGE).unwrap();
-    whole.fill(0, 3 * PAGE, GUARD).unwrap();
-    let page = whole.slice(PAGE as u64, PAGE).unwrap();
-    let mr = pair.nic.reg_mr(&pair.pd, &page, Access::all()).unwrap();
-    (whole, mr)
+pub(crate) struct Guarded {
+    whole: Region,
+    pub(crate) mr: Mr,
+}
+
+impl Guarded {
+    pub(crate) fn new(pair: &Pair) -> Self {
+        let whole = HostBuf::region(3 * PAGE).unwrap();
+        whole.fill(0, 3 * PAGE, GUARD).unwrap();
+        let page = whole.slice(PAGE as u64, PAGE).unwrap();
+        let mr = pair.nic.reg_mr(&pair.pd, &page, Access::all()).unwrap();
+        Self { whole, mr }
+    }
+
+    pub(crate) fn is_intact(&self) -> bool {
+        let guard = [GUARD; PAGE];
+        bytes(&self.whole, 0, PAGE) == guard && bytes(&self.whole, 2 * PAGE as u64, PAGE) == guard
+    }
 }
 
 /// Replaces index and QPN if byte 8 asks for it, and in every 16-byte segment a key of
@@ -98,17 +110,15 @@ pub(crate) fn exercise(input: &[u8]) -> Outcome {
     let nic = Config { policy, seed: Some(1), record_polls: 3, ..Config::default() };
     let a = PortConfig { log_sq: 4, log_cq: 4, ..PortConfig::default() };
     let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
-    let (whole, mr) = guarded(&pair);
+    let memory = Guarded::new(&pair);
     let mut outcome = Outcome::default();
     while !script.0.is_empty() {
-        command(&mut pair, &mut script, &mr, &mut outcome);
+        command(&mut pair, &mut script, &memory.mr, &mut outcome);
     }
     // Longer than all retries of a lost answer; receivers that are never ready are asked for ever.
     pair.run_for(Duration::from_secs(2));
     outcome.drain(&mut pair);
-    let guard = [GUARD; PAGE];
-    assert_eq!(bytes(&whole, 0, PAGE), guard);
-    assert_eq!(bytes(&whole, 2 * PAGE as u64, PAGE), guard);
+    assert!(memory.is_intact());
     // Counters say what was found.
     let stats = pair.nic.stats();
     let (cqes, done) = (u64::from(outcome.succeeded + outcome.failed), stats.qps.wqes.total());
@@ -146,22 +156,9 @@ fn command(pair: &mut Pair, script: &mut Script<'_>, mr: &Mr, outcome: &mut Outc
             outcome.drain(pair);
         }
         8 => pair.clock.advance(Duration::from_millis(script.byte().into())),
-        _ => restart(pair, script.byte()),
+        _ => match script.byte() % 2 {
+            0 => pair.b.qp.modify(QpState::Err, &QpAttrs::default()).unwrap(),
+            _ => pair.restart(),
+        },
     }
-}
-
-/// Both QPs through RESET or ERR.
-fn restart(pair: &mut Pair, how: u8) {
-    let none = QpAttrs::default();
-    if how.is_multiple_of(2) {
-        pair.b.qp.modify(QpState::Err, &none).unwrap();
-        return;
-    }
-    for port in [&mut pair.a, &mut pair.b] {
-        port.qp.modify(QpState::Reset, &none).unwrap();
-        (port.posted, port.receives_posted) = (0, 0);
-        port.dbr.fill(0, 8, 0).unwrap();
-    }
-    connect(&pair.a, pair.b.qp.qpn(), none);
-    connect(&pair.b, pair.a.qp.qpn(), none);
 }

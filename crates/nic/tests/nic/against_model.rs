@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use std::cell::RefCell;
 use std::sync::Arc;
 use warpverbs_dev::{
-    FakePlan, Net, Pair, PairConfig, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives,
-    bytes, remote,
+    FakePlan, Net, Pair, PairConfig, Port, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory,
+    Receives, bytes, remote,
 };
 use warpverbs_mem::testing::LazyCopier;
-use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_mem::{Access, SmallBuf};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_nic::link::FaultPlan;
 use warpverbs_nic::{Config, DoorbellPolicy, Mr, Pd, ProxyLimits, QpAttrs, SoftNic};
@@ -31,25 +31,30 @@ fn batches(work: impl Strategy<Value = Work>) -> impl Strategy<Value = Batches> 
     prop::collection::vec((any::<bool>(), batch), 1..30)
 }
 
-/// Keys of memory that nothing else uses.
-struct Keys<'n> {
-    nic: &'n SoftNic,
-    pd: &'n Pd,
-    memory: Region,
-    made: RefCell<Vec<Mr>>,
+/// A key of memory that nothing else uses, among those that were `made`.
+fn fresh_key(nic: &SoftNic, pd: &Pd, made: &RefCell<Vec<Mr>>) -> Rkey {
+    let mr = nic.reg_mr(pd, &SmallBuf::region(64), Access::INVALIDATE).unwrap();
+    let key = Rkey(mr.rkey());
+    made.borrow_mut().push(mr);
+    key
 }
 
-impl<'n> Keys<'n> {
-    fn new(nic: &'n SoftNic, pd: &'n Pd) -> Self {
-        Self { nic, pd, memory: HostBuf::region(64).unwrap(), made: RefCell::default() }
+/// The model of both ends, whose memory is written to theirs.
+fn sides(ends: [&Mr; 2]) -> [Side; 2] {
+    let sides = [0x11, 0xee].map(Side::new);
+    for (mr, side) in ends.iter().zip(&sides) {
+        mr.region().write(0, &side.memory).unwrap();
     }
+    sides
+}
 
-    fn fresh(&self) -> Rkey {
-        let mr = self.nic.reg_mr(self.pd, &self.memory, Access::INVALIDATE).unwrap();
-        let key = Rkey(mr.rkey());
-        self.made.borrow_mut().push(mr);
-        key
+/// Both ends have the completions and the bytes of the model.
+fn agree(ends: [(&mut Port, &Mr); 2], sides: &mut [Side; 2]) -> Result<(), TestCaseError> {
+    for ((port, mr), side) in ends.into_iter().zip(sides) {
+        check(port, side)?;
+        prop_assert_eq!(bytes(mr.region(), 0, SIZE), side.memory.clone());
     }
+    Ok(())
 }
 
 /// Five WQEs of up to three WQEBBs fit; ring ends are crossed at every offset.
@@ -91,27 +96,16 @@ proptest! {
         let (port, land) = ports_in(pace);
         let mut pair =
             Pair::new(PairConfig { nic, a: port.clone(), b: port, ..PairConfig::default() }).unwrap();
-        let (mut a, mut b) = (Side::new(0x11), Side::new(0xee));
-        pair.mr_a.region().write(0, &a.memory).unwrap();
-        pair.mr_b.region().write(0, &b.memory).unwrap();
-        let keys = Keys::new(&pair.nic, &pair.pd);
-        let fresh_key = &|| keys.fresh();
+        let mut sides = sides([&pair.mr_a, &pair.mr_b]);
+        let made = RefCell::default();
         for (from_a, mut batch) in batches {
-            let (target_b, target_a) = (remote(&pair.mr_b, 0), remote(&pair.mr_a, 0));
-            let (port, peer) = (&mut pair.a, &mut pair.b);
-            let (mr, far) = (&pair.mr_a, &pair.mr_b);
-            if from_a {
-                Ends { port, peer, mr, far, target: target_b, fresh_key }.post(&mut a, &mut b, &mut batch);
-            } else {
-                Ends { port: peer, peer: port, mr: far, far: mr, target: target_a, fresh_key }
-                    .post(&mut b, &mut a, &mut batch);
-            }
+            let Pair { nic, pd, a, b, mr_a, mr_b, .. } = &mut pair;
+            let (port, peer, mr, far) = if from_a { (a, b, mr_a, mr_b) } else { (b, a, mr_b, mr_a) };
+            let (target, fresh_key) = (remote(far, 0), &|| fresh_key(nic, pd, &made));
+            Ends { port, peer, mr, far, target, fresh_key }.post(&mut sides, from_a, &mut batch);
             pair.run();
             land();
-            check(&mut pair.a, &mut a)?;
-            check(&mut pair.b, &mut b)?;
-            prop_assert_eq!(bytes(pair.mr_a.region(), 0, SIZE), a.memory.clone());
-            prop_assert_eq!(bytes(pair.mr_b.region(), 0, SIZE), b.memory.clone());
+            agree([(&mut pair.a, &pair.mr_a), (&mut pair.b, &pair.mr_b)], &mut sides)?;
         }
         prop_assert_eq!(pair.nic.take_violations(), vec![]);
         prop_assert_eq!(pair.nic.stats().qps.errors, 0);
@@ -125,27 +119,19 @@ proptest! {
     ) {
         let (port, land) = ports_in(pace);
         let mut net = Net::new(FaultPlan::default(), &port, QpAttrs::default()).unwrap();
-        let (mut a, mut b) = (Side::new(0x11), Side::new(0xee));
-        net.a.mr.region().write(0, &a.memory).unwrap();
-        net.b.mr.region().write(0, &b.memory).unwrap();
-        let (mut keys_a, mut keys_b) = (vec![], vec![]);
+        let mut sides = sides([&net.a.mr, &net.b.mr]);
+        let made = RefCell::default();
         for (from_a, mut batch) in batches {
-            let (near, far, me, other, keys) = match from_a {
-                true => (&mut net.a, &mut net.b, &mut a, &mut b, &mut keys_a),
-                false => (&mut net.b, &mut net.a, &mut b, &mut a, &mut keys_b),
-            };
-            let made = Keys::new(&near.nic, &near.pd);
+            let Net { a, b, .. } = &mut net;
+            let (near, far) = if from_a { (a, b) } else { (b, a) };
             let (port, peer, target) = (&mut near.port, &mut far.port, remote(&far.mr, 0));
-            let fresh_key = &|| made.fresh();
+            let fresh_key = &|| fresh_key(&near.nic, &near.pd, &made);
             Ends { port, peer, mr: &near.mr, far: &far.mr, target, fresh_key }
-                .post(me, other, &mut batch);
-            keys.extend(made.made.into_inner());
+                .post(&mut sides, from_a, &mut batch);
             net.run();
             land();
-            check(&mut net.a.port, &mut a)?;
-            check(&mut net.b.port, &mut b)?;
-            prop_assert_eq!(bytes(net.a.mr.region(), 0, SIZE), a.memory.clone());
-            prop_assert_eq!(bytes(net.b.mr.region(), 0, SIZE), b.memory.clone());
+            let Net { a, b, .. } = &mut net;
+            agree([(&mut a.port, &a.mr), (&mut b.port, &b.mr)], &mut sides)?;
         }
         for host in [&net.a, &net.b] {
             prop_assert_eq!(host.nic.take_violations(), vec![]);
@@ -171,21 +157,17 @@ proptest! {
         let nic = Config { seed: Some(9), policy, ..Config::default() };
         let mut pair =
             ProxiedPair::new(ProxiedConfig { nic, plan, a: ports(), b: ports() }).unwrap();
-        let (mut a, mut b) = (Side::new(0x11), Side::new(0xee));
-        pair.a.mr.region().write(0, &a.memory).unwrap();
-        pair.b.mr.region().write(0, &b.memory).unwrap();
+        let mut sides = sides([&pair.a.mr, &pair.b.mr]);
         for (from_a, mut batch) in batches {
-            let (near, far) = if from_a { (&mut pair.a, &mut pair.b) } else { (&mut pair.b, &mut pair.a) };
-            let (me, other) = if from_a { (&mut a, &mut b) } else { (&mut b, &mut a) };
-            let target = far.remote(0);
-            let (port, peer) = (&mut near.port, &mut far.port);
+            let ProxiedPair { a, b, .. } = &mut pair;
+            let (near, far) = if from_a { (a, b) } else { (b, a) };
+            let (target, port, peer) = (far.remote(0), &mut near.port, &mut far.port);
             let fresh_key = &|| unreachable!("a proxied QP takes no LOCAL_INVAL");
-            Ends { port, peer, mr: &near.mr, far: &far.mr, target, fresh_key }.post(me, other, &mut batch);
+            Ends { port, peer, mr: &near.mr, far: &far.mr, target, fresh_key }
+                .post(&mut sides, from_a, &mut batch);
             pair.run();
-            check(&mut pair.a.port, &mut a)?;
-            check(&mut pair.b.port, &mut b)?;
-            prop_assert_eq!(bytes(pair.a.mr.region(), 0, SIZE), a.memory.clone());
-            prop_assert_eq!(bytes(pair.b.mr.region(), 0, SIZE), b.memory.clone());
+            let ProxiedPair { a, b, .. } = &mut pair;
+            agree([(&mut a.port, &a.mr), (&mut b.port, &b.mr)], &mut sides)?;
         }
         prop_assert_eq!(pair.nic.take_violations(), vec![]);
         prop_assert_eq!(pair.nic.stats().qps.errors, 0);

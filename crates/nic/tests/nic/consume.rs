@@ -1,63 +1,26 @@
 //! A NIC that only consumes for a while, in the midst of traffic: nothing is lost, nothing is
 //! completed twice, and what is only consumed is neither read nor moved.
 
-use crate::queues::syndrome;
 use crate::rng;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
-use warpverbs_dev::{Net, Pair, PairConfig, Port, PortConfig, bytes, connect, local, remote, sge};
+use warpverbs_dev::{Net, Pair, Port, PortConfig, bytes, connect, local, remote, rest, sge};
 use warpverbs_mem::{HostBuf, Region};
-use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::FaultPlan;
 use warpverbs_nic::{
     Announcement, Config, DoorbellOnly, Mr, QpAttrs, QpState, SoftNic, VirtualClock,
 };
 
-/// A poster and the memory that it writes to.
-trait World {
-    fn nic(&self) -> &SoftNic;
-    fn port(&mut self) -> &mut Port;
-    fn target(&self) -> &Mr;
-    /// Until there is nothing left to do.
-    fn finish(&self);
+/// A poster, the memory that it writes to, and all NICs that take part, its own first.
+struct World<'w, const N: usize> {
+    port: &'w mut Port,
+    target: &'w Mr,
+    nics: [&'w SoftNic; N],
 }
 
-impl World for Pair {
-    fn nic(&self) -> &SoftNic {
-        &self.nic
-    }
-
-    fn port(&mut self) -> &mut Port {
-        &mut self.a
-    }
-
-    fn target(&self) -> &Mr {
-        &self.mr_b
-    }
-
-    fn finish(&self) {
-        self.run();
-    }
-}
-
-impl World for Net {
-    fn nic(&self) -> &SoftNic {
-        &self.a.nic
-    }
-
-    fn port(&mut self) -> &mut Port {
-        &mut self.a.port
-    }
-
-    fn target(&self) -> &Mr {
-        &self.b.mr
-    }
-
-    fn finish(&self) {
-        self.run();
-    }
+fn loopback(pair: &mut Pair) -> World<'_, 1> {
+    World { port: &mut pair.a, target: &pair.mr_b, nics: [&pair.nic] }
 }
 
 /// The fate of a WQE.
@@ -93,24 +56,20 @@ fn announce(port: &Port, how: &How, register: u64) {
 }
 
 /// Posts to `port`: WQE `n` writes `n + 1` to word `n` of the target, unless it is garbage.
-fn post(world: &mut impl World, fate: Fate, rng: &mut StdRng) {
-    let n = world.port().posted;
-    let to = remote(world.target(), n * 8);
+fn post(port: &mut Port, target: &Mr, fate: Fate, rng: &mut StdRng) {
+    let n = port.posted;
+    let to = remote(target, n * 8);
     if fate == Fate::Consumed {
         let mut garbage = [0; 64];
         rng.fill_bytes(&mut garbage);
-        let at = world.port().position();
         // A register is rung with these, and names the QP all the same.
-        WqeBuilder::nop(&mut garbage, at).finish().unwrap();
+        WqeBuilder::nop(&mut garbage, port.position()).finish().unwrap();
         garbage[3] = 0xee;
-        world.port().put_bytes(&garbage);
+        port.put_bytes(&garbage);
         return;
     }
     let value = (n + 1).to_ne_bytes();
-    let build = |buf: &mut [u8], at| {
-        WqeBuilder::write(buf, at, to).inline(&value).signaled().finish().map(<[u8]>::len)
-    };
-    world.port().put(build).unwrap();
+    port.put_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(&value).signaled());
 }
 
 /// Completions since the last call. WQEs of which they tell, counted from the first.
@@ -123,39 +82,40 @@ fn completed(port: &mut Port, before: u64) -> u64 {
     })
 }
 
-fn switched_at_random(world: &mut impl World, how: &How) {
+fn switched_at_random<const N: usize>(world: World<'_, N>, how: &How) {
+    let World { port, target, nics } = world;
     let (_, mut rng) = rng();
     let (mut on, mut done, mut fates) = (false, 0, Vec::new());
     while fates.len() < 6000 {
         match rng.random_range(0..20) {
             0 => {
                 on = !on;
-                world.nic().consume_only(on).unwrap();
+                nics[0].consume_only(on).unwrap();
             }
-            1..4 => world.finish(),
+            1..4 => drop(rest(nics)),
             4..12 => {
-                world.nic().step();
+                nics[0].step();
             }
-            _ if world.port().posted - done < 64 => {
-                let idle = world.port().posted == done;
+            _ if port.posted - done < 64 => {
+                let idle = port.posted == done;
                 let fate = match (on, idle) {
                     (false, _) => Fate::Executed,
                     (true, false) => Fate::Either,
                     (true, true) => Fate::Consumed,
                 };
-                post(world, fate, &mut rng);
+                post(port, target, fate, &mut rng);
                 fates.push(fate);
-                announce(world.port(), how, rng.next_u64());
+                announce(port, how, rng.next_u64());
             }
             _ => {}
         }
-        done = completed(world.port(), done);
+        done = completed(port, done);
     }
-    world.nic().consume_only(false).unwrap();
-    world.finish();
-    assert_eq!(completed(world.port(), done), fates.len() as u64);
+    nics[0].consume_only(false).unwrap();
+    rest(nics);
+    assert_eq!(completed(port, done), fates.len() as u64);
     for (n, fate) in (0u64..).zip(&fates) {
-        let found = bytes(world.target().region(), n * 8, 8);
+        let found = bytes(target.region(), n * 8, 8);
         let found = u64::from_ne_bytes(found.try_into().unwrap());
         let fits = match fate {
             Fate::Executed => found == n + 1,
@@ -167,12 +127,12 @@ fn switched_at_random(world: &mut impl World, how: &How) {
     for fate in [Fate::Executed, Fate::Either, Fate::Consumed] {
         assert!(fates.iter().filter(|found| **found == fate).count() > 20, "{fate:?}");
     }
-    assert!(world.nic().take_violations().is_empty());
+    assert!(nics[0].take_violations().is_empty());
 }
 
 #[test]
 fn nothing_is_lost_by_loopback() {
-    switched_at_random(&mut Pair::new(PairConfig::default()).unwrap(), &How::Doorbell);
+    switched_at_random(loopback(&mut Pair::default()), &How::Doorbell);
 }
 
 fn by_a_page(doorbell_only: DoorbellOnly, how: impl FnOnce(Region) -> How) {
@@ -182,7 +142,7 @@ fn by_a_page(doorbell_only: DoorbellOnly, how: impl FnOnce(Region) -> How) {
     let a = PortConfig { announcement, ..PortConfig::default() };
     let (b, clock) = (PortConfig::default(), VirtualClock::new());
     let mut pair = Pair::on(nic, clock, &a, &b, QpAttrs::default()).unwrap();
-    switched_at_random(&mut pair, &how(page));
+    switched_at_random(loopback(&mut pair), &how(page));
 }
 
 #[test]
@@ -197,27 +157,27 @@ fn nothing_is_lost_without_a_record() {
 
 #[test]
 fn nothing_is_lost_over_a_network() {
-    let attrs = QpAttrs::default();
-    let mut net = Net::new(FaultPlan::default(), &PortConfig::default(), attrs).unwrap();
-    switched_at_random(&mut net, &How::Doorbell);
+    let Net { a, b, .. } = &mut Net::perfect(QpAttrs::default());
+    let world = World { port: &mut a.port, target: &b.mr, nics: [&a.nic, &b.nic] };
+    switched_at_random(world, &How::Doorbell);
 }
 
 #[test]
 fn what_was_announced_before_is_executed_though_nobody_has_looked() {
-    let mut pair = Pair::new(PairConfig::default()).unwrap();
+    let mut pair = Pair::default();
     let (_, mut rng) = rng();
-    post(&mut pair, Fate::Executed, &mut rng);
-    announce(&pair.a, &How::Doorbell, 0);
+    post(&mut pair.a, &pair.mr_b, Fate::Executed, &mut rng);
+    pair.a.announce();
     pair.nic.consume_only(true).unwrap();
     pair.run();
     assert_eq!(bytes(pair.mr_b.region(), 0, 8), 1u64.to_ne_bytes());
     assert_eq!(pair.a.sent(), [(0, None)]);
     // And the other way round: announced while the NIC only consumed.
-    post(&mut pair, Fate::Consumed, &mut rng);
-    announce(&pair.a, &How::Doorbell, 0);
+    post(&mut pair.a, &pair.mr_b, Fate::Consumed, &mut rng);
+    pair.a.announce();
     pair.nic.consume_only(false).unwrap();
-    post(&mut pair, Fate::Executed, &mut rng);
-    announce(&pair.a, &How::Doorbell, 0);
+    post(&mut pair.a, &pair.mr_b, Fate::Executed, &mut rng);
+    pair.a.announce();
     pair.run();
     assert_eq!(pair.a.sent(), [(1, None), (2, None)]);
     assert_eq!(bytes(pair.mr_b.region(), 8, 16)[8..], 3u64.to_ne_bytes());
@@ -225,11 +185,11 @@ fn what_was_announced_before_is_executed_though_nobody_has_looked() {
 
 #[test]
 fn all_that_is_announced_has_one_completion() {
-    let mut pair = Pair::new(PairConfig::default()).unwrap();
+    let mut pair = Pair::default();
     pair.nic.consume_only(true).unwrap();
     for round in 1..=3 {
         pair.a.put_bytes(&[0xa5; 64 * 40]);
-        announce(&pair.a, &How::Doorbell, 0);
+        pair.a.announce();
         pair.run();
         assert_eq!(pair.a.sent(), [(40 * round - 1, None)]);
     }
@@ -237,8 +197,7 @@ fn all_that_is_announced_has_one_completion() {
 
 #[test]
 fn what_arrives_is_executed() {
-    let attrs = QpAttrs::default();
-    let mut net = Net::new(FaultPlan::default(), &PortConfig::default(), attrs).unwrap();
+    let mut net = Net::perfect(QpAttrs::default());
     net.a.nic.consume_only(true).unwrap();
     net.a.port.post_recv(&[sge(&net.a.mr, 0, 8)]);
     net.b.mr.region().write(0, &7u64.to_ne_bytes()).unwrap();
@@ -254,28 +213,24 @@ fn what_arrives_is_executed() {
 
 #[test]
 fn a_qp_that_only_consumes_fails_and_is_reset_as_any_other() {
-    let mut pair = Pair::new(PairConfig::default()).unwrap();
+    let mut pair = Pair::default();
     pair.nic.consume_only(true).unwrap();
     let none = QpAttrs::default();
     pair.a.put_bytes(&[0xa5; 64]);
-    announce(&pair.a, &How::Doorbell, 0);
+    pair.a.announce();
     pair.run();
     assert_eq!(pair.a.sent(), [(0, None)]);
     pair.a.qp.modify(QpState::Err, &none).unwrap();
     pair.a.put_bytes(&[0xa5; 64 * 3]);
-    announce(&pair.a, &How::Doorbell, 0);
+    pair.a.announce();
     pair.run();
     // Each WQEBB is flushed as a WQE, whatever size these WQEs say they have.
-    for index in 1..4 {
-        let cqe = pair.a.poll_send();
-        assert_eq!(syndrome(cqe), Some(Syndrome::WrFlush));
-        assert!(matches!(cqe, Some(Cqe::Error { wqe_counter, .. }) if wqe_counter == index));
-    }
-    pair.a.qp.modify(QpState::Reset, &none).unwrap();
-    pair.a.posted = 0;
+    let flushed = Some(Syndrome::WrFlush);
+    assert_eq!(pair.a.sent(), [(1, flushed), (2, flushed), (3, flushed)]);
+    pair.a.reset();
     connect(&pair.a, pair.b.qp.qpn(), none);
     pair.a.put_bytes(&[0xa5; 64 * 2]);
-    announce(&pair.a, &How::Doorbell, 0);
+    pair.a.announce();
     pair.run();
     assert_eq!(pair.a.sent(), [(1, None)]);
 }

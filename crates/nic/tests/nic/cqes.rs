@@ -3,21 +3,17 @@
 
 use crate::rng;
 use rand::RngExt;
-use warpverbs_dev::{
-    Net, Pair, PairConfig, Port, PortConfig, addresses, bytes, local, remote, sge,
-};
+use warpverbs_dev::{Net, Pair, PairConfig, Port, PortConfig, bytes, local, remote, rest, sge};
 use warpverbs_mem::HostBuf;
 use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::{FaultPlan, cable};
-use warpverbs_nic::{CqMode, CqeSize, Mr, NicError, QpAttrs, ScatterToCqe, Service, Step};
+use warpverbs_nic::link::FaultPlan;
+use warpverbs_nic::{CqMode, CqeSize, Mr, NicError, QpAttrs, ScatterToCqe, Service};
 
 const INDEX: u32 = 0x0a_0b0c;
 
 fn net(ports: &PortConfig) -> Result<Net, NicError> {
-    let (a, b) = addresses();
-    let (a, b) = cable(a, b);
-    Net::faulty([Box::new(a), Box::new(b)], FaultPlan::default(), ports, QpAttrs::default())
+    Net::new(FaultPlan::default(), ports, QpAttrs::default())
 }
 
 /// More messages than a CQ has entries, so that the owner bit changes.
@@ -29,8 +25,7 @@ fn exchange(net: &mut Net) -> Vec<Cqe> {
         net.b.port.post_recv(&[to]);
         net.a.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).sge(from).signaled());
         net.run();
-        let sent = net.a.port.poll_send();
-        assert!(matches!(sent, Some(Cqe::Requester { .. })), "{round}: {sent:?}");
+        assert_eq!(net.a.port.sent(), [(round as u16, None)]);
         cqes.push(net.b.port.poll_recv().expect("a message"));
         assert_eq!(bytes(net.b.mr.region(), 64, 8), round.to_ne_bytes());
     }
@@ -98,10 +93,10 @@ fn a_ring_is_resized_with_cqes_in_it() {
                 pair.run();
             }
             for _ in 0..rng.random_range(0..=posted - polled) {
-                let Some(Cqe::Requester { wqe_counter, .. }) = pair.a.poll_send() else {
-                    panic!("CQE {polled} is lost, seed {seed}");
-                };
-                assert_eq!(wqe_counter, polled as u16, "seed {seed}");
+                let cqe = pair.a.poll_send();
+                let expected = polled as u16;
+                let right = matches!(cqe, Some(Cqe::Requester { wqe_counter, .. }) if wqe_counter == expected);
+                assert!(right, "CQE {polled}, seed {seed}: {cqe:?}");
                 polled += 1;
             }
             let to = rng.random_range(0..7);
@@ -121,11 +116,11 @@ fn a_ring_is_resized_with_cqes_in_it() {
 
 #[test]
 fn what_cannot_be_resized_says_why() {
-    let pair = Pair::new(PairConfig::default()).unwrap();
+    let pair = Pair::default();
     let cq = pair.a.send_cq();
     let buf = HostBuf::region(64 << 4).unwrap();
-    let expected = |what| move |error: &NicError| matches!(error, NicError::Memory { what: found, .. } if *found == what);
-    assert!(cq.resize(5, &buf).is_err_and(|error| expected("CQ buffer")(&error)));
+    let short = cq.resize(5, &buf);
+    assert!(matches!(short, Err(NicError::Memory { what: "CQ buffer", .. })), "{short:?}");
     let (what, min, max) = ("log_size of a CQ", 0, 22);
     assert_eq!(cq.resize(23, &buf), Err(NicError::OutOfRange { what, value: 23, min, max }));
     let a = PortConfig { cq_mode: CqMode::Collapsed, ..PortConfig::default() };
@@ -138,7 +133,7 @@ fn what_cannot_be_resized_says_why() {
 fn short_messages(
     [a, b]: [(&mut Port, &Mr); 2],
     len: usize,
-    run: &dyn Fn(),
+    run: &dyn Fn() -> u32,
 ) -> [(Option<Vec<u8>>, bool); 2] {
     let ((a, own), (b, far)) = (a, b);
     let data: Vec<u8> = (1..=len as u8).collect();
@@ -167,14 +162,9 @@ fn short_messages(
     let message = sge(own, 512, len as u32);
     a.post_wqe(|buf, at| WqeBuilder::send_imm(buf, at, 7).sge(message).signaled());
     run();
-    let kind = ReceivedKind::SendImm(7);
     let cqe = b.poll_recv();
-    let told = Some(len as u32);
-    let byte_cnt = |cqe| match cqe {
-        Some(Cqe::Receive { kind: found, byte_cnt, .. }) if found == kind => Some(byte_cnt),
-        _ => None,
-    };
-    assert_eq!(byte_cnt(cqe), told, "{cqe:?}");
+    let Some(Cqe::Receive { kind, byte_cnt, .. }) = cqe else { panic!("{cqe:?}") };
+    assert_eq!((kind, byte_cnt), (ReceivedKind::SendImm(7), len as u32));
     assert!(a.poll_send().is_some());
     let sent = (carried(b.payload()[1]), bytes(far.region(), 1024, len) == data);
     [read, sent].map(|(found, there)| (found.inspect(|found| assert_eq!(*found, data)), there))
@@ -191,15 +181,9 @@ fn short_payload_is_in_the_cqe_and_not_in_memory() {
         let mut net = net(&ports).unwrap();
         for len in [1, 8, 31, 32, 33, 40, 63, 64, 65, 100] {
             let Pair { nic, a, b, mr_a, mr_b, .. } = &mut pair;
-            let run = || while nic.step() != Step::Idle {};
-            let here = short_messages([(a, mr_a), (b, mr_b)], len, &run);
+            let here = short_messages([(a, mr_a), (b, mr_b)], len, &|| rest([nic]));
             let (a, b) = (&mut net.a, &mut net.b);
-            let run = || {
-                for _ in 0..100 {
-                    a.nic.step();
-                    b.nic.step();
-                }
-            };
+            let run = || rest([&a.nic, &b.nic]);
             let there = short_messages([(&mut a.port, &a.mr), (&mut b.port, &b.mr)], len, &run);
             for found in here.into_iter().chain(there) {
                 assert_eq!((found.0.is_some(), found.1), (len <= most, len > most), "{len} bytes");
@@ -213,7 +197,7 @@ fn short_payload_is_in_the_cqe_and_not_in_memory() {
 fn the_result_of_an_atomic_is_in_memory() {
     let scatter_to_cqe = ScatterToCqe { requests: true, receives: false };
     let ports = PortConfig { scatter_to_cqe, ..PortConfig::default() };
-    let check = |port: &mut Port, own: &Mr, far: &Mr, run: &dyn Fn()| {
+    let check = |port: &mut Port, own: &Mr, far: &Mr, run: &dyn Fn() -> u32| {
         let before: u64 = rand::random();
         far.region().write(8, &before.to_ne_bytes()).unwrap();
         let (to, result) = (remote(far, 8), local(own, 0));
@@ -226,16 +210,10 @@ fn the_result_of_an_atomic_is_in_memory() {
     };
     let mut net = net(&ports).unwrap();
     let (a, b) = (&mut net.a, &net.b);
-    let run = || {
-        for _ in 0..100 {
-            a.nic.step();
-            b.nic.step();
-        }
-    };
-    check(&mut a.port, &a.mr, &b.mr, &run);
+    check(&mut a.port, &a.mr, &b.mr, &|| rest([&a.nic, &b.nic]));
     let mut pair = Pair::new(PairConfig { a: ports, ..PairConfig::default() }).unwrap();
     let Pair { nic, a, mr_a, mr_b, .. } = &mut pair;
-    check(a, mr_a, mr_b, &|| while nic.step() != Step::Idle {});
+    check(a, mr_a, mr_b, &|| rest([nic]));
 }
 
 #[test]

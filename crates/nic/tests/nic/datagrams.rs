@@ -3,7 +3,7 @@
 use crate::ignored::scramble;
 use rand::RngExt;
 use std::net::{IpAddr, SocketAddr};
-use warpverbs_dev::{Host, PortConfig, Receives, addresses, bytes, pattern, sge};
+use warpverbs_dev::{Host, PortConfig, Receives, addresses, bytes, pattern, rest, sge};
 use warpverbs_mem::Access;
 use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ReceivedKind};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn};
@@ -11,7 +11,7 @@ use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Destination, WqeBuilder, WqeViolation};
 use warpverbs_nic::link::cable;
 use warpverbs_nic::{
-    Config, ModifyError, QpAttrs, QpState, Rule, Service, SoftNic, SrqConfig, SrqOrder, Step,
+    Config, ModifyError, QpAttrs, QpState, Rule, Service, SoftNic, SrqConfig, SrqOrder,
 };
 use warpverbs_wire::{Layout, ipv4, ipv6};
 
@@ -44,16 +44,6 @@ fn pair() -> (Host, Host) {
     pair_at(a, b)
 }
 
-/// Until neither has anything to do.
-fn rest(a: &Host, b: &Host) {
-    for _ in 0..100_000 {
-        if [a.nic.step(), b.nic.step()] == [Step::Idle; 2] {
-            return;
-        }
-    }
-    panic!("the NICs do not come to rest");
-}
-
 fn gid(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -69,11 +59,6 @@ fn to(host: &Host) -> Destination {
         traffic_class: 0,
         hop_limit: 64,
     }
-}
-
-fn syndrome_of(cqe: Option<Cqe>) -> Syndrome {
-    let Some(Cqe::Error { syndrome, .. }) = cqe else { panic!("{cqe:?}") };
-    syndrome
 }
 
 #[test]
@@ -94,8 +79,8 @@ fn datagrams_arrive_behind_their_ip_header() {
                 let wqe = if head == 0 { wqe } else { wqe.inline(&data[..head]) };
                 if len == 0 { wqe } else { wqe.sge(from) }
             });
-            rest(&a, &b);
-            assert!(matches!(a.port.poll_send(), Some(Cqe::Requester { .. })));
+            rest([&a.nic, &b.nic]);
+            assert!(matches!(a.port.sent()[..], [(_, None)]));
             let source = DatagramSource {
                 qpn: Qpn::new(a.port.qp.qpn()).unwrap(),
                 ipv6: a.nic.local_addr().unwrap().is_ipv6(),
@@ -156,8 +141,8 @@ fn a_datagram_without_a_receive_is_lost() {
     ready(&b, QKEY);
     let peer = to(&b);
     a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).inline(b"lost").signaled());
-    rest(&a, &b);
-    assert!(matches!(a.port.poll_send(), Some(Cqe::Requester { .. })), "nobody answers for it");
+    rest([&a.nic, &b.nic]);
+    assert_eq!(a.port.sent(), [(0, None)], "nobody answers for it");
     assert_eq!((b.port.poll_recv(), b.nic.stats().net.no_receive), (None, 1));
 }
 
@@ -168,8 +153,8 @@ fn queue_keys_decide() {
         b.port.post_recv(&[sge(&b.mr, 0, 100)]);
         let peer = Destination { qkey, ..to(&b) };
         a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).inline(b"hello").signaled());
-        rest(a, &b);
-        assert!(matches!(a.port.poll_send(), Some(Cqe::Requester { .. })));
+        rest([&a.nic, &b.nic]);
+        assert!(matches!(a.port.sent()[..], [(_, None)]));
         (b.port.poll_recv().is_some(), b.nic.stats().net.wrong_qkey)
     };
     assert_eq!(send(&mut a, QKEY), (true, 0));
@@ -189,8 +174,8 @@ fn a_qp_reaches_others_of_its_nic_and_itself() {
     a.port.post_recv(&[sge(&a.mr, 0, 100)]);
     let own = to(&a);
     a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, own).inline(b"myself").signaled());
-    rest(&a, &b);
-    assert!(matches!(a.port.poll_send(), Some(Cqe::Requester { .. })));
+    rest([&a.nic, &b.nic]);
+    assert_eq!(a.port.sent(), [(0, None)]);
     assert!(matches!(a.port.poll_recv(), Some(Cqe::Receive { byte_cnt: 46, .. })));
     assert_eq!(bytes(a.mr.region(), 40, 6), b"myself");
     assert_eq!(b.nic.stats().net.received, 0);
@@ -203,15 +188,16 @@ fn a_datagram_that_cannot_be_sent_is_an_error_of_its_sender() {
     let (good, from) = (to(&b), sge(&a.mr, 0, 5000));
     let far = Destination { gid: gid("fd00::1".parse().unwrap()), ..good };
     let nowhere = Destination { gid: gid("0.0.0.0".parse().unwrap()), ..good };
-    for (peer, len, expected) in [
+    for (nth, (peer, len, expected)) in (0..).zip([
         (good, 4097, Syndrome::LocalLength),
         (far, 8, Syndrome::LocalQpOp),
         (nowhere, 8, Syndrome::LocalQpOp),
-    ] {
+    ]) {
         let from = warpverbs_mlx5::wqe::Sge { len, ..from };
         a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).sge(from).signaled());
-        rest(&a, &b);
-        assert_eq!(syndrome_of(a.port.poll_send()), expected);
+        rest([&a.nic, &b.nic]);
+        // Each takes two WQEBBs.
+        assert_eq!(a.port.sent(), [(2 * nth, Some(expected))]);
         assert_eq!(a.port.qp.state(), QpState::Sqe);
         a.port.qp.modify(QpState::Rts, &QpAttrs::default()).unwrap();
     }
@@ -226,8 +212,8 @@ fn work_that_is_no_datagram_is_named() {
     let (mut a, b) = pair();
     let remote = warpverbs_dev::remote(&b.mr, 0);
     a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, remote).inline(b"x").signaled());
-    rest(&a, &b);
-    assert_eq!(syndrome_of(a.port.poll_send()), Syndrome::LocalQpOp);
+    rest([&a.nic, &b.nic]);
+    assert_eq!(a.port.sent(), [(0, Some(Syndrome::LocalQpOp))]);
     let rule = a.nic.take_violations()[0].rule;
     let opcode = warpverbs_mlx5::opcode::SendOpcode::RdmaWrite;
     assert!(
@@ -238,17 +224,18 @@ fn work_that_is_no_datagram_is_named() {
     a.port.qp.modify(QpState::Rts, &QpAttrs::default()).unwrap();
     // A SEND without an address vector, and one whose vector is of another form.
     a.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"x").signaled());
-    rest(&a, &b);
-    assert_eq!(syndrome_of(a.port.poll_send()), Syndrome::LocalQpOp);
+    rest([&a.nic, &b.nic]);
+    assert_eq!(a.port.sent(), [(1, Some(Syndrome::LocalQpOp))]);
     a.port.qp.modify(QpState::Rts, &QpAttrs::default()).unwrap();
     let peer = to(&b);
-    a.port.post(|buf, at| {
-        let len = WqeBuilder::send_to(buf, at, peer).inline(b"x").signaled().finish()?.len();
-        buf[16 + 8] = 0;
-        Ok(len)
-    });
-    rest(&a, &b);
-    assert_eq!(syndrome_of(a.port.poll_send()), Syndrome::LocalQpOp);
+    let mut wqe = [0; MAX_WQE];
+    let built = WqeBuilder::send_to(&mut wqe, a.port.position(), peer).inline(b"x").signaled();
+    let len = built.finish().unwrap().len();
+    wqe[16 + 8] = 0;
+    a.port.put_bytes(&wqe[..len]);
+    a.port.announce();
+    rest([&a.nic, &b.nic]);
+    assert_eq!(a.port.sent(), [(2, Some(Syndrome::LocalQpOp))]);
     let violations = a.nic.take_violations();
     let form = |rule| matches!(rule, Rule::Wqe(WqeViolation::AddressForm { ext: 0, .. }));
     assert!(form(violations[1].rule), "{violations:?}");
@@ -261,15 +248,15 @@ fn a_receive_that_is_too_small_ends_its_qp() {
     b.port.post_recv(&[sge(&b.mr, 0, 100)]);
     let peer = to(&b);
     a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).inline(b"five!").signaled());
-    rest(&a, &b);
-    assert!(matches!(a.port.poll_send(), Some(Cqe::Requester { .. })));
-    assert_eq!(syndrome_of(b.port.poll_recv()), Syndrome::LocalLength);
-    assert_eq!(syndrome_of(b.port.poll_recv()), Syndrome::WrFlush);
+    rest([&a.nic, &b.nic]);
+    assert_eq!(a.port.sent(), [(0, None)]);
+    let ended = [(0, Some(Syndrome::LocalLength)), (1, Some(Syndrome::WrFlush))];
+    assert_eq!(b.port.received(), ended);
     assert_eq!(b.port.qp.state(), QpState::Err);
     assert_eq!(bytes(b.mr.region(), 0, 44), [0; 44]);
     // To a QP in ERR, as to none.
     a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).inline(b"five!").signaled());
-    rest(&a, &b);
+    rest([&a.nic, &b.nic]);
     assert_eq!(b.nic.stats().net.unknown_qp, 1);
 }
 
@@ -281,7 +268,7 @@ fn each_service_takes_its_own_packets() {
     let at_a = a.nic.local_addr().unwrap();
     warpverbs_dev::connect_over(&connected.port, at_a, 5, QpAttrs::default());
     a.port.post_wqe(|buf, at| WqeBuilder::send_to(buf, at, peer).inline(b"no").signaled());
-    rest(&a, &b);
+    rest([&a.nic, &b.nic]);
     assert_eq!(connected.port.qp.state(), QpState::Rts);
     // A packet of a connection to a datagram QP.
     let other = Host::on(a.nic.clone(), &PortConfig::default()).unwrap();
@@ -290,7 +277,7 @@ fn each_service_takes_its_own_packets() {
     warpverbs_dev::connect_over(&other.port, at_b, b.port.qp.qpn(), attrs);
     let mut other = other;
     other.port.post_wqe(|buf, at| WqeBuilder::send(buf, at).inline(b"no").signaled());
-    rest(&a, &b);
+    rest([&a.nic, &b.nic]);
     assert_eq!(b.nic.stats().net.malformed, 1);
     assert_eq!(b.port.qp.state(), QpState::Rts);
 }
@@ -331,10 +318,9 @@ fn bytes_that_nobody_looks_at_may_hold_anything() {
         let wqebbs = built.finish().unwrap().len();
         scramble(&mut wqe[..wqebbs], true, || rng.random());
         a.port.put_bytes(&wqe[..wqebbs]);
-        a.port.record();
-        a.port.ring();
-        rest(&a, &b);
-        assert!(matches!(a.port.poll_send(), Some(Cqe::Requester { .. })), "datagram {nth}");
+        a.port.announce();
+        rest([&a.nic, &b.nic]);
+        assert!(matches!(a.port.sent()[..], [(_, None)]), "datagram {nth}");
         assert_eq!(b.port.received(), [(nth as u16, None)]);
         assert_eq!(bytes(b.mr.region(), at + 40, len), data, "datagram {nth}");
     }

@@ -1,34 +1,15 @@
 //! Two hosts on a perfect cable, each with memory that only a copy engine reaches.
 
-use std::sync::Arc;
-use warpverbs_dev::{Host, Net, PortConfig};
-use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_mem::{Access, Region};
+use warpverbs_dev::{Device, Net};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, WqeBuilder};
-use warpverbs_nic::link::FaultPlan;
-use warpverbs_nic::{Mr, QpAttrs};
+use warpverbs_nic::QpAttrs;
 
 /// More than a chunk of bounce buffers.
 pub(crate) const LEN: usize = 1 << 20;
 
-/// A buffer of 1 MiB on a device of its own.
-pub(crate) struct Device {
-    pub(crate) mr: Mr,
-    pub(crate) view: Region,
-    pub(crate) copier: Arc<LazyCopier>,
-}
-
-impl Device {
-    pub(crate) fn on(host: &Host, number: u32) -> Self {
-        let copier = Arc::new(LazyCopier::default());
-        let (region, view) = LazyMemory::regions(LEN, number, &copier).unwrap();
-        Self { mr: host.nic.reg_mr(&host.pd, &region, Access::all()).unwrap(), view, copier }
-    }
-}
-
-/// Two hosts on a perfect cable, a device at either.
+/// Two hosts on a perfect cable, and a buffer of 1 MiB on a device of its own at either.
 pub(crate) struct Rig {
     pub(crate) net: Net,
     pub(crate) near: Device,
@@ -44,8 +25,8 @@ pub(crate) fn rig() -> Rig {
 }
 
 pub(crate) fn rig_with(attrs: QpAttrs) -> Rig {
-    let net = Net::new(FaultPlan::default(), &PortConfig::default(), attrs).unwrap();
-    let (near, far) = (Device::on(&net.a, 0), Device::on(&net.b, 0));
+    let net = Net::perfect(attrs);
+    let [near, far] = [&net.a, &net.b].map(|host| Device::new(&host.nic, &host.pd, LEN, 0));
     Rig { net, near, far }
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 use warpverbs_dev::{
-    Pair, PairConfig, Port, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives, bytes,
-    connect, remote, sge,
+    Pair, Port, PortConfig, ProxiedConfig, ProxiedPair, QueueMemory, Receives, bytes, connect,
+    remote, sge,
 };
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Kind, MemError, Region};
@@ -31,7 +31,7 @@ impl Rig {
     fn new(port: PortConfig) -> Self {
         let copier = Arc::new(LazyCopier::default());
         copier.allow(u64::MAX);
-        let mut pair = Pair::new(PairConfig::default()).unwrap();
+        let mut pair = Pair::default();
         let (page, events) = (HostBuf::region(4096).unwrap(), Arc::default());
         let kept = Arc::<Mutex<Vec<_>>>::clone(&events);
         pair.nic.on_event(move |event| kept.lock().unwrap().push(event));
@@ -40,28 +40,14 @@ impl Rig {
         let memory = QueueMemory::Device(copier.clone());
         let port = PortConfig { memory, announcement, ..port };
         pair.a = Port::new(&pair.nic, &pair.pd, &port).unwrap();
-        let mut rig = Self { pair, page, copier, events };
-        rig.connect();
-        rig
-    }
-
-    fn connect(&mut self) {
-        let (a, b) = (&self.pair.a, &self.pair.b);
-        for port in [a, b] {
-            port.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
-        }
-        connect(a, b.qp.qpn(), QpAttrs::default());
-        connect(b, a.qp.qpn(), QpAttrs::default());
+        pair.restart();
+        Self { pair, page, copier, events }
     }
 
     /// Puts a signalled WRITE of `value` to the start of the peer's memory.
     fn put(&mut self, value: u8) {
         let to = remote(&self.pair.mr_b, 0);
-        let write = |buf: &mut [u8], at| {
-            let wqe = WqeBuilder::write(buf, at, to).inline(&[value; 8]).signaled();
-            wqe.finish().map(<[u8]>::len)
-        };
-        self.pair.a.put(write).unwrap();
+        self.pair.a.put_wqe(|b, at| WqeBuilder::write(b, at, to).inline(&[value; 8]).signaled());
     }
 
     fn ring(&self) {
@@ -147,11 +133,9 @@ fn a_qp_begins_anew_after_reset() {
         rig.ring();
         rig.run();
         assert_eq!((rig.pair.a.sent().len(), rig.value()), (4, round));
-        rig.pair.a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+        rig.pair.a.reset();
         rig.run();
-        rig.pair.a.posted = 0;
-        rig.pair.a.dbr.fill(0, 8, 0).unwrap();
-        rig.connect();
+        rig.pair.restart();
         rig.run();
     }
     assert_eq!(rig.pair.nic.take_violations(), vec![]);
@@ -171,8 +155,7 @@ fn other_qps_of_a_page_are_looked_at_if_they_share_a_register() {
         port
     });
     let mut post = |rig: &Rig, i: usize, register: u64| {
-        let build = |b: &mut [u8], at| WqeBuilder::nop(b, at).signaled().finish().map(<[u8]>::len);
-        ports[i].put(build).unwrap();
+        ports[i].put_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
         ports[i].record();
         ports[i].ring_register(&page, register);
         let before = rig.copier.started();
@@ -219,14 +202,12 @@ fn an_srq_on_a_device_gives_its_receives() {
         copier.pace(2);
         let (buf, view) = LazyMemory::regions(64 << 2, 0, &copier).unwrap();
         let (dbr, record) = LazyMemory::regions(4, 0, &copier).unwrap();
-        let mut pair = Pair::new(PairConfig::default()).unwrap();
+        let mut pair = Pair::default();
         let config = SrqConfig { order, buf, log_size: 2, log_stride: 6, dbr };
         let srq = pair.nic.create_srq(&pair.pd, &config).unwrap();
         let port = PortConfig { receives: Receives::Shared(srq), ..PortConfig::default() };
         pair.b = Port::new(&pair.nic, &pair.pd, &port).unwrap();
-        pair.a.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
-        connect(&pair.a, pair.b.qp.qpn(), QpAttrs::default());
-        connect(&pair.b, pair.a.qp.qpn(), QpAttrs::default());
+        pair.restart();
         for round in 0..10u16 {
             let place = u64::from(round % 4);
             let mut wqe = [0; 64];

@@ -1,9 +1,7 @@
 //! DUMP: memory is checked, nothing leaves the NIC, and it completes in its place.
 
 use crate::device_network::{DONE, rig};
-use std::sync::Arc;
-use warpverbs_dev::{Pair, PairConfig, bytes, remote, sge};
-use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+use warpverbs_dev::{Device, Pair, bytes, remote, sge};
 use warpverbs_mem::{Access, AccessError};
 use warpverbs_mlx5::flags::Fence;
 use warpverbs_mlx5::num::Lkey;
@@ -11,13 +9,9 @@ use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Sge, WqeBuilder};
 use warpverbs_nic::{KeySide, Rule};
 
-fn pair() -> Pair {
-    Pair::new(PairConfig::default()).unwrap()
-}
-
 #[test]
 fn memory_is_left_as_it_is() {
-    let mut pair = pair();
+    let mut pair = Pair::default();
     pair.mr_a.region().write(0, b"as it is").unwrap();
     for memory in [sge(&pair.mr_a, 0, 1), sge(&pair.mr_a, 0, 1 << 16)] {
         pair.a.post_wqe(|b, at| WqeBuilder::dump(b, at, memory).signaled());
@@ -42,7 +36,7 @@ fn memory_that_may_not_be_read_is_an_error() {
         |pair| sge(&pair.mr_a, 0, i32::MAX as u32),
     ];
     for (number, case) in cases.into_iter().enumerate() {
-        let mut pair = pair();
+        let mut pair = Pair::default();
         let memory = case(&pair);
         pair.a.post_wqe(|b, at| WqeBuilder::dump(b, at, memory));
         pair.run();
@@ -52,7 +46,7 @@ fn memory_that_may_not_be_read_is_an_error() {
         assert!(matches!(rules[..], [Rule::Key { side: s, segment: 0, .. }] if s == side));
     }
     // Of another protection domain.
-    let mut pair = pair();
+    let mut pair = Pair::default();
     let region = warpverbs_mem::HostBuf::region(64).unwrap();
     let foreign = pair.nic.reg_mr(&pair.nic.alloc_pd(), &region, Access::all()).unwrap();
     pair.a.post_wqe(|b, at| WqeBuilder::dump(b, at, sge(&foreign, 0, 1)));
@@ -67,10 +61,8 @@ fn memory_that_may_not_be_read_is_an_error() {
 #[test]
 fn a_flush_completes_behind_the_read_before_it() {
     for fence in [Fence::Fence, Fence::None] {
-        let mut pair = pair();
-        let copier = Arc::new(LazyCopier::default());
-        let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
-        let mr = pair.nic.reg_mr(&pair.pd, &region, Access::all()).unwrap();
+        let mut pair = Pair::default();
+        let Device { mr, view, copier } = Device::new(&pair.nic, &pair.pd, 4096, 0);
         pair.mr_b.region().write(0, b"bytes to read").unwrap();
         let (from, to) = (remote(&pair.mr_b, 0), sge(&mr, 0, 13));
         pair.a.post_wqe(|b, at| WqeBuilder::read(b, at, from).sge(to).signaled());

@@ -1,23 +1,13 @@
 //! Ends of dynamic connections: objects with states, for which there are no packets.
 
-use crate::queues::syndrome;
-use warpverbs_dev::{Pair, PairConfig, Port, PortConfig, bytes, connect, remote};
+use warpverbs_dev::{Pair, Port, PortConfig, bytes, connect, remote};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::{ModifyError, Mtu, Path, QpAttrs, QpState, Rule, Service, Step};
-
-fn rest(pair: &Pair) {
-    for _ in 0..100_000 {
-        if pair.nic.step() == Step::Idle {
-            return;
-        }
-    }
-    panic!("the NIC does not come to rest");
-}
+use warpverbs_nic::{ModifyError, Mtu, Path, QpAttrs, QpState, Rule, Service};
 
 #[test]
 fn what_is_posted_to_an_initiator_is_refused() {
-    let pair = Pair::new(PairConfig::default()).unwrap();
+    let pair = Pair::default();
     let ports = PortConfig { service: Service::DcInitiator, ..PortConfig::default() };
     let mut port = Port::new(&pair.nic, &pair.pd, &ports).unwrap();
     let qp = port.qp.clone();
@@ -33,8 +23,8 @@ fn what_is_posted_to_an_initiator_is_refused() {
     qp.modify(QpState::Rts, &QpAttrs::rts()).unwrap();
     let to = remote(&pair.mr_b, 0);
     port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).signaled().inline(b"data"));
-    rest(&pair);
-    assert_eq!(syndrome(port.poll_send()), Some(Syndrome::LocalQpOp));
+    pair.run();
+    assert_eq!(port.sent(), [(0, Some(Syndrome::LocalQpOp))]);
     let violations = pair.nic.take_violations();
     assert_eq!(violations.iter().map(|v| v.rule).collect::<Vec<_>>(), [Rule::DynamicConnection]);
     assert_eq!(qp.state(), QpState::Err);
@@ -46,7 +36,7 @@ fn what_is_posted_to_an_initiator_is_refused() {
 
 #[test]
 fn a_connection_does_not_reach_a_target() {
-    let pair = Pair::new(PairConfig::default()).unwrap();
+    let pair = Pair::default();
     let ports = PortConfig { service: Service::DcTarget, ..PortConfig::default() };
     let target = Port::new(&pair.nic, &pair.pd, &ports).unwrap();
     let all = warpverbs_mem::Access::all();
@@ -65,7 +55,8 @@ fn a_connection_does_not_reach_a_target() {
     connect(&port, target.qp.qpn(), QpAttrs { retry: Some(0), ..QpAttrs::rts() });
     let to = remote(&pair.mr_b, 0);
     port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).signaled().inline(b"data"));
-    rest(&pair);
-    assert!(syndrome(port.poll_send()).is_none_or(|found| found == Syndrome::TransportRetryExc));
+    pair.run();
+    let sent = port.sent();
+    assert!(sent.is_empty() || sent == [(0, Some(Syndrome::TransportRetryExc))], "{sent:?}");
     assert_eq!(bytes(pair.mr_b.region(), 0, 4), [0; 4]);
 }

@@ -1,35 +1,12 @@
 //! Any bytes in any queue: success or a typed violation, never a panic, a hang, or a touch outside
 //! of registered memory.
 
+use crate::corpus::exercise::{GUARD, Guarded, PAGE};
 use proptest::prelude::*;
-use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes, connect, local, remote, sge};
-use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes, local, remote, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::{Config, Mr, QpAttrs, QpState};
-
-/// A registered page between two that are not.
-struct Guarded {
-    whole: Region,
-    mr: Mr,
-}
-
-const PAGE: usize = 4096;
-const GUARD: u8 = 0xc3;
-
-fn guarded(pair: &Pair) -> Guarded {
-    let whole = HostBuf::region(3 * PAGE).unwrap();
-    whole.fill(0, 3 * PAGE, GUARD).unwrap();
-    let mr = pair.nic.reg_mr(&pair.pd, &whole.slice(PAGE as u64, PAGE).unwrap(), Access::all());
-    Guarded { whole, mr: mr.unwrap() }
-}
-
-impl Guarded {
-    fn is_intact(&self) -> bool {
-        let guard = [GUARD; PAGE];
-        bytes(&self.whole, 0, PAGE) == guard && bytes(&self.whole, 2 * PAGE as u64, PAGE) == guard
-    }
-}
+use warpverbs_nic::{Config, Mr, QpState};
 
 /// A WQE that is right but for what is then done to it.
 fn good(
@@ -81,18 +58,6 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// After an error both QPs start anew.
-fn revive(pair: &mut Pair) {
-    let none = QpAttrs::default();
-    for port in [&mut pair.a, &mut pair.b] {
-        port.qp.modify(QpState::Reset, &none).unwrap();
-        (port.posted, port.receives_posted) = (0, 0);
-        port.dbr.fill(0, 8, 0).unwrap();
-    }
-    connect(&pair.a, pair.b.qp.qpn(), none);
-    connect(&pair.b, pair.a.qp.qpn(), none);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -101,7 +66,7 @@ proptest! {
         let a = PortConfig { log_sq: 4, ..PortConfig::default() };
         let nic = Config { seed: Some(3), ..Config::default() };
         let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
-        let (from, to) = (guarded(&pair), guarded(&pair));
+        let (from, to) = (Guarded::new(&pair), Guarded::new(&pair));
         for (input, receive, receive_is_good) in inputs {
             if receive_is_good {
                 pair.b.post_recv(&[sge(&to.mr, 0, PAGE as u32)]);
@@ -123,8 +88,7 @@ proptest! {
                     pair.a.put_bytes(&buf[..size]);
                 }
             }
-            pair.a.record();
-            pair.a.ring();
+            pair.a.announce();
             pair.run_for(std::time::Duration::from_secs(2));
             let mut failed = false;
             while let Some(cqe) = pair.a.poll_send() {
@@ -136,7 +100,7 @@ proptest! {
             prop_assert!(!failed || pair.nic.stats().violations > before, "an error without a violation");
             prop_assert!(from.is_intact() && to.is_intact());
             if failed || pair.b.qp.state() != QpState::Rts {
-                revive(&mut pair);
+                pair.restart();
             }
         }
     }
@@ -169,7 +133,7 @@ proptest! {
             }
             while pair.a.poll_recv().is_some() {}
             if pair.a.qp.state() == QpState::Err {
-                revive(&mut pair);
+                pair.restart();
             }
         }
         let stats = pair.nic.stats();

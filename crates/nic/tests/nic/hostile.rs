@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::time::Duration;
-use warpverbs_dev::{Host, PortConfig, addresses, connect_over, sge};
+use warpverbs_dev::{Host, PortConfig, addresses, bytes, connect_over, rest, sge};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_nic::link::{Cable, Link, cable};
-use warpverbs_nic::{Clock, Config, Mr, QpAttrs, QpState, SoftNic, Step, VirtualClock};
+use warpverbs_nic::{Clock, Config, Mr, QpAttrs, QpState, SoftNic, VirtualClock};
 use warpverbs_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Envelope, Extension, HeaderSet, Ieth, ImmDt, Ip, Msn,
     NakCode, Opcode, Pkey, Psn, Qpn, Reth, Rkey, Syndrome, Transport, Udp, icrc,
@@ -144,15 +144,6 @@ impl Hostile {
     }
 }
 
-fn come_to_rest(nic: &SoftNic) {
-    for _ in 0..10_000 {
-        if nic.step() == Step::Idle {
-            return;
-        }
-    }
-    panic!("the NIC does not come to rest");
-}
-
 /// Bytes that the NIC sent.
 fn replies(attacker: &mut Cable) -> usize {
     let mut bytes = 0;
@@ -161,13 +152,12 @@ fn replies(attacker: &mut Cable) -> usize {
 }
 
 fn check_memory(target: &Target) {
-    let mut all = vec![0; 4096];
-    target.page.read(0, &mut all).expect("inside");
+    let all = bytes(&target.page, 0, 4096);
     let (start, len) = (GRANTED.0 as usize, GRANTED.1);
-    let outside = all[..start].iter().chain(&all[start + len..]);
-    assert!(outside.copied().all(|byte| byte == FILL), "written beside the region");
-    target.foreign.region().read(0, &mut all).expect("inside");
-    assert!(all.iter().all(|&byte| byte == FILL), "written in another domain");
+    let mut outside = all[..start].iter().chain(&all[start + len..]);
+    assert!(outside.all(|byte| *byte == FILL), "written beside the region");
+    let foreign = bytes(target.foreign.region(), 0, 4096);
+    assert!(foreign.iter().all(|byte| *byte == FILL), "written in another domain");
 }
 
 proptest! {
@@ -181,7 +171,7 @@ proptest! {
             let Some(datagram) = hostile.datagram(&target, expected) else { continue };
             let own = target.host.nic.local_addr().expect("a link");
             target.attacker.send(Duration::ZERO, own, &datagram, datagram.len());
-            come_to_rest(&target.host.nic);
+            rest([&target.host.nic]);
             let bytes = replies(&mut target.attacker);
             prop_assert!(bytes <= hostile.answer(), "{bytes} bytes for {hostile:?}");
             // Follow the QP as a peer would, as well as can be known from outside.
@@ -198,7 +188,7 @@ proptest! {
         for datagram in &datagrams {
             target.attacker.send(Duration::ZERO, own, datagram, datagram.len().max(1));
         }
-        come_to_rest(&target.host.nic);
+        rest([&target.host.nic]);
         prop_assert_eq!(replies(&mut target.attacker), 0);
         prop_assert_eq!(target.host.port.qp.state(), QpState::Rts);
         check_memory(&target);
@@ -222,18 +212,16 @@ fn an_honest_write_gets_through() {
     let own = target.host.nic.local_addr().unwrap();
     let datagram = honest.datagram(&target, 0).unwrap();
     target.attacker.send(Duration::ZERO, own, &datagram, datagram.len());
-    come_to_rest(&target.host.nic);
+    rest([&target.host.nic]);
     assert!(replies(&mut target.attacker) > 0);
-    let mut found = [0; 5];
-    target.page.read(GRANTED.0, &mut found).unwrap();
-    assert_eq!(&found, b"hello");
+    assert_eq!(bytes(&target.page, GRANTED.0, 5), b"hello");
     let wrong = Hostile { pkey: 0x1234, ..honest.clone() };
     let datagram = wrong.datagram(&target, 1).unwrap();
     target.attacker.send(Duration::ZERO, own, &datagram, datagram.len());
     let torn = Hostile { flip: Some((20, 1)), ..honest };
     let datagram = torn.datagram(&target, 1).unwrap();
     target.attacker.send(Duration::ZERO, own, &datagram, datagram.len());
-    come_to_rest(&target.host.nic);
+    rest([&target.host.nic]);
     let stats = target.host.nic.stats().net;
     assert_eq!((stats.wrong_pkey, stats.bad_icrc, replies(&mut target.attacker)), (1, 1, 0));
 }

@@ -107,8 +107,8 @@ pub(crate) fn native_work() -> impl Strategy<Value = Work> {
 #[derive(Default)]
 pub(crate) struct Side {
     pub(crate) memory: Vec<u8>,
-    pub(crate) sent: VecDeque<(u16, SendOpcode, u32)>,
-    pub(crate) received: VecDeque<(u16, ReceivedKind, u32)>,
+    sent: VecDeque<(u16, SendOpcode, u32)>,
+    received: VecDeque<(u16, ReceivedKind, u32)>,
     receives: u64,
 }
 
@@ -125,13 +125,13 @@ impl Side {
         self.memory[usize::from(at)..usize::from(at) + data.len()].copy_from_slice(data);
     }
 
-    pub(crate) fn word(&self, at: u16) -> u64 {
+    fn word(&self, at: u16) -> u64 {
         u64::from_le_bytes(self.get(at, 8).try_into().unwrap())
     }
 }
 
 /// Does to the model what the WQE does; its opcode and the bytes in its CQE.
-pub(crate) fn apply(me: &mut Side, peer: &mut Side, work: &Work) -> (SendOpcode, u32) {
+fn apply(me: &mut Side, peer: &mut Side, work: &Work) -> (SendOpcode, u32) {
     let receive = |peer: &mut Side, kind, len| {
         peer.received.push_back((peer.receives as u16, kind, len));
         peer.receives += 1;
@@ -209,7 +209,7 @@ impl Ends<'_> {
     }
 
     /// Puts the same work into the ring of the port. Its index.
-    pub(crate) fn put(&mut self, work: &Work, peer_word: u64, signaled: bool) -> u64 {
+    fn put(&mut self, work: &Work, peer_word: u64, signaled: bool) -> u64 {
         match work {
             Work::Send { receive, .. } => {
                 let to = [(receive[0], 40), (receive[1], 88)];
@@ -269,7 +269,9 @@ impl Ends<'_> {
     }
 
     /// Puts a batch into ring and model, its last WQE signalled, and rings.
-    pub(crate) fn post(&mut self, me: &mut Side, other: &mut Side, batch: &mut [(Work, bool)]) {
+    pub(crate) fn post(&mut self, sides: &mut [Side; 2], from_a: bool, batch: &mut [(Work, bool)]) {
+        let [a, b] = sides;
+        let (me, other) = if from_a { (a, b) } else { (b, a) };
         // A CQE frees the ring for the next batch.
         if let Some(last) = batch.last_mut() {
             last.1 = true;
@@ -285,8 +287,7 @@ impl Ends<'_> {
                 me.sent.push_back((index as u16, opcode, brought));
             }
         }
-        self.port.record();
-        self.port.ring();
+        self.port.announce();
     }
 }
 

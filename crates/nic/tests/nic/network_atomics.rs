@@ -151,8 +151,7 @@ fn what_may_not_be_done_is_refused() {
         (end, 0, Syndrome::RemoteAccess),
     ];
     for (offset, wrong, syndrome) in cases {
-        let plan = FaultPlan::default();
-        let mut net = Net::new(plan, &PortConfig::default(), QpAttrs::default()).unwrap();
+        let mut net = Net::perfect(QpAttrs::default());
         let last = remote(&net.b.mr, end - 4);
         add.post(&mut net, last, 0);
         net.run();

@@ -1,9 +1,9 @@
 //! Memory that only a copy engine reaches, on QPs whose peer is on the network: nothing is reported
 //! before its bytes are there, order is kept, and the engine waits for no copy.
 
-use crate::device_network::{self, DONE, Device, LEN, attrs, outcome, rig, rig_with};
+use crate::device_network::{self, DONE, LEN, attrs, outcome, rig, rig_with};
 use std::time::Duration;
-use warpverbs_dev::{bytes, local, pattern, remote, sge};
+use warpverbs_dev::{Device, bytes, local, pattern, remote, sge};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::{Mtu, QpAttrs, Rule};

@@ -5,12 +5,12 @@
 use crate::conversation::{Conversation, simulate_all};
 use rand::RngExt;
 use std::time::Duration;
-use warpverbs_dev::{Net, PortConfig, bytes, remote, sge};
-use warpverbs_mlx5::cqe::{Cqe, ErrorSide, ReceivedKind};
+use warpverbs_dev::{Net, bytes, remote, sge};
+use warpverbs_mlx5::cqe::{Cqe, ReceivedKind};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
-use warpverbs_nic::link::{FaultPlan, Link, Shm};
+use warpverbs_nic::link::{Link, Shm};
 use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Step, UdpConfig};
 
 /// Virtual time in which everything must be over.
@@ -112,24 +112,13 @@ fn everything_arrives_once_and_in_order_whatever_link_and_engines_do() {
     simulate_all(150, simulate_bounced);
 }
 
-fn failed(cqe: Option<Cqe>) -> Option<(ErrorSide, Syndrome)> {
-    match cqe? {
-        Cqe::Error { side, syndrome, .. } => Some((side, syndrome)),
-        other => panic!("expected an error, got {other:?}"),
-    }
-}
-
 fn quick() -> QpAttrs {
     QpAttrs { timeout: Some(8), retry: Some(2), rnr_retry: Some(1), ..QpAttrs::default() }
 }
 
-fn perfect(attrs: QpAttrs) -> Net {
-    Net::new(FaultPlan::default(), &PortConfig::default(), attrs).expect("two NICs")
-}
-
 #[test]
 fn a_silent_peer_is_given_up_in_time() {
-    let mut net = perfect(quick());
+    let mut net = Net::perfect(quick());
     let to = remote(&net.b.mr, 0);
     net.b.port.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
     for _ in 0..2 {
@@ -137,34 +126,36 @@ fn a_silent_peer_is_given_up_in_time() {
     }
     let mut ends = vec![];
     let given_up = net.run_until(Duration::from_millis(10), |net| {
-        while let Some(cqe) = net.a.port.poll_send() {
-            ends.extend(failed(Some(cqe)));
-        }
+        ends.extend(net.a.port.sent());
         ends.len() == 2
     });
     assert!(given_up, "after {:?}: {ends:?}", net.clock.now());
-    let requester = |syndrome| (ErrorSide::Requester, syndrome);
-    assert_eq!(ends, [requester(Syndrome::TransportRetryExc), requester(Syndrome::WrFlush)]);
+    let expected = [(0, Some(Syndrome::TransportRetryExc)), (1, Some(Syndrome::WrFlush))];
+    assert_eq!(ends, expected);
     assert_eq!(net.a.port.qp.state(), QpState::Err);
     assert_eq!(net.a.port.qp.first_error().unwrap().syndrome, Syndrome::TransportRetryExc);
 }
 
-/// Posts what `build` makes from `a`, and gives the error at either end and b's event.
+/// Posts what `build` makes from `a`; the error at either end and b's event.
 fn refusal(
     net: &mut Net,
     build: impl for<'x> FnOnce(&'x mut [u8], warpverbs_mlx5::wqe::Position) -> WqeBuilder<'x>,
 ) -> (Option<Syndrome>, Option<Syndrome>, Option<AsyncEvent>) {
     net.a.port.post_wqe(build);
     net.run_for(Duration::from_millis(20));
-    let at_a = failed(net.a.port.poll_send()).map(|(_, syndrome)| syndrome);
-    let at_b = failed(net.b.port.poll_recv()).map(|(_, syndrome)| syndrome);
+    let only = |of: Vec<(u16, Option<Syndrome>)>| match of[..] {
+        [] => None,
+        [(_, error)] => Some(error.expect("an error")),
+        _ => panic!("{of:?}"),
+    };
+    let (at_a, at_b) = (only(net.a.port.sent()), only(net.b.port.received()));
     assert_eq!(net.a.port.qp.state(), QpState::Err);
     (at_a, at_b, net.b.nic.poll_event())
 }
 
 #[test]
 fn refusals_are_those_of_loopback() {
-    let mut net = perfect(quick());
+    let mut net = Net::perfect(quick());
     let (qpn, mr) = (net.b.port.qp.qpn(), &net.b.mr);
     let to = Remote { addr: mr.addr(), rkey: Rkey(mr.rkey() ^ 1) };
     let found = refusal(&mut net, |b, at| WqeBuilder::write(b, at, to).inline(b"x").signaled());
@@ -173,21 +164,20 @@ fn refusals_are_those_of_loopback() {
     assert_eq!(net.b.nic.take_violations().len(), 1);
     assert_eq!(net.b.port.qp.state(), QpState::Err);
 
-    let mut net = perfect(quick());
+    let mut net = Net::perfect(quick());
     let qpn = net.b.port.qp.qpn();
     let small = sge(&net.b.mr, 0, 3);
     net.b.port.post_recv(&[small]);
     let found = refusal(&mut net, |b, at| WqeBuilder::send(b, at).inline(b"four").signaled());
     let event = Some(AsyncEvent::QpRequestError { qpn });
     assert_eq!(found, (Some(Syndrome::RemoteInvalReq), Some(Syndrome::LocalLength), event));
-    assert_eq!(net.b.port.poll_recv(), None);
 
-    let mut net = perfect(quick());
+    let mut net = Net::perfect(quick());
     let found = refusal(&mut net, |b, at| WqeBuilder::send(b, at).inline(b"x").signaled());
     assert_eq!(found, (Some(Syndrome::RnrRetryExc), None, None));
     assert_eq!(net.b.port.qp.state(), QpState::Rts);
 
-    let mut net = perfect(quick());
+    let mut net = Net::perfect(quick());
     let own = warpverbs_mlx5::wqe::Sge { addr: 1, ..sge(&net.a.mr, 0, 8) };
     let to = remote(&net.b.mr, 0);
     let found = refusal(&mut net, |b, at| WqeBuilder::write(b, at, to).sge(own).signaled());
@@ -196,7 +186,7 @@ fn refusals_are_those_of_loopback() {
 
 #[test]
 fn an_invalidated_key_is_gone_before_its_completion() {
-    let mut net = perfect(quick());
+    let mut net = Net::perfect(quick());
     let place = sge(&net.b.mr, 0, 8);
     net.b.port.post_recv(&[place]);
     let rkey = Rkey(net.b.mr.rkey());
@@ -208,7 +198,7 @@ fn an_invalidated_key_is_gone_before_its_completion() {
         matches!(arrived, Some(Cqe::Receive { kind: ReceivedKind::SendInvalidate(key), .. }) if key == rkey),
         "{arrived:?}"
     );
-    assert!(matches!(net.a.port.poll_send(), Some(Cqe::Requester { .. })));
+    assert_eq!(net.a.port.sent(), [(0, None)]);
     let to = remote(&net.b.mr, 0);
     let found = refusal(&mut net, |b, at| WqeBuilder::write(b, at, to).inline(b"x").signaled());
     assert_eq!(found.0, Some(Syndrome::RemoteAccess));
@@ -216,7 +206,7 @@ fn an_invalidated_key_is_gone_before_its_completion() {
 
 #[test]
 fn a_drained_queue_says_so_and_goes_on() {
-    let mut net = perfect(quick());
+    let mut net = Net::perfect(quick());
     let to = remote(&net.b.mr, 0);
     net.a.port.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"1").signaled());
     net.run_for(Duration::from_millis(1));
@@ -228,5 +218,5 @@ fn a_drained_queue_says_so_and_goes_on() {
     net.a.port.post_wqe(|b, at| WqeBuilder::write(b, at, to).inline(b"2").signaled());
     net.run_for(Duration::from_millis(1));
     assert_eq!(bytes(net.b.mr.region(), 0, 1), b"2");
-    assert_eq!([net.a.port.poll_send().is_some(), net.a.port.poll_send().is_some()], [true; 2]);
+    assert_eq!(net.a.port.sent(), [(0, None), (1, None)]);
 }

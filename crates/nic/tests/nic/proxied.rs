@@ -29,16 +29,10 @@ fn limited(change: impl FnOnce(&mut ProxyLimits)) -> ProxiedPair {
 fn put_write(pair: &mut ProxiedPair, offset: u64, signaled: bool) -> u64 {
     let (from, to) = (sge(&pair.a.mr, 0, 8), pair.b.remote(offset));
     let port = &mut pair.a.port;
-    port.put(|buf, at| {
+    port.put_wqe(|buf, at| {
         let wqe = WqeBuilder::write(buf, at, to).sge(from);
-        if signaled { wqe.signaled() } else { wqe }.finish().map(<[u8]>::len)
+        if signaled { wqe.signaled() } else { wqe }
     })
-    .unwrap()
-}
-
-fn ring(port: &Port) {
-    port.record();
-    port.ring();
 }
 
 const FLUSH: Option<Syndrome> = Some(Syndrome::WrFlush);
@@ -49,7 +43,7 @@ fn one_request_of_a_list_is_signalled_and_retires_all() {
     for i in 0..40 {
         put_write(&mut pair, i * 8, false);
     }
-    ring(&pair.a.port);
+    pair.a.port.announce();
     pair.run();
     let stats = pair.device.stats(pair.a.port.qp.qpn());
     assert_eq!((stats.lists, stats.requests, stats.signaled), (2, 40, 2));
@@ -63,7 +57,7 @@ fn a_full_device_holds_work_in_the_ring() {
     for i in 0..10 {
         put_write(&mut pair, i * 8, i % 4 == 3);
     }
-    ring(&pair.a.port);
+    pair.a.port.announce();
     pair.step();
     let qpn = pair.a.port.qp.qpn();
     assert_eq!(pair.device.stats(qpn).requests, 3, "no more than it has room for");
@@ -82,7 +76,7 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
         put_write(&mut pair, 0, false);
         put_write(&mut pair, 8, true);
         pair.device.fail_next(pair.a.port.qp.qpn(), status);
-        ring(&pair.a.port);
+        pair.a.port.announce();
         pair.run_for(Duration::ZERO);
         let syndrome = Syndrome::of(status);
         assert_eq!(pair.a.port.sent(), [(0, syndrome), (1, FLUSH)], "{status:?}");
@@ -96,7 +90,7 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
         }
         // Requests posted later are flushed, too.
         put_write(&mut pair, 0, true);
-        ring(&pair.a.port);
+        pair.a.port.announce();
         pair.a.port.post_recv(&[]);
         pair.run();
         assert_eq!(pair.a.port.sent(), [(2, FLUSH)]);
@@ -110,7 +104,7 @@ fn work_before_an_error_counts_as_done() {
     for i in 0..4 {
         put_write(&mut pair, i * 8, false);
     }
-    ring(&pair.a.port);
+    pair.a.port.announce();
     pair.step();
     assert_eq!(pair.device.progress(2), 2);
     pair.device.fail_next(pair.a.port.qp.qpn(), Status::RetryExceeded);
@@ -130,7 +124,7 @@ fn a_peer_that_dies_ends_everything_with_the_right_cause() {
     pair.run();
     pair.device.kill(pair.b.port.qp.qpn());
     put_write(&mut pair, 0, true);
-    ring(&pair.a.port);
+    pair.a.port.announce();
     pair.run();
     assert_eq!(pair.a.port.sent(), [(0, Some(Syndrome::TransportRetryExc))]);
     assert_eq!(pair.b.port.received(), [(0, FLUSH)]);
@@ -144,7 +138,7 @@ fn a_device_that_goes_or_falls_silent_holds_up_nobody() {
         pair.a.port.post_recv(&[]);
         put_write(&mut pair, 0, true);
         put_write(&mut pair, 0, true);
-        ring(&pair.a.port);
+        pair.a.port.announce();
         pair.step();
         if unplug {
             pair.device.unplug();
@@ -170,18 +164,15 @@ fn what_comes_after_a_reset_is_not_taken_for_new_work() {
     let mut pair = pair();
     put_write(&mut pair, 0, true);
     pair.a.port.post_recv(&[]);
-    ring(&pair.a.port);
+    pair.a.port.announce();
     pair.step();
     // Executed and completed, but not polled.
     assert_eq!(pair.device.progress(1), 1);
-    for port in [&pair.a.port, &pair.b.port] {
-        port.qp.modify(QpState::Reset, &Default::default()).unwrap();
-    }
-    (pair.a.port.posted, pair.a.port.receives_posted) = (0, 0);
-    pair.a.port.dbr.fill(0, 8, 0).unwrap();
+    pair.a.port.reset();
+    pair.b.port.reset();
     pair.connect();
     put_write(&mut pair, 0, true);
-    ring(&pair.a.port);
+    pair.a.port.announce();
     for _ in 0..16 {
         pair.nic.step();
     }
@@ -196,33 +187,34 @@ fn requests_that_are_the_owners_fault_do_not_reach_the_device() {
         let (region, access) = (pair.a.mr.region(), Access::all());
         pair.nic.reg_mr(&pair.pd, region, access).unwrap()
     };
+    fn finish(wqe: WqeBuilder<'_>) -> usize {
+        wqe.finish().unwrap().len()
+    }
     type Build = fn(&ProxiedPair, &mut [u8], warpverbs_mlx5::wqe::Position, u32) -> usize;
     let cases: [(&str, Syndrome, Build); 8] = [
         ("data.lkey", Syndrome::LocalProt, |pair, buf, at, _| {
             let bad = Sge { lkey: Lkey(pair.a.mr.lkey() ^ 1), ..sge(&pair.a.mr, 0, 8) };
-            WqeBuilder::write(buf, at, pair.b.remote(0)).sge(bad).finish().unwrap().len()
+            finish(WqeBuilder::write(buf, at, pair.b.remote(0)).sge(bad))
         }),
         ("data.lkey", Syndrome::LocalProt, |pair, buf, at, foreign| {
             let bad = Sge { lkey: Lkey(foreign), ..sge(&pair.a.mr, 0, 8) };
-            WqeBuilder::write(buf, at, pair.b.remote(0)).sge(bad).finish().unwrap().len()
+            finish(WqeBuilder::write(buf, at, pair.b.remote(0)).sge(bad))
         }),
         ("ctrl.opcode", Syndrome::LocalQpOp, |_, buf, at, _| {
-            WqeBuilder::local_inval(buf, at, Rkey(5)).finish().unwrap().len()
+            finish(WqeBuilder::local_inval(buf, at, Rkey(5)))
         }),
         ("ctrl.opcode", Syndrome::LocalQpOp, |pair, buf, at, _| {
-            let cqn = pair.b.port.send_cq().cqn();
-            WqeBuilder::wait(buf, at, cqn, 0).finish().unwrap().len()
+            finish(WqeBuilder::wait(buf, at, pair.b.port.send_cq().cqn(), 0))
         }),
         ("ctrl.opcode", Syndrome::LocalQpOp, |pair, buf, at, _| {
-            WqeBuilder::dump(buf, at, sge(&pair.a.mr, 0, 8)).finish().unwrap().len()
+            finish(WqeBuilder::dump(buf, at, sge(&pair.a.mr, 0, 8)))
         }),
         ("proxy device", Syndrome::LocalQpOp, |pair, buf, at, _| {
-            WqeBuilder::write(buf, at, pair.b.remote(0)).inline(&[1; 17]).finish().unwrap().len()
+            finish(WqeBuilder::write(buf, at, pair.b.remote(0)).inline(&[1; 17]))
         }),
         ("proxy device", Syndrome::LocalQpOp, |pair, buf, at, _| {
             let sge = sge(&pair.a.mr, 0, 8);
-            let wqe = WqeBuilder::write(buf, at, pair.b.remote(0)).sge(sge).sge(sge).sge(sge);
-            wqe.finish().unwrap().len()
+            finish(WqeBuilder::write(buf, at, pair.b.remote(0)).sge(sge).sge(sge).sge(sge))
         }),
         ("wqebb", Syndrome::LocalQpOp, |_, buf, _, _| {
             buf[..64].fill(0);
@@ -237,7 +229,7 @@ fn requests_that_are_the_owners_fault_do_not_reach_the_device() {
         let len = build(&pair, &mut bytes, pair.a.port.position(), foreign.lkey());
         pair.a.port.put_bytes(&bytes[..len]);
         let last = put_write(&mut pair, 0, true) as u16;
-        ring(&pair.a.port);
+        pair.a.port.announce();
         pair.run();
         assert_eq!(pair.device.stats(pair.a.port.qp.qpn()).requests, 1, "{field}");
         assert_eq!(pair.a.port.sent(), [(1, Some(syndrome)), (last, FLUSH)], "{field}");
@@ -253,7 +245,7 @@ fn a_refused_request_ends_the_queue_and_is_remembered() {
     put_write(&mut pair, 0, true);
     put_write(&mut pair, 0, true);
     pair.device.refuse_next(pair.a.port.qp.qpn(), 22);
-    ring(&pair.a.port);
+    pair.a.port.announce();
     pair.run();
     assert_eq!(pair.a.port.sent(), [(0, FLUSH), (1, FLUSH)]);
     let first = pair.a.port.qp.first_error().unwrap();
@@ -264,16 +256,10 @@ fn a_refused_request_ends_the_queue_and_is_remembered() {
 fn nops_complete_in_their_turn() {
     let mut pair = pair();
     put_write(&mut pair, 0, false);
-    pair.a
-        .port
-        .put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len))
-        .unwrap();
+    pair.a.port.put_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     put_write(&mut pair, 0, false);
-    pair.a
-        .port
-        .put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len))
-        .unwrap();
-    ring(&pair.a.port);
+    pair.a.port.put_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+    pair.a.port.announce();
     pair.step();
     assert_eq!(pair.a.port.sent(), []);
     pair.run();
@@ -456,7 +442,7 @@ fn everything_may_go_with_work_outstanding() {
         put_write(&mut pair, i * 8, true);
     }
     pair.a.port.post_recv(&[]);
-    ring(&pair.a.port);
+    pair.a.port.announce();
     pair.step();
     let ProxiedPair { nic, device, a, b, .. } = pair;
     drop(a.port);

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_dev::{
-    FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes, connect_proxied,
-    local, sge,
+    Device, FakePlan, Port, PortConfig, ProxiedConfig, ProxiedPair, Receives, bytes,
+    connect_proxied, local, sge,
 };
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
@@ -33,14 +33,7 @@ fn rig() -> Rig {
 impl Rig {
     fn new(plan: FakePlan) -> Self {
         let pair = ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap();
-        let copier = Arc::new(LazyCopier::default());
-        let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
-        let bounce_buffer = HostBuf::region(4096).unwrap();
-        // Bytes that were not copied into it are seen.
-        bounce_buffer.fill(0, 4096, 0x5a).unwrap();
-        let (lkey, _) = pair.device.register(&bounce_buffer, Access::LOCAL_WRITE);
-        let own = Access::LOCAL_WRITE;
-        let mr = pair.nic.reg_bounced_mr(&pair.pd, &region, own, &bounce_buffer, lkey).unwrap();
+        let (Device { mr, view, copier }, bounce_buffer) = pair.bounced();
         Self { pair, mr, view, copier, bounce_buffer }
     }
 

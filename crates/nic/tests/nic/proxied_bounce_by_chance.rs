@@ -4,9 +4,9 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
-use warpverbs_dev::{FakePlan, ProxiedConfig, ProxiedPair, bytes, sge};
-use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_dev::{Device, FakePlan, ProxiedConfig, ProxiedPair, bytes, sge};
+use warpverbs_mem::Region;
+use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::Mr;
 
@@ -54,12 +54,7 @@ impl World {
         plan.limits.recv_depth = rng.random_range(2..20);
         plan.limits.inline_bytes = [0, 16, 64][rng.random_range(0..3)];
         let pair = ProxiedPair::new(ProxiedConfig { plan, ..ProxiedConfig::default() }).unwrap();
-        let copier = Arc::new(LazyCopier::default());
-        let (region, view) = LazyMemory::regions(4096, 0, &copier).unwrap();
-        let bounce_buffer = HostBuf::region(4096).unwrap();
-        let (lkey, _) = pair.device.register(&bounce_buffer, Access::LOCAL_WRITE);
-        let own = Access::LOCAL_WRITE;
-        let gpu = pair.nic.reg_bounced_mr(&pair.pd, &region, own, &bounce_buffer, lkey).unwrap();
+        let (Device { mr: gpu, view, copier }, _) = pair.bounced();
         Self { pair, gpu, view, copier, ops: Vec::new(), sent: 0, received: 0 }
     }
 

@@ -124,8 +124,7 @@ proptest! {
             put(&mut there.a.port, &there.a.mr, targets[1], work, signaled);
         }
         for port in [&here.a, &there.a.port] {
-            port.record();
-            port.ring();
+            port.announce();
         }
         here.run();
         there.run();

@@ -23,13 +23,6 @@ fn rule(pair: &Pair) -> Option<Rule> {
     found.first().map(|violation| violation.rule)
 }
 
-pub(super) fn syndrome(cqe: Option<Cqe>) -> Option<Syndrome> {
-    match cqe? {
-        Cqe::Error { syndrome, .. } => Some(syndrome),
-        _ => None,
-    }
-}
-
 const POLICIES: [DoorbellPolicy; 5] = [
     DoorbellPolicy::DoorbellFirst,
     DoorbellPolicy::RecordFirst,
@@ -48,11 +41,9 @@ fn long_wqes_cross_the_ring_end_and_indexes_wrap() {
         while pair.a.posted < 70_000 {
             let payload = vec![round as u8; if round.is_multiple_of(3) { 80 } else { 260 }];
             let to = remote(&pair.mr_b, (round % 5) * 512);
-            let build = |buf: &mut [u8], at| {
-                let wqe = WqeBuilder::write(buf, at, to).inline(&payload);
-                wqe.signaled().finish().map(<[u8]>::len)
-            };
-            let index = pair.a.put(build).unwrap();
+            let index = pair
+                .a
+                .put_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(&payload).signaled());
             pair.a.record();
             if round.is_multiple_of(2) {
                 pair.a.ring()
@@ -60,10 +51,7 @@ fn long_wqes_cross_the_ring_end_and_indexes_wrap() {
                 pair.a.ring_last()
             }
             pair.run();
-            let Some(Cqe::Requester { wqe_counter, .. }) = pair.a.poll_send() else {
-                panic!("{policy:?}: WQE {index} did not complete: {:?}", rule(&pair))
-            };
-            assert_eq!(wqe_counter, index as u16);
+            assert_eq!(pair.a.sent(), [(index as u16, None)], "{policy:?}: {:?}", rule(&pair));
             assert_eq!(bytes(pair.mr_b.region(), (round % 5) * 512, payload.len()), payload);
             round += 1;
         }
@@ -89,16 +77,13 @@ proptest! {
         for (count, last_dialect, steps) in batches {
             while posted + count as u64 - seen > 16 {
                 pair.run();
-                while let Some(Cqe::Requester { wqe_counter, .. }) = pair.a.poll_send() {
-                    prop_assert_eq!(wqe_counter, seen as u16);
+                for sent in pair.a.sent() {
+                    prop_assert_eq!(sent, (seen as u16, None));
                     seen += 1;
                 }
             }
             for _ in 0..count {
-                let add = |buf: &mut [u8], at| {
-                    WqeBuilder::fetch_add(buf, at, word, 1, back).signaled().finish().map(<[u8]>::len)
-                };
-                pair.a.put(add).unwrap();
+                pair.a.put_wqe(|buf, at| WqeBuilder::fetch_add(buf, at, word, 1, back).signaled());
             }
             posted += count as u64;
             pair.a.record();
@@ -118,7 +103,7 @@ proptest! {
 fn a_doorbell_ahead_of_its_record_waits_for_it() {
     let nic = Config { policy: DoorbellPolicy::RecordFirst, ..Config::default() };
     let mut pair = with(nic, 4);
-    pair.a.put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len)).unwrap();
+    pair.a.put_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     pair.a.ring();
     for _ in 0..10 {
         pair.nic.step();
@@ -134,7 +119,7 @@ fn a_doorbell_ahead_of_its_record_waits_for_it() {
 fn a_record_that_never_comes_is_reported() {
     let nic = Config { policy: DoorbellPolicy::RecordFirst, record_polls: 5, ..Config::default() };
     let mut pair = with(nic, 4);
-    pair.a.put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len)).unwrap();
+    pair.a.put_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     pair.a.ring();
     pair.run();
     assert_eq!(rule(&pair), Some(Rule::RecordBehindDoorbell { record: 0, doorbell: 1 }));
@@ -143,7 +128,7 @@ fn a_record_that_never_comes_is_reported() {
 #[test]
 fn a_doorbell_without_a_record_is_enough_for_the_fast_way() {
     let mut pair = with(Config::default(), 4);
-    pair.a.put(|buf, at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len)).unwrap();
+    pair.a.put_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     pair.a.ring();
     pair.run();
     assert!(pair.a.poll_send().is_some());
@@ -155,20 +140,16 @@ fn a_doorbell_older_than_the_record_that_was_believed_is_no_step_back() {
     for seed in 0..32 {
         let policy = DoorbellPolicy::Random;
         let mut pair = with(Config { policy, seed: Some(seed), ..Config::default() }, 4);
-        let qpn = pair.a.position().qpn;
         for _ in 0..3 {
-            let nop =
-                |buf: &mut [u8], at| WqeBuilder::nop(buf, at).signaled().finish().map(<[u8]>::len);
-            pair.a.put(nop).unwrap();
+            pair.a.put_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
         }
         pair.a.record();
         for next in 1..=3 {
-            pair.a.ring_bytes(Doorbell::Next { qpn, next: WqeIndex(next) }.bytes());
+            pair.a.ring_at(next);
             pair.run();
         }
         assert_eq!(rule(&pair), None, "seed {seed}");
-        let sent: Vec<_> = std::iter::from_fn(|| pair.a.poll_send()).collect();
-        assert_eq!(sent.len(), 3, "seed {seed}: {sent:?}");
+        assert_eq!(pair.a.sent(), [(0, None), (1, None), (2, None)], "seed {seed}");
     }
 }
 
@@ -180,8 +161,7 @@ fn bad_doorbells_are_named_and_not_believed() {
         pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
     }
     pair.run();
-    let back = Doorbell::Next { qpn, next: WqeIndex(2) };
-    pair.a.ring_bytes(back.bytes());
+    pair.a.ring_at(2);
     pair.run();
     assert_eq!(rule(&pair), Some(Rule::Backward { found: 2, expected: 3 }));
     let other = Doorbell::Next { qpn: Qpn::new(0x123).unwrap(), next: WqeIndex(4) };
@@ -221,25 +201,25 @@ fn doorbells_before_rts_are_named() {
 fn more_than_the_ring_is_an_error() {
     let mut pair = with(Config::default(), 4);
     for _ in 0..17 {
-        pair.a.put(|buf, at| WqeBuilder::nop(buf, at).finish().map(<[u8]>::len)).unwrap();
+        pair.a.put_wqe(|buf, at| WqeBuilder::nop(buf, at));
     }
     pair.a.ring();
     pair.run();
     assert_eq!(rule(&pair), Some(Rule::BeyondRing { posted: 17, outstanding: 17, depth: 16 }));
-    assert_eq!(syndrome(pair.a.poll_send()), Some(Syndrome::LocalQpOp));
-    let flushed = std::iter::from_fn(|| syndrome(pair.a.poll_send())).count();
-    assert_eq!(flushed, 15);
+    let mut sent = pair.a.sent();
+    assert_eq!(sent.remove(0), (0, Some(Syndrome::LocalQpOp)));
+    let flushed = (1..16).map(|index| (index, Some(Syndrome::WrFlush)));
+    assert!(flushed.eq(sent));
 }
 
 #[test]
 fn unsignalled_work_does_not_free_the_ring() {
     let mut pair = with(Config::default(), 4);
-    let nop = |buf: &mut [u8], at| WqeBuilder::nop(buf, at).finish().map(<[u8]>::len);
     for _ in 0..16 {
-        pair.a.post(nop);
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at));
     }
     assert_eq!(pair.run(), 16);
-    pair.a.post(nop);
+    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at));
     pair.run();
     // No CQE has freed a slot for the poster.
     assert_eq!(rule(&pair), Some(Rule::BeyondRing { posted: 17, outstanding: 17, depth: 16 }));
@@ -247,14 +227,12 @@ fn unsignalled_work_does_not_free_the_ring() {
 
 #[test]
 fn stale_and_unwritten_slots_are_distinguished() {
-    let ahead = |pair: &mut Pair| {
-        let qpn = pair.a.position().qpn;
-        let next = WqeIndex::of(pair.a.posted + 1);
-        pair.a.ring_bytes(Doorbell::Next { qpn, next }.bytes());
+    let ahead = |pair: &Pair| {
+        pair.a.ring_at(pair.a.posted + 1);
         pair.run();
     };
-    let mut pair = with(Config::default(), 2);
-    ahead(&mut pair);
+    let pair = with(Config::default(), 2);
+    ahead(&pair);
     assert_eq!(rule(&pair), Some(Rule::NeverWritten { fill: 0 }));
     let mut pair = with(Config::default(), 2);
     for _ in 0..6 {
@@ -262,21 +240,17 @@ fn stale_and_unwritten_slots_are_distinguished() {
         pair.run();
         pair.a.poll_send().unwrap();
     }
-    ahead(&mut pair);
+    ahead(&pair);
     assert_eq!(rule(&pair), Some(Rule::StaleSlot { found: 2, expected: 6, laps: 1 }));
-    assert_eq!(syndrome(pair.a.poll_send()), Some(Syndrome::LocalQpOp));
+    assert_eq!(pair.a.sent(), [(6, Some(Syndrome::LocalQpOp))]);
 }
 
 #[test]
 fn a_wqe_longer_than_what_was_announced_is_an_error() {
     let mut pair = with(Config::default(), 4);
     let to = remote(&pair.mr_b, 0);
-    let long = |buf: &mut [u8], at| {
-        WqeBuilder::write(buf, at, to).inline(&[1; 80]).finish().map(<[u8]>::len)
-    };
-    pair.a.put(long).unwrap();
-    let qpn = pair.a.position().qpn;
-    pair.a.ring_bytes(Doorbell::Next { qpn, next: WqeIndex(1) }.bytes());
+    pair.a.put_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(&[1; 80]));
+    pair.a.ring_at(1);
     pair.run();
     assert_eq!(rule(&pair), Some(Rule::BeyondAnnounced { wqebbs: 2, announced: 1 }));
     assert_eq!(bytes(pair.mr_b.region(), 0, 1), [0]);
@@ -331,7 +305,7 @@ fn a_full_cq_is_fatal() {
     assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::QpFatal { qpn, status }));
     assert_eq!(pair.nic.poll_event(), None);
     assert_eq!((pair.a.qp.state(), pair.b.qp.state()), (QpState::Err, QpState::Rts));
-    assert_eq!(std::iter::from_fn(|| pair.a.poll_send()).count(), 4);
+    assert_eq!(pair.a.sent().len(), 4);
 }
 
 #[test]
@@ -342,7 +316,7 @@ fn a_consumed_cq_goes_round() {
         pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
         if i % 4 == 3 {
             pair.run();
-            assert_eq!(std::iter::from_fn(|| pair.a.poll_send()).count(), 4);
+            assert_eq!(pair.a.sent().len(), 4);
         }
     }
     assert_eq!(pair.nic.poll_event(), None);
@@ -350,16 +324,19 @@ fn a_consumed_cq_goes_round() {
 
 #[test]
 fn sqd_holds_work_back() {
-    let mut pair = with(Config::default(), 4);
-    let none = QpAttrs::default();
-    pair.a.qp.modify(QpState::Sqd, &none).unwrap();
-    pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
-    pair.run();
-    assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::SqDrained { qpn: pair.a.qp.qpn() }));
-    assert_eq!(pair.a.poll_send(), None);
-    pair.a.qp.modify(QpState::Rts, &none).unwrap();
-    pair.run();
-    assert!(pair.a.poll_send().is_some());
+    for consume_only in [false, true] {
+        let a = PortConfig { consume_only, ..PortConfig::default() };
+        let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
+        let none = QpAttrs::default();
+        pair.a.qp.modify(QpState::Sqd, &none).unwrap();
+        pair.a.post_wqe(|buf, at| WqeBuilder::nop(buf, at).signaled());
+        pair.run();
+        assert_eq!(pair.nic.poll_event(), Some(AsyncEvent::SqDrained { qpn: pair.a.qp.qpn() }));
+        assert_eq!(pair.a.sent(), []);
+        pair.a.qp.modify(QpState::Rts, &none).unwrap();
+        pair.run();
+        assert_eq!(pair.a.sent(), [(0, None)]);
+    }
 }
 
 #[test]
@@ -391,9 +368,8 @@ fn violations_are_bounded_counted_and_sent() {
     let nic = Config { violations_kept: 3, ..Config::default() };
     let pair = with(nic, 4);
     let received = pair.nic.subscribe(100);
-    let qpn = pair.a.position().qpn;
     for next in 0..10 {
-        pair.a.ring_bytes(Doorbell::Next { qpn, next: WqeIndex(0xff00 + next) }.bytes());
+        pair.a.ring_at(0xff00 + next);
         pair.run();
     }
     let kept: Vec<Violation> = pair.nic.take_violations();
@@ -440,19 +416,4 @@ fn a_turn_ends_after_the_bytes_of_a_slice() {
         assert!(pair.b.poll_send().is_some());
     }
     assert_eq!(pair.run(), 13);
-}
-
-#[test]
-fn a_consume_only_qp_can_be_held_back() {
-    let a = PortConfig { consume_only: true, ..PortConfig::default() };
-    let mut pair = Pair::new(PairConfig { a, ..PairConfig::default() }).unwrap();
-    let none = QpAttrs::default();
-    pair.a.qp.modify(QpState::Sqd, &none).unwrap();
-    pair.a.put_bytes(&[0xa5; 64]);
-    pair.a.ring();
-    pair.run();
-    assert_eq!(pair.a.poll_send(), None);
-    pair.a.qp.modify(QpState::Rts, &none).unwrap();
-    pair.run();
-    assert!(pair.a.poll_send().is_some());
 }

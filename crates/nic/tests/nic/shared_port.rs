@@ -1,13 +1,10 @@
 //! NICs of several processes at one address and port.
 
 use rand::Rng;
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-use warpverbs_dev::{Host, Port, PortConfig, bytes, connect_over, sge};
-use warpverbs_mlx5::cqe::Cqe;
+use warpverbs_dev::{Child, Host, Port, PortConfig, bytes, connect_over, say, sge};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
@@ -46,29 +43,23 @@ fn process() {
     let _engine = host.nic.spawn().expect("a thread");
     let (qp, mr) = (&host.port.qp, &host.mr);
     let at = host.nic.local_addr().expect("a link");
-    println!("\nhello {at} {} {} {}", qp.qpn(), mr.rkey(), mr.region().addr());
+    say(format_args!("{at} {} {} {}", qp.qpn(), mr.rkey(), mr.region().addr()));
     for line in std::io::stdin().lines() {
         let line = line.expect("text");
         match line.split_once(' ') {
             Some((address, qpn)) => {
                 let (address, qpn) = (address.parse().expect("one"), qpn.parse().expect("one"));
                 connect_over(&host.port, address, qpn, attrs());
-                println!("connected");
+                say("connected");
             }
-            None => println!("unknown {}", host.nic.stats().net.unknown_qp),
+            None => say(host.nic.stats().net.unknown_qp),
         }
     }
 }
 
-fn program() -> PathBuf {
-    std::env::current_exe().expect("a program")
-}
-
-/// Another process; killed when it is dropped.
+/// Another process.
 pub(super) struct Peer {
     pub(super) child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
     pub(super) at: SocketAddr,
     pub(super) qpn: u32,
     pub(super) memory: Remote,
@@ -76,50 +67,37 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn start(kind: LinkKind, bind: SocketAddr) -> Self {
-        Self::start_by(Command::new(program()), kind, bind)
+        Self::of(Child::of_test("shared_port::process", PROCESS, format!("{kind} {bind}")))
     }
 
     /// In a PID namespace of its own.
     fn contained(kind: LinkKind, bind: SocketAddr) -> Self {
+        let program = std::env::current_exe().expect("a program");
         let mut unshare = Command::new("unshare");
-        unshare.args(["--pid", "--fork", "--kill-child"]).arg(program());
-        Self::start_by(unshare, kind, bind)
+        unshare.args(["--pid", "--fork", "--kill-child"]).arg(program);
+        unshare.args(["shared_port::process", "--exact", "--nocapture"]);
+        Self::of(Child::start(unshare.env(PROCESS, format!("{kind} {bind}"))))
     }
 
-    fn start_by(mut command: Command, kind: LinkKind, bind: SocketAddr) -> Self {
-        let mut child = command
-            .args(["shared_port::process", "--exact", "--nocapture"])
-            .env(PROCESS, format!("{kind} {bind}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        let input = child.stdin.take().expect("a pipe");
-        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let words = answer(&mut output, "hello");
+    fn of(mut child: Child) -> Self {
+        let hello = child.said();
+        let words: Vec<&str> = hello.split(' ').collect();
         let number = |at: usize| words[at].parse::<u64>().expect("a number");
         Self {
             child,
-            input,
-            output,
             at: words[0].parse().expect("an address"),
             qpn: number(1) as u32,
             memory: Remote { addr: number(3), rkey: Rkey(number(2) as u32) },
         }
     }
 
-    fn ask(&mut self, line: &str, expected: &str) -> Vec<String> {
-        writeln!(self.input, "{line}").expect("it lives");
-        answer(&mut self.output, expected)
-    }
-
     fn connect(&mut self, to: SocketAddr, qpn: u32) {
-        self.ask(&format!("{to} {qpn}"), "connected");
+        assert_eq!(self.child.ask(format!("{to} {qpn}")), "connected");
     }
 
     /// Packets that came for QPs which it does not have.
     fn unknown(&mut self) -> u64 {
-        self.ask("stats", "unknown")[0].parse().expect("a number")
+        self.child.ask("stats").parse().expect("a number")
     }
 
     fn part(&self) -> QpnPart {
@@ -136,33 +114,16 @@ impl Peer {
     }
 }
 
-impl Drop for Peer {
-    fn drop(&mut self) {
-        self.child.kill().expect("it is ours");
-        self.child.wait().expect("it is ours");
-    }
-}
-
-/// The words after `expected` in the next line that begins with it.
-fn answer(output: &mut BufReader<ChildStdout>, expected: &str) -> Vec<String> {
-    for line in output.lines() {
-        let line = line.expect("text");
-        if let Some(rest) = line.strip_prefix(expected) {
-            return rest.split_whitespace().map(str::to_owned).collect();
-        }
-    }
-    panic!("the process ended without {expected:?}");
-}
-
-/// One completion of `port`, while the NIC is driven here.
-pub(super) fn completion(nic: &SoftNic, port: &mut Port) -> Cqe {
+/// The error of the next completion of `port`, while the NIC is driven here.
+pub(super) fn completion(nic: &SoftNic, port: &mut Port) -> Option<Syndrome> {
     let end = Instant::now() + LIMIT;
     loop {
         nic.step();
-        if let Some(cqe) = port.poll_send() {
-            return cqe;
+        match port.sent()[..] {
+            [] => assert!(Instant::now() < end, "{:?}", nic.stats()),
+            [(_, error)] => return error,
+            ref more => panic!("{more:?}"),
         }
-        assert!(Instant::now() < end, "{:?}", nic.stats());
     }
 }
 
@@ -188,11 +149,9 @@ fn exchange(own: &Host, port: &mut Port, peer: &Peer) {
     region.write(LEN as u64, &vec![0; LEN]).expect("inside");
     let (from, to) = (sge(&own.mr, 0, LEN as u32), sge(&own.mr, LEN as u64, LEN as u32));
     port.post_wqe(|buf, at| WqeBuilder::write(buf, at, peer.memory).sge(from).signaled());
-    let cqe = completion(&own.nic, port);
-    assert!(matches!(cqe, Cqe::Requester { .. }), "{cqe:?}");
+    assert_eq!(completion(&own.nic, port), None);
     port.post_wqe(|buf, at| WqeBuilder::read(buf, at, peer.memory).sge(to).signaled());
-    let cqe = completion(&own.nic, port);
-    assert!(matches!(cqe, Cqe::Requester { .. }), "{cqe:?}");
+    assert_eq!(completion(&own.nic, port), None);
     assert!(bytes(region, LEN as u64, LEN) == data);
 }
 
@@ -202,8 +161,7 @@ fn nobody(own: &Host, at: SocketAddr, qpn: u32) {
     connect_over(&port, at, qpn, hasty());
     let (to, from) = (Remote { addr: 0, rkey: Rkey(1) }, sge(&own.mr, 0, 8));
     port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
-    let Cqe::Error { syndrome, .. } = completion(&own.nic, &mut port) else { panic!("an answer") };
-    assert_eq!(syndrome, Syndrome::TransportRetryExc);
+    assert_eq!(completion(&own.nic, &mut port), Some(Syndrome::TransportRetryExc));
 }
 
 /// Processes come, are killed and are followed by others, while `own` talks to all of them.

@@ -57,14 +57,8 @@ impl Rig {
 /// Puts a signalled inline WRITE of `value` to the start of the peer's memory.
 fn put(pair: &mut Pair, value: u64) {
     let to = remote(&pair.mr_b, 0);
-    let build = |buf: &mut _, at| {
-        WqeBuilder::write(buf, at, to)
-            .inline(&value.to_ne_bytes())
-            .signaled()
-            .finish()
-            .map(<[u8]>::len)
-    };
-    pair.a.put(build).unwrap();
+    let data = value.to_ne_bytes();
+    pair.a.put_wqe(|buf, at| WqeBuilder::write(buf, at, to).inline(&data).signaled());
 }
 
 fn value(pair: &Pair) -> u64 {
@@ -178,13 +172,8 @@ fn a_record_that_announces_the_impossible_is_reported_once() {
     assert_eq!(found, [Rule::BeyondRing { posted: 17, outstanding: 17, depth: 16 }]);
     assert_eq!(pair.a.qp.state(), QpState::Err);
     // After RESET it works again.
-    for qp in [&pair.a.qp, &pair.b.qp] {
-        qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
-    }
-    while pair.a.poll_send().is_some() {}
-    connect(&pair.a, pair.b.qp.qpn(), QpAttrs::default());
-    connect(&pair.b, pair.a.qp.qpn(), QpAttrs::default());
-    pair.a.posted = 0;
+    pair.restart();
+    pair.a.sent();
     put(&mut pair, 2);
     pair.a.record();
     pair.a.ring_register(&rig.page, 1);
@@ -221,12 +210,7 @@ fn a_poster_without_records_is_recognised() {
     rig.run();
     assert_eq!(value(&usual), 2);
     // After RESET it is not known any more.
-    for qp in [&bare.a.qp, &bare.b.qp] {
-        qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
-    }
-    connect(&bare.a, bare.b.qp.qpn(), QpAttrs::default());
-    connect(&bare.b, bare.a.qp.qpn(), QpAttrs::default());
-    bare.a.posted = 0;
+    bare.restart();
     put(&mut bare, 7);
     bare.a.record();
     bare.a.ring_register(&rig.page, 2);

@@ -9,7 +9,6 @@ use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mlx5::export::CqMode;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
-use warpverbs_nic::link::FaultPlan;
 use warpverbs_nic::{
     Announcement, AsyncEvent, Config, Delay, DoorbellOnly, Pd, QpAttrs, QpState, Rule, SoftNic,
     Step,
@@ -110,8 +109,7 @@ fn the_queue_goes_on_with_the_cqe_of_the_index_and_no_sooner() {
     rig.count_at(rig.cqn(), 0);
     rig.pair.run();
     assert_eq!(rig.counted(), 0);
-    let nop = |b: &mut [u8], at| WqeBuilder::nop(b, at).signaled().finish().map(<[u8]>::len);
-    rig.pair.a.put(nop).unwrap();
+    rig.pair.a.put_wqe(|b, at| WqeBuilder::nop(b, at).signaled());
     rig.pair.a.record();
     rig.pair.a.ring_register(&page, 0);
     for _ in 0..4 {
@@ -189,9 +187,8 @@ fn error_reset_and_destruction_end_the_wait() {
 
     // A CQE that comes later is not for what the queue does now.
     let reconnect = |port: &mut Port| {
-        port.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
+        port.reset();
         connect(port, port.qp.qpn(), QpAttrs::default());
-        port.posted = 0;
     };
     reconnect(&mut rig.counts);
     rig.count_at(cqn, 1);
@@ -324,13 +321,9 @@ fn a_cqe_counts_when_it_is_written() {
 /// The CQE comes once the peer has answered; meanwhile the queue has work of its own under way.
 #[test]
 fn work_on_the_network_is_waited_for() {
-    let mut net =
-        Net::new(FaultPlan::default(), &PortConfig::default(), QpAttrs::default()).unwrap();
-    let second = |net: &Net, at_a: bool| {
-        let host = if at_a { &net.a } else { &net.b };
-        Port::new(&host.nic, &host.pd, &PortConfig::default()).unwrap()
-    };
-    let (mut near, far) = (second(&net, true), second(&net, false));
+    let mut net = Net::perfect(QpAttrs::default());
+    let [mut near, far] = [&net.a, &net.b]
+        .map(|host| Port::new(&host.nic, &host.pd, &PortConfig::default()).unwrap());
     let addr = |nic: &SoftNic| nic.local_addr().unwrap();
     let connect_over = warpverbs_dev::connect_over;
     connect_over(&near, addr(&net.b.nic), far.qp.qpn(), QpAttrs::default());

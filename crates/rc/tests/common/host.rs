@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive};
+use warpverbs_rc::{Atomic, AtomicOp, Denied, Host, Need, Receive, Remote};
 use warpverbs_wire::Rkey;
 
 pub(crate) const BASE: u64 = 0x7f00_0000_1000;
 pub(crate) const RKEY: Rkey = Rkey(0xcafe_0042);
+/// The beginning of the memory.
+pub(crate) const REMOTE: Remote = Remote { addr: BASE, rkey: RKEY };
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::rng::Rng;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 /// Probabilities for each packet, and times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +23,7 @@ pub(crate) struct Faults {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) faults: Faults,
-    rng: Rng,
+    rng: StdRng,
     in_flight: BTreeMap<(u64, u64), Vec<u8>>,
     sent: u64,
     /// When the link is done with what was sent.
@@ -31,23 +32,24 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(faults: Faults, seed: u64) -> Self {
-        Self { faults, rng: Rng::new(seed), in_flight: BTreeMap::new(), sent: 0, busy_until: 0 }
+        let rng = StdRng::seed_from_u64(seed);
+        Self { faults, rng, in_flight: BTreeMap::new(), sent: 0, busy_until: 0 }
     }
 
     pub(crate) fn send(&mut self, now: u64, packet: &[u8]) {
-        let copies = 1 + u32::from(self.rng.chance(self.faults.duplication));
+        let copies = 1 + u32::from(self.rng.random_bool(self.faults.duplication));
         for _ in 0..copies {
             self.busy_until = self.busy_until.max(now) + self.faults.occupancy;
-            if self.rng.chance(self.faults.loss) {
+            if self.rng.random_bool(self.faults.loss) {
                 continue;
             }
             let mut packet = packet.to_vec();
-            if self.rng.chance(self.faults.corruption) {
-                let bit = self.rng.below(8 * packet.len() as u64) as usize;
+            if self.rng.random_bool(self.faults.corruption) {
+                let bit = self.rng.random_range(0..8 * packet.len());
                 packet[bit / 8] ^= 1 << (bit % 8);
             }
-            let late = match self.rng.chance(self.faults.reordering) {
-                true => self.rng.below(self.faults.jitter.max(1)),
+            let late = match self.rng.random_bool(self.faults.reordering) {
+                true => self.rng.random_range(0..self.faults.jitter.max(1)),
                 false => 0,
             };
             self.sent += 1;

@@ -5,4 +5,3 @@ pub(crate) mod host;
 pub(crate) mod link;
 pub(crate) mod pair;
 pub(crate) mod peer;
-pub(crate) mod rng;

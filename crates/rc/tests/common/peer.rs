@@ -1,12 +1,10 @@
 //! A connection and whatever happens to it, from a peer that sends anything. Also the body of the
 //! fuzz target `rc_packets`.
 
-use warpverbs_rc::{
-    Completion, Config, Instant, Op, Peer, Place, Remote, Request, State, Status, WrId,
-};
+use warpverbs_rc::{Completion, Config, Instant, Op, Peer, Place, Request, State, Status, WrId};
 use warpverbs_wire::{Bth, Extension, Mtu, Opcode, Psn, Qpn};
 
-use super::host::{BASE, RKEY};
+use super::host::{BASE, REMOTE, RKEY};
 use super::pair::Node;
 
 /// The next event of the connection.
@@ -190,16 +188,15 @@ impl Script<'_> {
 
     fn post(&mut self) -> Event {
         let [kind, high, low, more] = self.take();
-        let (va, rkey) = (BASE, RKEY);
         let op = match kind % 8 {
             0 => Op::Send,
             1 => Op::SendImm(1),
-            2 => Op::SendInvalidate(rkey),
-            3 => Op::Write(Remote { addr: va, rkey }),
-            4 => Op::WriteImm(Remote { addr: va, rkey }, 1),
-            5 => Op::Read(Remote { addr: va, rkey }),
-            6 => Op::CompareSwap { remote: Remote { addr: va, rkey }, swap: 1, compare: 2 },
-            _ => Op::FetchAdd { remote: Remote { addr: va, rkey }, add: 1 },
+            2 => Op::SendInvalidate(RKEY),
+            3 => Op::Write(REMOTE),
+            4 => Op::WriteImm(REMOTE, 1),
+            5 => Op::Read(REMOTE),
+            6 => Op::CompareSwap { remote: REMOTE, swap: 1, compare: 2 },
+            _ => Op::FetchAdd { remote: REMOTE, add: 1 },
         };
         let len = u32::from(u16::from_be_bytes([high % 16, low]));
         let len = if op.is_atomic() && more < 250 { 8 } else { len };

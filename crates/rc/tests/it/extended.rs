@@ -1,13 +1,10 @@
 //! Atomics with masks: their packets, and what is refused.
 
-use crate::common::host::{BASE, RKEY};
+use crate::common::host::{BASE, REMOTE, RKEY};
 use crate::common::pair::Node;
-use warpverbs_rc::{
-    Completion, Config, Instant, Op, Payload, Place, PostError, Remote, Request, WrId,
-};
+use warpverbs_rc::{Completion, Config, Instant, Op, Payload, Place, PostError, Request, WrId};
 use warpverbs_wire::{Aeth, Extension, NakCode, Opcode, Psn, Qpn, Reth, Syndrome};
 
-const REMOTE: Remote = Remote { addr: BASE, rkey: RKEY };
 const SWAP: Op = Op::CompareSwap { remote: REMOTE, compare: 0, swap: 0 };
 const ADD: Op = Op::FetchAdd { remote: REMOTE, add: 0 };
 

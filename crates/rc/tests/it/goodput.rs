@@ -1,10 +1,10 @@
 //! The cost of loss: the time of many large messages over a link of a certain rate, in virtual
 //! time, with and without loss. Deterministic: no clock is read.
 
-use crate::common::host::{BASE, RKEY};
+use crate::common::host::REMOTE;
 use crate::common::link::{Faults, Link};
 use crate::common::pair::{Node, Pair};
-use warpverbs_rc::{Config, Op, Remote, Request, WrId};
+use warpverbs_rc::{Config, Op, Request, WrId};
 use warpverbs_wire::{Mtu, Qpn};
 
 const MESSAGE: usize = 1 << 20;
@@ -66,8 +66,7 @@ fn run(op: Op, loss: f64) -> u64 {
 //= [req.early-resend] [req.go-back-n]
 #[test]
 fn one_percent_of_loss_leaves_half_of_the_rate() {
-    let (va, rkey) = (BASE, RKEY);
-    for op in [Op::Write(Remote { addr: va, rkey }), Op::Read(Remote { addr: va, rkey })] {
+    for op in [Op::Write(REMOTE), Op::Read(REMOTE)] {
         let (clean, lossy) = (run(op, 0.0), run(op, 0.01));
         let rate = |nanos: u64| (MESSAGES * MESSAGE as u64) as f64 / nanos as f64;
         println!("{op:?}: {:.2} GB/s, with loss {:.2} GB/s", rate(clean), rate(lossy));

@@ -1,11 +1,13 @@
 //! A peer that sends anything: no panic, no byte written but where a checked request said, and
 //! packets outside what is outstanding have no effect.
 
-use crate::common::host::{BASE, RKEY};
+use crate::common::host::{BASE, REMOTE, RKEY};
 use crate::common::pair::Node;
 use crate::common::peer::{Event, config, packets, run};
-use crate::common::rng::Rng;
 use proptest::prelude::*;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use warpverbs_rc::{Completion, Config, Instant, Op, Place, Remote, Request, State, WrId};
 use warpverbs_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Extension, Ieth, ImmDt, Msn, Opcode, Psn, Qpn, Reth, Rkey,
@@ -59,12 +61,11 @@ fn packet() -> impl Strategy<Value = Event> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let (va, rkey) = (BASE, RKEY);
     let op = prop_oneof![
         Just(Op::Send),
-        Just(Op::Write(Remote { addr: va, rkey })),
-        Just(Op::Read(Remote { addr: va, rkey })),
-        Just(Op::FetchAdd { remote: Remote { addr: va, rkey }, add: 1 }),
+        Just(Op::Write(REMOTE)),
+        Just(Op::Read(REMOTE)),
+        Just(Op::FetchAdd { remote: REMOTE, add: 1 }),
     ];
     prop_oneof![
         12 => packet(),
@@ -91,7 +92,7 @@ const OUTSTANDING: u32 = 6;
 /// A connection with a SEND and a READ outstanding, three packets each.
 fn busy() -> Node {
     let mut node = Node::new(&Config { rq_psn: Psn::from_low_bits(1000), ..config() }, 4096);
-    for (id, op) in [(0, Op::Send), (1, Op::Read(Remote { addr: BASE, rkey: RKEY }))] {
+    for (id, op) in [(0, Op::Send), (1, Op::Read(REMOTE))] {
         assert!(node.post(Request::new(WrId(id), op, 600), vec![0; 600]));
     }
     while node.transmit(0).is_some() {}
@@ -166,10 +167,10 @@ fn without_stats(node: &Node) -> String {
 }
 
 /// Any response, from somebody who knows neither PSN nor message sequence number.
-fn forged(rng: &mut Rng) -> (Bth, Extension, u32) {
+fn forged(rng: &mut StdRng) -> (Bth, Extension, u32) {
     let responses = Opcode::ALL.iter().filter(|opcode| opcode.is_response());
-    let opcode = rng.pick(&responses.copied().collect::<Vec<_>>());
-    let numbers = [rng.next(), rng.next()];
+    let opcode = *responses.copied().collect::<Vec<_>>().choose(rng).expect("some");
+    let numbers = [rng.next_u64(), rng.next_u64()];
     let aeth = Aeth {
         syndrome: Syndrome::from_byte(numbers[0] as u8),
         msn: Msn::from_low_bits((numbers[0] >> 8) as u32),
@@ -182,7 +183,7 @@ fn forged(rng: &mut Rng) -> (Bth, Extension, u32) {
         _ => Extension::Aeth(aeth),
     };
     let psn = Psn::from_low_bits((numbers[0] >> 32) as u32);
-    (Bth::new(opcode, Qpn::from_low_bits(7), psn), ext, rng.pick(&[0, 1, 256]))
+    (Bth::new(opcode, Qpn::from_low_bits(7), psn), ext, *[0, 1, 256].choose(rng).expect("three"))
 }
 
 /// Two million forged responses, about two hundred of which hit what is outstanding by chance.
@@ -191,13 +192,13 @@ fn forged(rng: &mut Rng) -> (Bth, Extension, u32) {
 fn forged_responses_do_not_end_a_busy_connection() {
     let seed = warpverbs_dev::number("WARPVERBS_SEED").unwrap_or(0x5eed_0009);
     println!("WARPVERBS_SEED={seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = StdRng::seed_from_u64(seed);
     let config = Config { window: 2048, send_depth: 2048, max_rd_atomic: 16, ..config() };
     let config = Config { max_dest_rd_atomic: 16, window_bytes: 1 << 24, ..config };
     let mut pair = [Node::new(&config, 1 << 16), Node::new(&config, 1 << 16)];
     for id in 0..1500 {
         let op = match id % 100 {
-            99 => Op::FetchAdd { remote: Remote { addr: BASE, rkey: RKEY }, add: 1 },
+            99 => Op::FetchAdd { remote: REMOTE, add: 1 },
             _ => Op::Write(Remote { addr: BASE + 8, rkey: RKEY }),
         };
         assert!(pair[0].post(Request::new(WrId(id), op, 8), vec![1; 8]));

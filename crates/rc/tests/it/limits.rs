@@ -1,10 +1,12 @@
 //! Queues are bounded: what does not fit is dropped before it has any effect, and comes again.
 
-use crate::common::host::{BASE, Memory, RKEY};
+use crate::common::host::{BASE, Memory, REMOTE, RKEY};
 use crate::common::pair::Node;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use warpverbs_rc::{
     AckTimeout, Attribute, Completion, Config, Connection, Instant, Op, Peer, Place, PostError,
-    Remote, Request, StartError, State, Status, Transmit, WrId,
+    Request, StartError, State, Status, Transmit, WrId,
 };
 use warpverbs_wire::{
     Aeth, Bth, Extension, Msn, Mtu, NakCode, Opcode, Psn, Qpn, Reth, RnrTimer, Syndrome,
@@ -92,10 +94,9 @@ fn responses_that_nobody_sends() {
 fn bad_requests_are_refused_by_name() {
     let mut node = node();
     let mut post = |op, len| node.connection.post(Request::new(WrId(0), op, len));
-    let (va, rkey) = (BASE, RKEY);
     let len = (1 << 31) + 1;
     assert_eq!(post(Op::Send, len), Err(PostError::TooLong { len }));
-    let add = Op::FetchAdd { remote: Remote { addr: va, rkey }, add: 1 };
+    let add = Op::FetchAdd { remote: REMOTE, add: 1 };
     assert_eq!(post(add, 4), Err(PostError::AtomicLength { len: 4 }));
     for _ in 0..3 {
         assert_eq!(post(Op::Send, 8), Ok(()));
@@ -103,7 +104,7 @@ fn bad_requests_are_refused_by_name() {
     assert_eq!(post(Op::Send, 8), Err(PostError::Full { depth: 3 }));
     let config = Config { max_rd_atomic: 0, ..Config::new(Qpn::default()) };
     let mut node = Node::new(&config, 64);
-    let read = Request::new(WrId(0), Op::Read(Remote { addr: va, rkey }), 8);
+    let read = Request::new(WrId(0), Op::Read(REMOTE), 8);
     assert_eq!(node.connection.post(read), Err(PostError::NoRdAtomic));
 }
 
@@ -114,7 +115,7 @@ fn bad_requests_are_refused_by_name() {
 fn longest_message() {
     let config = Config { mtu: Mtu::B256, ack_interval: 128, ..Config::new(Qpn::default()) };
     let mut node = Node::new(&config, 64);
-    let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
+    let write = Op::Write(REMOTE);
     node.connection.post(Request::new(WrId(1), write, 1 << 31)).unwrap();
     let now = Instant::default();
     let mut offset = 0;
@@ -137,7 +138,7 @@ fn longest_message() {
 #[test]
 fn limits_of_bytes_that_change() {
     for seed in warpverbs_dev::seeds(200) {
-        let mut rng = crate::common::rng::Rng::new(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
         let config = Config {
             mtu: Mtu::B256,
             early_resend: None,
@@ -147,13 +148,13 @@ fn limits_of_bytes_that_change() {
         let mut node = Node::new(&config, 64);
         let (mut done, mut psn, mut messages) = (0, None, 0);
         for id in 0..100 {
-            let len = rng.below(2000) as u32;
-            let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
+            let len = rng.random_range(0..2000);
+            let write = Op::Write(REMOTE);
             node.connection.post(Request::new(WrId(id), write, len)).unwrap();
         }
         while done < 100 {
-            node.connection.limit_bytes(rng.below(10_000));
-            for _ in 0..=rng.below(8) {
+            node.connection.limit_bytes(rng.random_range(0..10_000));
+            for _ in 0..=rng.random_range(0..8) {
                 let sent = node.connection.poll_transmit(Instant::default(), &mut node.memory);
                 let Some(Transmit { bth, .. }) = sent else {
                     // Every answer that was asked for is here.
@@ -210,7 +211,7 @@ fn attributes_change_while_it_works() {
     let nak = node.connection.poll_transmit(Instant::default(), &mut node.memory).unwrap();
     let Extension::Aeth(Aeth { syndrome, .. }) = nak.ext else { panic!("{nak:?}") };
     assert_eq!(syndrome, Syndrome::RnrNak(timer));
-    let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
+    let write = Op::Write(REMOTE);
     assert!(node.post(Request::new(WrId(1), write, 8), vec![0; 8]));
     assert!(node.transmit(0).is_some());
     assert_eq!(node.connection.poll_timeout(), Some(Instant::from_nanos(8192)));
@@ -225,7 +226,7 @@ fn attributes_change_while_it_works() {
 fn losses_make_the_window_smaller() {
     let config = Config { mtu: Mtu::B256, window: 1 << 20, ..Config::new(Qpn::default()) };
     let mut node = Node::new(&Config { window_bytes: 200 * 768, ..config }, 64);
-    let write = Op::Write(Remote { addr: BASE, rkey: RKEY });
+    let write = Op::Write(REMOTE);
     node.connection.post(Request::new(WrId(1), write, 1 << 20)).unwrap();
     let mut sent = Vec::new();
     for loss in 0..4 {

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use crate::common::host::{BASE, RKEY};
+use crate::common::host::REMOTE;
 use crate::common::link::{Faults, Link};
 use crate::common::pair::{Node, Pair};
-use crate::common::rng::Rng;
-use warpverbs_rc::{AckTimeout, Completion, Config, Op, Remote, Request, State, Status, WrId};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use warpverbs_rc::{AckTimeout, Completion, Config, Op, Request, State, Status, WrId};
 use warpverbs_wire::Qpn;
 
 const DELAY: u64 = 2_000;
@@ -32,18 +33,18 @@ fn silent_peer_fails_in_time() {
     {
         let timeout = AckTimeout::from_code(code).unwrap();
         let config = Config { timeout, retry, early_resend: early, ..Config::new(Qpn::default()) };
-        let mut rng = Rng::new(u64::from(code));
+        let mut rng = StdRng::seed_from_u64(u64::from(code));
         for round in 0..50 {
             let mut pair = pair(&config);
             for id in 0..20 {
-                let op = match rng.below(3) {
-                    0 => Op::Read(Remote { addr: BASE, rkey: RKEY }),
-                    _ => Op::Write(Remote { addr: BASE, rkey: RKEY }),
+                let op = match rng.random_range(0..3) {
+                    0 => Op::Read(REMOTE),
+                    _ => Op::Write(REMOTE),
                 };
-                let len = rng.below(20_000) as u32;
+                let len = rng.random_range(0..20_000);
                 pair.nodes[0].post(Request::new(WrId(id), op, len), vec![0; len as usize]);
             }
-            pair.drive(rng.below(8 * DELAY));
+            pair.drive(rng.random_range(0..8 * DELAY));
             let before = pair.now;
             cut(&mut pair);
             pair.drive(u64::MAX);
@@ -92,8 +93,8 @@ fn local(code: u8, retry: u8, early: Option<Duration>) -> Pair {
     pair.processors.iter_mut().for_each(|processor| processor.far = false);
     for id in 0..20 {
         let op = match id % 3 {
-            0 => Op::Read(Remote { addr: BASE, rkey: RKEY }),
-            _ => Op::Write(Remote { addr: BASE, rkey: RKEY }),
+            0 => Op::Read(REMOTE),
+            _ => Op::Write(REMOTE),
         };
         assert!(pair.nodes[0].post(Request::new(WrId(id), op, 5000), vec![7; 5000]));
     }
@@ -116,13 +117,13 @@ const EARLY: [Option<Duration>; 2] = [None, Some(Duration::from_micros(50))];
 fn a_peer_without_a_processor_loses_nothing() {
     let mut pauses = 0;
     for (code, early) in [(0, EARLY[1]), (6, EARLY[0]), (6, EARLY[1]), (14, EARLY[0])] {
-        let mut rng = Rng::new(u64::from(code));
+        let mut rng = StdRng::seed_from_u64(u64::from(code));
         for round in 0..50 {
             let mut pair = local(code, 0, early);
             for _ in 0..4 {
-                pair.drive(pair.now + rng.below(8 * DELAY));
-                let away = pair.now + rng.below(200_000_000);
-                pair.processors[rng.below(2) as usize].from = away;
+                pair.drive(pair.now + rng.random_range(0..8 * DELAY));
+                let away = pair.now + rng.random_range(0..200_000_000);
+                pair.processors[rng.random_range(0..2)].from = away;
                 pair.drive(away);
             }
             pair.drive(u64::MAX);
@@ -188,8 +189,8 @@ fn clean_link_resends_nothing() {
     for id in 0..64 {
         let len = 1000 * id as u32;
         let op = match id % 3 {
-            0 => Op::Read(Remote { addr: BASE, rkey: RKEY }),
-            _ => Op::Write(Remote { addr: BASE, rkey: RKEY }),
+            0 => Op::Read(REMOTE),
+            _ => Op::Write(REMOTE),
         };
         assert!(pair.nodes[0].post(Request::new(WrId(id), op, len), vec![7; len as usize]));
     }

@@ -149,10 +149,8 @@ impl Engine {
                 }
                 None => {
                     let bytes = &self.inbound[at].scratch[start..end];
-                    {
-                        let Placement { protocol, keys, .. } = &mut self.place;
-                        protocol.feed(socket, bytes, keys)?
-                    }
+                    let Placement { protocol, keys, .. } = &mut self.place;
+                    protocol.feed(socket, bytes, keys)?
                 }
             };
             if count == 0 {

@@ -3,7 +3,6 @@
 use super::*;
 use crate::keys::{Asked, RegisteredRegion};
 use crate::protocol::{HEADER, Header, Kind, Offer};
-use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use warpverbs_mem::Access;
@@ -22,10 +21,7 @@ fn connected() -> (Engine, TcpStream) {
 #[test]
 fn memory_deregistered_between_check_and_answer_is_not_read_as_zeros() {
     let (mut engine, mut peer) = connected();
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut expected = vec![0; 50_000];
-    StdRng::seed_from_u64(seed).fill_bytes(&mut expected);
+    let expected = warpverbs_dev::pattern(50_000, warpverbs_dev::seed());
     let memory = HostBuf::region(expected.len()).unwrap();
     memory.write(0, &expected).unwrap();
     let registered =

@@ -1,8 +1,9 @@
 //! Errors of peers and programs, and refusals of remote accesses.
 
-use super::header::Kind;
+use super::header::{Header, Kind};
 use thiserror::Error;
 use warpverbs_mem::AccessError;
+use zerocopy::{Immutable, KnownLayout, TryFromBytes};
 
 /// The peer broke the protocol. The link ends; nothing outside of registered memory and
 /// posted receives was touched.
@@ -194,7 +195,7 @@ pub enum PeerError {
 }
 
 /// Why the owner of a region refused a read or a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, TryFromBytes, Immutable, KnownLayout)]
 #[repr(u32)]
 pub enum Refusal {
     /// The key is unknown.
@@ -209,14 +210,6 @@ pub enum Refusal {
     /// The owner's memory failed, its copy engine for instance.
     #[error("the owner could not access its memory")]
     MemoryFailed = 4,
-}
-
-impl Refusal {
-    pub(super) fn of(status: u32) -> Option<Self> {
-        [Self::UnknownKey, Self::NotAllowed, Self::OutOfBounds, Self::MemoryFailed]
-            .into_iter()
-            .find(|refusal| *refusal as u32 == status)
-    }
 }
 
 /// Two causes give one refusal, so that a peer does not learn that it guessed a part of a key.
@@ -262,26 +255,20 @@ pub enum PostError {
 }
 
 /// The reason in the last frame of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, Immutable, KnownLayout)]
+#[repr(u32)]
 pub enum Goodbye {
     /// The peer has nothing more to send.
-    Finished,
+    Finished = 0,
     /// The peer found that this end broke the protocol.
-    Fault,
+    Fault = 1,
     /// The peer's own memory or socket failed.
-    Failed,
+    Failed = 2,
 }
 
-impl Goodbye {
-    pub(super) fn of(status: u32) -> Option<Self> {
-        [Self::Finished, Self::Fault, Self::Failed].into_iter().find(|bye| bye.status() == status)
-    }
-
-    pub(super) fn status(self) -> u32 {
-        match self {
-            Self::Finished => 0,
-            Self::Fault => 1,
-            Self::Failed => 2,
-        }
-    }
+/// The status of a header as one of the values that its kind may have.
+pub(super) fn status_of<T: TryFromBytes>(header: &Header) -> Result<T, PeerError> {
+    let Header { kind, status, .. } = *header;
+    T::try_read_from_bytes(&status.to_ne_bytes())
+        .map_err(|_| PeerError::UnknownStatus { kind, status })
 }

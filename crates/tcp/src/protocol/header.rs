@@ -2,7 +2,7 @@
 
 use super::error::PeerError;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// Bytes of a frame header.
 pub const HEADER: usize = 64;
@@ -11,7 +11,7 @@ pub const HEADER: usize = 64;
 const MARK: u8 = 0xd7;
 
 /// The kind of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes, Immutable, KnownLayout)]
 #[repr(u8)]
 pub enum Kind {
     /// Bytes of a two-sided message.
@@ -36,21 +36,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(byte: u8) -> Option<Self> {
-        const ALL: [Kind; 9] = [
-            Kind::Message,
-            Kind::Write,
-            Kind::ReadRequest,
-            Kind::ReadReply,
-            Kind::WriteDone,
-            Kind::ReadRefused,
-            Kind::Notification,
-            Kind::Update,
-            Kind::Close,
-        ];
-        ALL.into_iter().find(|kind| *kind as u8 == byte)
-    }
-
     /// Whether payload follows.
     pub fn has_payload(self) -> bool {
         matches!(self, Self::Message | Self::Write | Self::ReadReply | Self::Notification)
@@ -159,7 +144,8 @@ impl Header {
             return Err(PeerError::NotAHeader { first: raw.mark });
         }
         let eager = raw.kind & EAGER != 0;
-        let kind = Kind::of(raw.kind & !EAGER)
+        let kind = Kind::try_read_from_bytes(&[raw.kind & !EAGER])
+            .ok()
             .filter(|kind| !eager || *kind == Kind::Message)
             .ok_or(PeerError::UnknownKind { kind: raw.kind })?;
         let len = raw.len.get();

@@ -9,7 +9,7 @@ use std::fmt;
 use thiserror::Error;
 use warpverbs_meet::HelloError;
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// Bytes of a handshake message.
 pub const HELLO: usize = 64;
@@ -21,7 +21,7 @@ const MAGIC: &[u8; 8] = b"WVDEV\r\n\x1a";
 pub const VERSION: u16 = 1;
 
 /// How an end receives payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, Immutable, KnownLayout)]
 #[repr(u8)]
 pub enum ReceiveWay {
     /// The NIC writes payload into device memory.
@@ -68,7 +68,7 @@ pub enum Stage {
 }
 
 /// Why a socket was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, TryFromBytes, Immutable, KnownLayout)]
 #[repr(u8)]
 pub enum NotAccepted {
     /// The versions differ.
@@ -240,7 +240,10 @@ impl Hello {
             (1, 0) => Stage::First,
             (2, 0) => Stage::Join,
             (3, 0) => Stage::Accepted,
-            (4, reason) => Stage::Refused(not_accepted(reason)?),
+            (4, reason) => Stage::Refused(
+                NotAccepted::try_read_from_bytes(&[reason])
+                    .map_err(|_| bad("the reason of a refusal", reason.into(), "1 to 5"))?,
+            ),
             (stage, _) => return Err(bad("the stage", stage.into(), "1 to 4")),
         };
         let offer = Offer {
@@ -248,10 +251,8 @@ impl Hello {
             chunk: raw.chunk.get(),
             open: raw.open.get(),
             window: raw.window.get(),
-            receive: [ReceiveWay::DeviceMemory, ReceiveWay::Host]
-                .into_iter()
-                .find(|way| *way as u8 == raw.receive)
-                .ok_or(bad("the receive way", raw.receive.into(), "1 or 3"))?,
+            receive: ReceiveWay::try_read_from_bytes(&[raw.receive])
+                .map_err(|_| bad("the receive way", raw.receive.into(), "1 or 3"))?,
         };
         if raw.can != offer.receive.ways() {
             let expected = "the receive way and host memory";
@@ -299,14 +300,6 @@ impl Hello {
 
 pub(super) fn bad(field: &'static str, value: u64, expected: &'static str) -> HandshakeError {
     HandshakeError::BadField { field, value, expected }
-}
-
-fn not_accepted(reason: u8) -> Result<NotAccepted, HandshakeError> {
-    use NotAccepted::{Busy, Duplicate, Malformed, UnknownToken, Version};
-    [Version, Malformed, UnknownToken, Duplicate, Busy]
-        .into_iter()
-        .find(|known| *known as u8 == reason)
-        .ok_or(bad("the reason of a refusal", reason.into(), "1 to 5"))
 }
 
 impl Offer {

@@ -1,7 +1,7 @@
 //! Chunks as they arrive: headers are checked, and every payload byte gets a destination.
 
 use super::agreed::{Agreed, Framing, MOST_ANNOUNCED, MOST_EAGER, MOST_NOTIFICATION};
-use super::error::{Goodbye, PeerError, Refusal};
+use super::error::{Goodbye, PeerError, Refusal, status_of};
 use super::header::{HEADER, Header, Kind};
 use super::ledger::{Event, Need, Protocol};
 use super::outgoing::Outlet;
@@ -267,8 +267,7 @@ impl<M> Protocol<M> {
             Kind::ReadRefused => self.read_refused(header),
             Kind::Update => Ok(()),
             Kind::Close => {
-                let unknown = PeerError::UnknownStatus { kind, status: header.status };
-                let goodbye = Goodbye::of(header.status).ok_or(unknown)?;
+                let goodbye = status_of(header)?;
                 self.agreed.check_socket(socket, header.socket)?;
                 let inlet = &mut self.inlets[usize::from(header.socket)];
                 if std::mem::replace(&mut inlet.goodbye, true) {
@@ -305,7 +304,7 @@ impl<M> Protocol<M> {
         }
         if kind == Kind::ReadReply && header.status != 0 {
             // The region was deregistered midway; the rest are zeros.
-            incoming.refusal = Some(refusal_of(header)?);
+            incoming.refusal = Some(status_of(header)?);
         }
         if incoming.refusal.is_some() {
             incoming.target = Target::Discard;
@@ -416,12 +415,6 @@ impl Agreed {
         }
         Ok(())
     }
-}
-
-/// The refusal that a header carries.
-pub(super) fn refusal_of(header: &Header) -> Result<Refusal, PeerError> {
-    let Header { kind, status, .. } = *header;
-    Refusal::of(status).ok_or(PeerError::UnknownStatus { kind, status })
 }
 
 fn exceeded((used, window): (u64, u64)) -> PeerError {

@@ -1,9 +1,9 @@
 //! One end of a link: requests are posted, and complete.
 
 use super::agreed::{Agreed, MOST_EAGER, MOST_NOTIFICATION, OVERHEAD};
-use super::error::{Goodbye, PeerError, PostError, Refusal};
+use super::error::{Goodbye, PeerError, PostError, Refusal, status_of};
 use super::header::{Header, Kind};
-use super::incoming::{Incoming, Inlet, Target, refusal_of};
+use super::incoming::{Incoming, Inlet, Target};
 use super::outgoing::{Outlet, Source};
 use super::request::{Failure, Op, Request, Requests};
 use super::sequence::Sequence;
@@ -276,7 +276,7 @@ impl<M> Protocol<M> {
     /// The peer's result of a write.
     pub(super) fn write_done(&mut self, header: &Header) -> Result<(), PeerError> {
         let Header { kind, id, status, .. } = *header;
-        let refusal = if status == 0 { None } else { Some(refusal_of(header)?) };
+        let refusal = if status == 0 { None } else { Some(status_of(header)?) };
         if !self.requests.is_sent(Request { op: Op::Write, number: id }) {
             return Err(PeerError::NotAsked { kind, id });
         }
@@ -287,7 +287,7 @@ impl<M> Protocol<M> {
     /// The peer refuses a read.
     pub(super) fn read_refused(&mut self, header: &Header) -> Result<(), PeerError> {
         let Header { kind, id, .. } = *header;
-        let refusal = refusal_of(header)?;
+        let refusal = status_of(header)?;
         let read = self.incoming.get(&(Kind::ReadReply, id));
         if read.is_none_or(Incoming::has_begun) {
             return Err(PeerError::NotAsked { kind, id });

@@ -43,8 +43,8 @@ const MOST_PENDING: usize = 64;
 
 impl<S> Meeting<S> {
     /// Of a listener that offers this to peers that know a secret.
-    pub fn new(offer: Offer, admission: impl Into<Admission>) -> Self {
-        Self { offer, admission: admission.into(), pending: Vec::new() }
+    pub fn new(offer: Offer, admission: Admission) -> Self {
+        Self { offer, admission, pending: Vec::new() }
     }
 
     /// A socket from `source` has sent its handshake message. Returns the answer, which `reply` is

@@ -193,7 +193,7 @@ impl Outlet {
             Framing::Separate => (0..self.agreed.sockets).find(|s| !self.closed[usize::from(*s)]),
         }?;
         self.closed[usize::from(named)] = true;
-        Some(Header { socket: named, status: reason.status(), ..Header::new(Kind::Close) })
+        Some(Header { socket: named, status: reason as u32, ..Header::new(Kind::Close) })
     }
 }
 

@@ -1,12 +1,9 @@
 //! Links that are ended while their peer goes on.
 
-use super::sockets::{Pair, bytes_of, filled, pairs, random};
-use std::time::{Duration, Instant};
+use super::sockets::{LONG, Pair, bytes_of, filled, pairs, random};
+use std::time::Instant;
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_tcp::{Config, TcpError};
-
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const LONG: Duration = Duration::from_secs(600);
 
 /// Of a link that is ended while its peer writes at full speed, no byte lands after `abort` has
 /// returned, whatever has arrived by then.

@@ -1,9 +1,9 @@
 //! Bounce buffers of a link: how many there are, whichever engines copy.
 
-use crate::sockets::{bytes_of, connect, drive, filled, random};
+use crate::sockets::{bytes_of, drive, filled, plain, random};
 use std::sync::Arc;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_tcp::{Config, Domain};
+use warpverbs_tcp::Config;
 
 /// Messages whose memory is that of two devices in turn, whose engines do nothing at first: the link
 /// pins no more host memory than for one device.
@@ -12,9 +12,7 @@ fn engines_that_take_turns_get_no_further_buffers() {
     const CHUNK: usize = 64 << 10;
     const MESSAGES: usize = 24;
     for sockets in [1, 2] {
-        let ends = [(); 2]
-            .map(|()| Domain::new(Config::default().sockets(sockets).chunk(CHUNK as u32)).unwrap());
-        let pair = connect(ends, [None, None]);
+        let pair = plain(&Config::default().sockets(sockets).chunk(CHUNK as u32));
         let copiers = [(); 2].map(|()| Arc::new(LazyCopier::default()));
         let bytes = random(MESSAGES * CHUNK);
         let mut posted = Vec::new();

@@ -1,9 +1,9 @@
 //! Strangers that connect and say nothing, or little, and real peers beside them.
 
-use super::sockets::{bytes_of, filled, random};
+use super::sockets::{LOCAL, LONG, bytes_of, filled, random};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use warpverbs_dev::is_alone;
@@ -11,9 +11,6 @@ use warpverbs_mem::{Access, HostBuf};
 use warpverbs_tcp::protocol::{HELLO, Hello, Offer, Stage};
 use warpverbs_tcp::{Config, Domain, Invitations, TcpError};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const LONG: Duration = Duration::from_secs(600);
-const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Sockets that the strangers hold at a time, more than a listener keeps.
 const HELD: usize = 300;
 

@@ -27,10 +27,10 @@ struct Listener {
 
 impl Listener {
     fn new(offer: Offer) -> Self {
-        Self::admitting(offer, SECRET)
+        Self::admitting(offer, Admission::Secret(SECRET))
     }
 
-    fn admitting(offer: Offer, admission: impl Into<Admission>) -> Self {
+    fn admitting(offer: Offer, admission: Admission) -> Self {
         Self { meeting: Meeting::new(offer, admission), answers: Vec::new() }
     }
 
@@ -74,7 +74,8 @@ fn only_who_knows_the_secret_begins_a_link() {
 #[test]
 fn an_invitation_is_for_one_link() {
     let invitations = Invitations::default();
-    let mut listener = Listener::admitting(Offer { sockets: 2, ..Offer::default() }, &invitations);
+    let admission = Admission::Invited(invitations.clone());
+    let mut listener = Listener::admitting(Offer { sockets: 2, ..Offer::default() }, admission);
     let hello = first(Offer::default());
     assert_eq!(listener.hello(&hello, "early"), Err(HandshakeError::UnknownToken));
     invitations.add(SECRET);
@@ -99,7 +100,7 @@ fn the_source_of_a_flood_loses_its_own() {
     let subnet = |n| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]);
     let floods: [&dyn Fn(u16) -> IpAddr; 2] = [&host, &subnet];
     for flood in floods {
-        let mut listener = Listener::admitting(two, open);
+        let mut listener = Listener::admitting(two, Admission::Secret(open));
         assert_eq!(listener.hello_from(peer, &hello, "peer0"), Ok(None));
         for n in 0..200 {
             assert_eq!(listener.hello_from(flood(n), &hello, "flood"), Ok(None), "{n}");

@@ -1,17 +1,16 @@
 //! A process that is killed at a random moment: the other one gets a typed error in time, and keeps
 //! nothing.
 
+use crate::sockets::{LOCAL, LONG};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_dev::{Child, is_alone, say, seeds};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_tcp::{Config, Domain, Link, RemoteKey, Request, TcpError};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const LONG: Duration = Duration::from_secs(600);
 const PEER: &str = "WARPVERBS_TEST_PEER";
 const SEEDS: u64 = 50;
 const MEMORY: usize = 2 << 20;
@@ -90,7 +89,7 @@ fn peer() {
     let link = match address.parse::<SocketAddr>() {
         Ok(address) => domain.connect(address, LONG).unwrap(),
         Err(_) => {
-            let mut listener = domain.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let mut listener = domain.listen(LOCAL).unwrap();
             say(listener.address());
             listener.accept(&domain, LONG).unwrap()
         }
@@ -119,7 +118,7 @@ fn survive(seed: u64) -> bool {
     let domain = Domain::new(config(rng)).unwrap();
     let pause = Duration::from_micros(rng.random_range(0..40_000));
     let (connected, mut victim) = if seed.is_multiple_of(2) {
-        let mut listener = domain.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let mut listener = domain.listen(LOCAL).unwrap();
         let victim = start(seed, &listener.address().to_string());
         (listener.accept(&domain, LONG), victim)
     } else {

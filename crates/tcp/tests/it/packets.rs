@@ -1,31 +1,21 @@
 //! Frames of a link, and their time, as the peer sees them on a plain socket: each small frame that
 //! travels by itself is a packet, a system call at both ends, and perhaps a thread that is woken.
 
+use crate::sockets::{LOCAL, LONG, raw};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use warpverbs_mem::{Access, HostBuf};
-use warpverbs_tcp::protocol::{HEADER, HELLO, Header, Hello, Kind, Offer, Stage};
+use warpverbs_tcp::protocol::{HEADER, Header, Kind};
 use warpverbs_tcp::{Config, Domain, Link, RemoteKey, TcpError};
-
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 
 /// A link that never spins, and the socket of its peer.
 fn connected() -> (Domain, Link, TcpStream) {
     let mut config = Config::default().sockets(1);
     config.spin = Duration::ZERO;
     let domain = Domain::new(config).unwrap();
-    let mut listener = domain.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let mut socket = TcpStream::connect(listener.address()).unwrap();
+    let (socket, link) = raw(&mut domain.listen(LOCAL).unwrap(), &domain);
     socket.set_nodelay(true).unwrap();
-    let offer = Offer { sockets: 1, ..Offer::default() };
-    let hello = Hello { stage: Stage::First, socket: 0, token: [0; 16], offer };
-    socket.write_all(&hello.encode()).unwrap();
-    let link = listener.accept(&domain, SOON).unwrap();
-    let mut answer = [0; HELLO];
-    socket.read_exact(&mut answer).unwrap();
-    Hello::decode_answer(&answer).unwrap();
     socket.set_nonblocking(true).unwrap();
     (domain, link, socket)
 }
@@ -50,7 +40,7 @@ fn write(socket: &mut TcpStream, link: &Link, id: u64, to: RemoteKey) {
     socket.write_all(&[&header.encode()[..], &[id as u8; 8]].concat()).unwrap();
     let began = Instant::now();
     while !link.progress().unwrap() {
-        assert!(began.elapsed() < SOON, "the write does not arrive");
+        assert!(began.elapsed() < LONG, "the write does not arrive");
     }
 }
 
@@ -90,7 +80,7 @@ fn receives_are_announced_by_themselves_only_to_a_peer_that_is_silent() {
         if let Some(update) = header(&mut socket) {
             break update;
         }
-        assert!(began.elapsed() < SOON, "never announced");
+        assert!(began.elapsed() < LONG, "never announced");
     };
     assert_eq!((update.kind, update.posted), (Kind::Update, 1));
     // With something to send, it is part of that.

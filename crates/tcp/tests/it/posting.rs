@@ -1,9 +1,9 @@
 //! Operations that begin together.
 
-use crate::sockets::{Pair, bytes_of, connect, drive, filled, pattern};
+use crate::sockets::{Pair, bytes_of, drive, filled, pattern, plain};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_tcp::protocol::PostError;
-use warpverbs_tcp::{Config, Domain, TcpError};
+use warpverbs_tcp::{Config, TcpError};
 
 const LEN: usize = 4096;
 
@@ -14,8 +14,7 @@ fn many_short_writes_and_reads_begin_together() {
     for buffer in [None, Some(16 << 10)] {
         let mut config = Config::default();
         config.buffer = buffer;
-        let ends = [(); 2].map(|()| Domain::new(config.clone()).unwrap());
-        let Pair { ends, near, far, .. } = connect(ends, [None, None]);
+        let Pair { ends, near, far, .. } = plain(&config);
         let count = near.agreed().open as usize;
         let bytes = pattern(1, LEN * count);
         let (from, to) = (filled(&bytes), HostBuf::region(LEN * count).unwrap());

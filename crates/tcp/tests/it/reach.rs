@@ -1,15 +1,13 @@
 //! Peers by their names, which may begin to listen later.
 
+use crate::sockets::{LOCAL, LONG};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 use warpverbs_tcp::{Config, Domain, TcpError};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const LONG: Duration = Duration::from_secs(600);
-
 fn unused() -> SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap()
+    TcpListener::bind(LOCAL).unwrap().local_addr().unwrap()
 }
 
 #[test]

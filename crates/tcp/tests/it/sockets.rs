@@ -14,8 +14,9 @@ use warpverbs_tcp::protocol::{
 use warpverbs_tcp::{Config, Domain, Link, Listener, Receive, RemoteKey, Request, TcpError};
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const LONG: Duration = Duration::from_secs(600);
-const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LOCAL: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) struct Pair {
     pub(crate) ends: [Domain; 2],
@@ -33,6 +34,11 @@ pub(crate) fn connect(ends: [Domain; 2], models: [Option<Model>; 2]) -> Pair {
         (ends[0].connect(address, LONG).unwrap(), far.join().unwrap())
     });
     Pair { ends, near, far, models }
+}
+
+/// A link whose ends receive into host memory.
+pub(crate) fn plain(config: &Config) -> Pair {
+    connect([(); 2].map(|()| Domain::new(config.clone()).unwrap()), [None, None])
 }
 
 /// Links whose ends receive into host memory, into modelled device memory at the far end, at
@@ -73,17 +79,12 @@ impl Pair {
 }
 
 pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 31 + i / 253 + seed * 7 + 1) as u8).collect()
+    warpverbs_dev::pattern(len, seed as u64)
 }
 
 /// Random bytes. The seed is printed.
 pub(crate) fn random(len: usize) -> Vec<u8> {
-    use rand::{Rng as _, SeedableRng as _};
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut bytes = vec![0; len];
-    rand::rngs::StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
-    bytes
+    warpverbs_dev::pattern(len, warpverbs_dev::seed())
 }
 
 pub(crate) fn filled(bytes: &[u8]) -> Region {
@@ -266,8 +267,7 @@ fn one_sided_accesses_need_the_right_key() {
 /// of them is kept.
 #[test]
 fn keys_are_given_up_with_their_registrations() {
-    let ends = [(); 2].map(|()| Domain::new(Config::default()).unwrap());
-    let Pair { ends, near, far, .. } = connect(ends, [None, None]);
+    let Pair { ends, near, far, .. } = plain(&Config::default());
     let (memory, here) = (HostBuf::region(1000).unwrap(), HostBuf::region(1000).unwrap());
     let register = || ends[1].register(&memory, Access::REMOTE_READ).unwrap();
     let stale = register().remote();
@@ -401,7 +401,7 @@ fn a_lost_peer_is_an_error_of_everything() {
 }
 
 /// A socket that speaks the handshake and then whatever a test says.
-fn raw(listener: &mut Listener, domain: &Domain) -> (TcpStream, Link) {
+pub(crate) fn raw(listener: &mut Listener, domain: &Domain) -> (TcpStream, Link) {
     let mut stream = TcpStream::connect(listener.address()).unwrap();
     let offer = Offer { sockets: 1, ..Offer::default() };
     let hello = Hello { stage: Stage::First, socket: 0, token: [0; 16], offer };

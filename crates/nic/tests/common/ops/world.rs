@@ -4,19 +4,19 @@ use super::script::{Announce, Attrs, Fault, Op, Place, PortSetup, Receives, Setu
 use super::wqe;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_dev::{Port, PortConfig, Receives as From, bytes};
+use warpverbs_dev::{Port, PortConfig, Receives as From, bytes, rest};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region, SmallBuf};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::doorbell::{Doorbell, record_word};
 use warpverbs_mlx5::export::CqMode;
-use warpverbs_mlx5::num::{MAX_WQE, WqeIndex};
+use warpverbs_mlx5::num::MAX_WQE;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::DoorbellOnly::Detect;
 use warpverbs_nic::{
     Announcement, Clock, Config, CqeSize, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd,
-    QpAttrs, QpState, ScatterToCqe, Service, SoftNic, Srq, SrqConfig, Step, UarPage, VirtualClock,
+    QpAttrs, QpState, ScatterToCqe, Service, SoftNic, Srq, SrqConfig, UarPage, VirtualClock,
 };
 
 const GUARD: u8 = 0xc3;
@@ -214,9 +214,7 @@ impl World {
     fn connect(&mut self, i: usize, to: usize, extra: QpAttrs) {
         let Some(dest) = self.ports[to].as_ref().map(|port| port.qp.qpn()) else { return };
         let Some(port) = &mut self.ports[i] else { return };
-        port.qp.modify(QpState::Reset, &QpAttrs::default()).unwrap();
-        (port.posted, port.receives_posted) = (0, 0);
-        port.dbr.fill(0, 8, 0).unwrap();
+        port.reset();
         let (rtr, rts) = (QpAttrs::rtr(dest), QpAttrs::rts());
         let init = QpAttrs::init(extra.access.unwrap_or(Access::all()));
         let rtr = QpAttrs {
@@ -366,9 +364,8 @@ impl World {
             }
             Op::Ahead { ahead, .. } => {
                 let next = port.posted.wrapping_add_signed((*ahead).into());
-                let value = Doorbell::Next { qpn: port.position().qpn, next: WqeIndex::of(next) };
                 port.dbr.write(4, &record_word(next).to_ne_bytes()).unwrap();
-                port.ring_bytes(value.bytes());
+                port.ring_at(next);
             }
             Op::Record { receive, word, .. } => {
                 port.dbr.write(u64::from(!receive) * 4, &word.to_be_bytes()).unwrap();
@@ -439,12 +436,7 @@ impl World {
     }
 
     fn rest(&self) {
-        for _ in 0..100_000 {
-            if self.nic.step() == Step::Idle {
-                return;
-            }
-        }
-        panic!("the engine does not come to rest");
+        rest([&self.nic]);
     }
 }
 

@@ -13,13 +13,15 @@ use std::time::Duration;
 use self::program::{INVALIDATABLE, MEMORY, Program};
 use crate::common::link::{Faults, Link};
 use crate::common::pair::{Node, Pair};
-use crate::common::rng::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
 use warpverbs_rc::{AckTimeout, Config, State, Stats};
 use warpverbs_wire::{Mtu, Psn, Qpn, RnrTimer};
 
 /// One run: two programs, one from each end.
 struct Simulation {
-    rng: Rng,
+    rng: StdRng,
     pair: Pair,
     programs: [Program; 2],
     posted: [usize; 2],
@@ -32,63 +34,64 @@ struct Simulation {
     breaks: u64,
 }
 
-fn random_config(rng: &mut Rng) -> Config {
-    let window = 1 + rng.below(64) as u32;
+fn random_config(rng: &mut StdRng) -> Config {
+    let window = rng.random_range(1..=64);
     Config {
-        mtu: rng.pick(&[Mtu::B256, Mtu::B256, Mtu::B512, Mtu::B1024]),
-        timeout: AckTimeout::from_code(7 + rng.below(4) as u8).expect("a code below 32"),
-        min_rnr_timer: RnrTimer::from_code(1 + rng.below(8) as u8),
-        max_rd_atomic: 1 + rng.below(4) as u8,
+        mtu: *[Mtu::B256, Mtu::B256, Mtu::B512, Mtu::B1024].choose(rng).expect("four"),
+        timeout: AckTimeout::from_code(rng.random_range(7..11)).expect("a code below 32"),
+        min_rnr_timer: RnrTimer::from_code(rng.random_range(1..=8)),
+        max_rd_atomic: rng.random_range(1..=4),
         max_dest_rd_atomic: 4,
-        send_depth: 1 + rng.below(24) as u32,
+        send_depth: rng.random_range(1..=24),
         window,
-        read_chunk: 1 + rng.below(u64::from(window)) as u32,
-        write_split: rng.below(4) as u32,
-        ack_interval: 1 + rng.below(16) as u32,
-        early_resend: rng.chance(0.5).then_some(Duration::from_micros(20)),
+        read_chunk: rng.random_range(1..=window),
+        write_split: rng.random_range(0..4),
+        ack_interval: rng.random_range(1..=16),
+        early_resend: rng.random_bool(0.5).then_some(Duration::from_micros(20)),
         // Half of the connections come over the end of the numbers.
-        sq_psn: match rng.chance(0.5) {
-            true => Psn::default() - rng.below(64) as u32,
-            false => Psn::from_low_bits(rng.next() as u32),
+        sq_psn: match rng.random_bool(0.5) {
+            true => Psn::default() - rng.random_range(0..64),
+            false => Psn::from_low_bits(rng.random()),
         },
         ..Config::new(Qpn::from_low_bits(7))
     }
 }
 
-fn random_faults(rng: &mut Rng) -> Faults {
-    let mut rate = |most: f64| match rng.below(3) {
+fn random_faults(rng: &mut StdRng) -> Faults {
+    let mut rate = |most: f64| match rng.random_range(0..3) {
         0 => 0.0,
-        _ => most * (rng.below(1000) as f64 / 1000.0),
+        _ => most * rng.random::<f64>(),
     };
     let (loss, duplication, corruption, reordering) = (rate(0.2), rate(0.2), rate(0.05), rate(0.2));
-    let delay = 200 + rng.below(20_000);
-    let jitter = 1 + rng.below(4 * delay);
-    Faults { loss, duplication, corruption, reordering, delay, jitter, occupancy: rng.below(500) }
+    let delay = rng.random_range(200..20_200);
+    let jitter = rng.random_range(1..=4 * delay);
+    let occupancy = rng.random_range(0..500);
+    Faults { loss, duplication, corruption, reordering, delay, jitter, occupancy }
 }
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = StdRng::seed_from_u64(seed);
         let (mut a, mut b) = (random_config(&mut rng), random_config(&mut rng));
         b.mtu = a.mtu;
         (a.rq_psn, b.rq_psn) = (b.sq_psn, a.sq_psn);
         let mut node = |config: &Config| {
             let mut node = Node::new(config, MEMORY);
-            node.memory.counts = rng.chance(0.5);
+            node.memory.counts = rng.random_bool(0.5);
             node.memory.invalidatable.push(INVALIDATABLE);
-            node.memory.slow_atomics = rng.below(4) as u32;
+            node.memory.slow_atomics = rng.random_range(0..4);
             node
         };
         let nodes = [node(&a), node(&b)];
-        let links = [(); 2].map(|()| Link::new(random_faults(&mut rng), rng.next()));
+        let links = [(); 2].map(|()| Link::new(random_faults(&mut rng), rng.next_u64()));
         let programs = [(); 2].map(|()| {
-            let requests = 1 + rng.below(30);
+            let requests = rng.random_range(1..=30);
             Program::random(&mut rng, requests, a.mtu.bytes())
         });
-        let burst = 1 + rng.below(32) as usize;
+        let burst = rng.random_range(1..=32);
         let mut pair = Pair::new(nodes, links);
-        let far = rng.chance(0.5);
-        let breaks = if far { 0 } else { rng.below(4) };
+        let far = rng.random_bool(0.5);
+        let breaks = if far { 0 } else { rng.random_range(0..4) };
         pair.processors.iter_mut().for_each(|processor| processor.far = far);
         Self {
             rng,
@@ -128,7 +131,7 @@ impl Simulation {
         for i in 0..2 {
             let program = &self.programs[i].requests;
             while let Some((request, buffer)) = program.get(self.posted[i]) {
-                if self.rng.chance(0.2) || !self.pair.nodes[i].post(*request, buffer.clone()) {
+                if self.rng.random_bool(0.2) || !self.pair.nodes[i].post(*request, buffer.clone()) {
                     break;
                 }
                 self.posted[i] += 1;
@@ -138,19 +141,19 @@ impl Simulation {
 
     /// Connections that share a receiver come and go.
     fn limit(&mut self) {
-        if self.rng.chance(0.05) {
-            let bytes = self.rng.below(16 * 2048);
-            let node = self.rng.below(2) as usize;
+        if self.rng.random_bool(0.05) {
+            let bytes = self.rng.random_range(0..16 * 2048);
+            let node = self.rng.random_range(0..2);
             self.pair.nodes[node].connection.limit_bytes(bytes);
         }
     }
 
     /// Ends of one host are not always given a processor.
     fn take_processor(&mut self) {
-        let i = self.rng.below(2) as usize;
+        let i = self.rng.random_range(0..2);
         let processor = &mut self.pair.processors[i];
-        if self.breaks > 0 && self.rng.chance(0.02) {
-            processor.from = self.pair.now + self.rng.below(20_000_000);
+        if self.breaks > 0 && self.rng.random_bool(0.02) {
+            processor.from = self.pair.now + self.rng.random_range(0..20_000_000);
             self.breaks -= 1;
         }
     }
@@ -162,17 +165,17 @@ impl Simulation {
         let mut left = false;
         for i in 0..2 {
             let wanted = self.programs[1 - i].messages.len();
-            let more = (wanted - self.receives[i]).min(self.rng.below(3) as usize);
+            let more = (wanted - self.receives[i]).min(self.rng.random_range(0..3));
             for _ in 0..more {
                 self.pair.nodes[i].memory.post(self.receives[i] as u64, MEMORY);
                 self.receives[i] += 1;
             }
-            if more > 0 && self.rng.chance(0.5) {
+            if more > 0 && self.rng.random_bool(0.5) {
                 self.pair.nodes[i].connection.receive_available();
             }
             left |= self.receives[i] < wanted;
         }
-        let pause = 1 + self.rng.below(50_000);
+        let pause = self.rng.random_range(1..=50_000);
         self.next_receive = if left { self.pair.now + pause } else { u64::MAX };
     }
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::common::host::{BASE, RKEY, apply};
-use crate::common::rng::Rng;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt};
 use warpverbs_rc::{AtomicOp, Op, Received, ReceivedKind, Remote, Request, WrId};
 use warpverbs_wire::Rkey;
 
@@ -33,7 +34,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn random(rng: &mut Rng, requests: u64, mtu: usize) -> Program {
+    pub(crate) fn random(rng: &mut StdRng, requests: u64, mtu: usize) -> Program {
         let mut program = Program {
             requests: Vec::new(),
             answers: HashMap::new(),
@@ -48,54 +49,50 @@ impl Program {
         program
     }
 
-    fn add(&mut self, rng: &mut Rng, id: WrId, mtu: usize) {
-        let len = match rng.below(8) {
+    fn add(&mut self, rng: &mut StdRng, id: WrId, mtu: usize) {
+        let len = match rng.random_range(0..8) {
             0 => 0,
             1 => 8,
             2 => mtu - 1,
             3 => mtu,
             4 => mtu + 1,
             5 => 2 * mtu,
-            _ => rng.below(MEMORY as u64 * 3 / 4) as usize,
+            _ => rng.random_range(0..MEMORY * 3 / 4),
         };
         let len = len.min(MEMORY);
-        let start = rng.below((MEMORY - len) as u64 + 1) as usize;
+        let start = rng.random_range(0..=MEMORY - len);
         let range = start..start + len;
-        let (va, rkey, imm) = (BASE + start as u64, RKEY, rng.next() as u32);
-        let (op, buffer) = match rng.below(9) {
-            0 => (Op::Send, rng.bytes(len)),
-            1 => (Op::SendImm(imm), rng.bytes(len)),
-            2 => (Op::SendInvalidate(INVALIDATABLE), rng.bytes(len)),
-            3 | 4 => (Op::Write(Remote { addr: va, rkey }), rng.bytes(len)),
-            5 => (Op::WriteImm(Remote { addr: va, rkey }, imm), rng.bytes(len)),
-            6 | 7 => (Op::Read(Remote { addr: va, rkey }), vec![0xdd; len]),
+        let (remote, imm) = (Remote { addr: BASE + start as u64, rkey: RKEY }, rng.random());
+        let op = match rng.random_range(0..9) {
+            0 => Op::Send,
+            1 => Op::SendImm(imm),
+            2 => Op::SendInvalidate(INVALIDATABLE),
+            3 | 4 => Op::Write(remote),
+            5 => Op::WriteImm(remote, imm),
+            6 | 7 => Op::Read(remote),
             _ => return self.add_atomic(rng, id),
         };
-        let fence = rng.chance(0.05)
+        let mut buffer = vec![0xdd; len];
+        if !matches!(op, Op::Read(_)) {
+            rng.fill_bytes(&mut buffer);
+        }
+        let fence = rng.random_bool(0.05)
             | (matches!(op, Op::Write(_) | Op::WriteImm(..)) && self.overlaps(&range));
         let mut request = Request::new(id, op, len as u32);
-        request.solicited = rng.chance(0.3);
+        request.solicited = rng.random_bool(0.3);
         self.push(request, fence, buffer);
         self.model(id, range);
     }
 
-    fn add_atomic(&mut self, rng: &mut Rng, id: WrId) {
+    fn add_atomic(&mut self, rng: &mut StdRng, id: WrId) {
         // Few words, so that atomics meet each other.
-        let start = 8 * rng.below(4) as usize;
-        let (va, rkey) = (BASE + start as u64, RKEY);
+        let start = 8 * rng.random_range(0..4);
+        let remote = Remote { addr: BASE + start as u64, rkey: RKEY };
         let original = u64::from_le_bytes(self.memory[start..start + 8].try_into().unwrap());
-        let op = match rng.below(3) {
-            0 => Op::FetchAdd { remote: Remote { addr: va, rkey }, add: rng.next() },
-            1 => Op::CompareSwap {
-                remote: Remote { addr: va, rkey },
-                compare: original,
-                swap: rng.next(),
-            },
-            _ => Op::CompareSwap {
-                remote: Remote { addr: va, rkey },
-                compare: rng.next(),
-                swap: rng.next(),
-            },
+        let op = match rng.random_range(0..3) {
+            0 => Op::FetchAdd { remote, add: rng.next_u64() },
+            1 => Op::CompareSwap { remote, compare: original, swap: rng.next_u64() },
+            _ => Op::CompareSwap { remote, compare: rng.next_u64(), swap: rng.next_u64() },
         };
         let fence = self.overlaps(&(start..start + 8));
         self.push(Request::new(id, op, 8), fence, vec![0xdd; 8]);

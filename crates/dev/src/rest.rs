@@ -1,0 +1,22 @@
+//! Driving NICs by hand.
+
+use warpverbs_nic::{SoftNic, Step};
+
+/// Steps NICs until none of them has anything to do at this time; how many WQEs were done.
+///
+/// # Panics
+/// They do not come to rest.
+pub fn rest<const N: usize>(nics: [&SoftNic; N]) -> u32 {
+    let mut done = 0;
+    // NICs that never come to rest fail the test instead of hanging it.
+    for _ in 0..1_000_000 {
+        let steps = nics.map(SoftNic::step);
+        if steps == [Step::Idle; N] {
+            return done;
+        }
+        for step in steps {
+            done += if let Step::Busy(count) = step { count } else { 0 };
+        }
+    }
+    panic!("the NICs do not come to rest");
+}
