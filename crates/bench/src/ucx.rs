@@ -1,7 +1,7 @@
 //! UCX's own benchmark, over TCP: run on this machine, and its output read. Benchmarks that
 //! compare this project with UCX use it.
 
-use crate::rig::child::{self, Running};
+use crate::child::{self, Running};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};

@@ -7,7 +7,7 @@ mod run;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use warpverbs_bench::rig::print;
+use warpverbs_bench::print;
 use warpverbs_bench::{conform, perf};
 
 /// GPU kernels that drive an RDMA NIC themselves

@@ -1,12 +1,9 @@
 //! `cargo xtask bare`: the tests of a machine without rdma-core, on one that has it.
 
-use crate::workspace;
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::workspace::{self, TestProgram};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use serde_json::Value;
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("bare.sh");
@@ -50,7 +47,7 @@ pub(crate) fn run(options: &Bare) -> Result<()> {
         return skip(options);
     };
     let (mut skipped, mut failed) = (0, Vec::new());
-    for (program, folder) in programs(&options.package)? {
+    for TestProgram { path: program, folder, .. } in programs(&options.package)? {
         let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         eprintln!("without rdma-core: {name}");
         let layer = tempfile::tempdir()?;
@@ -76,36 +73,19 @@ pub(crate) fn run(options: &Bare) -> Result<()> {
     Ok(())
 }
 
-/// The test programs of `packages`, each with the folder it runs in. Packages and features as in
-/// `cargo test --workspace`, so nothing is built anew; what runs is what ran with rdma-core.
-fn programs(packages: &[String]) -> Result<BTreeMap<PathBuf, PathBuf>> {
+/// The test programs of `packages`: what runs is what ran with rdma-core.
+fn programs(packages: &[String]) -> Result<Vec<TestProgram>> {
     let wanted: Vec<&str> = match packages {
         [] => PACKAGES.to_vec(),
         named => named.iter().map(String::as_str).collect(),
     };
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
-    cargo.env("CARGO_TARGET_DIR", workspace::target()?).current_dir(workspace::root()?);
-    let built = cargo.stderr(Stdio::inherit()).output()?;
-    if !built.status.success() {
-        bail!("`cargo test --workspace --no-run` fails");
-    }
-    let folders: BTreeMap<PathBuf, PathBuf> = String::from_utf8_lossy(&built.stdout)
-        .lines()
-        .filter_map(|line| test(line, &wanted))
-        .collect();
-    ensure!(!folders.is_empty(), "no test program is of any of {}", wanted.join(", "));
-    Ok(folders)
-}
-
-/// Program and folder of a test, if cargo's message is of one of a package that is wanted.
-fn test(message: &str, wanted: &[&str]) -> Option<(PathBuf, PathBuf)> {
-    let message: Value = serde_json::from_str(message).ok()?;
-    let program = message["executable"].as_str()?;
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
-    let package = format!("warpverbs-{}", folder.file_name()?.to_str()?);
-    let is_wanted = message["profile"]["test"] == true && wanted.contains(&package.as_str());
-    is_wanted.then(|| (program.into(), folder.into()))
+    let mut programs = workspace::test_programs(&[])?;
+    programs.retain(|program| {
+        let folder = program.folder.file_name().unwrap_or_default().to_string_lossy();
+        wanted.contains(&format!("warpverbs-{folder}").as_str())
+    });
+    ensure!(!programs.is_empty(), "no test program is of any of {}", wanted.join(", "));
+    Ok(programs)
 }
 
 /// Whether `unshare` with `words` works here.
@@ -123,25 +103,4 @@ fn skip(options: &Bare) -> Result<()> {
     ensure!(!options.require, "{why}");
     println!("\n******** SKIPPED, nothing was tried: {why} ********\n");
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::test;
-
-    #[test]
-    fn test_programs_of_the_packages_are_found_in_what_cargo_says() {
-        let message = |package: &str, test: bool| {
-            format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/{package}/Cargo.toml",
-                   "profile":{{"test":{test}}},"executable":"/w/target/debug/deps/it-1"}}"#
-            )
-        };
-        let wanted = ["warpverbs-verbs"];
-        let found = test(&message("verbs", true), &wanted);
-        assert_eq!(found, Some(("/w/target/debug/deps/it-1".into(), "/w/crates/verbs".into())));
-        assert_eq!(test(&message("rc", true), &wanted), None);
-        assert_eq!(test(&message("verbs", false), &wanted), None);
-        assert_eq!(test(r#"{"reason":"build-finished","success":true}"#, &wanted), None);
-    }
 }

@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-use warpverbs_bench::rig::child::{self, Running};
-use warpverbs_bench::rig::output::Bound;
+use warpverbs_bench::child::{self, Running};
+use warpverbs_bench::output::Bound;
 
 /// How long a program may take on a machine that others keep busy.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -65,14 +65,9 @@ impl Figure {
     /// The result of `perf`, posted by the host, over the link that `warpverbs run` takes between
     /// programs of a host. perftest's NICs are threads of their own.
     fn perf(&self, program: &Path, seconds: f64) -> Result<f64> {
-        let (flags, pointer) = match self.what {
-            What::Latency => ("--lat --engine thread", "/latency/p50_ns"),
-            What::Rate => ("--bw", "/messages_per_s"),
-            What::Bandwidth => ("--bw", "/bytes_per_s"),
-        };
-        let Self { bytes, .. } = self;
-        let line = format!("write local --link shm {flags} -b {bytes} -e {bytes} -D {seconds}");
-        ours::number(&ours::run(program, &line)?[0], pointer)
+        let flags = if self.what == What::Latency { "--lat --engine thread" } else { "--bw" };
+        let line = format!("write local --link shm {flags}");
+        ours::figure(program, &line, (self.what, self.bytes, seconds))
     }
 
     fn perftest(&self, program: &Path, seconds: f64) -> Result<f64> {
@@ -159,10 +154,10 @@ fn program(given: Option<&Path>) -> Result<PathBuf> {
     let program = ours::program(given)?;
     if given.is_none() {
         let folder = program.parent().and_then(Path::parent).context("a target folder")?;
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let mut cargo = workspace::cargo(workspace::root()?);
         cargo.args(["build", "--release", "--package", "warpverbs-preload"]);
-        cargo.env("CARGO_TARGET_DIR", folder).current_dir(workspace::root()?);
-        ensure!(cargo.status()?.success(), "the build of warpverbs-preload failed");
+        cargo.env("CARGO_TARGET_DIR", folder);
+        workspace::done(&mut cargo, "cargo build of warpverbs-preload")?;
     }
     Ok(program)
 }

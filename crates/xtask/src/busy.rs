@@ -2,18 +2,14 @@
 //! use processors. A busy machine is a normal machine: whatever fails here is a defect.
 
 use crate::workspace;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use std::io::{self, Read as _};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use warpverbs_bench::child::{self, Running};
 
 /// No test and no example takes longer, however busy the machine is.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// Between looks at a process that runs.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Every example, with the arguments of each of its processes.
 const EXAMPLES: [(&str, &[&str]); 23] = [
@@ -62,51 +58,27 @@ pub(crate) struct Busy {
     /// Leaves out the examples
     #[arg(long)]
     no_examples: bool,
-    /// Is one of these processes, until its input ends
+    /// Is one of these processes
     #[arg(long, hide = true)]
     spin: bool,
 }
 
-/// Processes of ours; they end with this value, and also with this process, however it ends.
-struct Spinners(Vec<Child>);
-
-impl Spinners {
-    fn start(count: u32) -> Result<Self> {
-        let program = std::env::current_exe()?;
-        let mut started = Self(Vec::new());
-        for _ in 0..count {
-            let mut command = Command::new(&program);
-            command.args(["busy", "--spin"]).stdin(Stdio::piped()).stdout(Stdio::null());
-            started.0.push(command.spawn().context("a busy process")?);
-        }
-        Ok(started)
-    }
-}
-
-impl Drop for Spinners {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have been killed by somebody else.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// Uses a processor until the other end of its input is closed, which its starter's end does too.
-fn spin() -> ! {
-    thread::spawn(|| {
-        let _ = io::stdin().read(&mut [0]);
-        std::process::exit(0);
-    });
-    loop {
-        std::hint::spin_loop();
-    }
+/// Starts processes that use a processor each.
+fn spinners(count: u32) -> Result<Vec<Running>> {
+    let program = std::env::current_exe()?;
+    let start = |_| {
+        let mut command = child::command(&program);
+        command.args(["busy", "--spin"]).stdin(Stdio::null()).stdout(Stdio::null());
+        Running::start("a busy process", &mut command)
+    };
+    (0..count).map(start).collect()
 }
 
 pub(crate) fn run(options: &Busy) -> Result<()> {
     if options.spin {
-        spin();
+        loop {
+            std::hint::spin_loop();
+        }
     }
     check_table()?;
     let tests: Vec<&str> = options.tests.split_whitespace().collect();
@@ -115,7 +87,7 @@ pub(crate) fn run(options: &Busy) -> Result<()> {
     if !options.no_examples {
         cargo(&["build", "--features", "full", "--examples"], &[])?;
     }
-    let _spinners = Spinners::start(options.processes)?;
+    let _spinners = spinners(options.processes)?;
     let mut failed = Vec::new();
     for round in 1..=options.rounds {
         let began = Instant::now();
@@ -151,50 +123,25 @@ fn check_table() -> Result<()> {
 }
 
 fn cargo(what: &[&str], arguments: &[&str]) -> Result<()> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(what).args(arguments).current_dir(workspace::root()?).stdin(Stdio::null());
     let line = format!("cargo {} {}", what.join(" "), arguments.join(" "));
-    finish(vec![cargo.spawn()?]).with_context(|| format!("`{}`", line.trim()))
+    let mut cargo = workspace::cargo(workspace::root()?);
+    cargo.args(what).args(arguments).stdin(Stdio::null());
+    finish(vec![Running::start(line.trim(), &mut cargo)?])
 }
 
 /// Runs all processes of an example beside each other.
 fn example(name: &str, processes: &[&str]) -> Result<()> {
     let program = workspace::target()?.join("debug/examples").join(name);
-    let children = processes.iter().map(|arguments| start(&program, arguments));
-    finish(children.collect::<Result<_>>()?)
+    let start = |arguments: &&str| {
+        let mut command = Command::new(&program);
+        command.args(arguments.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::null());
+        Running::start(*arguments, &mut command)
+    };
+    finish(processes.iter().map(start).collect::<Result<_>>()?)
 }
 
-fn start(program: &Path, arguments: &str) -> Result<Child> {
-    let mut command = Command::new(program);
-    command.args(arguments.split_whitespace()).stdin(Stdio::null()).stdout(Stdio::null());
-    command.spawn().with_context(|| program.display().to_string())
-}
-
-/// Waits for all of them; ends those that are left when one takes too long.
-fn finish(mut children: Vec<Child>) -> Result<()> {
+/// Waits for all of them. When one fails or takes too long, those that are left are killed.
+fn finish(running: Vec<Running>) -> Result<()> {
     let end = Instant::now() + LIMIT;
-    let mut failed = None;
-    while !children.is_empty() {
-        if Instant::now() > end {
-            for child in &mut children {
-                let _ = child.kill();
-                let _ = child.wait();
-            }
-            bail!("not done after {LIMIT:?}");
-        }
-        let mut running = Vec::new();
-        for mut child in children {
-            match child.try_wait()? {
-                None => running.push(child),
-                Some(status) if status.success() => {}
-                Some(status) => failed = Some(status),
-            }
-        }
-        children = running;
-        thread::sleep(PAUSE);
-    }
-    match failed {
-        Some(status) => bail!("{status}"),
-        None => Ok(()),
-    }
+    running.into_iter().try_for_each(|program| program.finish(end).map(drop))
 }

@@ -67,14 +67,10 @@ pub(crate) fn run(options: &Fuzz) -> Result<()> {
 }
 
 fn build(folder: &Path) -> Result<()> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = workspace::cargo(workspace::root()?.join("fuzz"));
     cargo.args(["build", "--quiet", "--release", "--locked", "--bins", "--target", TRIPLE]);
-    cargo.current_dir(workspace::root()?.join("fuzz"));
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).env("CARGO_TARGET_DIR", folder);
-    match cargo.status()?.success() {
-        true => Ok(()),
-        false => bail!("the fuzz targets do not build"),
-    }
+    workspace::done(&mut cargo, "cargo build of the fuzz targets")
 }
 
 /// New inputs go to a folder of their own; the committed corpus is only read.

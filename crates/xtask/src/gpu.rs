@@ -1,10 +1,9 @@
 //! `cargo xtask gpu`: the tests that need a GPU or NVRTC, in one folder that runs where there is no
 //! Rust.
 
-use crate::workspace;
+use crate::workspace::{self, TestProgram};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,9 +43,7 @@ pub(crate) fn run(options: &Gpu) -> Result<()> {
     if options.collect {
         return Ok(());
     }
-    let status = Command::new(folder.join("run.sh")).args(&options.words).status()?;
-    ensure!(status.success(), "tests that need a GPU fail ({status})");
-    Ok(())
+    workspace::done(Command::new(folder.join("run.sh")).args(&options.words), "run.sh")
 }
 
 /// How many programs with how many tests.
@@ -62,7 +59,7 @@ fn collect(folder: &Path, release: bool) -> Result<(usize, usize)> {
         if tests.is_empty() {
             continue;
         }
-        strip(&program, &folder.join(&name))?;
+        workspace::strip(&program, &folder.join(&name))?;
         if tests.iter().any(|(test, _)| test.contains(WITH_FAKE)) {
             copy_fakes(&program, folder)?;
         }
@@ -79,31 +76,19 @@ fn collect(folder: &Path, release: bool) -> Result<(usize, usize)> {
     Ok((programs, list.lines().count()))
 }
 
-/// Builds all test programs. Each is called by its package's folder and its target.
+/// All test programs. Each is called by its package's folder and its target.
 fn built(release: bool) -> Result<Vec<(String, PathBuf)>> {
     let root = workspace::root()?;
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // With the features of `cargo test --workspace`, so that nothing is built twice.
-    cargo.args(["test", "--workspace", "--no-run", "--lib", "--tests"]);
-    cargo.arg("--message-format=json-render-diagnostics");
-    cargo.args(release.then_some("--release")).current_dir(&root);
-    cargo.env("CARGO_TARGET_DIR", workspace::target()?).stderr(Stdio::inherit());
-    let out = cargo.output().context("cargo")?;
-    ensure!(out.status.success(), "`cargo test --no-run` fails ({})", out.status);
-    let executable = |line: &str| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        let test = message["profile"]["test"].as_bool() == Some(true);
-        let executable = message["executable"].as_str().map(PathBuf::from);
-        let package = Path::new(message["manifest_path"].as_str()?).parent()?;
-        let package = match package == root {
+    let flags: &[&str] =
+        if release { &["--lib", "--tests", "--release"] } else { &["--lib", "--tests"] };
+    let named = |TestProgram { path, folder, target }: TestProgram| {
+        let package = match folder == root {
             true => "warpverbs".into(),
-            false => package.file_name()?.to_string_lossy(),
+            false => folder.file_name().unwrap_or_default().to_string_lossy(),
         };
-        let name = format!("{package}-{}", message["target"]["name"].as_str()?);
-        let executable = executable.filter(|_| test && message["reason"] == "compiler-artifact");
-        executable.map(|executable| (name, executable))
+        (format!("{package}-{target}"), path)
     };
-    Ok(String::from_utf8_lossy(&out.stdout).lines().filter_map(executable).collect())
+    Ok(workspace::test_programs(flags)?.into_iter().map(named).collect())
 }
 
 /// Its tests that need something, and what.
@@ -135,14 +120,6 @@ fn said(program: &Path, arguments: &[&str]) -> Result<String> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     ensure!(out.status.success(), "{} {}: {text}", program.display(), arguments.join(" "));
     Ok(text)
-}
-
-/// Without debug information, which is most of a program; whole where there is no `strip`.
-fn strip(from: &Path, to: &Path) -> Result<()> {
-    match Command::new("strip").arg("-o").args([to, from]).status() {
-        Ok(status) if status.success() => Ok(()),
-        _ => fs::copy(from, to).map(drop).with_context(|| from.display().to_string()),
-    }
 }
 
 /// Copies the libraries that the tests without a GPU have compiled beside their program.

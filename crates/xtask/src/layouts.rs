@@ -1,7 +1,7 @@
 //! `cargo xtask verbs-layouts`: the declarations of libibverbs against an independent binding.
 
 use crate::workspace;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::Command;
@@ -26,12 +26,9 @@ pub(crate) fn run(options: &Layouts) -> Result<()> {
         Some(folder) => folder.clone(),
         None => workspace::target()?.join("verbs-layouts"),
     };
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--quiet", "--locked", "--", "--nocapture"]).current_dir(&package);
+    let mut cargo = workspace::cargo(&package);
+    cargo.args(["test", "--quiet", "--locked", "--", "--nocapture"]);
     // The build script asks for the cmake of this name: ours configures and builds nothing.
     cargo.env("CMAKE", package.join("cmake.sh")).env("CARGO_TARGET_DIR", build);
-    if !cargo.status()?.success() {
-        bail!("`cargo test` in {PACKAGE} fails");
-    }
-    Ok(())
+    workspace::done(&mut cargo, &format!("cargo test in {PACKAGE}"))
 }

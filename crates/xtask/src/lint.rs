@@ -13,7 +13,7 @@ mod sentences;
 mod types;
 
 use crate::bindgen::GENERATED;
-use crate::workspace::root;
+use crate::workspace::{cargo, root};
 use allowed::Allowed;
 use clap::Args;
 use modules::Tree;
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Lint) -> io::Result<usize> {
             let folder = file.parent().unwrap_or(Path::new(""));
             let trees = Tree::of_crate(&root.join(folder))?;
             found += circles::check(folder, &trees, &mut allowed);
-            found += types::check(folder, &trees, &mut allowed);
+            found += types::check(folder, &trees, &mut allowed)?;
         }
     }
     Ok(found + allowed.end(&root)?)
@@ -65,9 +65,8 @@ pub(crate) fn run(options: &Lint) -> io::Result<usize> {
 
 /// The fuzz targets are a workspace of their own, whose lock file no ordinary build updates.
 fn lock(folder: &Path) -> io::Result<usize> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["metadata", "--locked", "--format-version", "1"]).current_dir(folder);
-    let out = cargo.output()?;
+    let mut metadata = cargo(folder);
+    let out = metadata.args(["metadata", "--locked", "--format-version", "1"]).output()?;
     if out.status.success() {
         return Ok(0);
     }

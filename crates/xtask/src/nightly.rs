@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use warpverbs_bench::rig::output::{Columns, table};
+use warpverbs_bench::output::{Columns, table};
 
 /// The tests under ThreadSanitizer: crates with threads of their own.
 const TSAN_TESTS: &str = "-p warpverbs-mem --lib";
@@ -74,14 +74,18 @@ struct Campaign {
 impl Campaign {
     fn new(name: &str, amount: String, arguments: &str) -> Self {
         let arguments = arguments.split(' ').map(str::to_owned).collect();
-        let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into();
+        let program = workspace::cargo(".").get_program().into();
         Self { name: name.into(), amount, env: Vec::new(), program, arguments }
+    }
+
+    fn env(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.env.push((name, value.to_string()));
+        self
     }
 
     /// A test that runs by seeds.
     fn seeded(name: &str, runs: u64, arguments: &str) -> Self {
-        let new = Self::new(name, format!("{runs} runs"), arguments);
-        Self { env: vec![("WARPVERBS_RUNS", runs.to_string())], ..new }
+        Self::new(name, format!("{runs} runs"), arguments).env("WARPVERBS_RUNS", runs)
     }
 
     /// As one types it, with these variables.
@@ -155,62 +159,39 @@ fn failing_seed(log: &str) -> Option<&str> {
 }
 
 fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
-    let lengths = Lengths::of(options);
-    let runs = lengths.runs;
-    let mut all = vec![
-        Campaign::seeded(
-            "rc simulation",
-            runs,
-            "test --release -p warpverbs-rc --test it simulation",
+    let Lengths { runs, rounds, kills, cells, effort, fuzz, guests } = Lengths::of(options);
+    let seeded = [
+        ("rc simulation", runs, "--release -p warpverbs-rc --test it simulation"),
+        ("nic network_faults", runs, "--release -p warpverbs-nic --test nic network_faults"),
+        ("payload of other programs", rounds, "-p warpverbs-cli --test it unmodified::payload"),
+        ("agent kills", kills, "--release -p warpverbs-agent --test it kills::"),
+        (
+            "shmem litmus",
+            runs.div_ceil(10_000),
+            "--release -p warpverbs-shmem --test it device::litmus",
         ),
-        Campaign::seeded(
-            "nic network_faults",
-            runs,
-            "test --release -p warpverbs-nic --test nic network_faults",
+        (
+            "kernels' stress",
+            runs.div_ceil(100_000),
+            "--release -p warpverbs-test-kernels --test it device::stress",
         ),
+        // With the examples, which these tests run.
+        ("routes of heaps", 2, "-p warpverbs --features full dist::heaps"),
     ];
-    all.push(Campaign {
-        env: vec![("WARPVERBS_MODELCHECK_EFFORT", lengths.effort.to_string())],
-        ..Campaign::new(
-            "model checker",
-            format!("effort {}", lengths.effort),
-            "test -p warpverbs-modelcheck",
-        )
-    });
-    all.push(Campaign::seeded(
-        "payload of other programs",
-        lengths.rounds,
-        "test -p warpverbs-cli --test it unmodified::payload",
-    ));
-    all.push(Campaign::seeded(
-        "agent kills",
-        lengths.kills,
-        "test --release -p warpverbs-agent --test it kills::",
-    ));
-    all.push(Campaign {
-        env: vec![("WARPVERBS_SHMEM_CELLS", lengths.cells.into())],
-        ..Campaign::new(
-            "shmem matrix",
-            format!("cells: {}", lengths.cells),
-            "test --release -p warpverbs-shmem --test it heap::matrix::every_call_between_processes",
-        )
-    });
-    all.push(Campaign::seeded(
-        "shmem litmus",
-        runs.div_ceil(10_000),
-        "test --release -p warpverbs-shmem --test it device::litmus",
-    ));
-    all.push(Campaign::seeded(
-        "kernels' stress",
-        runs.div_ceil(100_000),
-        "test --release -p warpverbs-test-kernels --test it device::stress",
-    ));
-    // With the examples, which these tests run.
-    let heaps = "test -p warpverbs --features full dist::heaps";
-    all.push(Campaign::seeded("routes of heaps", 2, heaps));
+    let seeded = seeded
+        .into_iter()
+        .map(|(name, runs, test)| Campaign::seeded(name, runs, &format!("test {test}")));
+    let mut all: Vec<Campaign> = seeded.collect();
+    let test = "test -p warpverbs-modelcheck";
+    let checker = Campaign::new("model checker", format!("effort {effort}"), test);
+    all.push(checker.env("WARPVERBS_MODELCHECK_EFFORT", effort));
+    let test =
+        "test --release -p warpverbs-shmem --test it heap::matrix::every_call_between_processes";
+    let matrix = Campaign::new("shmem matrix", format!("cells: {cells}"), test);
+    all.push(matrix.env("WARPVERBS_SHMEM_CELLS", cells));
     all.push(thread_sanitizer()?);
     for (target, _) in fuzz::TARGETS {
-        let seconds = lengths.fuzz.as_secs();
+        let seconds = fuzz.as_secs();
         let arguments = format!("xtask fuzz --seconds {seconds} {target}");
         all.push(Campaign::new(&format!("fuzz {target}"), format!("{seconds} s"), &arguments));
     }
@@ -219,7 +200,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         arguments: Vec::new(),
         ..Campaign::new("kernels", "every compiler and GPU".into(), "")
     });
-    all.push(Campaign::new("guests", "every step".into(), lengths.guests));
+    all.push(Campaign::new("guests", "every step".into(), guests));
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)
@@ -233,14 +214,9 @@ fn thread_sanitizer() -> Result<Campaign> {
     let folder = workspace::target()?.join("tsan");
     let (triple, folder) = (fuzz::TRIPLE, folder.display());
     let arguments = format!("test --target {triple} --target-dir {folder} {TSAN_TESTS}");
-    Ok(Campaign {
-        env: vec![
-            ("RUSTC_BOOTSTRAP", "1".into()),
-            ("RUSTFLAGS", flags.into()),
-            ("TSAN_OPTIONS", format!("suppressions={}", suppressions.display())),
-        ],
-        ..Campaign::new("thread sanitizer", "1 run".into(), &arguments)
-    })
+    let campaign = Campaign::new("thread sanitizer", "1 run".into(), &arguments);
+    let campaign = campaign.env("RUSTC_BOOTSTRAP", 1).env("RUSTFLAGS", flags);
+    Ok(campaign.env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display())))
 }
 
 pub(crate) fn run(options: &Nightly) -> Result<()> {

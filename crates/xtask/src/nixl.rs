@@ -4,11 +4,10 @@
 use crate::bench::compared::seconds;
 use crate::bench::ours;
 use crate::workspace;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use warpverbs_bench::rig::child;
 
 /// Packages that `pip` installs without `--wheel`.
 const PACKAGES: [&str; 2] = ["nixl-cu13==1.5.1", "numpy"];
@@ -47,21 +46,12 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Some(folder) => folder.clone(),
         None => install(&bench.python, scratch.path())?,
     };
-    let script = workspace::root()?.join("crates/xtask/nixl/run.sh");
-    let mut command = child::command(&script);
-    command.arg(program).env("NIXL", wheel).env("PYTHON", &bench.python);
-    command.env("TURNS", bench.turns.to_string()).env("DURATION", bench.seconds.to_string());
-    for (name, value) in
-        [("GPUS", bench.gpus.as_deref().map(Path::new)), ("OUT", bench.out.as_deref())]
-    {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let ended = command.status().with_context(|| script.display().to_string())?;
-    ensure!(ended.success(), "{} ended with {ended}", script.display());
-    Ok(())
+    workspace::script("crates/xtask/nixl/run.sh", |command| {
+        command.arg(program).env("NIXL", wheel).env("PYTHON", &bench.python);
+        command.env("TURNS", bench.turns.to_string()).env("DURATION", bench.seconds.to_string());
+        command.env_remove("GPUS").envs(bench.gpus.as_ref().map(|gpus| ("GPUS", gpus)));
+        command.env_remove("OUT").envs(bench.out.as_ref().map(|out| ("OUT", out)));
+    })
 }
 
 fn install(python: &Path, scratch: &Path) -> Result<PathBuf> {
@@ -69,7 +59,6 @@ fn install(python: &Path, scratch: &Path) -> Result<PathBuf> {
     let mut command = Command::new(python);
     command.args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]);
     command.arg("--target").arg(&folder).args(PACKAGES);
-    let ended = command.status().with_context(|| python.display().to_string())?;
-    ensure!(ended.success(), "pip install {} ended with {ended}", PACKAGES.join(" "));
+    workspace::done(&mut command, &format!("pip install {}", PACKAGES.join(" ")))?;
     Ok(folder)
 }

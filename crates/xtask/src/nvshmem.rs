@@ -3,10 +3,9 @@
 
 use crate::bench::ours;
 use crate::workspace;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// Options of `bench-nvshmem`.
 #[derive(Args)]
@@ -21,12 +20,7 @@ pub(crate) struct Bench {
 
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     let program = ours::program(bench.program.as_deref())?;
-    let script = workspace::root()?.join("crates/xtask/nvshmem/run.sh");
-    let ended = Command::new(&script)
-        .arg(program)
-        .arg(bench.iters.to_string())
-        .status()
-        .with_context(|| script.display().to_string())?;
-    ensure!(ended.success(), "{} ended with {ended}", script.display());
-    Ok(())
+    workspace::script("crates/xtask/nvshmem/run.sh", |command| {
+        command.arg(program).arg(bench.iters.to_string());
+    })
 }

@@ -4,7 +4,7 @@
 //! The packages are unpacked into a workspace of their own, beside a crate of the files that pages
 //! show, and find each other there as they would in a registry.
 
-use crate::workspace;
+use crate::workspace::{self, cargo, done};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -61,18 +61,6 @@ pub(crate) fn run() -> Result<()> {
         "{} packages, a crate that uses them, and the examples build from the packages alone",
         packages.len()
     );
-    Ok(())
-}
-
-fn cargo(folder: &Path) -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(folder);
-    cargo
-}
-
-fn done(command: &mut Command, what: &str) -> Result<()> {
-    let status = command.status().with_context(|| what.to_owned())?;
-    ensure!(status.success(), "`{what}` fails ({status})");
     Ok(())
 }
 

@@ -64,8 +64,8 @@ fn open(
 
 /// Answers a client's requests until it ends.
 pub(super) fn follow(args: &AtPort<ServerArgs>, talk: &mut Talk<Message>) -> Result<()> {
-    let AtPort { at, own: ServerArgs { gpu, nic, way, kernels } } = args;
-    let side = open((nic, *way, gpu), kernels, (talk.local_ip()?, at.udp_port), 1)?;
+    let AtPort { udp_port, own: ServerArgs { gpu, nic, way, kernels } } = args;
+    let side = open((nic, *way, gpu), kernels, (talk.local_ip()?, *udp_port), 1)?;
     let mut actor = Actor::new(side);
     talk.during("in the middle of the cases");
     loop {

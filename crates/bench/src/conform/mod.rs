@@ -3,13 +3,14 @@
 mod args;
 mod far;
 
+use crate::output::Measured;
+use crate::print;
 use crate::rig::ends::{AtPort, Place, Role, beside};
-use crate::rig::output::Measured;
-use crate::rig::{Common, NicOnly, print};
-use anyhow::{Context as _, Result, bail};
+use crate::rig::plan::word;
+use crate::rig::{Common, NicOnly};
+use anyhow::{Result, bail};
 pub use args::ConformArgs;
 use args::{Choice, Kernels, LocalArgs};
-use clap::ValueEnum as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use warpverbs::gpu::{self, GpuChoice};
@@ -62,8 +63,8 @@ pub fn run(args: &ConformArgs) -> Result<()> {
         None => report(&alone(args)?, &args.choice, args.common.nic.json),
         Some(Role::Server(args)) => args.serve(|talk| far::follow(&args.own, talk)),
         Some(Role::Client(args)) => {
-            let AtPort { at, own } = &args.own;
-            lead(own, at.udp_port, &args.place())
+            let AtPort { udp_port, own } = &args.own;
+            lead(own, *udp_port, &args.place())
         }
         Some(Role::Local(args)) => local(args),
     }
@@ -112,9 +113,8 @@ fn lead(args: &LocalArgs, udp_port: u16, place: &Place) -> Result<()> {
 fn local(args: &LocalArgs) -> Result<()> {
     let Common { gpu, nic: NicOnly { nic, way, .. } } = &args.common;
     let Kernels { host_only, mem } = args.choice.kernels;
-    let mem = mem.to_possible_value().context("a place of memory has a name")?;
-    let way = way.to_string();
-    let mut flags = vec!["--nic", nic, "--gpu", gpu, "--way", &way, "--mem", mem.get_name()];
+    let (mem, way) = (word(mem), way.to_string());
+    let mut flags = vec!["--nic", nic, "--gpu", gpu, "--way", &way, "--mem", &mem];
     flags.extend(host_only.then_some("--host-only"));
     beside(&["conform"], &flags, |place| lead(args, 0, place))
 }

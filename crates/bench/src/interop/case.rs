@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use warpverbs_verbs::Status;
 
 /// Offset of a message in its area; the bytes before and behind it are checked, too.
 pub(crate) const START: u64 = 256;
@@ -51,32 +52,9 @@ pub(crate) enum Twist {
     NobodyThere,
 }
 
-/// How a work request ended: the statuses that verbs and mlx5 share.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Status {
-    Success,
-    LocalLength,
-    LocalOperation,
-    LocalProtection,
-    Flushed,
-    BadResponse,
-    LocalAccess,
-    RemoteInvalidRequest,
-    RemoteAccess,
-    RemoteOperation,
-    RetriesExceeded,
-    RnrRetriesExceeded,
-    /// None of these, or no completion at all.
-    Other(String),
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Other(text) => f.write_str(text),
-            named => write!(f, "{named:?}"),
-        }
-    }
+/// A status by its name: how work ended, where no other words say what became of it.
+pub(crate) fn named(status: Status) -> String {
+    format!("{status:?}")
 }
 
 /// One thing to try.
@@ -103,7 +81,7 @@ impl Case {
     /// `rdma_rxe`, where it is known to deviate. Newer ones may do right.
     pub(crate) fn known_of_rxe(&self) -> Option<[Status; 2]> {
         let short = self.twist == Twist::ShortReceive;
-        short.then_some([Status::RemoteOperation, Status::LocalOperation])
+        short.then_some([Status::RemoteOperation, Status::LocalQpOperation])
     }
 
     /// How the requester's work must end.
@@ -114,8 +92,8 @@ impl Case {
                 Status::RemoteAccess
             }
             Twist::ShortReceive => Status::RemoteInvalidRequest,
-            Twist::NoReceive => Status::RnrRetriesExceeded,
-            Twist::NobodyThere => Status::RetriesExceeded,
+            Twist::NoReceive => Status::RnrRetryExceeded,
+            Twist::NobodyThere => Status::RetryExceeded,
         }
     }
 

@@ -7,9 +7,9 @@ mod report;
 mod side;
 mod talk;
 
+use crate::output::Measured;
+use crate::print;
 use crate::rig::ends::{AtPort, Family, Place, Role, beside};
-use crate::rig::output::Measured;
-use crate::rig::print;
 use crate::rig::talk::only;
 use anyhow::{Context as _, Result, ensure};
 use case::Traits;
@@ -73,8 +73,8 @@ const ENOUGH: u32 = 5;
 pub fn run(flags: &Flags) -> Result<()> {
     match &flags.role {
         Role::Server(args) => args.serve(|talk| {
-            let AtPort { at, own } = &args.own;
-            let (mut side, [..]) = meet(&own.nic, at.udp_port, talk)?;
+            let AtPort { udp_port, own } = &args.own;
+            let (mut side, [..]) = meet(&own.nic, *udp_port, talk)?;
             loop {
                 let next = talk.recv("group", LIMIT)?;
                 match only!(talk, next, "group", Item::Next(next) => next) {
@@ -84,8 +84,8 @@ pub fn run(flags: &Flags) -> Result<()> {
             }
         }),
         Role::Client(args) => {
-            let AtPort { at, own } = &args.own;
-            lead(own, at.udp_port, &args.place())
+            let AtPort { udp_port, own } = &args.own;
+            lead(own, *udp_port, &args.place())
         }
         Role::Local(args) => beside(&[], &["--nic", &args.own.nic], |place| lead(args, 0, place)),
     }

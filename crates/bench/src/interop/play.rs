@@ -1,12 +1,13 @@
 //! One side's part in a case: requester or responder.
 
-use crate::interop::case::{AREA, Case, GUARD, Group, Op, START, Status, Twist};
+use crate::interop::case::{AREA, Case, GUARD, Group, Op, START, Twist, named};
 use crate::interop::report::Outcome;
 use crate::interop::side::{Address, Area, Remote, Side, Work};
-use crate::interop::talk::{Talk, step};
+use crate::interop::talk::{Part, Talk, step};
 use crate::rig::pattern::pattern;
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use std::time::{Duration, Instant};
+use warpverbs_verbs::Status;
 
 /// The longest wait for a completion: emulated machines are slow.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -50,8 +51,10 @@ fn connect(
     group: &Group,
     asks: bool,
 ) -> Result<Result<Address>> {
-    let (_, peer) = match step(talk, side.open(group))? {
-        Ok(both) => both,
+    let own = side.open(group);
+    let own = own.map(|address| Part { address: Some(address), ..Part::default() });
+    let peer = match step(talk, own)? {
+        Ok((_, theirs)) => theirs.address.context("the other side has no address")?,
         Err(error) => return Ok(Err(error)),
     };
     let nobody = group.cases.iter().any(|case| case.twist == Twist::NobodyThere);
@@ -60,7 +63,7 @@ fn connect(
         to.qpn = peer.qpn ^ 0x5a5a5a;
     }
     let connected = side.connect(&to, group);
-    Ok(step(talk, connected)?.map(|_| peer))
+    Ok(step(talk, connected.map(|()| Part::default()))?.map(|_| peer))
 }
 
 struct Player<'a> {
@@ -71,17 +74,17 @@ struct Player<'a> {
 }
 
 /// Statuses of the work requests, the time they took, and deviations.
-type Ended = (Vec<Status>, Duration, Vec<String>);
+type Ended = (Vec<String>, Duration, Vec<String>);
 
 impl Player<'_> {
     fn outcome(&self, case: &Case, ended: Result<Ended>) -> Outcome {
         let (statuses, took, problems) = ended.unwrap_or_else(|error| {
-            (vec![Status::Other("not ended".into())], Duration::ZERO, vec![format!("{error:#}")])
+            (vec!["not ended".into()], Duration::ZERO, vec![format!("{error:#}")])
         });
         Outcome {
             mtu: self.group.mtu,
             bytes: case.bytes,
-            status: statuses.last().cloned().unwrap_or(Status::Success),
+            status: statuses.last().cloned().unwrap_or_else(|| named(Status::Success)),
             micros: took.as_micros() as u64,
             problems,
         }
@@ -89,18 +92,18 @@ impl Player<'_> {
 
     /// The inner error is one of this case, of either side; the outer one ends everything.
     fn case(&mut self, case: &Case, peer: &Address, seed: u32) -> Result<Result<Ended>> {
-        let prepared = self.prepare(case, seed);
+        let prepared = self.prepare(case, seed).map(|()| Part::default());
         if let Err(error) = step(self.talk, prepared)? {
             return Ok(Err(error));
         }
         let began = Instant::now();
         let own = if self.asks { self.ask(case, peer) } else { self.receive_late(case) };
-        let statuses = match step(self.talk, own)? {
+        let statuses = match step(self.talk, own.map(Part::from))? {
             Ok((own, theirs)) => {
                 if self.asks {
-                    own
+                    own.words
                 } else {
-                    theirs
+                    theirs.words
                 }
             }
             Err(error) => return Ok(Err(error)),
@@ -108,15 +111,15 @@ impl Player<'_> {
         let took = began.elapsed();
         let found =
             if self.asks { self.asked(case, seed, &statuses) } else { self.answered(case, seed) };
-        Ok(step(self.talk, found)?.map(|(mut own, theirs)| {
-            own.extend(theirs.into_iter().map(|problem| format!("responder: {problem}")));
-            (statuses, took, own)
+        Ok(step(self.talk, found.map(Part::from))?.map(|(own, theirs)| {
+            let theirs = theirs.words.into_iter().map(|problem| format!("responder: {problem}"));
+            (statuses, took, own.words.into_iter().chain(theirs).collect())
         }))
     }
 
     /// Known deviations of this responder.
-    fn known(&self, case: &Case) -> Option<[Status; 2]> {
-        case.known_of_rxe().filter(|_| self.group.asks_rxe)
+    fn known(&self, case: &Case) -> Option<[String; 2]> {
+        case.known_of_rxe().filter(|_| self.group.asks_rxe).map(|known| known.map(named))
     }
 
     /// Memory as it must be before.
@@ -152,7 +155,7 @@ impl Player<'_> {
         (0..case.count).try_for_each(|i| self.side.post_recv(case.at(i), case.receive_bytes()))
     }
 
-    fn receive_late(&mut self, case: &Case) -> Result<Vec<Status>> {
+    fn receive_late(&mut self, case: &Case) -> Result<Vec<String>> {
         if case.twist == Twist::LateReceive {
             std::thread::sleep(LATE);
             self.post_receives(case)?;
@@ -160,7 +163,7 @@ impl Player<'_> {
         Ok(Vec::new())
     }
 
-    fn ask(&mut self, case: &Case, peer: &Address) -> Result<Vec<Status>> {
+    fn ask(&mut self, case: &Case, peer: &Address) -> Result<Vec<String>> {
         let memory = match case.twist {
             Twist::BadKey => Remote { rkey: peer.exposed.rkey ^ 0x5a, ..peer.exposed },
             Twist::NotAllowed => peer.closed,
@@ -186,16 +189,16 @@ impl Player<'_> {
     }
 
     /// Problems that the requester finds in the end.
-    fn asked(&self, case: &Case, seed: u32, statuses: &[Status]) -> Result<Vec<String>> {
+    fn asked(&self, case: &Case, seed: u32, statuses: &[String]) -> Result<Vec<String>> {
         let mut problems = Vec::new();
-        let expected = case.expected();
+        let expected = named(case.expected());
         let known = self.known(case).map(|[status, _]| status);
-        let wrong = |status: &Status| *status != expected && Some(status) != known.as_ref();
+        let wrong = |status: &String| *status != expected && Some(status) != known.as_ref();
         for (i, status) in statuses.iter().enumerate().filter(|(_, status)| wrong(status)) {
             problems.push(format!("work request {i} ended with {status}, not {expected}"));
         }
         let len = case.bytes as usize * case.count as usize;
-        let fine = expected == Status::Success;
+        let fine = case.expected() == Status::Success;
         let arrived = match case.op {
             Op::Read if fine => pattern(seed.into(), len),
             Op::FetchAdd | Op::CompareSwap { .. } if fine => {
@@ -213,7 +216,7 @@ impl Player<'_> {
         let mut problems = Vec::new();
         if let Some(expected) = case.expected_arrival() {
             for i in 0..case.count {
-                problems.extend(self.arrival(case, i, &expected)?);
+                problems.extend(self.arrival(case, i, expected)?);
             }
         }
         let len = case.bytes as usize * case.count as usize;
@@ -254,16 +257,16 @@ impl Player<'_> {
     }
 
     /// The problem with receive `i`, if any.
-    fn arrival(&mut self, case: &Case, i: u32, expected: &Status) -> Result<Option<String>> {
+    fn arrival(&mut self, case: &Case, i: u32, expected: Status) -> Result<Option<String>> {
         let Some(arrival) = self.side.arrived(LIMIT)? else {
             return Ok(Some(format!("receive {i} did not complete")));
         };
         let known = self.known(case).map(|[_, status]| status);
-        if arrival.status != *expected && Some(&arrival.status) != known.as_ref() {
+        if arrival.status != named(expected) && Some(&arrival.status) != known.as_ref() {
             let status = &arrival.status;
-            return Ok(Some(format!("receive {i} ended with {status}, not {expected}")));
+            return Ok(Some(format!("receive {i} ended with {status}, not {expected:?}")));
         }
-        if *expected != Status::Success {
+        if expected != Status::Success {
             return Ok(None);
         }
         let imm = matches!(case.op, Op::SendImm | Op::WriteImm).then(|| immediate(case, i));

@@ -1,7 +1,7 @@
 //! The rows that are printed at the end.
 
-use crate::interop::case::{Case, Group, Status};
-use crate::rig::output::{Columns, Row};
+use crate::interop::case::{Case, Group, named};
+use crate::output::{Columns, Row};
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
@@ -27,7 +27,7 @@ pub(crate) struct Kind {
     /// The side that asked.
     from: String,
     /// How the requester's work must end.
-    expected: Status,
+    expected: String,
     pub(crate) tried: Vec<Outcome>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
     pub(crate) mtu: u32,
     pub(crate) bytes: u32,
     /// How the requester's work ended: the last of several.
-    pub(crate) status: Status,
+    pub(crate) status: String,
     pub(crate) micros: u64,
     /// Nothing, if all was as it must be.
     pub(crate) problems: Vec<String>,
@@ -56,7 +56,7 @@ pub(crate) fn add(
     group: &Group,
     (case, outcome): (&Case, Outcome),
 ) {
-    let expected = case.expected();
+    let expected = named(case.expected());
     let case = format!("{case}{}", if group.by_kernel { ", by a kernel" } else { "" });
     match kinds.iter_mut().find(|kind| kind.case == case && kind.from == from) {
         Some(kind) => kind.tried.push(outcome),
@@ -91,7 +91,7 @@ impl Row for Kind {
         vec![
             ("case", self.case.clone()),
             ("asked by", self.from.clone()),
-            ("must end with", self.expected.to_string()),
+            ("must end with", self.expected.clone()),
             ("ended", ended),
         ]
     }

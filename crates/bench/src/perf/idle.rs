@@ -1,11 +1,11 @@
 //! `perf idle-qps`: what idle queue pairs cost a busy one.
 
+use crate::busy::Watch;
+use crate::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::NicOnly;
-use crate::rig::busy::Watch;
 use crate::rig::cases::each;
 use crate::rig::host;
 use crate::rig::machine::{Link, Pair, Rig};
-use crate::rig::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::plan::{MAX_ITERS, Mem, Op, Poster, within};
 use crate::units;
 use anyhow::Result;

@@ -1,11 +1,11 @@
 //! `perf issue`: how fast WQEs are written, rung for and drained, beside the rate of 64-byte stores
 //! to the same ring. The NIC only consumes, unless it is a device that executes what it is given.
 
-use crate::rig::busy::Watch;
+use crate::busy::Watch;
+use crate::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::cases::each;
 use crate::rig::kernel::{self, Report};
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::plan::{Mem, Op, PlanError, check_qps, within};
 use crate::rig::ring::{self, Left};
 use crate::rig::{Common, NicOnly};

@@ -1,14 +1,14 @@
 //! `perf latency`: one 8-byte WRITE from its post to its completion, beside the raw round trip that
 //! no NIC can beat.
 
-use crate::rig::busy::Watch;
+use crate::busy::Watch;
+use crate::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::cases::progress;
 use crate::rig::kernel::{self, Report};
 use crate::rig::machine::{self, Pair, Rig};
-use crate::rig::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::plan::{Mem, Op, Poster, check_iters, check_warmup};
-use crate::rig::stats::Summary;
 use crate::rig::{host, roundtrip};
+use crate::stats::Summary;
 use crate::units;
 use anyhow::{Context as _, Result};
 use clap::Args;

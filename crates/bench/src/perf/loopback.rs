@@ -1,14 +1,14 @@
 //! `perf loopback`: messages of every size, by host and by kernel.
 
 use super::row::MessageRow;
-use crate::rig::busy::Watch;
+use crate::busy::Watch;
+use crate::output::Measured;
 use crate::rig::cases::each;
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::Measured;
 use crate::rig::plan::{self, Mem, Op, PlanError, Poster, Span, check_iters, check_warmup};
 use crate::rig::receive::receiving;
-use crate::rig::stats::Summary;
 use crate::rig::{Common, host, kernel};
+use crate::stats::Summary;
 use crate::units;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};

@@ -1,11 +1,11 @@
 //! `perf memcpy`: large messages beside the `memcpy` of the same buffers.
 
+use crate::busy::Watch;
+use crate::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::NicOnly;
-use crate::rig::busy::Watch;
 use crate::rig::cases::each;
 use crate::rig::host;
 use crate::rig::machine::{Pair, Rig};
-use crate::rig::output::{Bound, Columns, Finding, Measured, Row};
 use crate::rig::plan::{Mem, Op, PlanError, Poster, check_iters};
 use crate::units::{self, parse_size};
 use anyhow::{Result, bail};

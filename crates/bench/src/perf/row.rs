@@ -1,9 +1,9 @@
 //! The result of one size on a number of queue pairs, in this process or between two.
 
-use crate::rig::output::{Columns, Row};
-use crate::rig::plan::{Op, Poster};
+use crate::output::{Columns, Row};
+use crate::rig::plan::{Op, Poster, word};
 use crate::rig::plot::{Drawn, Panel};
-use crate::rig::stats::Summary;
+use crate::stats::Summary;
 use crate::units;
 use serde::Serialize;
 use std::time::Duration;
@@ -55,9 +55,9 @@ impl Row for MessageRow {
         let time = |of: fn(&Summary) -> f64| {
             self.latency.as_ref().map(|summary| units::nanos(of(summary))).unwrap_or_default()
         };
-        let post = self.post.map(|post| ("post", format!("{post:?}").to_lowercase()));
+        let post = self.post.map(|post| ("post", word(post)));
         let rest = [
-            ("op", self.op.word().to_owned()),
+            ("op", word(self.op)),
             ("size", units::bytes(self.bytes)),
             ("QPs", self.qps.to_string()),
             ("min", time(|s| s.min_ns as f64)),

@@ -1,13 +1,20 @@
 //! Which of two ends a process is, and where they meet.
 
-use super::local::{self, LISTENING};
-use super::print;
 use super::talk::{Talk, Words};
-use anyhow::Result;
+use crate::child::Running;
+use crate::print;
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
+use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use warpverbs_meet::Listener;
+
+/// Begins the line in which a server says where it listens.
+const LISTENING: &str = "waiting for a client at ";
+/// How long the server of [`beside`] may go on when the client has ended.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// A family with two ends, and the flags that are its own.
 pub(crate) trait Family {
@@ -63,46 +70,26 @@ pub(crate) struct Client<F: Family> {
     pub(crate) own: F::Client,
 }
 
-/// The port of an end's NIC.
-#[derive(Args)]
-pub(crate) struct NicPort {
-    /// UDP port of a software NIC; 0 is any, 4791 what RDMA devices speak to
-    #[arg(long, default_value_t = 0)]
-    pub(crate) udp_port: u16,
-}
-
 /// Options of an end whose NIC may have a port of its own.
 #[derive(Args)]
 pub(crate) struct AtPort<T: Args> {
-    #[command(flatten)]
-    pub(crate) at: NicPort,
+    /// UDP port of a software NIC; 0 is any, 4791 what RDMA devices speak to
+    #[arg(long, default_value_t = 0)]
+    pub(crate) udp_port: u16,
     #[command(flatten)]
     pub(crate) own: T,
 }
 
 impl<F: Family> Server<F> {
-    pub(crate) fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.bind, self.port)
-    }
-
-    pub(crate) fn wait(&self) -> Duration {
-        Duration::from_secs(self.wait)
-    }
-
     /// Takes one client, and does what it asks for.
     pub(crate) fn serve<T: Words>(
         &self,
         follow: impl FnOnce(&mut Talk<T>) -> Result<()>,
     ) -> Result<()> {
-        let listener = Listener::bind(self.address())?;
-        announce(listener.addr())?;
-        listener.accept(self.wait())?.failing(follow)
+        let listener = Listener::bind(SocketAddr::new(self.bind, self.port))?;
+        print::line(format_args!("{LISTENING}{}", listener.addr()))?;
+        listener.accept(Duration::from_secs(self.wait))?.failing(follow)
     }
-}
-
-/// Says where a server listens: [`beside`] reads it.
-pub(crate) fn announce(at: SocketAddr) -> Result<()> {
-    print::line(format_args!("{LISTENING}{at}"))
 }
 
 impl<F: Family> Client<F> {
@@ -115,9 +102,9 @@ impl<F: Family> Client<F> {
 
 /// Where a server is met, and how long it is looked for.
 pub(crate) struct Place {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) wait: Duration,
+    host: String,
+    port: u16,
+    wait: Duration,
 }
 
 impl Place {
@@ -126,14 +113,30 @@ impl Place {
     }
 }
 
-/// Starts `warpverbs WORDS server FLAGS` as a second process, and runs `work` against it.
+/// Starts `warpverbs WORDS server FLAGS` as a second process, which does not outlive the call, and runs
+/// `work` against it.
 pub(crate) fn beside(
     words: &[&str],
     flags: &[&str],
     work: impl FnOnce(&Place) -> Result<()>,
 ) -> Result<()> {
-    let server = local::Server::start(words, flags)?;
-    let (host, port) = (server.addr.ip().to_string(), server.addr.port());
+    let mut command = Command::new(std::env::current_exe().context("this program's path")?);
+    command.args(words).args(["server", "--bind", "127.0.0.1", "--port", "0"]).args(flags);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("the server's process")?;
+    let stdout = child.stdout.take().context("the server's output")?;
+    let mut server = Running::from(("the server".to_owned(), child));
+    let mut line = String::new();
+    // Ends with the server: it prints this line first, or nothing.
+    BufReader::new(stdout).read_line(&mut line)?;
+    let address = line.strip_prefix(LISTENING).context("the server did not start")?;
+    let address: SocketAddr = address.trim().parse().context("the server's address")?;
+    let (host, port) = (address.ip().to_string(), address.port());
     work(&Place { host, port, wait: Duration::from_secs(5) })?;
-    server.finish()
+    let status = server.wait(Instant::now() + GRACE)?;
+    ensure!(status.success(), "the server ended with {status}");
+    Ok(())
 }

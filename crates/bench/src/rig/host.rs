@@ -2,7 +2,7 @@
 
 use super::machine::Pair;
 use super::plan::Op;
-use crate::rig::stats::Summary;
+use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 use thiserror::Error;

@@ -1,9 +1,9 @@
 //! The setup of a measurement: an open device and NIC, and connected pairs of endpoints with a
 //! buffer on either side.
 
-use super::output::{Chosen, Setting};
 use super::pattern::{compare, pattern, poison};
 use super::plan::{Mem, Op, Poster};
+use crate::output::{Chosen, Setting};
 use crate::rig::Common;
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;

@@ -1,10 +1,12 @@
 //! Parts of what the user asks to be measured, checked before anything is set up.
 
 use crate::units::{self, parse_size};
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpverbs::gpu::Place;
+use warpverbs::transport::Mtu;
 
 /// The poster of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -30,17 +32,12 @@ pub(crate) enum Op {
     Atomic,
 }
 
-impl Op {
-    /// As the user writes it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Send => "send",
-            Self::Atomic => "atomic",
-        }
-    }
+/// A value as the user writes it.
+pub(crate) fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
 
+impl Op {
     /// Whether latency between two processes is half of a message there and one back; otherwise it
     /// is one operation.
     pub(crate) fn is_ping_pong(self) -> bool {
@@ -214,4 +211,10 @@ pub(crate) fn sizes(
         .collect();
     sizes.push(max);
     Ok(sizes)
+}
+
+/// The path MTU of this many bytes.
+pub(crate) fn mtu(bytes: u32) -> anyhow::Result<Mtu> {
+    let found = Mtu::from_bytes(bytes as usize);
+    found.with_context(|| format!("--mtu is {bytes}, expected 256, 512, 1024, 2048 or 4096"))
 }

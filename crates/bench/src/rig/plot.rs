@@ -1,13 +1,14 @@
 //! Lines over sizes or other numbers, as an SVG file. Both axes are logarithmic.
 
-use super::output::{Measured, Row};
+use crate::output::{Measured, Row};
 use crate::units;
 use anyhow::{Context as _, Result, anyhow};
+use clap::Args;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
 use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Width, and height of one panel, in pixels.
 const WIDTH: u32 = 900;
@@ -48,20 +49,31 @@ pub(crate) trait Drawn: Row + Sized {
     fn panels(rows: &[Self]) -> Vec<Panel>;
 }
 
+/// The form of the output.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Output {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Draw the figures of all rows as well
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
 /// As [`Measured::print_up_to`], and draws what there is to a file, if one is given: panels one below
 /// the other, written in one go.
 pub(crate) fn print_and_plot<R: Drawn>(
     measured: &Measured<R>,
     end: Result<()>,
-    json: bool,
-    file: Option<&Path>,
+    output: &Output,
 ) -> Result<()> {
-    let write = |file: &Path| {
+    let write = |file: &PathBuf| {
         let svg = draw(&R::panels(&measured.rows), &format!("warpverbs {}", measured.command))?;
         std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))
     };
-    let drawn = file.filter(|_| !measured.rows.is_empty()).map_or(Ok(()), write);
-    measured.print_up_to(end, json).and(drawn)
+    let file = output.plot.as_ref().filter(|_| !measured.rows.is_empty());
+    let drawn = file.map_or(Ok(()), write);
+    measured.print_up_to(end, output.json).and(drawn)
 }
 
 pub(crate) fn draw(panels: &[Panel], title: &str) -> Result<String> {

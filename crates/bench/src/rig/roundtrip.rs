@@ -1,6 +1,6 @@
 //! The yardstick for latencies: one cache line handed to another thread and back.
 
-use crate::rig::stats::Summary;
+use crate::stats::Summary;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

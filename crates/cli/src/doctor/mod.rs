@@ -78,7 +78,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
             if args.json { json(&way)? } else { text::way(&way) }
         }
     };
-    warpverbs_bench::rig::print::line(text.trim_end())
+    warpverbs_bench::print::line(text.trim_end())
 }
 
 fn json(value: &impl Serialize) -> anyhow::Result<String> {

@@ -1,11 +1,9 @@
 //! `warpverbs run`: an unmodified program of libibverbs on the software NIC.
 
-mod folder;
 mod sysfs;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use folder::Folder;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
@@ -13,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use warpverbs::raw::mlx5::prm::Status;
 use warpverbs::raw::nic::LinkKind;
+use warpverbs_bench::folder::Folder;
 
 /// The library that is loaded into the program.
 const LIBRARY: &str = "libwarpverbs_preload.so";
@@ -91,7 +90,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         refuse_hardware(Path::new("/sys/class/infiniband"))?;
     }
     let library = library(args)?;
-    let root = Folder::new().context("a folder for the devices of the program")?;
+    let root = Folder::new("warpverbs-run-").context("a folder for the devices of the program")?;
     sysfs::write(root.path(), args.nics).with_context(|| root.path().display().to_string())?;
     let [program, arguments @ ..] = args.program.as_slice() else { bail!("no program is given") };
     let mut preload = library.into_os_string();

@@ -84,8 +84,7 @@ fn kernels_of_the_simt_device_copy_lists() {
 #[test]
 fn client_and_server_meet_by_their_addresses() {
     let server = Server::listening("perf agent server --bind 127.0.0.1 --port 0 --wait 30");
-    let port = server.addr.port();
-    let document = json(&format!("perf agent client 127.0.0.1 -p {port} -s 8 -n 2 --json"));
+    let document = json(&server.client("perf agent", "-s 8 -n 2 --json"));
     assert_eq!(rows(&document).len(), 4);
     assert!(server.end().status.success());
 }
@@ -130,13 +129,11 @@ fn a_server_ends_with_its_client() {
     // The client has no path that it may take.
     let failing = server();
     let flags = "-s 8 -m host -n 1 --require mapped";
-    let port = failing.addr.port();
-    fails(&format!("perf agent client 127.0.0.1 -p {port} {flags}"), &["mapped"]);
+    fails(&failing.client("perf agent", flags), &["mapped"]);
     failed(&failing.end(), &["the client at 127.0.0.1", "mapped"]);
     // It is killed in the middle of a row.
     let left = server();
-    let port = left.addr.port();
-    let line = format!("perf agent client 127.0.0.1 -p {port} -s 8 -m host -D 60");
+    let line = left.client("perf agent", "-s 8 -m host -D 60");
     let mut client = program(&line).stdout(Stdio::null()).spawn().expect("a client");
     left.wait_until(|pid| threads(pid) > 1);
     client.kill().and_then(|()| client.wait()).expect("its end");

@@ -16,8 +16,8 @@ impl Server {
         Self::listening(&format!("conform server --bind {bind} --port 0 --wait 30 {flags}"))
     }
 
-    fn client(&self, flags: &str) -> String {
-        format!("conform client 127.0.0.1 --nic soft --port {} {flags}", self.addr.port())
+    fn conform_client(&self, flags: &str) -> String {
+        self.client("conform", &format!("--nic soft {flags}"))
     }
 
     /// A connection that has said hello.
@@ -46,7 +46,8 @@ fn all_cases_end_as_they_should_between_two_processes() {
 #[test]
 fn what_one_side_lacks_is_said_and_not_failed() {
     let server = Server::start("--host-only");
-    let line = server.client("--gpu simt --case kernel_write --case kernel_send --case send_imm");
+    let line =
+        server.conform_client("--gpu simt --case kernel_write --case kernel_send --case send_imm");
     let words = succeeds(&line);
     assert!(words.contains("peer: kernels on nothing"), "{words}");
     assert!(words.contains("skipped  kernel kernel_send_imm"), "{words}");
@@ -58,8 +59,7 @@ fn what_one_side_lacks_is_said_and_not_failed() {
 #[test]
 fn a_server_over_ipv6_serves_one_client_and_ends() {
     let server = Server::start_at("::1", "--nic soft --gpu simt");
-    let line = format!("conform client ::1 --nic soft --gpu simt --port {}", server.addr.port());
-    let words = succeeds(&format!("{line} --brief --case write_sizes"));
+    let words = succeeds(&server.conform_client("--gpu simt --brief --case write_sizes"));
     assert_eq!(words.lines().last(), Some("1 passed"), "{words}");
     let out = server.end();
     assert!(out.status.success(), "{}", text(&out.stderr));
@@ -73,11 +73,11 @@ fn nobody_there_and_what_is_not_there_is_said_in_one_line() {
     fails("conform client 127.0.0.1 --case no_such_case", &["no_such_case", "--list"]);
     // A NIC that one side lacks is told to both.
     let server = Server::start("");
-    let out = run(&server.client("").replace("--nic soft", "--nic mlx5_77"));
+    let out = run(&server.conform_client("").replace("--nic soft", "--nic mlx5_77"));
     failed(&out, &["mlx5_77", "soft"]);
     failed(&server.end(), &["the client at 127.0.0.1", "mlx5_77"]);
     let server = Server::start_at("127.0.0.1", "--nic mlx5_77");
-    failed(&run(&server.client("")), &["the server at 127.0.0.1", "mlx5_77"]);
+    failed(&run(&server.conform_client("")), &["the server at 127.0.0.1", "mlx5_77"]);
     failed(&server.end(), &["mlx5_77"]);
 }
 
@@ -111,7 +111,7 @@ fn what_is_no_message_ends_a_server() {
 /// Starts all cases again and again, and gives both processes once some have ended.
 fn under_way() -> (Server, Child) {
     let server = Server::start("--gpu simt");
-    let mut command = program(&server.client("--gpu simt"));
+    let mut command = program(&server.conform_client("--gpu simt"));
     let client = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a client");
     let mut client = client;
     let mut out = BufReader::new(client.stdout.take().expect("its output"));

@@ -12,10 +12,6 @@ impl Server {
     fn perf(op: &str) -> Self {
         Self::listening(&format!("perf {op} server --bind 127.0.0.1 --port 0 --wait 30"))
     }
-
-    fn perf_client(&self, op: &str, flags: &str) -> String {
-        format!("perf {op} client 127.0.0.1 --port {} {flags}", self.addr.port())
-    }
 }
 
 #[test]
@@ -115,7 +111,7 @@ fn a_plot_is_written() {
 #[test]
 fn a_server_serves_a_client_and_ends() {
     let server = Server::perf("send");
-    let line = server.perf_client("send", "-b 8 -e 8 -n 20 -q 2");
+    let line = server.client("perf send", "-b 8 -e 8 -n 20 -q 2");
     assert!(succeeds(&line).contains("equal"));
     let out = server.end();
     assert!(out.status.success(), "{}", text(&out.stderr));
@@ -149,7 +145,7 @@ fn another_version_or_program_is_told_apart() {
 #[test]
 fn what_a_client_asks_for_is_checked_by_the_server() {
     let server = Server::perf("write");
-    let out = run(&server.perf_client("read", ""));
+    let out = run(&server.client("perf read", ""));
     failed(&out, &["the server at", "this server measures write, the client read"]);
     failed(&server.end(), &["this server measures write"]);
 
@@ -181,7 +177,7 @@ fn strangers_keep_no_client_from_a_server() {
         stream
     });
     drop(TcpStream::connect(server.addr).expect("the server"));
-    assert!(succeeds(&server.perf_client("write", "-b 8 -e 8 -n 20")).contains("equal"));
+    assert!(succeeds(&server.client("perf write", "-b 8 -e 8 -n 20")).contains("equal"));
     let out = server.end();
     assert!(out.status.success(), "{}", text(&out.stderr));
     drop(strangers);
@@ -191,7 +187,7 @@ fn strangers_keep_no_client_from_a_server() {
 /// the client has still to say.
 fn under_way(flags: &str) -> (Server, Child, thread::JoinHandle<String>) {
     let server = Server::perf("write");
-    let line = server.perf_client("write", &format!("-b 8 -e 8 -D 25 {flags}"));
+    let line = server.client("perf write", &format!("-b 8 -e 8 -D 25 {flags}"));
     let mut command = program(&line);
     command.env("WARPVERBS_LOG", "warpverbs::perf=info");
     let client = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();

@@ -39,13 +39,16 @@ fn ready() -> bool {
             .iter()
             .all(|name| Path::new("/usr/bin").join(name).exists());
         if !found {
-            let reason = "needs the packages ibverbs-utils, ibverbs-providers and perftest";
-            assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
-            eprintln!("SKIPPED: {reason}");
-            return false;
+            skip("needs the packages ibverbs-utils, ibverbs-providers and perftest");
         }
-        true
+        found
     })
+}
+
+/// Says why a test has nothing to do. Where all that tests need is to be here, it fails.
+fn skip(reason: &str) {
+    assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
+    eprintln!("SKIPPED: {reason}");
 }
 
 /// `warpverbs run` with the words of `line`, on the system's rdma-core or that of the folder which
@@ -119,6 +122,16 @@ fn succeeds(line: &str) -> String {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{line}: {stdout}{stderr}");
     stdout
+}
+
+/// Runs a program that says "done" and nothing else; its standard error.
+fn done(command: Command) -> String {
+    let line = format!("{command:?}");
+    let output = output(command);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let done = output.status.success() && stdout == "done\n";
+    assert!(done, "{line}: {} {stdout}{stderr}", output.status);
+    stderr
 }
 
 /// Whether somebody listens on a port of TCP in the network of this process.

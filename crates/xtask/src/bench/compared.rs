@@ -4,9 +4,9 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
-use warpverbs_bench::rig::busy::Watch;
-use warpverbs_bench::rig::output::{Bound, Columns, Finding, Measured, Row};
-use warpverbs_bench::rig::stats::median;
+use warpverbs_bench::busy::Watch;
+use warpverbs_bench::output::{Bound, Columns, Finding, Measured, Row};
+use warpverbs_bench::stats::median;
 use warpverbs_bench::units;
 
 /// How long and how often.

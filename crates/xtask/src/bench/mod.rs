@@ -9,7 +9,7 @@ use clap::Args;
 use compared::{Compared, Report, Turns, What};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use warpverbs_bench::rig::output::Bound;
+use warpverbs_bench::output::Bound;
 use warpverbs_bench::{ucx, units};
 
 /// Options of `bench-peers`.
@@ -95,15 +95,11 @@ impl Figure {
     }
 
     fn ours(&self, program: &Path, seconds: f64) -> Result<f64> {
-        let Self { what, bytes, .. } = self;
-        let bw = format!("--bw --tx-depth {DEPTH}");
-        let (kind, pointer) = match what {
-            What::Latency => ("--lat", "/latency/p50_ns"),
-            What::Rate => (bw.as_str(), "/messages_per_s"),
-            What::Bandwidth => (bw.as_str(), "/bytes_per_s"),
+        let line = match self.what {
+            What::Latency => format!("{} local --lat", self.op()),
+            _ => format!("{} local --bw --tx-depth {DEPTH}", self.op()),
         };
-        let line = format!("{} local {kind} -b {bytes} -e {bytes} -D {seconds}", self.op());
-        ours::number(&ours::run(program, &line)?[0], pointer)
+        ours::figure(program, &line, (self.what, self.bytes, seconds))
     }
 
     fn theirs(&self, seconds: f64) -> Result<f64> {
@@ -143,8 +139,8 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 /// 1 MiB with one datagram in a hundred lost by either end, beside the same without.
 fn loss(rounds: u32, seconds: f64, program: &Path) -> Result<Compared> {
     let rate = |flags: String| {
-        let line = format!("write local --bw -b 1M -e 1M -D {seconds} {flags}");
-        ours::number(&ours::run(program, &line)?[0], "/bytes_per_s")
+        let line = format!("write local --bw {flags}");
+        ours::figure(program, &line, (What::Bandwidth, 1 << 20, seconds))
     };
     let row = Compared::new("1 MiB write bandwidth, 1 % lost", What::Bandwidth, "without loss");
     row.wanted(Bound::AtLeast(0.25)).measured(

@@ -1,12 +1,13 @@
 //! The project's own benchmark: `warpverbs perf … local`.
 
+use super::compared::What;
 use crate::workspace;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use warpverbs_bench::rig::child::{self, Running};
+use warpverbs_bench::child::{self, Running};
 
 /// For all rows of a run, each of which has a limit of its own.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -16,10 +17,9 @@ pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(given) = given {
         return given.canonicalize().with_context(|| given.display().to_string());
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--package", "warpverbs-cli", "--message-format=json"]);
-    let out = command.current_dir(workspace::root()?).stderr(Stdio::inherit()).output()?;
+    let mut cargo = workspace::cargo(workspace::root()?);
+    cargo.args(["build", "--release", "--package", "warpverbs-cli", "--message-format=json"]);
+    let out = cargo.stderr(Stdio::inherit()).output()?;
     ensure!(out.status.success(), "the build of warpverbs-cli ended with {}", out.status);
     let text = String::from_utf8_lossy(&out.stdout);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -46,6 +46,21 @@ pub(crate) fn run(program: &Path, line: &str) -> Result<Vec<Value>> {
     let name = format!("warpverbs perf {line}");
     let text = Running::start(name.clone(), &mut command)?.finish(Instant::now() + LIMIT)?;
     rows(&text).context(name)
+}
+
+/// The figure of a run with messages of one size.
+pub(crate) fn figure(
+    program: &Path,
+    line: &str,
+    (what, bytes, seconds): (What, u64, f64),
+) -> Result<f64> {
+    let pointer = match what {
+        What::Latency => "/latency/p50_ns",
+        What::Rate => "/messages_per_s",
+        What::Bandwidth => "/bytes_per_s",
+    };
+    let line = format!("{line} -b {bytes} -e {bytes} -D {seconds}");
+    number(&run(program, &line)?[0], pointer)
 }
 
 /// The rows that a run printed.

@@ -14,7 +14,7 @@ const MOST_HOPS: u32 = 8;
 
 /// Names, joined by `::` in the source.
 pub(super) type Names = Vec<String>;
-pub(super) type Tokens = Peekable<proc_macro2::token_stream::IntoIter>;
+type Tokens = Peekable<proc_macro2::token_stream::IntoIter>;
 
 /// One module, in a file of its own or inside one.
 #[derive(Default)]
@@ -276,17 +276,17 @@ impl Module {
 }
 
 /// Takes a mark, if it comes next.
-pub(super) fn take(tokens: &mut Tokens, mark: char) -> bool {
+fn take(tokens: &mut Tokens, mark: char) -> bool {
     tokens.next_if(|token| matches!(token, TokenTree::Punct(p) if p.as_char() == mark)).is_some()
 }
 
 /// Whether an attribute, without its brackets, leaves what it belongs to out of all but tests.
-pub(super) fn is_for_tests(attribute: &str) -> bool {
+fn is_for_tests(attribute: &str) -> bool {
     ["cfg (test)", "cfg (all (test"].iter().any(|start| attribute.starts_with(start))
 }
 
 /// Skips what an attribute belongs to: up to a semicolon or the end of a body.
-pub(super) fn skip_item(tokens: &mut Tokens) {
+fn skip_item(tokens: &mut Tokens) {
     for token in tokens {
         match token {
             TokenTree::Punct(mark) if mark.as_char() == ';' || mark.as_char() == ',' => return,

@@ -1,10 +1,12 @@
 //! Types that do too much: methods and fields of one type, over all files of its crate.
 
 use super::allowed::Allowed;
-use super::modules::{Names, Tokens, Tree, is_for_tests, skip_item, take};
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use super::modules::{Names, Tree};
+use proc_macro2::TokenStream;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
+use syn::{Attribute, Fields, ImplItem, Item, Meta, Type};
 
 /// Methods a type may have, those of traits apart.
 const MOST_METHODS: usize = 40;
@@ -19,9 +21,11 @@ struct Size {
 }
 
 /// Checks a crate, whose folder is `krate` and whose programs and library are `trees`.
-pub(super) fn check(krate: &Path, trees: &[Tree], allowed: &mut Allowed) -> usize {
+pub(super) fn check(krate: &Path, trees: &[Tree], allowed: &mut Allowed) -> io::Result<usize> {
     let mut found = 0;
-    for ((module, name), Size { methods, fields }) in trees.iter().flat_map(sizes) {
+    let sizes = trees.iter().map(sizes).collect::<syn::Result<Vec<_>>>();
+    let sizes = sizes.map_err(|error| io::Error::other(format!("{}: {error}", krate.display())))?;
+    for ((module, name), Size { methods, fields }) in sizes.into_iter().flatten() {
         let place = krate.join(module.join("::")).join(name);
         for (rule, size, most) in
             [("methods", methods, MOST_METHODS), ("fields", fields, MOST_FIELDS)]
@@ -32,14 +36,14 @@ pub(super) fn check(krate: &Path, trees: &[Tree], allowed: &mut Allowed) -> usiz
             });
         }
     }
-    found
+    Ok(found)
 }
 
 /// All types of a crate, by module and name.
-fn sizes(tree: &Tree) -> BTreeMap<(Names, String), Size> {
+fn sizes(tree: &Tree) -> syn::Result<BTreeMap<(Names, String), Size>> {
     let mut sizes: BTreeMap<_, Size> = BTreeMap::new();
     for (module, content) in &tree.modules {
-        for (path, size) in read(content.body.clone()) {
+        for (path, size) in read(content.body.clone())? {
             // A type that the module defines is not imported, so its name alone says nothing.
             let named = [&["self".to_owned()], &path[..]].concat();
             let from =
@@ -51,134 +55,49 @@ fn sizes(tree: &Tree) -> BTreeMap<(Names, String), Size> {
             known.fields += size.fields;
         }
     }
-    sizes
+    Ok(sizes)
 }
 
 /// The types that a module declares, and those for which it has methods, by the paths that it uses.
-fn read(body: TokenStream) -> Vec<(Names, Size)> {
-    let (mut found, mut tokens, mut laid_out) = (Vec::new(), body.into_iter().peekable(), false);
-    while let Some(token) = tokens.next() {
-        match token {
-            TokenTree::Punct(mark) if mark.as_char() == '#' => {
-                laid_out |= attribute(&mut tokens).contains("repr (C");
-                continue;
-            }
-            // The attribute stays with what comes behind its visibility.
-            TokenTree::Ident(word) if word == "pub" => {
-                tokens.next_if(|next| is_group(next, Delimiter::Parenthesis));
-                continue;
-            }
-            TokenTree::Ident(word) if word == "struct" => {
-                let name = tokens.next().map(|name| name.to_string());
-                let fields = match until_body(&mut tokens).1 {
-                    Some(body) if !laid_out => fields(body),
-                    _ => 0,
-                };
-                found.extend(name.map(|name| (vec![name], Size { methods: 0, fields })));
-            }
-            // Its result may be an `impl`, too.
-            TokenTree::Ident(word) if word == "fn" => drop(until_body(&mut tokens)),
-            TokenTree::Ident(word) if word == "impl" => {
-                let (head, body) = until_body(&mut tokens);
-                if let (Some(path), Some(body)) = (of_type(head), body) {
-                    found.push((path, Size { methods: methods(body), fields: 0 }));
+fn read(body: TokenStream) -> syn::Result<Vec<(Names, Size)>> {
+    let items = syn::parse2::<syn::File>(body)?.items;
+    Ok(items.into_iter().filter_map(size).collect())
+}
+
+fn size(item: Item) -> Option<(Names, Size)> {
+    match item {
+        Item::Struct(item) if !for_tests(&item.attrs) => {
+            let fields = match &item.fields {
+                Fields::Named(fields) if !has(&item.attrs, "repr", "C") => {
+                    fields.named.iter().filter(|field| !for_tests(&field.attrs)).count()
                 }
-            }
-            _ => {}
+                _ => 0,
+            };
+            Some((vec![item.ident.to_string()], Size { methods: 0, fields }))
         }
-        laid_out = false;
-    }
-    found
-}
-
-/// Reads an attribute behind its mark, and skips what it belongs to if that is for tests only.
-fn attribute(tokens: &mut Tokens) -> String {
-    let inner = take(tokens, '!');
-    let text = match tokens.next() {
-        Some(TokenTree::Group(attribute)) => attribute.stream().to_string(),
-        _ => String::new(),
-    };
-    if is_for_tests(&text) && !inner {
-        skip_item(tokens);
-    }
-    text
-}
-
-/// Tokens up to a body in braces, and that; none of a type without one.
-fn until_body(tokens: &mut Tokens) -> (Vec<TokenTree>, Option<TokenStream>) {
-    let mut head = Vec::new();
-    for token in tokens {
-        match token {
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
-                return (head, Some(group.stream()));
-            }
-            TokenTree::Punct(mark) if mark.as_char() == ';' => break,
-            token => head.push(token),
+        // Those of traits are not its own.
+        Item::Impl(item) if item.trait_.is_none() && !for_tests(&item.attrs) => {
+            let Type::Path(path) = *item.self_ty else { return None };
+            let is_method =
+                |item: &&ImplItem| matches!(item, ImplItem::Fn(item) if !for_tests(&item.attrs));
+            let methods = item.items.iter().filter(is_method).count();
+            let names = path.path.segments.iter().map(|segment| segment.ident.to_string());
+            Some((names.collect(), Size { methods, fields: 0 }))
         }
+        _ => None,
     }
-    (head, None)
 }
 
-/// The type in what stands between `impl` and the body, unless it is for a trait.
-fn of_type(head: Vec<TokenTree>) -> Option<Names> {
-    let (mut path, mut depth, mut ended) = (Names::new(), 0usize, false);
-    let mut before = ' ';
-    for token in head {
-        match token {
-            TokenTree::Punct(mark) => {
-                match mark.as_char() {
-                    '<' => depth += 1,
-                    // Not the end of an arrow.
-                    '>' if before != '-' => depth -= 1,
-                    _ => {}
-                }
-                before = mark.as_char();
-                continue;
-            }
-            TokenTree::Ident(word) if depth == 0 => match word.to_string().as_str() {
-                "for" => return None,
-                "where" => ended = true,
-                name if !ended => path.push(name.to_owned()),
-                _ => {}
-            },
-            _ => {}
-        }
-        before = ' ';
-    }
-    Some(path)
+/// Whether one of the attributes is `name`, and its arguments begin with these words.
+fn has(attributes: &[Attribute], name: &str, start: &str) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        Meta::List(list) => list.path.is_ident(name) && list.tokens.to_string().starts_with(start),
+        _ => false,
+    })
 }
 
-fn methods(body: TokenStream) -> usize {
-    let (mut count, mut tokens) = (0, body.into_iter().peekable());
-    while let Some(token) = tokens.next() {
-        match token {
-            TokenTree::Punct(mark) if mark.as_char() == '#' => drop(attribute(&mut tokens)),
-            TokenTree::Ident(word) if word == "fn" => count += 1,
-            _ => {}
-        }
-    }
-    count
-}
-
-/// Each has one colon that is not one half of `::`, outside of angle brackets.
-fn fields(body: TokenStream) -> usize {
-    let (mut count, mut tokens, mut depth) = (0, body.into_iter().peekable(), 0usize);
-    while let Some(token) = tokens.next() {
-        let TokenTree::Punct(mark) = token else { continue };
-        match mark.as_char() {
-            '#' => drop(attribute(&mut tokens)),
-            ':' if !take(&mut tokens, ':') && depth == 0 => count += 1,
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            '-' => drop(take(&mut tokens, '>')),
-            _ => {}
-        }
-    }
-    count
-}
-
-fn is_group(token: &TokenTree, delimiter: Delimiter) -> bool {
-    matches!(token, TokenTree::Group(group) if group.delimiter() == delimiter)
+fn for_tests(attributes: &[Attribute]) -> bool {
+    has(attributes, "cfg", "test") || has(attributes, "cfg", "all (test")
 }
 
 #[cfg(test)]
@@ -186,7 +105,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<(String, usize, usize)> {
-        let read = read(text.parse().expect("tokens")).into_iter();
+        let read = read(text.parse().expect("tokens")).expect("items").into_iter();
         read.map(|(path, size)| (path.join("::"), size.methods, size.fields)).collect()
     }
 
@@ -232,7 +151,7 @@ mod tests {
             std::fs::write(folder.path().join(name), text).expect("a file");
         }
         let tree = Tree::read(&folder.path().join("lib.rs")).expect("modules");
-        let found: Vec<_> = sizes(&tree).into_iter().collect();
+        let found: Vec<_> = sizes(&tree).expect("items").into_iter().collect();
         let name = |module: &str| (vec![module.to_owned()], "A".to_owned());
         let (a, b) = (Size { methods: 4, fields: 1 }, Size { methods: 1, fields: 2 });
         assert_eq!(found, [(name("a"), a), (name("b"), b)]);

@@ -1,8 +1,7 @@
 //! Two guests on one network.
 
 use super::accel::Accel;
-use super::folder::Folder;
-use super::guest::{Guest, Job, Spec};
+use super::guest::{Guest, Spec};
 use super::image::{Image, find};
 use super::kernel::Kernel;
 use super::options::Options;
@@ -11,6 +10,7 @@ use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use warpverbs_bench::folder::Folder;
 
 /// The address of guest 1.
 pub(crate) const FIRST: &str = "10.99.0.1";
@@ -114,36 +114,25 @@ impl Bed {
         Ok(())
     }
 
-    /// Runs a server in guest 1 and its client in guest 2 until both end; returns their output.
+    /// Runs a server in guest 1 and its client in guest 2 until both end; returns their output. The client
+    /// starts when something listens on TCP `port` of guest 1, or a second later.
     pub(crate) fn pair(
         &mut self,
-        server: &str,
-        client: &str,
+        [server, client]: [&str; 2],
+        port: Option<u16>,
         limit: Duration,
     ) -> Result<[String; 2]> {
         let serving = self.one.begin(server, limit)?;
-        // The server has to listen first, and does not say when it does.
-        std::thread::sleep(Duration::from_secs(1));
-        self.client(serving, client, limit)
-    }
-
-    /// As [`Self::pair`]; the client starts when something listens on TCP `port` of guest 1.
-    pub(crate) fn pair_on(
-        &mut self,
-        port: u16,
-        server: &str,
-        client: &str,
-        limit: Duration,
-    ) -> Result<[String; 2]> {
-        let serving = self.one.begin(server, limit)?;
-        // Sockets that listen have state 0A.
-        let listens = format!("grep -q ':{port:04X} [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6");
-        self.one.check(&format!("until {listens}; do sleep 0.05; done"), limit)?;
-        self.client(serving, client, limit)
-    }
-
-    /// Runs the client of a server; the output of both.
-    fn client(&mut self, serving: Job, client: &str, limit: Duration) -> Result<[String; 2]> {
+        match port {
+            Some(port) => {
+                // Sockets that listen have state 0A.
+                let listens =
+                    format!("grep -q ':{port:04X} [0-9A-F:]* 0A' /proc/net/tcp /proc/net/tcp6");
+                self.one.check(&format!("until {listens}; do sleep 0.05; done"), limit)?;
+            }
+            // It has to listen first, and does not say when it does.
+            None => std::thread::sleep(Duration::from_secs(1)),
+        }
         let text = self.two.check(client, limit);
         let served = self.one.finish_ok(serving);
         match (text, served) {
@@ -216,7 +205,7 @@ impl Site {
         for program in programs {
             image.program(program)?;
         }
-        let folder = Folder::new()?;
+        let folder = Folder::new("wv-vm").context("a folder for the guests")?;
         let initrd = folder.path().join("initrd");
         image.write(&initrd)?;
         let mut logs = folder.path().to_path_buf();

@@ -149,8 +149,7 @@ impl Case {
     fn outputs(&self, bed: &mut Bed) -> Result<[String; 2]> {
         match &self.work {
             Work::One(command) => Ok([bed.one.check(command, LIMIT)?, String::new()]),
-            Work::Pair([server, client], None) => bed.pair(server, client, LIMIT),
-            Work::Pair([server, client], Some(port)) => bed.pair_on(*port, server, client, LIMIT),
+            Work::Pair(both, port) => bed.pair(both.each_ref().map(|line| &**line), *port, LIMIT),
             Work::Act(act) => Ok([act(bed)?, String::new()]),
         }
     }

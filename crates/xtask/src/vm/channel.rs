@@ -27,7 +27,7 @@ pub(crate) struct Channel {
 }
 
 /// A command that was begun and not waited for.
-pub(crate) struct Running {
+pub(crate) struct Begun {
     token: String,
     deadline: Deadline,
 }
@@ -55,7 +55,7 @@ impl Channel {
     }
 
     /// Begins a shell command of one line, which is killed in the guest after `limit`.
-    pub(crate) fn start(&mut self, command: &str, limit: Duration) -> io::Result<Running> {
+    pub(crate) fn start(&mut self, command: &str, limit: Duration) -> io::Result<Begun> {
         if command.contains('\n') {
             return Err(io::Error::other("a command of more than one line"));
         }
@@ -66,12 +66,12 @@ impl Channel {
         taken.write_all(format!("{token} {seconds} {command}\n").as_bytes())?;
         // The guest is the first to give up, so that it can tell.
         let deadline = Deadline::after(limit + Duration::from_secs(10));
-        Ok(Running { token, deadline })
+        Ok(Begun { token, deadline })
     }
 
     /// Waits for a command's end.
-    pub(crate) fn finish(&mut self, running: &Running) -> io::Result<Output> {
-        let Running { token, deadline } = running;
+    pub(crate) fn finish(&mut self, running: &Begun) -> io::Result<Output> {
+        let Begun { token, deadline } = running;
         let text = self.until(format!("\n@@{token} ").as_bytes(), *deadline)?;
         let status = self.until(b"\n", *deadline)?;
         let status = String::from_utf8_lossy(&status).trim().parse();

@@ -1,14 +1,15 @@
 //! One virtual machine.
 
 use super::accel::Accel;
-use super::channel::{Channel, Output, Running};
+use super::channel::{Begun, Channel, Output};
 use anyhow::{Result, anyhow, bail};
 use std::fs;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use warpverbs_bench::child::{self, Running};
 use warpverbs_meet::{Deadline, Timed};
 
 /// Commands that may run in a guest at the same time.
@@ -42,7 +43,7 @@ pub(crate) struct Spec<'a> {
 /// A running guest. It ends when it is dropped, and with this process, however that ends.
 pub(crate) struct Guest {
     pub(crate) name: String,
-    child: Child,
+    machine: Running,
     console: PathBuf,
     monitor: PathBuf,
     ports: Vec<(Channel, bool)>,
@@ -51,7 +52,7 @@ pub(crate) struct Guest {
 /// A command that runs in a guest while others do.
 pub(crate) struct Job {
     port: usize,
-    running: Running,
+    running: Begun,
     command: String,
 }
 
@@ -59,22 +60,19 @@ impl Guest {
     /// Starts a machine; [`Self::ready`] waits for it.
     pub(crate) fn start(spec: &Spec<'_>) -> Result<Self> {
         let console = spec.logs.join(format!("console{}.log", spec.number));
-        let guest = |child| Self {
-            name: name(spec.number),
-            child,
-            console: console.clone(),
-            monitor: monitor(spec),
-            ports: Vec::new(),
-        };
-        // Signalled by the kernel if this process ends before it.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "nice", "-n", "5"]).args(machine(spec, &console)?);
-        if spec.interactive {
-            return Ok(guest(command.spawn()?));
+        let name = format!("guest {}", spec.number);
+        let mut command = child::command("nice");
+        command.args(["-n", "5"]).args(machine(spec, &console)?);
+        if !spec.interactive {
+            let errors = fs::File::create(spec.logs.join(format!("qemu{}.log", spec.number)))?;
+            command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
         }
-        let errors = fs::File::create(spec.logs.join(format!("qemu{}.log", spec.number)))?;
-        command.stdin(Stdio::null()).stdout(errors.try_clone()?).stderr(errors);
-        let mut guest = guest(command.spawn()?);
+        let machine = Running::start(name.clone(), &mut command)?;
+        let monitor = monitor(spec);
+        let mut guest = Self { name, machine, console, monitor, ports: Vec::new() };
+        if spec.interactive {
+            return Ok(guest);
+        }
         let deadline = Deadline::after(Duration::from_secs(10));
         for port in 0..PORTS {
             let connected = Channel::connect(&socket(spec, port), deadline);
@@ -161,29 +159,23 @@ impl Guest {
 
     /// Sends the machine a non-maskable interrupt, for a kernel that answers nothing else, and waits
     /// until it has panicked, which leaves its stack on the console.
-    fn interrupt(&mut self) -> io::Result<()> {
+    fn interrupt(&mut self) -> Result<()> {
         let stream = UnixStream::connect(&self.monitor)?;
         let deadline = Deadline::after(STATE);
         Timed { stream: &stream, deadline }.write_all(b"nmi\n")?;
-        while self.child.try_wait()?.is_none() {
-            if deadline.passed() {
-                return Err(ErrorKind::TimedOut.into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        self.machine.wait(Instant::now() + STATE).map(drop)
     }
 
     /// Ends the machine.
     pub(crate) fn end(&mut self) {
-        // One that has ended is not there any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.machine.kill();
     }
 
     /// Waits until the machine has ended by itself.
     pub(crate) fn wait(&mut self) -> Result<()> {
-        self.child.wait()?;
+        while self.machine.ended()?.is_none() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         Ok(())
     }
 
@@ -200,7 +192,7 @@ impl Guest {
     fn explain(&mut self, what: &str, error: &std::io::Error) -> anyhow::Error {
         // A machine that ends takes a moment.
         std::thread::sleep(Duration::from_millis(100));
-        let became = match self.child.try_wait() {
+        let became = match self.machine.ended() {
             Ok(Some(status)) => format!("the machine has ended ({status})"),
             _ if error.kind() == ErrorKind::TimedOut => "its deadline is over".to_owned(),
             _ => error.to_string(),
@@ -212,16 +204,6 @@ impl Guest {
         let logs = [qemu, self.console.clone()].map(|log| tail(&log));
         anyhow!("{} {what}: {became}; its log ends with\n{}", self.name, logs.concat())
     }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn name(number: u8) -> String {
-    format!("guest {number}")
 }
 
 fn socket(spec: &Spec<'_>, port: usize) -> PathBuf {

@@ -2,13 +2,14 @@
 
 use super::kernel::Kernel;
 use super::skip::Skip;
+use crate::workspace;
 use anyhow::{Context as _, Result, bail};
 use cpio::newc::{Builder, ModeFileType, trailer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Modules that a guest needs at once; those that they need are found.
 const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "virtio_console"];
@@ -65,7 +66,9 @@ impl Image {
     /// needs.
     pub(crate) fn program(&mut self, path: &Path) -> Result<()> {
         let name = path.file_name().context("a program without a name")?.to_string_lossy();
-        self.0.insert(format!("bin/{name}"), stripped(path)?);
+        let short = tempfile::NamedTempFile::new()?;
+        workspace::strip(path, short.path())?;
+        self.file(&format!("bin/{name}"), short.path())?;
         self.libraries_of(path)
     }
 
@@ -146,16 +149,6 @@ impl Image {
         trailer(&mut out)?;
         fs::write(to, out).with_context(|| to.display().to_string())
     }
-}
-
-/// A program without debug information, most of its bytes; as it is where there is no `strip`.
-fn stripped(path: &Path) -> Result<Vec<u8>> {
-    let short = tempfile::NamedTempFile::new()?;
-    let mut strip = Command::new("strip");
-    strip.args(["--strip-debug", "-o"]).args([short.path(), path]).stderr(Stdio::null());
-    let done = strip.status().is_ok_and(|status| status.success());
-    let from = if done { short.path() } else { path };
-    fs::read(from).with_context(|| path.display().to_string())
 }
 
 fn entry(out: &mut Vec<u8>, name: &str, kind: ModeFileType, ino: u32, bytes: &[u8]) -> Result<()> {

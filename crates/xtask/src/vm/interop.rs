@@ -19,15 +19,15 @@ const THEIR_FAULTS: &str = "loss 1% duplicate 1% corrupt 0.5%";
 
 /// Every case over IPv4, over IPv6, and on a network with faults; the reports go to `json`.
 pub(super) fn part(options: &Options, json: Option<&Path>) -> Result<Part> {
-    let mtu = options.mtu.map_or("1024,4096".into(), |mtu| mtu.bytes().to_string());
-    let lossy = round("with faults", FIRST, &format!("WARPVERBS_FAULT={OUR_FAULTS} "), &mtu);
+    let mtu = options.mtu.as_deref().unwrap_or("1024,4096");
+    let lossy = round("with faults", FIRST, &format!("WARPVERBS_FAULT={OUR_FAULTS} "), mtu);
     let [serve, ask] = lossy.1;
     let serve = format!(
         "netem {THEIR_FAULTS} && {serve}; end=$?; /bin/tc -s qdisc show dev eth0 >/tmp/faults; \
          /bin/tc qdisc del dev eth0 root; exit $end"
     );
     let rounds = [
-        round("IPv4", FIRST, "", &mtu),
+        round("IPv4", FIRST, "", mtu),
         round("IPv6", FIRST_V6, "", "1024"),
         (lossy.0, [serve, format!("{ask} --lossy")]),
     ];

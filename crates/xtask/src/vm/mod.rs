@@ -9,7 +9,6 @@ mod build;
 mod case;
 mod channel;
 mod devmem;
-mod folder;
 mod guest;
 pub(crate) mod image;
 mod interop;

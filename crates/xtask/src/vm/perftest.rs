@@ -11,8 +11,8 @@ use clap::Args;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
-use warpverbs_bench::rig::output::{Bound, Finding};
-use warpverbs_bench::rig::stats::median;
+use warpverbs_bench::output::{Bound, Finding};
+use warpverbs_bench::stats::median;
 use warpverbs_bench::units;
 
 /// perftest's words when a QP's retries are exceeded: emulated guests lose packets, or stand

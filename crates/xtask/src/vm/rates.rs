@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use warpverbs_bench::rig::output::Bound;
+use warpverbs_bench::output::Bound;
 use warpverbs_bench::units;
 
 /// For one measurement on an emulated machine, with room.
@@ -159,7 +159,7 @@ fn compared(rates: &Rates) -> Vec<Compared> {
 
 fn perftest(bed: &mut Bed, bytes: u64, count: u32) -> Result<f64> {
     let line = format!("ib_write_bw -d rxe0 -x 1 -F -s {bytes} -n {count}");
-    let [_, text] = bed.pair_on(PORT, &line, &format!("{line} {FIRST}"), LIMIT)?;
+    let [_, text] = bed.pair([&line, &format!("{line} {FIRST}")], Some(PORT), LIMIT)?;
     messages_per_s(&text, bytes)
 }
 
@@ -172,7 +172,7 @@ fn perf(bed: &mut Bed, nic: &str, kernel: bool, bytes: u64, count: u32) -> Resul
         "warpverbs perf write client {FIRST} -p {PORT} --nic {nic} --bw -b {bytes} -e {bytes} -n {count} \
          -w {warmup} --tx-depth 128 --row-limit {limit} {gpu} --json"
     );
-    let [_, text] = bed.pair_on(PORT, &serve, &ask, LIMIT)?;
+    let [_, text] = bed.pair([&serve, &ask], Some(PORT), LIMIT)?;
     ours::number(&ours::rows(&text)?[0], "/messages_per_s")
 }
 

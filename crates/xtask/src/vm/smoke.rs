@@ -10,7 +10,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) fn part(options: &Options) -> Part {
     let nics = [Nic::Rxe; 2];
-    let bytes = options.mtu.map_or(String::new(), |mtu| format!(" -m {}", mtu.bytes()));
+    let bytes = options.mtu.as_ref().map_or(String::new(), |mtu| format!(" -m {mtu}"));
     let pair = |command: String| {
         let both = [command.clone(), format!("{command} {FIRST}")];
         Case::pair(command, nics, both).shown(Shown::Nothing)
@@ -76,6 +76,6 @@ fn renewed(bed: &mut Bed) -> Result<String> {
     }
     bed.renew()?;
     let fresh = "[ ! -e /tmp/mark ]";
-    bed.pair(fresh, fresh, LIMIT)?;
+    bed.pair([fresh, fresh], None, LIMIT)?;
     Ok("both are".into())
 }

@@ -1,18 +1,29 @@
 //! Our own NIC, in user space, posted to by the host or by a kernel.
 
-use super::kernel::{Kernels, LIMIT};
-use super::{Address, Area, Arrival, Remote, Side, Work};
-use crate::interop::case::{AREA, Group, Op, Status};
+use super::{Address, Area, Arrival, NOT_IN_TIME, Remote, Side, Work};
+use crate::interop::case::{AREA, Group, Op, named};
+use crate::rig::kernel::{self, KernelFailure, Posting};
+use crate::rig::machine::RIGHTS;
+use crate::rig::plan::{self, mtu};
 use anyhow::{Context as _, Result, bail};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+use warpverbs::gpu::{self, Dim, Gpu, GpuChoice};
 use warpverbs::raw::nic::link::{LinkConfig, UdpConfig};
 use warpverbs::raw::nic::{Config, Mtu};
 use warpverbs::transport::{
     Access, Context, Device, Endpoint, EndpointConfig, EndpointHandle, LocalRegion, MemoryRegion,
-    Posted, ReceivedKind, RemoteRegion, SendFlags, Syndrome, TransportError, WaitError,
+    Posted, ReceivedKind, RemoteRegion, SendFlags, TransportError, WaitError,
 };
+use warpverbs_verbs::Status;
+
+/// How often a kernel posts each work request, and by which lanes.
+const TIMES: u32 = 40;
+const LANES: Dim = Dim::new(2, 32);
+/// The longest wait in a kernel: emulated machines are slow, and some networks lose packets.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The software NIC at an address.
 pub(crate) struct Soft {
@@ -24,14 +35,14 @@ pub(crate) struct Soft {
     spare: Option<MemoryRegion>,
     endpoint: Option<Endpoint>,
     posted: VecDeque<Pending>,
-    /// Made when a kernel is first to post.
-    kernels: Option<Kernels>,
+    /// Where the kernels of a group run that they post.
+    gpu: Option<Arc<dyn Gpu>>,
 }
 
 /// Work that was not asked about yet.
 enum Pending {
     Posted(Posted),
-    Ended(Status),
+    Ended(String),
 }
 
 impl Soft {
@@ -40,16 +51,11 @@ impl Soft {
         let link = LinkConfig::Udp(UdpConfig { max_mtu: Some(Mtu::B4096), ..UdpConfig::at(at) });
         let config = Config { link, ..Config::default() }.with_env()?;
         let device = Context::builder().soft_config(config).build()?.open("soft")?;
-        let all = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
         let area = |access| device.alloc_host(AREA as usize, access);
-        let (local, exposed) = (area(Access::LOCAL_WRITE)?, area(all)?);
+        let (local, exposed) = (area(Access::LOCAL_WRITE)?, area(RIGHTS)?);
         let closed = area(Access::LOCAL_WRITE)?;
-        let (posted, kernels) = (VecDeque::new(), None);
-        let (spare, endpoint) = (None, None);
-        Ok(Self { device, local, exposed, closed, spare, endpoint, posted, kernels })
+        let (posted, gpu, spare, endpoint) = (VecDeque::new(), None, None, None);
+        Ok(Self { device, local, exposed, closed, spare, endpoint, posted, gpu })
     }
 
     fn endpoint(&self) -> Result<&Endpoint> {
@@ -62,13 +68,6 @@ impl Soft {
             Area::Exposed => &self.exposed,
         }
     }
-}
-
-/// The path MTU of this many bytes.
-pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
-    Mtu::from_bytes(bytes as usize).with_context(|| {
-        format!("{bytes} is not a path MTU, expected 256, 512, 1024, 2048 or 4096")
-    })
 }
 
 fn remote(region: &MemoryRegion) -> Remote {
@@ -92,9 +91,10 @@ impl Side for Soft {
     fn open(&mut self, group: &Group) -> Result<Address> {
         self.endpoint = None;
         self.posted.clear();
-        self.kernels = group.by_kernel.then(Kernels::new).transpose()?;
-        let config = match &self.kernels {
-            Some(kernels) => EndpointConfig::for_gpu(kernels.gpu()).timeout(LIMIT),
+        self.gpu = group.by_kernel.then(|| gpu::open(GpuChoice::Simt)).transpose()?;
+        self.gpu.as_deref().map_or(Ok(()), kernel::load)?;
+        let config = match &self.gpu {
+            Some(gpu) => EndpointConfig::for_gpu(gpu).timeout(LIMIT),
             None => EndpointConfig::host().inline_bytes(4),
         };
         let config = config
@@ -140,26 +140,27 @@ impl Side for Soft {
     fn post(&mut self, work: &Work) -> Result<()> {
         let local = self.local.local().slice(work.local, work.bytes.into())?;
         let endpoint = self.endpoint()?;
-        self.posted.push_back(match &self.kernels {
-            Some(kernels) => Pending::Ended(kernels.post(endpoint, local, work)?),
+        self.posted.push_back(match &self.gpu {
+            Some(gpu) => Pending::Ended(by_kernel(&**gpu, endpoint, local, work)?),
             None => Pending::Posted(post(endpoint, local, work)?),
         });
         Ok(())
     }
 
-    fn sent(&mut self, limit: Duration) -> Result<Status> {
+    fn sent(&mut self, limit: Duration) -> Result<String> {
         let work = match self.posted.pop_front().context("nothing is posted")? {
             Pending::Posted(work) => work,
             Pending::Ended(status) => return Ok(status),
         };
         match self.endpoint()?.host()?.with_timeout(limit).wait(work) {
-            Ok(()) => Ok(Status::Success),
+            Ok(()) => Ok(named(Status::Success)),
             Err(error) => status(error),
         }
     }
 
     fn arrived(&mut self, limit: Duration) -> Result<Option<Arrival>> {
-        let none = Arrival { status: Status::Success, bytes: 0, imm: None, invalidated: None };
+        let none =
+            Arrival { status: named(Status::Success), bytes: 0, imm: None, invalidated: None };
         let received = match self.endpoint()?.host()?.with_timeout(limit).wait_recv() {
             Ok(received) => received,
             Err(TransportError::Wait(WaitError::Timeout { .. })) => return Ok(None),
@@ -192,27 +193,31 @@ fn post(endpoint: &Endpoint, local: LocalRegion, work: &Work) -> Result<Posted> 
     })
 }
 
-/// The status of an error completion; other errors are the caller's.
-fn status(error: TransportError) -> Result<Status> {
-    let work = match error {
-        TransportError::Work(work) => work,
-        TransportError::Wait(WaitError::Timeout { .. }) => {
-            return Ok(Status::Other("no completion in time".into()));
-        }
-        error => bail!(error),
+/// A kernel posts `work` again and again and waits for its end.
+fn by_kernel(
+    gpu: &dyn Gpu,
+    endpoint: &Endpoint,
+    local: LocalRegion,
+    work: &Work,
+) -> Result<String> {
+    let op = match work.op {
+        Op::Write => plan::Op::Write,
+        Op::Read => plan::Op::Read,
+        other => bail!("no kernel here posts {other:?}"),
     };
-    Ok(match work.syndrome {
-        Syndrome::LocalLength => Status::LocalLength,
-        Syndrome::LocalQpOp => Status::LocalOperation,
-        Syndrome::LocalProt => Status::LocalProtection,
-        Syndrome::WrFlush => Status::Flushed,
-        Syndrome::BadResp => Status::BadResponse,
-        Syndrome::LocalAccess => Status::LocalAccess,
-        Syndrome::RemoteInvalReq => Status::RemoteInvalidRequest,
-        Syndrome::RemoteAccess => Status::RemoteAccess,
-        Syndrome::RemoteOp => Status::RemoteOperation,
-        Syndrome::TransportRetryExc => Status::RetriesExceeded,
-        Syndrome::RnrRetryExc => Status::RnrRetriesExceeded,
-        other => Status::Other(other.to_string()),
-    })
+    let remote = RemoteRegion::new(work.remote.addr, work.bytes.into(), work.remote.rkey);
+    let posting = Posting { endpoint, local, remote };
+    match kernel::stream(gpu, &[posting], op, TIMES, LANES, 2 * LIMIT) {
+        Ok(_) => Ok(named(Status::Success)),
+        Err(error) => Ok(error.downcast::<KernelFailure>()?.to_string()),
+    }
+}
+
+/// The status of an error completion; other errors are the caller's.
+fn status(error: TransportError) -> Result<String> {
+    match error {
+        TransportError::Work(work) => Ok(named(work.syndrome.status())),
+        TransportError::Wait(WaitError::Timeout { .. }) => Ok(NOT_IN_TIME.into()),
+        error => bail!(error),
+    }
 }

@@ -1,7 +1,9 @@
 //! Any RDMA device, through libibverbs.
 
-use super::{Address, Area, Arrival, Remote, Side, Work};
-use crate::interop::case::{AREA, Group, Op, Status};
+use super::{Address, Area, Arrival, NOT_IN_TIME, Remote, Side, Work};
+use crate::interop::case::{AREA, Group, Op, named};
+use crate::rig::machine::RIGHTS;
+use crate::rig::plan::mtu;
 use anyhow::{Context as _, Result, ensure};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,8 +11,7 @@ use warpverbs::raw::mem::{Access, HostBuf};
 use warpverbs::raw::nic::link::ROCE_PORT;
 use warpverbs_verbs::{
     Completion, Context, Cq, Data, Gid, GidEntry, GidKind, Mr, Op as VerbsOp, Path, Pd, Qp,
-    QpAttrs, QpOptions, QpState, RecvList, Registration, Rkey, SendFlags, SendList,
-    Status as WcStatus, Verbs,
+    QpAttrs, QpOptions, QpState, RecvList, Registration, Rkey, SendFlags, SendList, Verbs,
 };
 
 /// The device's port.
@@ -57,14 +58,10 @@ impl Rdma {
             .filter(|entry| entry.kind == GidKind::RoceV2 && entry.gid == Gid(address.octets()));
         let gid = *fitting.next().with_context(|| format!("{name} has no RoCEv2 GID of {ip}"))?;
         let pd = Pd::new(&context)?;
-        let rights = Access::LOCAL_WRITE
-            | Access::REMOTE_WRITE
-            | Access::REMOTE_READ
-            | Access::REMOTE_ATOMIC;
         let area = |access| -> Result<Mr> {
             Ok(Mr::register(&pd, &HostBuf::region(AREA as usize)?, Registration::new(access))?)
         };
-        let (local, exposed) = (area(Access::LOCAL_WRITE)?, area(rights)?);
+        let (local, exposed) = (area(Access::LOCAL_WRITE)?, area(RIGHTS)?);
         let closed = area(Access::LOCAL_WRITE)?;
         let attr = context.attr()?;
         let rd_atomic = RD_ATOMIC.min(attr.max_dest_rd_atomic.min(attr.max_rd_atomic) as u8);
@@ -139,7 +136,7 @@ impl Side for Rdma {
             IpAddr::V6(ip) => Gid(ip.octets()),
         };
         let path = Path::roce(DEVICE_PORT, self.gid.index.try_into()?, dgid);
-        let mtu = super::soft::mtu(group.mtu)?;
+        let mtu = mtu(group.mtu)?;
         let qp = &self.current()?.qp;
         let max_dest_rd_atomic = Some(self.rd_atomic);
         let rtr = QpAttrs::rtr(path, mtu, peer.qpn, peer.psn);
@@ -179,16 +176,16 @@ impl Side for Rdma {
         Ok(self.current()?.qp.post_send(&mut list)?)
     }
 
-    fn sent(&mut self, limit: Duration) -> Result<Status> {
-        let none = || Status::Other("no completion in time".into());
-        Ok(poll(&self.current()?.send_cq, limit)?.map_or_else(none, |done| status(done.status())))
+    fn sent(&mut self, limit: Duration) -> Result<String> {
+        let done = poll(&self.current()?.send_cq, limit)?;
+        Ok(done.map_or_else(|| NOT_IN_TIME.into(), |done| named(done.status())))
     }
 
     fn arrived(&mut self, limit: Duration) -> Result<Option<Arrival>> {
         let Some(done) = poll(&self.current()?.recv_cq, limit)? else { return Ok(None) };
         ensure!(done.qpn() == self.current()?.qp.qpn(), "a completion of another queue pair");
         let arrival =
-            Arrival { status: status(done.status()), bytes: 0, imm: None, invalidated: None };
+            Arrival { status: named(done.status()), bytes: 0, imm: None, invalidated: None };
         if !done.is_success() {
             return Ok(Some(arrival));
         }
@@ -209,23 +206,5 @@ fn operation(work: &Work) -> VerbsOp {
         Op::Read => VerbsOp::Read(remote),
         Op::FetchAdd => VerbsOp::FetchAdd { remote, add: first },
         Op::CompareSwap { .. } => VerbsOp::CompareSwap { remote, compare: first, swap: second },
-    }
-}
-
-fn status(status: WcStatus) -> Status {
-    match status {
-        WcStatus::Success => Status::Success,
-        WcStatus::LocalLength => Status::LocalLength,
-        WcStatus::LocalQpOperation => Status::LocalOperation,
-        WcStatus::LocalProtection => Status::LocalProtection,
-        WcStatus::Flushed => Status::Flushed,
-        WcStatus::BadResponse => Status::BadResponse,
-        WcStatus::LocalAccess => Status::LocalAccess,
-        WcStatus::RemoteInvalidRequest => Status::RemoteInvalidRequest,
-        WcStatus::RemoteAccess => Status::RemoteAccess,
-        WcStatus::RemoteOperation => Status::RemoteOperation,
-        WcStatus::RetryExceeded => Status::RetriesExceeded,
-        WcStatus::RnrRetryExceeded => Status::RnrRetriesExceeded,
-        other => Status::Other(other.to_string()),
     }
 }

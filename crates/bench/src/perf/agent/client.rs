@@ -6,15 +6,15 @@ use super::messages::{Exchange, Filling, LIMIT, Message, Request, check};
 use super::plan::{Amount, Case, MeasureArgs, Pair, Plan};
 use super::row::{AgentRow, Making};
 use crate::rig::cases::each;
-use crate::rig::stats::Summary;
+use crate::rig::plan::word;
 use crate::rig::talk::{Talk, only};
+use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::net::SocketAddr;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use warpverbs::agent::{
-    Agent, AgentConfig, BlockList, Op, PathKind, PostOptions, Registration, RemoteMemory, State,
-    Transfer,
+    Agent, AgentConfig, BlockList, Op, PostOptions, Registration, RemoteMemory, State, Transfer,
 };
 
 pub(super) struct Client<'a> {
@@ -36,9 +36,8 @@ impl<'a> Client<'a> {
         let at = control.local_ip()?;
         let config = side.config(at)?.listen(SocketAddr::new(at, 0));
         let config = config.queue_pairs(args.queue_pairs);
-        let config = config.copy_by(args.copy_by.into());
-        let path = args.require.map(PathKind::from);
-        let config = path.into_iter().fold(config, AgentConfig::require);
+        let config = config.copy_by(args.copy_by);
+        let config = args.require.into_iter().fold(config, AgentConfig::require);
         let config = args.kernel_blocks.into_iter().fold(config, AgentConfig::kernel_blocks);
         // Several clients of one server differ.
         let name = format!("perf client {}", std::process::id());
@@ -69,7 +68,7 @@ impl<'a> Client<'a> {
             let remote = self.agent.remote(&self.server, LABEL)?;
             let counter = self.agent.alloc(COUNTER_BYTES, COUNTER)?;
             self.agent.send_metadata(self.address, &self.agent.metadata()?, LIMIT)?;
-            let names = format!("{} to {}", here.name(), there.name());
+            let names = format!("{} to {}", word(here), word(there));
             let name = |case: &Case| format!("{names}: {case:?}");
             each(&plan.cases, rows, name, |case, _| match case.way.op() {
                 Some(op) => self.row(plan, (pair, case, op), &local, &remote),

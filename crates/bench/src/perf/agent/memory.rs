@@ -45,18 +45,6 @@ pub(super) enum Mem {
     Malloc,
 }
 
-impl Mem {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Shared => "shared",
-            Self::Pinned => "pinned",
-            Self::Gpu => "gpu",
-            Self::Malloc => "malloc",
-        }
-    }
-}
-
 /// Devices of one end.
 pub(super) struct Side {
     pub(super) gpu: Arc<dyn Gpu>,

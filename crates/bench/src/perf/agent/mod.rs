@@ -8,9 +8,9 @@ mod plan;
 mod row;
 mod server;
 
-use crate::rig::busy::Watch;
+use crate::busy::Watch;
+use crate::output::{Chosen, Measured, Setting};
 use crate::rig::ends::{Family, Place, Role, beside};
-use crate::rig::output::{Chosen, Measured, Setting};
 use crate::rig::plot::print_and_plot;
 use anyhow::Result;
 use clap::Args;
@@ -85,5 +85,5 @@ fn measure(client: &ClientArgs, place: &Place) -> Result<()> {
         },
     };
     let measured = Measured::new("perf agent", setting, rows).noting(notes).watched(&watch);
-    print_and_plot(&measured, end, args.json, args.plot.as_deref())
+    print_and_plot(&measured, end, &args.output)
 }

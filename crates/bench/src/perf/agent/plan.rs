@@ -1,11 +1,12 @@
 //! Measurements that the user asked for, checked before anything is set up.
 
 use super::memory::Mem;
+use crate::rig::plot::Output;
 use crate::units::{self, parse_size};
 use anyhow::{Result, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpverbs::agent::{CopyBy, Op, PathKind};
@@ -50,23 +51,19 @@ pub(crate) struct MeasureArgs {
     #[arg(long, default_value_t = 20)]
     makes: u32,
     /// Only this path may be taken
-    #[arg(long, value_enum)]
-    pub(super) require: Option<PathName>,
+    #[arg(long, value_parser = named(&PATHS))]
+    pub(super) require: Option<PathKind>,
     /// How bytes are copied between memories that are mapped
-    #[arg(long, value_enum, default_value = "auto")]
-    pub(super) copy_by: By,
+    #[arg(long, value_parser = named(&COPIES), default_value = "auto")]
+    pub(super) copy_by: CopyBy,
     /// Blocks of threads of a copy by a kernel at most
     #[arg(long)]
     pub(super) kernel_blocks: Option<u32>,
     /// Queue pairs of the network path
     #[arg(short = 'q', long, default_value_t = 2)]
     pub(super) queue_pairs: usize,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Draw bandwidth and latency against the bytes of a list
-    #[arg(long, value_name = "FILE.svg")]
-    pub(super) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: Output,
 }
 
 /// The work of a row.
@@ -92,42 +89,25 @@ impl Way {
     }
 }
 
-/// As [`PathKind`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PathName {
-    Mapped,
-    ProcessCopy,
-    Network,
-    Tcp,
-}
+/// Paths that can be asked for, and ways to copy.
+const PATHS: [(&str, PathKind); 4] = [
+    ("mapped", PathKind::Mapped),
+    ("process-copy", PathKind::ProcessCopy),
+    ("network", PathKind::Network),
+    ("tcp", PathKind::Tcp),
+];
+const COPIES: [(&str, CopyBy); 3] =
+    [("auto", CopyBy::Auto), ("kernel", CopyBy::Kernel), ("engine", CopyBy::Engine)];
 
-impl From<PathName> for PathKind {
-    fn from(name: PathName) -> Self {
-        match name {
-            PathName::Mapped => Self::Mapped,
-            PathName::ProcessCopy => Self::ProcessCopy,
-            PathName::Network => Self::Network,
-            PathName::Tcp => Self::Tcp,
-        }
-    }
-}
-
-/// As [`CopyBy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum By {
-    Auto,
-    Kernel,
-    Engine,
-}
-
-impl From<By> for CopyBy {
-    fn from(by: By) -> Self {
-        match by {
-            By::Auto => Self::Auto,
-            By::Kernel => Self::Kernel,
-            By::Engine => Self::Engine,
-        }
-    }
+/// Reads one of these names.
+fn named<T: Copy + Send + Sync + 'static>(
+    all: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(all.iter().map(|(name, _)| *name));
+    names.try_map(|found| {
+        let of = all.iter().find(|(name, _)| *name == found);
+        of.map(|(_, value)| *value).ok_or("no such name")
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]

@@ -2,9 +2,10 @@
 
 use super::memory::Mem;
 use super::plan::{Case, Layout, Pair, Way};
-use crate::rig::output::{Columns, Row};
+use crate::output::{Columns, Row};
+use crate::rig::plan::word;
 use crate::rig::plot::{Drawn, Panel};
-use crate::rig::stats::Summary;
+use crate::stats::Summary;
 use crate::units;
 use serde::Serialize;
 use std::time::Duration;
@@ -95,18 +96,13 @@ impl AgentRow {
 
     /// Name of its line in a plot.
     fn line(&self) -> String {
-        let word = |word: String| word.to_lowercase();
         let blocks = match self.blocks {
             1 => "one block".to_owned(),
-            _ => {
-                let layout = word(format!("{:?}", self.layout));
-                format!("blocks of {}, {layout}", units::bytes(self.bytes))
-            }
+            _ => format!("blocks of {}, {}", units::bytes(self.bytes), word(self.layout)),
         };
         let threads =
             if self.threads == 1 { String::new() } else { format!(", {} threads", self.threads) };
-        let (op, here, there) =
-            (word(format!("{:?}", self.op)), self.local.name(), self.remote.name());
+        let (op, here, there) = (word(self.op), word(self.local), word(self.remote));
         format!("{op} {here}:{there}, {blocks}{threads}")
     }
 }
@@ -116,16 +112,13 @@ impl Row for AgentRow {
         let time = |of: &Option<Summary>, which: fn(&Summary) -> u64| {
             of.as_ref().map(|summary| units::nanos(which(summary) as f64)).unwrap_or_default()
         };
-        let word = |word: &str| word.to_lowercase();
+        let layout = if self.blocks == 1 { String::new() } else { word(self.layout) };
         vec![
-            ("op", word(&format!("{:?}", self.op))),
-            ("memory", format!("{}:{}", self.local.name(), self.remote.name())),
+            ("op", word(self.op)),
+            ("memory", format!("{}:{}", word(self.local), word(self.remote))),
             ("block", units::bytes(self.bytes)),
             ("blocks", self.blocks.to_string()),
-            (
-                "layout",
-                if self.blocks == 1 { String::new() } else { word(&format!("{:?}", self.layout)) },
-            ),
+            ("layout", layout),
             ("threads", self.threads.to_string()),
             ("path", self.path.clone()),
             ("pieces", self.pieces.to_string()),

@@ -11,9 +11,9 @@ mod side;
 mod timed;
 mod watch;
 
+use crate::output::Measured;
 use crate::rig::ends::{AtPort, Family, Place, Role, beside};
-use crate::rig::output::Measured;
-use crate::rig::plan::Op;
+use crate::rig::plan::{Op, word};
 use crate::rig::plot::print_and_plot;
 use anyhow::Result;
 use client::Client;
@@ -35,14 +35,14 @@ pub(super) fn run(op: Op, role: &Role<Net>) -> Result<()> {
     match role {
         Role::Server(args) => args.serve(|talk| server::follow(op, &args.own, talk)),
         Role::Client(args) => {
-            let AtPort { at, own } = &args.own;
-            measure(own, &own.request(op, at.udp_port)?, &args.place())
+            let AtPort { udp_port, own } = &args.own;
+            measure(own, &own.request(op, *udp_port)?, &args.place())
         }
         Role::Local(args) => {
             let request = args.request(op, 0)?;
             let way = args.nic.way.to_string();
             let flags = ["--nic", &args.nic.nic, "--way", &way];
-            beside(&["perf", op.word()], &flags, |place| measure(args, &request, place))
+            beside(&["perf", &word(op)], &flags, |place| measure(args, &request, place))
         }
     }
 }
@@ -51,15 +51,7 @@ fn measure(args: &MeasureArgs, request: &Request, place: &Place) -> Result<()> {
     let mut client = Client::connect(request, place)?;
     let mut rows = Vec::new();
     let end = client.measure(request, &mut rows);
-    let measured = Measured::new(command(request.setup.op), client.setting(), rows);
-    print_and_plot(&measured, end, args.json, args.plot.as_deref())
-}
-
-fn command(op: Op) -> &'static str {
-    match op {
-        Op::Write => "perf write",
-        Op::Read => "perf read",
-        Op::Send => "perf send",
-        Op::Atomic => "perf atomic",
-    }
+    let command = format!("perf {}", word(request.setup.op));
+    let measured = Measured::new(command, client.setting(), rows);
+    print_and_plot(&measured, end, &args.output)
 }

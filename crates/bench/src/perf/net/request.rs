@@ -2,12 +2,12 @@
 //! checked by the same rules.
 
 use super::messages::{EngineMode, Group, Setup};
-use super::side::{NicArgs, mtu};
+use super::side::NicArgs;
 use super::timed::Amount;
-use crate::rig::plan::{self, MAX_MESSAGE, Mem, Op, PlanError, Span, within};
+use crate::rig::plan::{self, MAX_MESSAGE, Mem, Op, PlanError, Span, mtu, within};
+use crate::rig::plot::Output;
 use anyhow::Result;
 use clap::Args;
-use std::path::PathBuf;
 use std::time::Duration;
 use warpverbs::raw::nic::LinkKind;
 use warpverbs::raw::nic::link::{Chance, FaultPlan};
@@ -66,12 +66,8 @@ pub(crate) struct MeasureArgs {
     /// [default: what WARPVERBS_LINK says, or udp]
     #[arg(long)]
     link: Option<LinkKind>,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Draw bandwidth and latency against size
-    #[arg(long, value_name = "FILE.svg")]
-    pub(crate) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// A checked request.

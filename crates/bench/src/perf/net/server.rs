@@ -7,7 +7,7 @@ use super::side::{NicArgs, Role, Side};
 use super::timed;
 use super::watch::Watch;
 use crate::rig::ends::AtPort;
-use crate::rig::plan::Op;
+use crate::rig::plan::{Op, word};
 use crate::rig::talk::{Talk, only};
 use anyhow::{Result, bail, ensure};
 use std::time::Duration;
@@ -19,13 +19,13 @@ const BETWEEN: Duration = Duration::from_secs(60);
 
 pub(super) fn follow(
     op: Op,
-    AtPort { at, own }: &AtPort<NicArgs>,
+    AtPort { udp_port, own }: &AtPort<NicArgs>,
     talk: &mut Talk<Message>,
 ) -> Result<()> {
     let found = talk.recv("setup", PROMPT)?;
     let setup = only!(talk, found, "setup", Message::Setup(setup) => setup);
     check(op, &setup)?;
-    let side = Side::open(Role::Server, setup, (own, (talk.local_ip()?, at.udp_port)), None)?;
+    let side = Side::open(Role::Server, setup, (own, (talk.local_ip()?, *udp_port)), None)?;
     talk.send(Message::Ready)?;
     let mut pairs = Vec::new();
     loop {
@@ -52,7 +52,7 @@ pub(super) fn follow(
 
 /// A client's request is checked as the command line is: it comes from outside.
 fn check(op: Op, setup: &Setup) -> Result<()> {
-    let (ours, theirs) = (op.word(), setup.op.word());
+    let (ours, theirs) = (word(op), word(setup.op));
     ensure!(ours == theirs, "this server measures {ours}, the client {theirs}");
     super::request::check_setup(setup)?;
     Ok(())

@@ -3,7 +3,7 @@
 use super::messages::{End, EngineMode, Setup};
 use super::pair::PairEnd;
 use crate::rig::machine::RIGHTS;
-use crate::rig::plan::Op;
+use crate::rig::plan::{Op, mtu};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use warpverbs::gpu::Gpu;
 use warpverbs::raw::mem::pause;
 use warpverbs::raw::nic::{Config, EngineThread, LinkConfig, LinkKind, SoftNic, Step, UdpConfig};
 use warpverbs::transport::{
-    Context, Device, EndpointConfig, MemoryRegion, Mtu, NicChoice, VerbsProvider, Way,
+    Context, Device, EndpointConfig, MemoryRegion, NicChoice, VerbsProvider, Way,
 };
 
 /// Which end.
@@ -193,10 +193,4 @@ fn soft(role: Role, setup: &Setup, at: (IpAddr, u16)) -> Result<SoftNic> {
         config.faults = faults.parse()?;
     }
     Ok(SoftNic::new(config.for_process(u32::from(role == Role::Server)))?)
-}
-
-/// The path MTU of this many bytes.
-pub(crate) fn mtu(bytes: u32) -> Result<Mtu> {
-    let found = Mtu::from_bytes(bytes as usize);
-    found.with_context(|| format!("--mtu is {bytes}, expected 256, 512, 1024, 2048 or 4096"))
 }

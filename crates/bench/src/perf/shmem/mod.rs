@@ -5,17 +5,16 @@ mod cases;
 mod life;
 mod rank;
 
-use crate::rig::busy::Watch;
-use crate::rig::output::{Chosen, Columns, Measured, Row, Setting};
+use crate::busy::Watch;
+use crate::output::{Chosen, Columns, Measured, Row, Setting};
 use crate::rig::plan::{check_iters, check_warmup};
-use crate::rig::plot::{Drawn, Panel, print_and_plot};
+use crate::rig::plot::{Drawn, Output, Panel, print_and_plot};
 use crate::units::{self, parse_size};
 use anyhow::{Context as _, Result, ensure};
 use cases::{Case, Table};
 use clap::Args;
 use rank::Rank;
 use serde::Serialize;
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 use warpverbs::gpu::{self, GpuKind, Opened};
@@ -50,12 +49,8 @@ pub(crate) struct ShmemArgs {
     /// Transfers of each bandwidth row
     #[arg(long, default_value_t = 20)]
     transfers: u32,
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
-    /// Draw bandwidth against the number of blocks, and times against bytes
-    #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl ShmemArgs {
@@ -239,5 +234,5 @@ fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device
     }
     let notes = beside_a_line(&rows).into_iter().collect();
     let measured = Measured::new("perf shmem", setting, rows).noting(notes).watched(&watch);
-    print_and_plot(&measured, end, args.json, args.plot.as_deref())
+    print_and_plot(&measured, end, &args.output)
 }

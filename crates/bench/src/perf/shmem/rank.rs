@@ -5,7 +5,7 @@ use super::{LIMIT, LINE, OWN, PUT_SIGNAL, ShmemRow};
 use crate::rig::kernel::{self, Report};
 use crate::rig::pattern::{compare, pattern, poison};
 use crate::rig::roundtrip;
-use crate::rig::stats::Summary;
+use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use warpverbs::gpu::{Dim, Gpu, KernelPtr, SafeKernel};

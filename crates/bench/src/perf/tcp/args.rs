@@ -1,9 +1,9 @@
 //! The flags of `perf tcp`.
 
+use crate::rig::plot::Output;
 use crate::units::parse_size;
 use anyhow::{Result, ensure};
 use clap::Args;
-use std::path::PathBuf;
 use warpverbs::devmem::unpack::{UNPACK_ENV, UnpackConfig, UnpackWay};
 use warpverbs::devmem::{BoundQueues, QUEUES_ENV, QueueChoice};
 use warpverbs::gpu::{self, GpuChoice, Opened};
@@ -58,12 +58,8 @@ pub(crate) struct MeasureArgs {
     /// Without the bare loop and UCX
     #[arg(long)]
     pub(super) alone: bool,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Draw bandwidth and latency against the size
-    #[arg(long, value_name = "FILE.svg")]
-    pub(super) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) output: Output,
 }
 
 impl MeasureArgs {

@@ -1,20 +1,25 @@
 //! One measurement at both ends.
 
 use crate::rig::pattern::{compare, pattern, poison};
+use crate::rig::talk::{Talk, Words};
 use anyhow::Result;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 use warpverbs::gpu::{Gpu, Place};
 use warpverbs::raw::mem::Region;
-use warpverbs::tcp::{self, Link, RemoteKey};
+use warpverbs::tcp::{self, Link};
 
 /// Any one step of a measurement is complete by then.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// Messages or writes under way in a bandwidth test.
 const DEPTH: usize = 4;
+/// Between two looks at a link and a connection on which nothing happens.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The kind of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,30 +50,67 @@ impl Test {
     }
 }
 
+/// A message of the connection on which the ends meet.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// Server: where the link that is measured begins, and the secret that it needs.
+    Met { at: SocketAddr, secret: [u8; 16] },
+    /// Client: one measurement.
+    Request(Request),
+    /// Server: before it, and after it.
+    Answer(Answer),
+    /// Client: the end.
+    End,
+}
+
+impl Words for Message {
+    const NAME: [u8; 6] = *b"wvtcpx";
+    const VERSION: u16 = 1;
+    const PROGRAM: &'static str = "warpverbs perf tcp";
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Met { .. } => "met",
+            Self::Request(_) => "request",
+            Self::Answer(_) => "answer",
+            Self::End => "end",
+        }
+    }
+}
+
 /// One measurement, as the client asks for it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) test: Test,
     pub(super) bytes: u64,
     pub(super) iterations: u64,
-    /// The client's memory, for writes to come back.
-    pub(super) memory: [u64; 3],
+    /// The client's memory, for writes to come back: a [`RemoteKey`](warpverbs::tcp::RemoteKey)'s bytes.
+    pub(super) memory: Vec<u8>,
 }
 
 /// The server's answer before and after.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    pub(super) memory: [u64; 3],
+    /// As the request's.
+    pub(super) memory: Vec<u8>,
     /// CPU time that the server used, seconds.
     pub(super) cpu_s: f64,
 }
 
-pub(super) fn numbers(memory: RemoteKey) -> [u64; 3] {
-    [memory.addr, memory.len, memory.key.into()]
-}
-
-pub(super) fn remote([addr, len, key]: [u64; 3]) -> RemoteKey {
-    RemoteKey { addr, len, key: key as u32 }
+/// Waits for a message of the other end while the link serves its writes.
+pub(super) fn next(
+    talk: &mut Talk<Message>,
+    link: &Link,
+    awaited: &'static str,
+    limit: Duration,
+) -> Result<Message> {
+    let message = talk.wait(awaited, limit, || {
+        // If the link is over, the other end says why.
+        if !link.progress().unwrap_or(false) {
+            thread::sleep(LOOK);
+        }
+    });
+    Ok(message?)
 }
 
 pub(super) fn fill(region: &Region) -> Result<()> {

@@ -3,23 +3,25 @@
 use super::args::MeasureArgs;
 use super::bare;
 use super::case::{
-    Answer, LIMIT, Request, Test, cpu_seconds, fill, memory, numbers, pipeline, remote, wait_for,
+    Answer, LIMIT, Message, Request, Test, cpu_seconds, fill, memory, next, pipeline, wait_for,
 };
 use super::row::TcpRow;
+use crate::output::{Chosen, Setting};
 use crate::rig::cases::each;
+use crate::rig::talk::{Talk, only};
 use crate::ucx;
-use anyhow::{Context as _, Result};
-use std::net::SocketAddr;
+use anyhow::Result;
 use std::time::{Duration, Instant};
-use warpverbs::gpu::{Gpu, Place};
+use warpverbs::gpu::{Opened, Place};
 use warpverbs::raw::mem::{Access, Region};
-use warpverbs::tcp::{Domain, Link};
+use warpverbs::tcp::{Config, Domain, Link, RemoteKey};
 
-/// A connection to a server.
-pub(super) struct Client<'a> {
-    domain: &'a Domain,
-    gpu: &'a dyn Gpu,
-    connection: Link,
+/// A client that has met its server, and the link to it.
+pub(super) struct Client {
+    talk: Talk<Message>,
+    link: Link,
+    domain: Domain,
+    opened: Opened,
 }
 
 /// The result of one measurement.
@@ -32,22 +34,33 @@ struct Outcome {
     cpu_s: f64,
 }
 
-impl<'a> Client<'a> {
-    pub(super) fn connect(
-        domain: &'a Domain,
-        gpu: &'a dyn Gpu,
-        (address, wait): (SocketAddr, Duration),
-    ) -> Result<Self> {
-        let connection = domain.connect(address, wait)?;
-        Ok(Self { domain, gpu, connection })
+impl Client {
+    pub(super) fn connect(args: &MeasureArgs, mut talk: Talk<Message>) -> Result<Self> {
+        let (link, domain, opened) = talk.failing(|talk| {
+            let found = talk.recv("met", LIMIT)?;
+            let (at, secret) =
+                only!(talk, found, "met", Message::Met { at, secret } => (at, secret));
+            let config = Config::default().sockets(args.sockets).chunk(args.chunk as u32);
+            let (opened, domain) = args.side.open(config.secret(secret))?;
+            anyhow::Ok((domain.connect(at, LIMIT)?, domain, opened))
+        })?;
+        talk.during("while it was measured");
+        Ok(Self { talk, link, domain, opened })
     }
 
-    pub(super) fn explain(&self) -> String {
-        self.connection.explain()
+    /// The device, and the way of the bytes.
+    pub(super) fn setting(&self) -> Setting {
+        let device = Chosen::new(self.opened.gpu.info().name.clone(), &self.opened.why);
+        Setting { gpu: Some(device), nic: Chosen::new("TCP".to_owned(), &self.link.explain()) }
     }
 
-    pub(super) fn close(self) -> Result<()> {
-        Ok(self.connection.close(LIMIT)?)
+    /// Tells the server how it ended.
+    pub(super) fn finish(mut self, end: Result<()>) -> Result<()> {
+        self.talk.failing(|talk| {
+            end?;
+            anyhow::Ok(talk.send(Message::End)?)
+        })?;
+        Ok(self.link.close(LIMIT)?)
     }
 
     /// Every test of every size. On one machine, beside a bare loop and UCX.
@@ -98,48 +111,47 @@ impl<'a> Client<'a> {
         Ok(row)
     }
 
-    fn answer(&self) -> Result<Answer> {
-        let bytes = self.connection.wait_notification(LIMIT)?;
-        serde_json::from_slice(&bytes).context("the server's answer")
+    fn answer(&mut self) -> Result<Answer> {
+        let found = next(&mut self.talk, &self.link, "answer", LIMIT)?;
+        Ok(only!(self.talk, found, "answer", Message::Answer(answer) => answer))
     }
 
     fn run(&mut self, test: Test, bytes: u64, iterations: u64) -> Result<Outcome> {
-        let Self { domain, gpu, connection } = self;
+        let gpu = self.opened.gpu.clone();
         let region = match test {
             Test::WriteLatency => gpu.alloc(8, Place::Shared)?.region().clone(),
-            _ => memory(*gpu, bytes)?,
+            _ => memory(&*gpu, bytes)?,
         };
-        let registered = domain.register(&region, Access::REMOTE_WRITE)?;
-        let here = numbers(registered.remote());
-        let request = Request { test, bytes, iterations, memory: here };
-        connection.notify(&serde_json::to_vec(&request)?)?;
-        let far = remote(self.answer()?.memory);
+        let registered = self.domain.register(&region, Access::REMOTE_WRITE)?;
+        let memory = registered.remote().to_bytes().to_vec();
+        self.talk.send(Message::Request(Request { test, bytes, iterations, memory }))?;
+        let far = RemoteKey::from_bytes(&self.answer()?.memory)?;
         if test != Test::WriteLatency {
             fill(&region)?;
         }
-        let (connection, before, mut laps) = (&self.connection, cpu_seconds(), Vec::new());
+        let (link, before, mut laps) = (&self.link, cpu_seconds(), Vec::new());
         let began = Instant::now();
         match test {
-            Test::MessageLatency => message_laps(connection, &region, iterations, &mut laps)?,
+            Test::MessageLatency => message_laps(link, &region, iterations, &mut laps)?,
             Test::WriteLatency => {
-                let word = self.gpu.alloc(8, Place::Shared)?.region().clone();
+                let word = gpu.alloc(8, Place::Shared)?.region().clone();
                 for n in 1..=iterations {
                     let lap = Instant::now();
                     word.write(0, &n.to_ne_bytes())?;
-                    let written = connection.write(&word, far)?;
-                    wait_for(connection, &region, n)?;
+                    let written = link.write(&word, far)?;
+                    wait_for(link, &region, n)?;
                     laps.push(lap.elapsed());
-                    connection.wait(written, LIMIT)?;
+                    link.wait(written, LIMIT)?;
                 }
             }
             Test::MessageBandwidth => {
-                pipeline(connection, iterations, || Ok(connection.isend(&region)?))?;
+                pipeline(link, iterations, || Ok(link.isend(&region)?))?;
                 // A message is sent before it has arrived.
-                connection.wait_notification(LIMIT)?;
+                link.wait_notification(LIMIT)?;
             }
             Test::WriteBandwidth => {
-                pipeline(connection, iterations, || Ok(connection.write(&region, far)?))?;
-                connection.notify(b"complete")?;
+                pipeline(link, iterations, || Ok(link.write(&region, far)?))?;
+                link.notify(b"complete")?;
             }
         }
         let took = began.elapsed();
@@ -160,7 +172,7 @@ fn tests(bytes: u64) -> [(Test, u64); 2] {
 }
 
 fn message_laps(
-    connection: &Link,
+    link: &Link,
     region: &Region,
     iterations: u64,
     laps: &mut Vec<Duration>,
@@ -168,10 +180,10 @@ fn message_laps(
     let back = region.clone();
     for _ in 0..iterations {
         let lap = Instant::now();
-        let received = connection.irecv(&back)?;
-        let sent = connection.isend(region)?;
-        connection.wait(received, LIMIT)?;
-        connection.wait(sent, LIMIT)?;
+        let received = link.irecv(&back)?;
+        let sent = link.isend(region)?;
+        link.wait(received, LIMIT)?;
+        link.wait(sent, LIMIT)?;
         laps.push(lap.elapsed());
     }
     Ok(())

@@ -7,14 +7,13 @@ mod client;
 mod row;
 mod server;
 
+use crate::output::Measured;
 use crate::rig::ends::{Family, Place, Role, beside};
-use crate::rig::output::{Chosen, Measured, Setting};
 use crate::rig::plot::print_and_plot;
 use anyhow::Result;
 use args::{MeasureArgs, SideArgs};
 use client::Client;
-use warpverbs::tcp::Config;
-use warpverbs_meet::{Deadline, resolve};
+use server::Server;
 
 /// Connections of device-memory TCP.
 pub(super) struct Tcp;
@@ -28,7 +27,11 @@ impl Family for Tcp {
 
 pub(super) fn run(role: &Role<Tcp>) -> Result<()> {
     match role {
-        Role::Server(args) => server::run(args),
+        Role::Server(args) => {
+            // The devices first, so that their errors are reported before a client is waited for.
+            let server = Server::open(&args.own)?;
+            args.serve(|talk| server.follow(talk))
+        }
         Role::Client(args) => measure(&args.own, &args.place(), false),
         Role::Local(args) => {
             args.check()?;
@@ -40,17 +43,11 @@ pub(super) fn run(role: &Role<Tcp>) -> Result<()> {
 
 fn measure(args: &MeasureArgs, place: &Place, local: bool) -> Result<()> {
     args.check()?;
-    let deadline = Deadline::after(place.wait);
-    let address = resolve(&place.host, place.port, deadline)?[0];
-    let config = Config::default().sockets(args.sockets).chunk(args.chunk as u32);
-    let (opened, domain) = args.side.open(config)?;
-    let mut client = Client::connect(&domain, &*opened.gpu, (address, place.wait))?;
-    let nic = Chosen::new("TCP".to_owned(), &client.explain());
-    let device = Chosen::new(opened.gpu.info().name.clone(), &opened.why);
-    let mut rows = Vec::new();
-    let end = client.measure(args, local, &mut rows).and_then(|()| client.close());
+    let mut client = Client::connect(args, place.connect()?)?;
+    let (setting, mut rows) = (client.setting(), Vec::new());
+    let end = client.measure(args, local, &mut rows);
+    let end = client.finish(end);
     let findings = row::findings(&rows);
-    let setting = Setting { gpu: Some(device), nic };
     let measured = Measured::new("perf tcp", setting, rows).with(findings);
-    print_and_plot(&measured, end, args.json, args.plot.as_deref())
+    print_and_plot(&measured, end, &args.output)
 }

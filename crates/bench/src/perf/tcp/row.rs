@@ -1,7 +1,7 @@
 //! Rows of the output.
 
 use super::case::Test;
-use crate::rig::output::{Bound, Columns, Finding, Row};
+use crate::output::{Bound, Columns, Finding, Row};
 use crate::rig::plot::{Drawn, Panel};
 use crate::ucx;
 use crate::units;

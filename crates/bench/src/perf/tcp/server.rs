@@ -1,140 +1,82 @@
 //! The end that answers.
 
-use super::Tcp;
+use super::args::SideArgs;
 use super::case::{
-    Answer, LIMIT, Request, Test, cpu_seconds, fill, memory, numbers, pipeline, poisoned, remote,
+    Answer, LIMIT, Message, Request, Test, cpu_seconds, fill, memory, next, pipeline, poisoned,
     verify, wait_for,
 };
-use crate::rig::ends::{self, announce};
-use anyhow::{Context as _, Result, anyhow, ensure};
-use std::collections::VecDeque;
+use crate::rig::talk::Talk;
+use anyhow::{Context as _, Result, ensure};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use warpverbs::gpu::{Gpu, Place};
 use warpverbs::raw::mem::Access;
-use warpverbs::tcp::{Closer, Config, Domain, Link, TcpError};
+use warpverbs::tcp::{Config, Domain, Link, RemoteKey};
 
-/// Sockets of a connection at most: the client chooses how many.
+/// Sockets of a link at most: the client chooses how many.
 const SOCKETS: u16 = 64;
 
-/// The client measures others between two requests. One that is gone has closed the connection.
+/// The client measures others between two requests.
 const BETWEEN: Duration = Duration::from_secs(3600);
-/// Connections that have asked for nothing yet. One more ends the oldest: anybody may connect.
-const MOST_SILENT: usize = 8;
-/// Connections that are measured at a time.
-const MOST_MEASURED: usize = 4;
 /// Sizes that a request may ask for, as clients do.
 const SIZES: RangeInclusive<u64> = 8..=1 << 30;
-/// While the system has no descriptor for another connection.
-const PAUSE: Duration = Duration::from_millis(10);
 
-/// State that the threads of a server share. The server ends when the first client that was
-/// measured has closed its connection; no other connection ends it.
-struct Server {
+/// Devices of the server.
+pub(super) struct Server {
     domain: Domain,
     gpu: Arc<dyn Gpu>,
-    closer: Closer,
-    silent: Mutex<VecDeque<Arc<Link>>>,
-    measured: AtomicUsize,
-    done: AtomicBool,
-}
-
-pub(super) fn run(args: &ends::Server<Tcp>) -> Result<()> {
-    let config = Config::default().sockets(SOCKETS).chunk(64 << 20);
-    let (opened, domain) = args.own.open(config)?;
-    let gpu = opened.gpu;
-    let mut listener = domain.listen(args.address())?;
-    announce(listener.address())?;
-    let closer = listener.closer()?;
-    let (silent, measured, done) = Default::default();
-    let server = Arc::new(Server { domain, gpu, closer, silent, measured, done });
-    let (wait, began) = (args.wait(), Instant::now());
-    loop {
-        let left = wait.saturating_sub(began.elapsed()).max(PAUSE);
-        let accepted = listener.accept(&server.domain, left);
-        if server.done.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        match accepted {
-            Ok(connection) => server.begin(connection)?,
-            Err(error)
-                if server.measured.load(Ordering::Acquire) == 0 && began.elapsed() >= wait =>
-            {
-                return Err(error.into());
-            }
-            Err(TcpError::Timeout { .. }) => {}
-            Err(_) => thread::sleep(PAUSE),
-        }
-    }
+    secret: [u8; 16],
 }
 
 impl Server {
-    /// Gives a connection a thread, which ends with the process.
-    fn begin(self: &Arc<Self>, connection: Link) -> Result<()> {
-        let connection = Arc::new(connection);
-        let mut silent = lock(&self.silent);
-        silent.push_back(connection.clone());
-        if silent.len() > MOST_SILENT
-            && let Some(oldest) = silent.pop_front()
-        {
-            oldest.abort();
+    pub(super) fn open(args: &SideArgs) -> Result<Self> {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret).context("a secret")?;
+        let config = Config::default().sockets(SOCKETS).chunk(64 << 20).secret(secret);
+        let (opened, domain) = args.open(config)?;
+        Ok(Self { domain, gpu: opened.gpu, secret })
+    }
+
+    /// Serves a client's requests until it ends.
+    pub(super) fn follow(&self, talk: &mut Talk<Message>) -> Result<()> {
+        let Self { domain, gpu, secret } = self;
+        let mut listener = domain.listen(SocketAddr::new(talk.local_ip()?, 0))?;
+        talk.send(Message::Met { at: listener.address(), secret: *secret })?;
+        let link = listener.accept(domain, LIMIT)?;
+        talk.during("while it measured");
+        loop {
+            match next(talk, &link, "request", BETWEEN)? {
+                Message::Request(request) => serve(domain, talk, &link, &**gpu, &request)?,
+                Message::End => {
+                    // The client has closed it already, or does.
+                    let _ = link.close(LIMIT);
+                    return Ok(());
+                }
+                other => return Err(talk.out_of_turn(other, "request or end").into()),
+            }
         }
-        drop(silent);
-        let server = self.clone();
-        let named = thread::Builder::new().name("perf-tcp".to_owned());
-        named.spawn(move || server.attend(connection))?;
+    }
+}
+
+impl Request {
+    /// Checks what comes from outside.
+    fn check(&self) -> Result<()> {
+        let bytes = self.bytes;
+        ensure!(SIZES.contains(&bytes), "{bytes} bytes are asked for, expected {SIZES:?}");
         Ok(())
     }
-
-    fn attend(&self, connection: Arc<Link>) {
-        let first = connection.wait_notification(BETWEEN);
-        lock(&self.silent).retain(|other| !Arc::ptr_eq(other, &connection));
-        let Ok(first) = first else { return };
-        let before = self.measured.fetch_add(1, Ordering::AcqRel);
-        let measured = match before < MOST_MEASURED {
-            true => self.measure(&connection, first),
-            false => Err(anyhow!("{MOST_MEASURED} others are measured")),
-        };
-        self.measured.fetch_sub(1, Ordering::AcqRel);
-        match measured {
-            Ok(()) => {
-                if let Some(connection) = Arc::into_inner(connection) {
-                    // The client has closed it already.
-                    let _ = connection.close(LIMIT);
-                }
-                self.done.store(true, Ordering::Release);
-                self.closer.close();
-            }
-            Err(why) => eprintln!("a connection has ended: {why:#}"),
-        }
-    }
-
-    /// Serves requests until the client closes the connection.
-    fn measure(&self, connection: &Link, first: Vec<u8>) -> Result<()> {
-        let mut request = first;
-        loop {
-            let asked: Request =
-                serde_json::from_slice(&request).context("the client's request")?;
-            let bytes = asked.bytes;
-            ensure!(SIZES.contains(&bytes), "{bytes} bytes are asked for, expected {SIZES:?}");
-            serve(&self.domain, connection, &*self.gpu, &asked)?;
-            request = match connection.wait_notification(BETWEEN) {
-                Ok(request) => request,
-                Err(TcpError::Closed) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-        }
-    }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn serve(domain: &Domain, connection: &Link, gpu: &dyn Gpu, request: &Request) -> Result<()> {
+fn serve(
+    domain: &Domain,
+    talk: &mut Talk<Message>,
+    link: &Link,
+    gpu: &dyn Gpu,
+    request: &Request,
+) -> Result<()> {
+    request.check()?;
     let Request { test, bytes, iterations, .. } = *request;
     // The word that an end polls lies in host memory.
     let region = match test {
@@ -147,12 +89,8 @@ fn serve(domain: &Domain, connection: &Link, gpu: &dyn Gpu, request: &Request) -
         poisoned(&region)?;
     }
     let registered = domain.register(&region, Access::REMOTE_WRITE)?;
-    let mut answer = Answer { memory: numbers(registered.remote()), cpu_s: 0.0 };
-    let say = |answer: &Answer| -> Result<()> {
-        connection.notify(&serde_json::to_vec(answer)?)?;
-        Ok(())
-    };
-    say(&answer)?;
+    let mut answer = Answer { memory: registered.remote().to_bytes().to_vec(), cpu_s: 0.0 };
+    talk.send(Message::Answer(answer.clone()))?;
     let before = cpu_seconds();
     // Comparing what came is not part of it.
     let used = || cpu_seconds() - before;
@@ -161,42 +99,57 @@ fn serve(domain: &Domain, connection: &Link, gpu: &dyn Gpu, request: &Request) -
             fill(&region)?;
             let back = memory(gpu, bytes)?;
             for _ in 0..iterations {
-                let received = connection.irecv(&back)?;
-                connection.wait(received, LIMIT)?;
-                let sent = connection.isend(&region)?;
-                connection.wait(sent, LIMIT)?;
+                let received = link.irecv(&back)?;
+                link.wait(received, LIMIT)?;
+                let sent = link.isend(&region)?;
+                link.wait(sent, LIMIT)?;
             }
             let used = used();
             verify(&back)?;
             used
         }
         Test::WriteLatency => {
-            let (here, to) = (gpu.alloc(8, Place::Shared)?, remote(request.memory));
+            let (here, to) =
+                (gpu.alloc(8, Place::Shared)?, RemoteKey::from_bytes(&request.memory)?);
             let mut written = None;
             for n in 1..=iterations {
-                wait_for(connection, &region, n)?;
+                wait_for(link, &region, n)?;
                 // The answer to the write before came with this number.
                 if let Some(written) = written.take() {
-                    connection.wait(written, LIMIT)?;
+                    link.wait(written, LIMIT)?;
                 }
                 here.region().write(0, &n.to_ne_bytes())?;
-                written = Some(connection.write(here.region(), to)?);
+                written = Some(link.write(here.region(), to)?);
             }
             used()
         }
         Test::MessageBandwidth => {
-            pipeline(connection, iterations, || Ok(connection.irecv(&region)?))?;
-            connection.notify(b"complete")?;
+            pipeline(link, iterations, || Ok(link.irecv(&region)?))?;
+            link.notify(b"complete")?;
             let used = used();
             verify(&region)?;
             used
         }
         Test::WriteBandwidth => {
-            connection.wait_notification(LIMIT)?;
+            link.wait_notification(LIMIT)?;
             let used = used();
             verify(&region)?;
             used
         }
     };
-    say(&answer)
+    Ok(talk.send(Message::Answer(answer))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_for_too_many_bytes_is_refused() {
+        let of =
+            |bytes| Request { test: Test::WriteBandwidth, bytes, iterations: 1, memory: vec![] };
+        let error = of(9_000_000_000_000).check().unwrap_err().to_string();
+        assert!(error.starts_with("9000000000000 bytes are asked for"), "{error}");
+        assert!(of(8).check().is_ok() && of(7).check().is_err());
+    }
 }

@@ -30,6 +30,11 @@ impl Server {
         Self { child, addr: addr.unwrap_or_else(|| panic!("no address in {line:?}")) }
     }
 
+    /// The line of a client of `command`, such as `perf write`.
+    pub(crate) fn client(&self, command: &str, flags: &str) -> String {
+        format!("{command} client {} --port {} {flags}", self.addr.ip(), self.addr.port())
+    }
+
     /// Waits until `holds` for its process.
     pub(crate) fn wait_until(&self, holds: impl Fn(u32) -> bool) {
         let begun = Instant::now();

@@ -9,24 +9,32 @@ use crate::common::text;
 const DIFFER: [&str; 3] = ["masked_atomics", "local_invalidate", "receive_without_right"];
 const FAIL: [&str; 1] = ["send_invalidate"];
 
+/// All that a run of the suite on the device has said.
+pub(super) struct Suite {
+    pub(super) said: String,
+}
+
+impl Suite {
+    pub(super) fn run(flags: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_warpverbs");
+        let output = output(run(&format!("-- {program} conform --nic mlx5_0 {flags}")));
+        Self { said: text(&output.stdout) + &text(&output.stderr) }
+    }
+
+    /// Cases with this result.
+    pub(super) fn of(&self, result: &str) -> Vec<&str> {
+        let lines = self.said.lines().filter(|line| line.starts_with(result));
+        lines.filter_map(|line| line.split_whitespace().nth(2)).collect()
+    }
+}
+
 #[test]
 fn the_conformance_suite_passes_through_libibverbs() {
     if !ready() {
         return;
     }
-    let mut command = run("--");
-    command.arg(env!("CARGO_BIN_EXE_warpverbs")).args(["conform", "--nic", "mlx5_0"]);
-    let output = output({
-        command.arg("--host-only");
-        command
-    });
-    let said = text(&output.stdout);
-    let of = |result: &str| -> Vec<String> {
-        let lines = said.lines().filter(|line| line.starts_with(result));
-        lines.filter_map(|line| Some(line.split_whitespace().nth(2)?.to_owned())).collect()
-    };
-    let context = || format!("{said}{}", text(&output.stderr));
-    assert_eq!(of("failed"), FAIL, "{}", context());
-    assert_eq!(of("differs"), DIFFER, "{}", context());
-    assert!(of("passed").len() > 40, "{}", context());
+    let suite = Suite::run("--host-only");
+    assert_eq!(suite.of("failed"), FAIL, "{}", suite.said);
+    assert_eq!(suite.of("differs"), DIFFER, "{}", suite.said);
+    assert!(suite.of("passed").len() > 40, "{}", suite.said);
 }

@@ -1,6 +1,7 @@
 //! Queues that an mlx5 device reads by itself, which our provider makes through NVIDIA's libmlx5 by
 //! firmware commands: the conformance suite, posted by the host and by kernels.
 
+use super::conform::Suite;
 use super::{PATIENCE, kill, output, ready, run, succeeds};
 use crate::common::text;
 use std::collections::BTreeMap;
@@ -17,21 +18,13 @@ fn the_conformance_suite_passes_where_the_device_reads_the_queues() {
     if !ready() {
         return;
     }
-    let mut command = run("--");
-    command.arg(env!("CARGO_BIN_EXE_warpverbs"));
-    command.args(["conform", "--nic", "mlx5_0", "--way", "direct", "--gpu", "simt"]);
-    let output = output(command);
-    let said = text(&output.stdout);
-    let of = |result: &str| -> Vec<String> {
-        let lines = said.lines().filter(|line| line.starts_with(result));
-        lines.filter_map(|line| Some(line.split_whitespace().nth(2)?.to_owned())).collect()
-    };
-    let context = || format!("{said}{}", text(&output.stderr));
-    assert!(said.contains("queues by the device itself"), "{}", context());
-    assert!(of("failed").is_empty() && of("stale").is_empty(), "{}", context());
-    assert_eq!(of("differs"), DIFFER, "{}", context());
-    let passed = of("passed");
-    assert!(passed.len() > 60, "{}", context());
+    let suite = Suite::run("--way direct --gpu simt");
+    let said = &suite.said;
+    assert!(said.contains("queues by the device itself"), "{said}");
+    assert!(suite.of("failed").is_empty() && suite.of("stale").is_empty(), "{said}");
+    assert_eq!(suite.of("differs"), DIFFER, "{said}");
+    let passed = suite.of("passed");
+    assert!(passed.len() > 60, "{said}");
     assert!(passed.iter().filter(|name| name.starts_with("kernel_")).count() > 12);
 }
 

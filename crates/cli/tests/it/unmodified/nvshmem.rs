@@ -2,21 +2,9 @@
 //! them. NVSHMEM itself, on two GPUs: `crates/xtask/nvshmem/ibgda.sh`.
 
 use super::unmapped::compiled;
-use super::{finish, run};
-use crate::common::text;
+use super::{done, run};
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-/// A program's standard error; its standard output is "done".
-fn done(line: &str) -> String {
-    let mut command = run(line);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let output = finish(child);
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    let done = output.status.success() && stdout == "done\n";
-    assert!(done, "{line}: {} {stdout}{stderr}", output.status);
-    stderr
-}
+use std::process::Command;
 
 /// A library with a few functions of the GPUs' driver.
 fn driver(folder: &Path) -> String {
@@ -35,7 +23,7 @@ fn what_nvshmem_makes_of_a_device_is_made() {
     let driver = driver(folder.path());
     // Queues by their address, and by dmabufs.
     for (nics, driver) in [(1, ""), (2, ""), (1, &*driver), (2, &*driver)] {
-        let stderr = done(&format!("--verbose --nics {nics} -- {program} {driver}"));
+        let stderr = done(run(&format!("--verbose --nics {nics} -- {program} {driver}")));
         let said = "ctrl.opcode: work of a dynamically connected QP is not supported";
         assert!(stderr.contains(said), "{nics} devices: {stderr}");
         // And one that no driver has exported.
@@ -50,7 +38,7 @@ fn what_doca_makes_of_a_device_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("gdaki", folder.path()) else { return };
     for nics in [1, 2] {
-        let stderr = done(&format!("--verbose --nics {nics} -- {program}"));
+        let stderr = done(run(&format!("--verbose --nics {nics} -- {program}")));
         let said = "WAIT for CQ 0x777777, which does not exist or has failed";
         assert!(stderr.contains(said), "{nics} devices: {stderr}");
     }
@@ -60,5 +48,5 @@ fn what_doca_makes_of_a_device_is_made() {
 fn doorbell_registers_are_mapped_into_gpus() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("iomemory", folder.path()) else { return };
-    done(&format!("-- {program} {}", driver(folder.path())));
+    done(run(&format!("-- {program} {}", driver(folder.path()))));
 }

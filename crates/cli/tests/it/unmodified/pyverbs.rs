@@ -1,6 +1,6 @@
 //! rdma-core's own tests, in Python, as Debian ships them with `python3-pyverbs`.
 
-use super::{output, ready, run};
+use super::{output, ready, run, skip};
 use crate::common::text;
 use std::fs;
 use std::path::Path;
@@ -64,9 +64,7 @@ fn rdma_cores_own_tests_pass() {
     }
     let packages = Path::new("/usr/lib/python3/dist-packages");
     if !["pyverbs", "scapy"].iter().all(|name| packages.join(name).exists()) {
-        let reason = "needs the packages python3-pyverbs and python3-scapy";
-        assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
-        return eprintln!("SKIPPED: {reason}");
+        return skip("needs the packages python3-pyverbs and python3-scapy");
     }
     if std::env::var_os("WARPVERBS_RDMA_CORE").is_some() {
         return eprintln!(

@@ -1,7 +1,7 @@
 //! Output of a measurement: a table or JSON on stdout.
 
-use super::busy::Watch;
-use super::print;
+use crate::busy::Watch;
+use crate::print;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
@@ -25,9 +25,9 @@ pub type Columns = Vec<(&'static str, String)>;
 pub struct Measured<R, S = Setting> {
     schema: u32,
     version: &'static str,
-    pub(super) command: &'static str,
+    pub(crate) command: String,
     setting: S,
-    pub(super) rows: Vec<R>,
+    pub(crate) rows: Vec<R>,
     /// Findings from all rows; one line each.
     findings: Vec<Finding>,
     /// Remarks on the rows for the reader; one line each.
@@ -126,8 +126,9 @@ impl Display for Finding {
 
 impl<R: Serialize, S: Serialize> Measured<R, S> {
     /// Rows alone.
-    pub fn new(command: &'static str, setting: S, rows: Vec<R>) -> Self {
+    pub fn new(command: impl Into<String>, setting: S, rows: Vec<R>) -> Self {
         let (version, findings, notes) = (env!("CARGO_PKG_VERSION"), Vec::new(), Vec::new());
+        let command = command.into();
         Self { schema: SCHEMA, version, command, setting, rows, findings, notes, busy: None }
     }
 

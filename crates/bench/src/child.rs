@@ -55,6 +55,13 @@ impl Running {
         Ok(Self::from((name, child)))
     }
 
+    /// Kills it, if it still runs.
+    pub fn kill(&mut self) {
+        // One that has ended is not there any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// How it ended, if it has.
     ///
     /// # Errors
@@ -145,9 +152,7 @@ impl From<(String, Child)> for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended is not there any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
