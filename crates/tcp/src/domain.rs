@@ -9,7 +9,7 @@ use super::protocol::{Admission, HELLO, Hello, Invitations, Met, Offer, ReceiveW
 use super::receive::Receive;
 use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_devmem::DeviceMemory;
@@ -199,8 +199,9 @@ impl Domain {
     /// As for [`Domain::connect`]; no process listens there within `timeout`; the name has no address.
     pub fn reach(&self, host: &str, port: u16, timeout: Duration) -> Result<Link, TcpError> {
         let deadline = Deadline::after(timeout);
-        let found = (host, port).to_socket_addrs().map_err(TcpError::socket(RESOLVING))?;
-        self.reach_one(found.collect(), deadline)
+        let found = warpverbs_meet::resolve(host, port, deadline)
+            .map_err(|error| TcpError::socket(RESOLVING)(io::Error::other(error.to_string())))?;
+        self.reach_one(found, deadline)
     }
 
     /// As [`Domain::reach`], at one of these addresses. A listener may have one of several, as of IPv6
