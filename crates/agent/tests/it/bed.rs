@@ -3,8 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use warpverbs_agent::{
-    Agent, AgentConfig, AgentError, BlockList, Op, PathKind, PostOptions, Registration, State,
-    Transfer,
+    Agent, AgentConfig, AgentError, BlockList, Op, PathKind, PostOptions, State, Transfer,
 };
 use warpverbs_dev::Child;
 use warpverbs_transport::{Context, Device, LinkKind};
@@ -41,12 +40,6 @@ pub(crate) fn by(path: PathKind) -> AgentConfig {
 /// With such a NIC.
 pub(crate) fn over_udp() -> AgentConfig {
     AgentConfig::default().nic(&nic_over_udp())
-}
-
-pub(crate) fn bytes(memory: &Registration) -> Vec<u8> {
-    let mut out = vec![0; memory.len() as usize];
-    memory.read(0, &mut out).unwrap();
-    out
 }
 
 /// A transfer between two lists that were just made.

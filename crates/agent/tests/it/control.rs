@@ -1,15 +1,21 @@
 //! Notifications and the metadata server.
 
+use crate::bed::{SOON, tell, transfer};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, AgentError, Op, PostOptions, State};
 
-const SOON: Duration = Duration::from_secs(30);
 const AT_ONCE: Duration = Duration::from_millis(20);
 
 fn agent(name: &str) -> Agent {
     Agent::new(name, AgentConfig::default().token("the job's")).unwrap()
+}
+
+/// Has room for three notifications.
+fn receiver_of_three() -> Agent {
+    let config = AgentConfig::default().token("the job's").notification_window(3);
+    Agent::new("receiver", config).unwrap()
 }
 
 #[test]
@@ -17,17 +23,15 @@ fn notifications_come_once_in_order_and_after_the_data() {
     let (sender, receiver) = (agent("sender"), agent("receiver"));
     let (ours, theirs) = (sender.alloc(64, "ours").unwrap(), receiver.alloc(64, "theirs").unwrap());
     sender.fetch_metadata(receiver.address(), SOON).unwrap();
-    let to = sender.remote("receiver", "theirs").unwrap().blocks(0, 64, 1).unwrap();
-    let write = sender.transfer(Op::Write, &ours.blocks(0, 64, 1).unwrap(), &to).unwrap();
+    let to = sender.remote("receiver", "theirs").unwrap().blocks(0, 64, 1);
+    let write = transfer(&sender, Op::Write, ours.blocks(0, 64, 1), to);
     for round in 0..100u8 {
         ours.write(0, &[round; 64]).unwrap();
         write.post(PostOptions::new().notify([round])).unwrap();
         // The receiver finds the bytes though nobody looks at the transfer.
         let seen = receiver.wait_notification(SOON).unwrap();
         assert_eq!((&*seen.from.name, &seen.bytes[..]), ("sender", &[round][..]));
-        let mut bytes = [0; 64];
-        theirs.read(0, &mut bytes).unwrap();
-        assert_eq!(bytes, [round; 64]);
+        assert_eq!(theirs.to_vec().unwrap(), [round; 64]);
         assert_eq!(write.wait(SOON).unwrap(), State::Done);
     }
     assert_eq!(receiver.next_notification(), None);
@@ -44,12 +48,8 @@ fn notifications_come_once_in_order_and_after_the_data() {
 
 #[test]
 fn a_sender_waits_for_room_and_a_late_notification_is_not_sent() {
-    let (sender, receiver) = (
-        agent("sender"),
-        Agent::new("receiver", AgentConfig::default().token("the job's").notification_window(3))
-            .unwrap(),
-    );
-    sender.load_metadata(&receiver.metadata().unwrap()).unwrap();
+    let (sender, receiver) = (agent("sender"), receiver_of_three());
+    tell(&sender, &receiver);
     for tag in [b"1", b"2", b"3"] {
         sender.notify("receiver", tag, SOON).unwrap();
     }
@@ -67,11 +67,7 @@ fn a_sender_waits_for_room_and_a_late_notification_is_not_sent() {
 
 #[test]
 fn room_is_told_by_the_connection_that_notifications_come_by() {
-    let (sender, receiver) = (
-        agent("sender"),
-        Agent::new("receiver", AgentConfig::default().token("the job's").notification_window(3))
-            .unwrap(),
-    );
+    let (sender, receiver) = (agent("sender"), receiver_of_three());
     sender.fetch_metadata(receiver.address(), SOON).unwrap();
     for number in 0..20u8 {
         sender.notify("receiver", &[number], SOON).unwrap();
@@ -83,8 +79,7 @@ fn room_is_told_by_the_connection_that_notifications_come_by() {
 
 #[test]
 fn agents_learn_of_each_other_by_the_metadata_server() {
-    let config = || AgentConfig::default().token("the job's");
-    let [a, b] = ["a", "b"].map(|name| Agent::new(name, config()).unwrap());
+    let [a, b] = ["a", "b"].map(agent);
     let _memory = a.register(vec![0; 8], "memory").unwrap();
     b.send_metadata(a.address(), &b.metadata().unwrap(), SOON).unwrap();
     a.wait_peer("b", SOON).unwrap();
@@ -100,7 +95,7 @@ fn agents_learn_of_each_other_by_the_metadata_server() {
     assert!(stranger.send_metadata(a.address(), &gone, SOON).is_err());
     assert!(a.knows("b"));
     // One that has it speaks for itself alone.
-    let other = Agent::new("other", config()).unwrap();
+    let other = agent("other");
     let refused = other.send_metadata(a.address(), &b.invalidation().unwrap(), SOON).unwrap_err();
     assert!(refused.to_string().contains("is memory of b"), "{refused}");
     assert!(a.knows("b"));
@@ -133,9 +128,8 @@ fn the_server_listens_on_ipv6_and_on_every_interface() {
 fn a_peer_that_ends_is_missed_by_name() {
     let (a, b) = (agent("a"), agent("b"));
     let (ours, theirs) = (a.alloc(8, "m").unwrap(), b.alloc(8, "m").unwrap());
-    a.load_metadata(&b.metadata().unwrap()).unwrap();
-    let to = theirs.blocks(0, 8, 1).unwrap();
-    let write = a.transfer(Op::Write, &ours.blocks(0, 8, 1).unwrap(), &to).unwrap();
+    tell(&a, &b);
+    let write = transfer(&a, Op::Write, ours.blocks(0, 8, 1), theirs.blocks(0, 8, 1));
     write.post(PostOptions::new().notify(b"x")).unwrap();
     write.wait(SOON).unwrap();
     drop(b);
@@ -152,13 +146,10 @@ fn a_peer_that_ends_is_missed_by_name() {
     let again = agent("b");
     let newer = again.alloc(8, "m").unwrap();
     a.fetch_metadata(again.address(), SOON).unwrap();
-    let to = a.remote("b", "m").unwrap().blocks(0, 8, 1).unwrap();
+    let to = a.remote("b", "m").unwrap().blocks(0, 8, 1);
     ours.write(0, &[5; 8]).unwrap();
-    let write = a.transfer(Op::Write, &ours.blocks(0, 8, 1).unwrap(), &to).unwrap();
-    write.post(PostOptions::new()).unwrap();
-    let mut bytes = [0; 8];
-    newer.read(0, &mut bytes).unwrap();
-    assert_eq!(bytes, [5; 8]);
+    transfer(&a, Op::Write, ours.blocks(0, 8, 1), to).post(PostOptions::new()).unwrap();
+    assert_eq!(newer.to_vec().unwrap(), [5; 8]);
 }
 
 #[test]

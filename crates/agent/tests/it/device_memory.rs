@@ -8,7 +8,7 @@ mod kernel;
 #[allow(dead_code, reason = "shared with another test program")]
 mod modelled;
 
-use crate::bed::{SOON, bytes, run, tell};
+use crate::bed::{SOON, run, tell};
 use modelled::Model;
 use warpverbs_agent::{Agent, AgentConfig, Op, PathKind, PostOptions, State};
 use warpverbs_devmem::UnpackWay;
@@ -35,12 +35,12 @@ fn both_ways(initiator: &Agent, target: &Agent) -> String {
     write.post(PostOptions::new().notify(b"written")).unwrap();
     target.wait_remote_done("initiator", b"written", SOON).unwrap();
     let whole = LEN / 4099 * 4099;
-    assert!(bytes(&theirs)[..whole] == pattern(2)[..whole]);
-    assert!(bytes(&theirs)[whole..] == pattern(1)[whole..]);
+    assert!(theirs.to_vec().unwrap()[..whole] == pattern(2)[..whole]);
+    assert!(theirs.to_vec().unwrap()[whole..] == pattern(1)[whole..]);
     assert_eq!(write.wait(SOON).unwrap(), State::Done);
     theirs.write(0, &pattern(3)).unwrap();
     run(&initiator.transfer(Op::Read, &here, &there).unwrap());
-    assert!(bytes(&ours)[..whole] == pattern(3)[..whole]);
+    assert!(ours.to_vec().unwrap()[..whole] == pattern(3)[..whole]);
     let remote = initiator.remote("target", "cache").unwrap();
     initiator.explain(&ours, &remote).unwrap().to_string()
 }

@@ -1,17 +1,15 @@
 //! Drops in any order, with a transfer under way: nothing panics, the remaining objects say why
 //! they do not work, and agents of the same names work after it.
 
+use crate::bed::{SOON, pair, run, tell, transfer};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use std::any::Any;
-use std::time::Duration;
-use warpverbs_agent::{Agent, AgentConfig, Op, PathKind, PostOptions, State};
+use warpverbs_agent::{AgentConfig, Op, PathKind, PostOptions, State};
 use warpverbs_mem::HostBuf;
 use warpverbs_transport::{Context, Device};
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 const BLOCKS: usize = 512;
 const LEN: u64 = 4096;
 
@@ -21,14 +19,13 @@ fn config(nic: &Device, path: PathKind) -> AgentConfig {
 
 /// Drops all that a transfer needs in some order; another transfer is posted in between.
 fn drop_in_any_order(nic: &Device, path: PathKind, numbers: &mut SmallRng) {
-    let agent = |name| Agent::new(name, config(nic, path)).unwrap();
-    let (initiator, target) = (agent("initiator"), agent("target"));
+    let (initiator, target) = pair(|| config(nic, path));
     let memory = || HostBuf::region(BLOCKS * LEN as usize).unwrap();
     let (here, there) = (memory(), memory());
     there.fill(0, there.len(), 7).unwrap();
     let ours = initiator.register(here.clone(), "ours").unwrap();
     let theirs = target.register(there, "theirs").unwrap();
-    initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+    tell(&initiator, &target);
     let remote = initiator.remote("target", "theirs").unwrap();
     let lists = (ours.blocks(0, LEN, BLOCKS).unwrap(), remote.blocks(0, LEN, BLOCKS).unwrap());
     let (local, far) = (initiator.prepare(&lists.0).unwrap(), initiator.prepare(&lists.1).unwrap());
@@ -80,17 +77,12 @@ fn anything_may_be_dropped_in_any_order_under_a_transfer() {
             drop_in_any_order(&nic, path, &mut numbers);
         }
         // The same names again.
-        let agent = |name| Agent::new(name, config(&nic, path)).unwrap();
-        let (initiator, target) = (agent("initiator"), agent("target"));
+        let (initiator, target) = pair(|| config(&nic, path));
         let theirs = target.register(vec![5; 64], "theirs").unwrap();
         let ours = initiator.register(vec![0; 64], "ours").unwrap();
-        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
-        let lists = (ours.blocks(0, 64, 1).unwrap(), theirs.blocks(0, 64, 1).unwrap());
-        let read = initiator.transfer(Op::Read, &lists.0, &lists.1).unwrap();
-        read.post(PostOptions::new()).unwrap();
-        assert_eq!(read.wait(SOON).unwrap(), State::Done);
-        let mut bytes = [0; 64];
-        ours.read(0, &mut bytes).unwrap();
-        assert_eq!(bytes, [5; 64]);
+        tell(&initiator, &target);
+        let blocks = (ours.blocks(0, 64, 1), theirs.blocks(0, 64, 1));
+        run(&transfer(&initiator, Op::Read, blocks.0, blocks.1));
+        assert_eq!(ours.to_vec().unwrap(), [5; 64]);
     }
 }

@@ -1,10 +1,9 @@
 //! Metadata and lists under keys of a store that processes share.
 
+use crate::bed::SOON;
 use std::time::Duration;
 use warpverbs_agent::{Agent, AgentConfig, AgentError, BlockList, Exchange, LocalExchange};
 use warpverbs_rendezvous::{Client, Limits, Server};
-
-const SOON: Duration = Duration::from_secs(30);
 
 fn travels(mut left: impl Exchange, mut right: impl Exchange + Send) {
     let [a, b] = ["a", "b"].map(|name| Agent::new(name, AgentConfig::default()).unwrap());

@@ -1,14 +1,13 @@
 //! Random transfers against a model that moves bytes one by one in plain vectors: all memory of both
 //! sides is compared after each, so a byte outside of a registered range, or of a block, would show.
 
+use crate::bed::{pair, run, tell};
 use proptest::prelude::*;
 use std::sync::OnceLock;
-use std::time::Duration;
-use warpverbs_agent::{Agent, AgentConfig, CopyBy, Op, PathKind, PostOptions, Registration};
-use warpverbs_mem::HostBuf;
+use warpverbs_agent::{Agent, AgentConfig, CopyBy, Op, PathKind, Registration};
+use warpverbs_mem::{HostBuf, Region};
 use warpverbs_transport::Context;
 
-const SOON: Duration = Duration::from_secs(30);
 /// Bytes of a buffer, and of the guard on either side of what is registered of it.
 const LEN: usize = 3000;
 const GUARD: usize = 100;
@@ -70,24 +69,21 @@ fn overlaps(case: &Case) -> bool {
 struct Sides {
     initiator: Agent,
     target: Agent,
-    buffers: [Vec<warpverbs_mem::Region>; 2],
+    buffers: [Vec<Region>; 2],
     memory: [Vec<Registration>; 2],
 }
 
 impl Sides {
     fn new(config: &dyn Fn() -> AgentConfig) -> Self {
-        let initiator = Agent::new("initiator", config()).unwrap();
-        let target = Agent::new("target", config()).unwrap();
-        let pair = |()| (0..2).map(|_| HostBuf::region(LEN).unwrap()).collect::<Vec<_>>();
-        let buffers = [(); 2].map(pair);
-        let register = |agent: &Agent, buffers: &[warpverbs_mem::Region]| -> Vec<_> {
-            let inner = |region: &warpverbs_mem::Region| {
-                region.slice(GUARD as u64, LEN - 2 * GUARD).unwrap()
-            };
+        let (initiator, target) = pair(config);
+        let two = |()| (0..2).map(|_| HostBuf::region(LEN).unwrap()).collect::<Vec<_>>();
+        let buffers = [(); 2].map(two);
+        let register = |agent: &Agent, buffers: &[Region]| -> Vec<_> {
+            let inner = |region: &Region| region.slice(GUARD as u64, LEN - 2 * GUARD).unwrap();
             buffers.iter().map(|region| agent.register(inner(region), "m").unwrap()).collect()
         };
         let memory = [register(&initiator, &buffers[0]), register(&target, &buffers[1])];
-        initiator.load_metadata(&target.metadata().unwrap()).unwrap();
+        tell(&initiator, &target);
         Self { initiator, target, buffers, memory }
     }
 
@@ -130,9 +126,7 @@ impl Sides {
             &there,
             &case.remote_index,
         );
-        let transfer = transfer.unwrap();
-        transfer.post(PostOptions::new()).unwrap();
-        transfer.wait(SOON).unwrap();
+        run(&transfer.unwrap());
         for (regions, expected) in self.buffers.iter().zip([local, remote]) {
             for (region, expected) in regions.iter().zip(expected) {
                 let mut bytes = vec![0; LEN];

@@ -1,9 +1,8 @@
 //! Two processes: paths between them, and what remains of one that was killed.
 
-use crate::bed::{bytes, transfer};
+use crate::bed::{SOON, transfer};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, CopyBy, Op, PathKind, PostOptions, Registration, State,
 };
@@ -11,7 +10,6 @@ use warpverbs_dev::{Child, say};
 use warpverbs_mem::Region;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 
-const SOON: Duration = Duration::from_secs(30);
 const LEN: usize = 1 << 20;
 
 /// The part of another process: an agent with memory of two kinds, which it changes when told.
@@ -30,7 +28,7 @@ fn target() {
         let answer = match line.unwrap().as_str() {
             "sum" => {
                 let private = private.as_ref().unwrap();
-                format!("{} {}", sum(&bytes(private)), sum(&bytes(&shared)))
+                format!("{} {}", sum(&private.to_vec().unwrap()), sum(&shared.to_vec().unwrap()))
             }
             "deregister" => {
                 drop(private.take());
@@ -159,7 +157,7 @@ fn private_memory_is_copied_and_shared_memory_is_mapped() {
         let (into, from) = (ours.blocks(0, 1000, 1048), remote.blocks(0, 1000, 1048));
         let read = transfer(&agent, Op::Read, into, from);
         assert_eq!(read.post(PostOptions::new()).unwrap(), State::Done);
-        assert!(bytes(&ours)[..1_048_000].iter().all(|byte| *byte == value));
+        assert!(ours.to_vec().unwrap()[..1_048_000].iter().all(|byte| *byte == value));
         // Every other block, in reverse.
         let at: Vec<_> = (0..500).rev().map(|i| i * 2000).collect();
         ours.write(0, &vec![value + 7; LEN]).unwrap();

@@ -1,6 +1,7 @@
 //! Streams between two agents of one process, over each path: what arrives is what a model says was
 //! sent; who stalls, gives up or stops; what is refused.
 
+use crate::bed::{SOON, tell};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,8 +14,6 @@ use warpverbs_dev::seed;
 use warpverbs_mem::HostBuf;
 use warpverbs_transport::Context;
 
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const SOON: Duration = Duration::from_secs(600);
 const AT_ONCE: Duration = Duration::from_millis(30);
 
 /// Every path that leads from an agent to another one of its process.
@@ -39,7 +38,7 @@ struct Ends {
 fn ends(config: &AgentConfig, stream: StreamConfig) -> Ends {
     let agents = ["source", "sink"].map(|name| Agent::new(name, config.clone()).unwrap());
     let [source, sink] = &agents;
-    source.load_metadata(&sink.metadata().unwrap()).unwrap();
+    tell(source, sink);
     let receiver = sink.stream("s", stream).unwrap();
     let sender = source.stream_to("sink", "s", SOON).unwrap();
     Ends { sender, receiver, agents }
@@ -97,7 +96,7 @@ fn the_slots_of_a_receiver_take_no_memory_of_its_sender() {
         let stream = StreamConfig::default().slots(2).slot_bytes(SLOT);
         let Ends { mut sender, mut receiver, agents: [source, sink] } = ends(&config, stream);
         let staged = || {
-            sink.load_metadata(&source.metadata().unwrap()).unwrap();
+            tell(&sink, &source);
             sink.remote("source", "staging of a stream").unwrap().len()
         };
         let first = staged();
@@ -273,7 +272,7 @@ fn an_end_that_is_dropped_or_stopped_is_missed_by_the_other() {
 fn a_stream_needs_a_name_a_ring_and_a_receiver() {
     let agents = ["source", "sink"].map(|name| Agent::new(name, AgentConfig::default()).unwrap());
     let [source, sink] = &agents;
-    source.load_metadata(&sink.metadata().unwrap()).unwrap();
+    tell(source, sink);
     let wrong = |config: StreamConfig| sink.stream("s", config).unwrap_err().to_string();
     assert_eq!(wrong(StreamConfig::default().slots(0)), "slots is 0, expected 1 to 65536");
     assert!(wrong(StreamConfig::default().slots(65537)).contains("expected 1 to 65536"));

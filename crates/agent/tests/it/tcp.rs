@@ -1,7 +1,7 @@
 //! The end of transfers over TCP: after a terminal state no byte of them lands at either end, whatever
 //! the target does, and what goes on beside them is not disturbed.
 
-use crate::bed::{SOON, bytes, run, signal, transfer};
+use crate::bed::{SOON, run, signal, transfer};
 use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn target() {
         let mut same = true;
         // Bytes of a late write come in this time, mostly; they are never reported by mistake.
         while same && began.elapsed() < Duration::from_millis(300) {
-            same = bytes(&memory) == expected;
+            same = memory.to_vec().unwrap() == expected;
         }
         say(same);
     }
@@ -139,9 +139,9 @@ fn transfers_with_a_stopped_target_end_when_it_goes_on() {
     ours.write(0, &random(seed + 5)).unwrap();
     run(&write);
     assert!(target.has(seed + 5));
-    assert!(bytes(&into) == random(seed + 4), "a failed read fills memory");
+    assert!(into.to_vec().unwrap() == random(seed + 4), "a failed read fills memory");
     run(&read);
-    assert!(bytes(&into) == random(seed + 5));
+    assert!(into.to_vec().unwrap() == random(seed + 5));
 }
 
 /// A target that was given up while it was stopped: what it has received by then is not placed once it is

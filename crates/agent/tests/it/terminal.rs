@@ -2,7 +2,7 @@
 //! for it. Transfers are cancelled and run out of time at random moments; what is put in their place
 //! afterwards stays.
 
-use crate::bed::{self, SOON, by, bytes};
+use crate::bed::{self, SOON, by};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
@@ -51,7 +51,7 @@ impl Target {
     /// Its memory, where it is in this process.
     fn look(&self) -> Option<Vec<u8>> {
         let Self::Here { memory, .. } = self else { return None };
-        Some(bytes(memory))
+        Some(memory.to_vec().unwrap())
     }
 
     fn address(&self) -> SocketAddr {
@@ -188,7 +188,10 @@ fn holds_of(mut rig: Rig, rounds: usize) {
         for _ in 0..LOOKS {
             rig.seen.write(0, &old).unwrap();
             rig.run(&look);
-            assert!(bytes(&rig.seen) == new, "round {round}: the peer's memory has changed");
+            assert!(
+                rig.seen.to_vec().unwrap() == new,
+                "round {round}: the peer's memory has changed"
+            );
             assert!(rig.target.look().is_none_or(|there| there == new));
         }
         // A READ leaves the memory here alone, and nothing of what the peer has there later comes.
@@ -200,7 +203,10 @@ fn holds_of(mut rig: Rig, rounds: usize) {
         rig.run(&rig.transfer(Op::Write, &rig.seen, LEN));
         for _ in 0..LOOKS {
             rig.run(&look);
-            assert!(bytes(&rig.ours) == old, "round {round}: bytes landed here after {ended:?}");
+            assert!(
+                rig.ours.to_vec().unwrap() == old,
+                "round {round}: bytes landed here after {ended:?}"
+            );
         }
     }
     println!("{early} of {} ended early", 2 * rounds);

@@ -1,6 +1,6 @@
 //! Many threads on one agent.
 
-use crate::bed::{SOON, bytes, tell, transfer};
+use crate::bed::{SOON, tell, transfer};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{TryRecvError, channel};
 use warpverbs_agent::{Agent, AgentConfig, AgentError, Op, PathKind, PostOptions};
@@ -37,7 +37,7 @@ fn sixteen_threads_use_one_agent() {
                 });
             }
         });
-        for (thread, part) in bytes(&theirs).chunks(4096).enumerate() {
+        for (thread, part) in theirs.to_vec().unwrap().chunks(4096).enumerate() {
             assert!(part.iter().all(|byte| *byte == thread as u8 ^ ROUNDS));
         }
         assert_eq!(other.next_notification(), None);
@@ -82,5 +82,7 @@ fn one_handle_posted_by_many_threads_is_posted_once_at_a_time() {
         });
     });
     read.wait(SOON).unwrap();
-    assert!(posted.load(Ordering::Relaxed) > 0 && bytes(&ours).iter().all(|byte| *byte == 7));
+    assert!(
+        posted.load(Ordering::Relaxed) > 0 && ours.to_vec().unwrap().iter().all(|byte| *byte == 7)
+    );
 }

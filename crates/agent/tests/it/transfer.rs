@@ -1,6 +1,6 @@
 //! Two agents of one process: what transfers move, and what they refuse.
 
-use crate::bed::{SOON, bytes, pair, run, tell};
+use crate::bed::{SOON, pair, run, tell};
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, BlockList, CopyBy, Op, PathKind, PostOptions, State, Transfer,
 };
@@ -19,20 +19,20 @@ fn blocks_are_read_and_written_crossed_and_again() {
     assert_eq!(read.state(), State::NotPosted);
     assert!(matches!(read.wait(SOON), Err(AgentError::NotPosted)));
     run(&read);
-    assert_eq!(bytes(&ours), pattern(512, 1));
+    assert_eq!(ours.to_vec().unwrap(), pattern(512, 1));
 
     let (local, remote) = (initiator.prepare(&into).unwrap(), initiator.prepare(&from).unwrap());
     let write = initiator.prepared_transfer(Op::Write, &local, &[0, 1], &remote, &[1, 0]).unwrap();
     run(&write);
     let once = pattern(512, 1);
     let (first, second) = once.split_at(256);
-    assert_eq!(bytes(&theirs), [second, first].concat());
+    assert_eq!(theirs.to_vec().unwrap(), [second, first].concat());
 
     // The same again, with other bytes.
     ours.write(0, &pattern(512, 9)).unwrap();
     run(&write);
     let again = pattern(512, 9);
-    assert_eq!(bytes(&theirs), [&again[256..], &again[..256]].concat());
+    assert_eq!(theirs.to_vec().unwrap(), [&again[256..], &again[..256]].concat());
     let telemetry = write.telemetry().unwrap();
     assert_eq!((telemetry.bytes, telemetry.descriptors), (512, 2));
     assert_eq!(telemetry.paths, [PathKind::SameProcess]);
@@ -112,7 +112,7 @@ fn a_restarted_peer_is_another_one() {
     assert!(matches!(initiator.load_metadata(&old), Err(AgentError::Stale { .. })));
     let from = initiator.remote("target", "cache").unwrap().blocks(0, 64, 1).unwrap();
     run(&initiator.transfer(Op::Read, &list.0, &from).unwrap());
-    assert_eq!(bytes(&ours), bytes(&newer));
+    assert_eq!(ours.to_vec().unwrap(), newer.to_vec().unwrap());
 
     let gone = again.invalidation().unwrap();
     initiator.load_metadata(&gone).unwrap();
@@ -164,12 +164,12 @@ fn a_kernel_copies_a_whole_list() {
     for _ in 0..2 {
         ours.write(0, &[0; 40_000]).unwrap();
         run(&read);
-        assert!(bytes(&ours) == expected);
+        assert!(ours.to_vec().unwrap() == expected);
     }
     // The way back restores what the blocks had.
     theirs.write(0, &[0; 40_000]).unwrap();
     run(&initiator.transfer(Op::Write, &lists.0, &lists.1).unwrap());
-    let back = bytes(&theirs);
+    let back = theirs.to_vec().unwrap();
     for from in at.iter().map(|from| *from as usize) {
         assert!(back[from..from + 333] == pattern(40_000, 5)[from..from + 333]);
     }

@@ -1,7 +1,7 @@
 //! Transfers by kernels that cannot begin, because others hold the device: deadlines and cancelling end them
 //! all the same, and when their kernels run at last, they touch nothing.
 
-use crate::bed::{SOON, by, bytes};
+use crate::bed::{SOON, by};
 use crate::terminal::{Rig, few_lanes};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -121,10 +121,10 @@ fn a_transfer_that_could_not_begin_leaves_the_memory_at_both_ends_alone() {
         assert_eq!(device.gpu.finished().len(), known, "{what}: the kernel has run");
         drop(held);
         until(|| device.gpu.finished().len() > known);
-        assert!(bytes(&rig.ours) == new, "{what}: bytes landed here");
+        assert!(rig.ours.to_vec().unwrap() == new, "{what}: bytes landed here");
         // And the path works: the peer's bytes are as they were.
         rig.run(&rig.transfer(Op::Read, &rig.ours, BLOCK));
-        assert!(bytes(&rig.ours) == theirs, "{what}: bytes landed there");
+        assert!(rig.ours.to_vec().unwrap() == theirs, "{what}: bytes landed there");
     }
 }
 
@@ -164,7 +164,7 @@ fn transfers_that_end_early_leave_few_launches() {
         waiting.join().unwrap();
     });
     assert_eq!(transfer.wait(SOON).unwrap(), State::Done);
-    assert!(bytes(&rig.ours) == theirs);
+    assert!(rig.ours.to_vec().unwrap() == theirs);
 }
 
 /// Its end takes the transfer along, but not before the kernel is withdrawn.
@@ -185,5 +185,5 @@ fn a_peer_that_is_lost_takes_no_kernel_for_ended() {
     assert_eq!(device.gpu.finished().len(), known, "the kernel has run");
     drop(held);
     until(|| device.gpu.finished().len() > known);
-    assert!(bytes(&rig.ours) == new, "bytes landed");
+    assert!(rig.ours.to_vec().unwrap() == new, "bytes landed");
 }
