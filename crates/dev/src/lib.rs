@@ -28,5 +28,5 @@ pub use pair::{
 };
 pub use port::{Port, PortConfig, QueueMemory, Receives};
 pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};
-pub use rest::rest;
+pub use rest::{rest, until};
 pub use seeds::{number, runs, seed, seeds, simt_seeds};

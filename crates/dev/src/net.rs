@@ -1,9 +1,10 @@
 //! Two NICs with a cable between them, and one port with memory on each.
 
-use super::{Port, PortConfig, connect_over, rest};
+use super::{Port, PortConfig, connect_over, rest, until};
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpverbs_mem::{Access, HostBuf};
+use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::link::{FaultPlan, Faulty, Link, cable};
 use warpverbs_nic::{Clock, Config, Mr, NicError, Pd, QpAttrs, SoftNic, VirtualClock};
 
@@ -24,6 +25,15 @@ pub struct Host {
 }
 
 impl Host {
+    /// A NIC, with a port as they usually are.
+    ///
+    /// # Panics
+    /// The NIC cannot be made.
+    #[track_caller]
+    pub fn new(config: Config) -> Self {
+        SoftNic::new(config).and_then(|nic| Self::on(nic, &PortConfig::default())).expect("a NIC")
+    }
+
     /// Puts a port and a buffer on a NIC.
     pub fn on(nic: SoftNic, config: &PortConfig) -> Result<Self, NicError> {
         let pd = nic.alloc_pd();
@@ -37,6 +47,30 @@ impl Host {
     pub fn connect(&self, peer: &Host, attrs: QpAttrs) {
         let addr = peer.nic.local_addr().expect("the NIC has a link");
         connect_over(&self.port, addr, peer.port.qp.qpn(), attrs);
+    }
+
+    /// Brings both ports to RTS towards each other.
+    pub fn join(&self, peer: &Host, attrs: QpAttrs) {
+        self.connect(peer, attrs);
+        peer.connect(self, attrs);
+    }
+
+    /// Another port.
+    pub fn another(&self) -> Port {
+        Port::new(&self.nic, &self.pd, &PortConfig::default()).expect("a port")
+    }
+
+    /// Steps this NIC and that of `peer` until the send queue has a completion. Its error.
+    ///
+    /// # Panics
+    /// There are more than one at once, or none for minutes.
+    #[track_caller]
+    pub fn outcome(&mut self, peer: &Host) -> Option<Syndrome> {
+        until(|| {
+            self.nic.step();
+            peer.nic.step();
+            self.port.only_sent()
+        })
     }
 }
 
@@ -98,8 +132,7 @@ impl Net {
             Host::on(SoftNic::with_link(config, link)?, ports)
         };
         let (a, b) = (host("a", 1, a)?, host("b", 2, b)?);
-        a.connect(&b, attrs);
-        b.connect(&a, attrs);
+        a.join(&b, attrs);
         Ok(Self { clock, a, b })
     }
 

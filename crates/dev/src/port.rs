@@ -441,6 +441,19 @@ impl Port {
             .collect()
     }
 
+    /// The only report of the send queue since the last call, if there is one: its error.
+    ///
+    /// # Panics
+    /// There are more.
+    #[track_caller]
+    pub fn only_sent(&mut self) -> Option<Option<Syndrome>> {
+        match self.sent()[..] {
+            [] => None,
+            [(_, error)] => Some(error),
+            ref more => panic!("{more:?}"),
+        }
+    }
+
     /// The bytes of the send CQ's first entry: all there is in collapsed mode.
     pub fn collapsed(&self) -> [u8; 64] {
         let mut bytes = [0; 64];

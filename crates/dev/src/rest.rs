@@ -1,6 +1,23 @@
-//! Driving NICs by hand.
+//! Driving NICs by hand, and waiting.
 
+use std::time::{Duration, Instant};
 use warpverbs_nic::{SoftNic, Step};
+
+/// Tries until there is something.
+///
+/// # Panics
+/// Nothing comes for minutes: this ends a hang.
+#[track_caller]
+pub fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(240);
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(Instant::now() < end, "nothing comes");
+        std::thread::yield_now();
+    }
+}
 
 /// Steps NICs until none of them has anything to do at this time; how many WQEs were done.
 ///

@@ -3,24 +3,21 @@
 use rand::Rng;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use warpverbs_dev::{Child, Host, Port, PortConfig, bytes, connect_over, say, sge};
+use std::time::Duration;
+use warpverbs_dev::{Child, Host, Port, bytes, connect_over, say, sge, until};
 use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::link::{Link, QpnPart, Shm, Udp};
 use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
 
-/// Ends a hang.
-const LIMIT: Duration = Duration::from_secs(240);
 /// The variable that makes the test a [`process`]: the kind of its link, and its address.
 const PROCESS: &str = "WARPVERBS_TEST_SHARED_PORT";
 const LEN: usize = 20_000;
 
 pub(super) fn host(kind: LinkKind, bind: SocketAddr, shared: bool) -> Host {
     let config = UdpConfig { shared, ..UdpConfig::at(bind) };
-    let config = Config { link: kind.at(config), ..Config::default() };
-    Host::on(SoftNic::new(config).expect("a place"), &PortConfig::default()).expect("queues")
+    Host::new(Config { link: kind.at(config), ..Config::default() })
 }
 
 fn attrs() -> QpAttrs {
@@ -116,15 +113,10 @@ impl Peer {
 
 /// The error of the next completion of `port`, while the NIC is driven here.
 pub(super) fn completion(nic: &SoftNic, port: &mut Port) -> Option<Syndrome> {
-    let end = Instant::now() + LIMIT;
-    loop {
+    until(|| {
         nic.step();
-        match port.sent()[..] {
-            [] => assert!(Instant::now() < end, "{:?}", nic.stats()),
-            [(_, error)] => return error,
-            ref more => panic!("{more:?}"),
-        }
-    }
+        port.only_sent()
+    })
 }
 
 /// A port of `own` that is connected to `peer` in both directions.
@@ -134,7 +126,7 @@ fn connect(own: &Host, peer: &mut Peer) -> Port {
 
 /// Likewise, with other attributes of the port.
 pub(super) fn connect_with(own: &Host, peer: &mut Peer, attrs: QpAttrs) -> Port {
-    let port = Port::new(&own.nic, &own.pd, &PortConfig::default()).expect("a port");
+    let port = own.another();
     peer.connect(own.nic.local_addr().expect("a link"), port.qp.qpn());
     connect_over(&port, peer.at, peer.qpn, attrs);
     port
@@ -157,7 +149,7 @@ fn exchange(own: &Host, port: &mut Port, peer: &Peer) {
 
 /// Nobody answers for QP `qpn` at `at`.
 fn nobody(own: &Host, at: SocketAddr, qpn: u32) {
-    let mut port = Port::new(&own.nic, &own.pd, &PortConfig::default()).expect("a port");
+    let mut port = own.another();
     connect_over(&port, at, qpn, hasty());
     let (to, from) = (Remote { addr: 0, rkey: Rkey(1) }, sge(&own.mr, 0, 8));
     port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
@@ -185,10 +177,7 @@ fn come_and_go(kind: LinkKind, shares: bool) {
     nobody(&own, at, b.part().numbers().find(|qpn| *qpn != b.qpn).expect("others"));
     assert_eq!(a.unknown(), before[0]);
     // Its engine may not have run meanwhile.
-    let end = Instant::now() + LIMIT;
-    while b.unknown() <= before[1] {
-        assert!(Instant::now() < end, "nothing has come to the part's owner");
-    }
+    until(|| (b.unknown() > before[1]).then_some(()));
     // Of a part that nobody has.
     nobody(&own, at, QpnPart::new(QpnPart::COUNT - 1).numbers().start);
     assert_eq!(a.unknown(), before[0]);
@@ -276,30 +265,19 @@ fn a_place_is_free_when_its_link_is_dropped() {
     peer.send_to(&packet(0), first.local()).expect("sent");
     drop(first);
     // A child that another test starts has all descriptors until it executes its program.
-    let end = Instant::now() + LIMIT;
-    let mut third = loop {
-        let third = Udp::bind(&at).expect("a place");
-        if part(&third) == 0 {
-            break third;
-        }
-        assert!(Instant::now() < end, "the place of a dropped link is not free");
-    };
+    let mut third = until(|| Udp::bind(&at).ok().filter(|third| part(third) == 0));
     for (link, qpn) in [(&mut third, QpnPart::new(0)), (&mut second, QpnPart::new(1))] {
         let qpn = qpn.numbers().start;
         peer.send_to(&packet(qpn), at.bind).expect("sent");
-        let (end, mut found) = (Instant::now() + LIMIT, Vec::new());
-        while found.is_empty() {
+        let mut found = Vec::new();
+        until(|| {
             link.receive(Duration::ZERO, &mut |arrival| found.push(arrival.bytes.to_vec()));
-            assert!(Instant::now() < end, "nothing has come");
-        }
-        assert_eq!(found, [packet(qpn)]);
+            (found == [packet(qpn)]).then_some(())
+        });
     }
     drop((second, third));
     // Nobody shares it any more: the port is anybody's.
-    let end = Instant::now() + LIMIT;
-    while let Err(error) = Udp::bind(&UdpConfig::at(at.bind)) {
-        assert!(Instant::now() < end, "{error}");
-    }
+    until(|| Udp::bind(&UdpConfig::at(at.bind)).ok());
 }
 
 #[test]

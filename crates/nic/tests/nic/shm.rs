@@ -9,16 +9,13 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
-use warpverbs_dev::{Host, PortConfig, bytes, connect_over, remote, sge};
+use warpverbs_dev::{Host, bytes, connect_over, remote, sge};
 use warpverbs_mem::{map_sealed, sealed_memfd};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::WqeBuilder;
 use warpverbs_nic::link::{Link, LinkError, Shm};
-use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, SoftNic, UdpConfig};
+use warpverbs_nic::{Config, LinkKind, Mtu, QpAttrs, UdpConfig};
 
-/// Ends a hang.
-const LIMIT: Duration = Duration::from_secs(240);
 /// Of a ring's memfd.
 const MEMORY: u64 = 4096 + (1 << 20);
 
@@ -27,8 +24,7 @@ fn at(port: u16) -> UdpConfig {
 }
 
 fn host(port: u16) -> Host {
-    let config = Config { link: LinkKind::Shm.at(at(port)), ..Config::default() };
-    Host::on(SoftNic::new(config).expect("an address"), &PortConfig::default()).expect("queues")
+    Host::new(Config { link: LinkKind::Shm.at(at(port)), ..Config::default() })
 }
 
 /// The queue pair gives up after about 40 ms.
@@ -39,8 +35,7 @@ fn attrs() -> QpAttrs {
 
 fn pair() -> (Host, Host) {
     let (a, b) = (host(0), host(0));
-    a.connect(&b, attrs());
-    b.connect(&a, attrs());
+    a.join(&b, attrs());
     (a, b)
 }
 
@@ -49,15 +44,7 @@ fn write(a: &mut Host, b: &Host, data: &[u8]) -> Option<Syndrome> {
     a.mr.region().write(0, data).expect("inside");
     let (from, to) = (sge(&a.mr, 0, data.len() as u32), remote(&b.mr, 0));
     a.port.post_wqe(|buf, at| WqeBuilder::write(buf, at, to).sge(from).signaled());
-    let end = Instant::now() + LIMIT;
-    loop {
-        a.nic.step();
-        b.nic.step();
-        if let [(_, error)] = a.port.sent()[..] {
-            return error;
-        }
-        assert!(Instant::now() < end, "{:?} {:?}", a.nic.stats(), b.nic.stats());
-    }
+    a.outcome(b)
 }
 
 fn arrives(a: &mut Host, b: &Host, salt: u8) {
@@ -90,10 +77,8 @@ fn a_peer_that_ends_is_a_timeout_and_its_successor_is_found() {
     assert_eq!(write(&mut a, &bystander, b"nobody"), Some(Syndrome::TransportRetryExc));
 
     let b = host(address.port());
-    let mut port = warpverbs_dev::Port::new(&a.nic, &a.pd, &PortConfig::default()).expect("a port");
-    std::mem::swap(&mut a.port, &mut port);
-    a.connect(&b, attrs());
-    b.connect(&a, attrs());
+    a.port = a.another();
+    a.join(&b, attrs());
     arrives(&mut a, &b, 2);
 }
 
@@ -203,8 +188,7 @@ fn random_rings_do_not_disturb_a_link() {
 #[test]
 fn a_peer_that_reads_nothing_stops_nobody_else() {
     let ((mut a, b), idle) = (pair(), host(0));
-    let mut stuck =
-        warpverbs_dev::Port::new(&a.nic, &a.pd, &PortConfig::default()).expect("a port");
+    let mut stuck = a.another();
     let never = QpAttrs { timeout: Some(0), ..attrs() };
     connect_over(&stuck, idle.nic.local_addr().expect("a link"), idle.port.qp.qpn(), never);
     let (from, to) = (sge(&a.mr, 0, 60_000), remote(&idle.mr, 0));

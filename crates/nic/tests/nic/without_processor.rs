@@ -188,7 +188,7 @@ fn a_successor_is_not_taken_for_the_one_that_ended() {
         for round in 0..3 {
             let other = host(kind, at, false);
             at = other.nic.local_addr().expect("a link");
-            let mut port = Port::new(&own.nic, &own.pd, &PortConfig::default()).expect("a port");
+            let mut port = own.another();
             let from = own.nic.local_addr().expect("a link");
             connect_over(&other.port, from, port.qp.qpn(), attrs(14));
             connect_over(&port, at, other.port.qp.qpn(), attrs(14));
