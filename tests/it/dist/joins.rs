@@ -52,7 +52,7 @@ fn a_rank_killed_while_all_connect_is_named() {
     }
 }
 
-/// What a rank has for each, as it travels.
+/// A rank's bytes for each rank, as they travel.
 fn lists(of_rank: &[&[&[u8]]]) -> Vec<u8> {
     serde_json::to_vec(of_rank).expect("JSON")
 }
