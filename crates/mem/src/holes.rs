@@ -20,7 +20,7 @@ impl Holes {
         let (at, room, begin) = large.find_map(|(&at, &room)| {
             let begin = at.checked_next_multiple_of(align)?;
             let skipped = begin - at;
-            (skipped <= room && len <= room - skipped).then_some((at, room, begin))
+            (skipped <= room - len).then_some((at, room, begin))
         })?;
         self.0.remove(&at);
         let after = begin + len;
