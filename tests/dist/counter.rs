@@ -32,10 +32,7 @@ impl Counter {
         let mut ends = Vec::new();
         for _ in 0..if first { load.qps } else { 0 } {
             let config = endpoint_config(rank.session).recv_depth(0);
-            let (endpoint, end) =
-                (rank.session.nic.endpoint(&config)?, rank.session.nic.endpoint(&config)?);
-            endpoint.connect(&end.handle())?;
-            end.connect(&endpoint.handle())?;
+            let (endpoint, end) = rank.session.nic.pair(&config)?;
             mesh.push(Link { peer: 0, endpoint });
             ends.push(end);
         }

@@ -128,43 +128,17 @@ impl Rank<'_> {
         name: &str,
         lists: &[Vec<Vec<u8>>],
     ) -> Result<Vec<Vec<Vec<u8>>>> {
-        let mut mine = Vec::new();
-        for rank in 0..self.world_size() {
-            let list = self.others().position(|other| other == rank).map(|at| &lists[at]);
-            let list = list.map_or(&[][..], Vec::as_slice);
-            mine.extend((list.len() as u32).to_le_bytes());
-            for item in list {
-                mine.extend((item.len() as u32).to_le_bytes());
-                mine.extend(item);
-            }
+        let mut of_rank: Vec<&[Vec<u8>]> = vec![&[]; self.world_size() as usize];
+        for (rank, list) in self.others().zip(lists) {
+            of_rank[rank as usize] = list;
         }
-        let all = self.exchange(name, &mine)?;
+        let all = self.exchange(name, &serde_json::to_vec(&of_rank)?)?;
         let own = self.number() as usize;
         let lists = self.others().map(|rank| {
-            let list = lists_of(&all[rank as usize]).and_then(|lists| lists.into_iter().nth(own));
-            list.with_context(|| format!("the bytes from rank {rank} ({name}) are cut short"))
+            let lists = serde_json::from_slice::<Vec<_>>(&all[rank as usize]);
+            let list = lists.ok().and_then(|lists| lists.into_iter().nth(own));
+            list.with_context(|| format!("rank {rank} sent something else ({name})"))
         });
         lists.collect()
     }
-}
-
-/// The lists that a rank has for each, by rank.
-fn lists_of(mut bytes: &[u8]) -> Option<Vec<Vec<Vec<u8>>>> {
-    let mut lists = Vec::new();
-    while !bytes.is_empty() {
-        let items = (0..number(&mut bytes)?).map(|_| {
-            let len = number(&mut bytes)?;
-            let (item, rest) = bytes.split_at_checked(len)?;
-            bytes = rest;
-            Some(item.to_vec())
-        });
-        lists.push(items.collect::<Option<_>>()?);
-    }
-    Some(lists)
-}
-
-fn number(bytes: &mut &[u8]) -> Option<usize> {
-    let (head, rest) = bytes.split_first_chunk()?;
-    *bytes = rest;
-    usize::try_from(u32::from_le_bytes(*head)).ok()
 }

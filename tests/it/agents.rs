@@ -1,18 +1,11 @@
 //! Examples of agents, run as a user runs them, on the host SIMT device.
 
-use crate::common::{example, fails, text};
-use std::io::{BufRead, BufReader, Read};
+use crate::common::{Running, example, fails, run, text, well};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
-/// The output of an example, which must end well.
 fn printed(name: &str, args: &[&str]) -> String {
-    let out = example(name).args(args).output().expect(name);
-    let stdout = text(&out.stdout);
-    assert!(out.status.success(), "{name}: {stdout}{}", text(&out.stderr));
-    let last = stdout.lines().last().unwrap_or_default();
-    assert!(last.starts_with("passed"), "{name}: {stdout}");
-    stdout
+    well(name, &run(name, args))
 }
 
 #[test]
@@ -126,69 +119,42 @@ fn a_part_without_descriptors_ends_the_others() {
     assert!(failed > 0, "none had too few");
 }
 
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Process {
-    fn start(args: &[&str]) -> Self {
-        let mut command: Command = example("simple_write");
-        command.args(["--gpu", "simt", "--size", "5000", "--rounds", "3"]).args(args);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self(command.spawn().expect("simple_write"))
-    }
-
-    /// The rest of what it prints; it must end well.
-    fn end(mut self, mut stdout: impl Read) -> String {
-        let mut out = String::new();
-        stdout.read_to_string(&mut out).expect("output");
-        let mut err = String::new();
-        let stderr = self.0.stderr.as_mut().expect("a pipe");
-        stderr.read_to_string(&mut err).expect("output");
-        let status = self.0.wait().expect("an end");
-        assert!(status.success() && out.contains("passed: 5000 bytes"), "{status} {out}{err}");
-        out
-    }
+fn simple_write(args: &[&str]) -> Running {
+    let mut command = example("simple_write");
+    command.args(["--gpu", "simt", "--size", "5000", "--rounds", "3"]).args(args);
+    Running::start(&mut command)
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// The output of one, which must end well.
+fn written(process: Running) -> String {
+    let said = well("simple_write", &process.end());
+    assert!(said.contains("passed: 5000 bytes"), "{said}");
+    said
 }
 
 #[test]
 fn simple_write_with_the_initiator_first() {
-    let mut initiator = Process::start(&["--mode", "initiator", "--port", "0"]);
-    let mut stdout = BufReader::new(initiator.0.stdout.take().expect("a pipe"));
-    let mut line = String::new();
-    while !line.contains("waiting for the target at ") {
-        line.clear();
-        assert_ne!(stdout.read_line(&mut line).expect("output"), 0, "it has ended");
-    }
-    let port = line.trim().rsplit(':').next().expect("a port").to_owned();
-    let mut target = Process::start(&["--mode", "target", "--port", &port]);
-    let of_target = target.0.stdout.take().expect("a pipe");
-    let said = initiator.end(stdout);
+    let mut initiator = simple_write(&["--mode", "initiator", "--port", "0"]);
+    let address = initiator.says("waiting for the target at ");
+    let port = address.rsplit(':').next().expect("a port");
+    let target = simple_write(&["--mode", "target", "--port", port]);
+    let said = written(initiator);
     for word in ["3 writes by a warp", "mapped memory"] {
         assert!(said.contains(word), "{said}");
     }
-    assert!(target.end(of_target).contains("the counter is 3"));
+    assert!(written(target).contains("the counter is 3"));
 }
 
 #[test]
 fn simple_write_with_the_target_first() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
     let port = free.port().to_string();
-    let mut target = Process::start(&["--mode", "target", "--port", &port]);
-    let mut stdout = BufReader::new(target.0.stdout.take().expect("a pipe"));
-    let mut line = String::new();
-    assert_ne!(stdout.read_line(&mut line).expect("output"), 0, "it has ended");
-    let mut initiator =
-        Process::start(&["--mode", "initiator", "--port", &port, "--level", "thread"]);
-    let of_initiator = initiator.0.stdout.take().expect("a pipe");
-    assert!(initiator.end(of_initiator).contains("3 writes by a thread"));
-    target.end(stdout);
+    let mut target = simple_write(&["--mode", "target", "--port", &port]);
+    // Anything.
+    target.says("");
+    let initiator = simple_write(&["--mode", "initiator", "--port", &port, "--level", "thread"]);
+    assert!(written(initiator).contains("3 writes by a thread"));
+    written(target);
 }
 
 #[test]

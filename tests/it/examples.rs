@@ -1,20 +1,17 @@
 //! Every example, run as a user runs it: on the host SIMT device and the software NIC.
 
-use crate::common::{example, fails, passed, passes, run, text};
+use crate::common::{Running, example, fails, passed, passes, run, text, well};
 
 #[test]
 fn interchange_prints_its_eight_steps() {
     let args = ["--gpu", "simt", "--nic", "soft", "--bytes", "1000", "--value", "42"];
-    let out = run("gpu_interchange", &args);
-    let stdout = text(&out.stdout);
-    assert!(out.status.success(), "{stdout}{}", text(&out.stderr));
+    let stdout = well("gpu_interchange", &run("gpu_interchange", &args));
     for step in 1..=8 {
         assert!(stdout.contains(&format!("Step {step}: ")), "step {step} is not in {stdout}");
     }
     for said in ["1 NIC(s)", "All 1000 bytes verified with value 42", "regions released"] {
         assert!(stdout.contains(said), "{said:?} is not in {stdout}");
     }
-    assert!(stdout.lines().last().is_some_and(|l| l.starts_with("passed")), "{stdout}");
 }
 
 #[test]
@@ -31,8 +28,7 @@ fn interchange_goes_by_a_symmetric_heap() {
         let mut command = example("heap_interchange");
         command.args(["--gpu", "simt", "--nic", "soft", "--peer", "1", "--bytes", "70001"]);
         let out = command.env("WARPVERBS_SHMEM_ROUTE", route).output().expect("the example runs");
-        let stdout = text(&out.stdout);
-        assert!(out.status.success(), "{stdout}{}", text(&out.stderr));
+        let stdout = well("heap_interchange", &out);
         let way = "passed: 70001 bytes went from host SIMT #0 to host SIMT #1, and as many back";
         for said in [reached, way] {
             assert!(stdout.contains(said), "{said:?} is not in {stdout}");
@@ -139,38 +135,13 @@ fn a_reader_that_has_left_ends_an_example_without_a_word() {
 }
 
 /// Both ends of an example of device-memory TCP, the second with the address that the first prints.
-fn tcpx(name: &str, server: &[&str], client: &[&str]) -> [std::process::Output; 2] {
-    use std::io::{BufRead as _, Read as _};
-    let mut waiting = example(name)
-        .args(["server", "--bind", "127.0.0.1", "--port", "0"])
-        .args(server)
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|e| panic!("{name}: {e}"));
-    let mut lines = std::io::BufReader::new(waiting.stdout.take().expect("its output"));
-    let mut said = String::new();
-    let address = loop {
-        let before = said.len();
-        assert!(lines.read_line(&mut said).expect("a line") != 0, "{name} does not listen: {said}");
-        if let Some(address) = said[before..].strip_prefix("waiting for a client at 127.0.0.1:") {
-            break address.trim().to_owned();
-        }
-    };
-    let near = run(name, &[&["client", "127.0.0.1", "--port", &address], client].concat());
-    lines.read_to_string(&mut said).expect("the rest");
-    let mut far = waiting.wait_with_output().expect("its end");
-    far.stdout = said.into_bytes();
-    [far, near]
-}
-
 fn tcpx_passes(name: &str, server: &[&str], client: &[&str]) -> [String; 2] {
-    tcpx(name, server, client).map(|out| {
-        let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-        assert!(out.status.success(), "{name} {server:?} {client:?}: {stdout}{stderr}");
-        assert!(stdout.lines().last().is_some_and(|l| l.starts_with("passed")), "{stdout}");
-        stdout
-    })
+    let mut command = example(name);
+    command.args(["server", "--bind", "127.0.0.1", "--port", "0"]).args(server);
+    let mut far = Running::start(&mut command);
+    let port = far.says("waiting for a client at 127.0.0.1:");
+    let near = run(name, &[&["client", "127.0.0.1", "--port", &port], client].concat());
+    [far.end(), near].map(|out| well(&format!("{name} {server:?} {client:?}"), &out))
 }
 
 #[test]

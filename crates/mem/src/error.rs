@@ -17,7 +17,7 @@ pub enum MemError {
     #[error("memory at {addr:#x} is not host memory")]
     NotHost { addr: u64 },
     /// The owner of the memory has unmapped it, or has taken its rights away. Some of the bytes may
-    /// have been moved. What is not `written` was read, or changed by an atomic.
+    /// have been moved. They were to be `written`, or else read or changed by an atomic.
     #[error("{len} bytes at {addr:#x} are not mapped{}", if *written { " for writing" } else { "" })]
     Unmapped { addr: u64, len: usize, written: bool },
     /// Neither side of a copy can reach the other.

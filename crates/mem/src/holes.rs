@@ -16,10 +16,11 @@ impl Holes {
 
     /// Takes `len` bytes, more than none, at the first multiple of `align` where they are free.
     pub fn take(&mut self, len: u64, align: u64) -> Option<u64> {
-        let (at, room, begin) = self.0.iter().find_map(|(&at, &room)| {
+        let mut large = self.0.iter().filter(|&(_, &room)| room >= len);
+        let (at, room, begin) = large.find_map(|(&at, &room)| {
             let begin = at.checked_next_multiple_of(align)?;
             let skipped = begin - at;
-            (skipped <= room && len <= room - skipped).then_some((at, room, begin))
+            (skipped <= room - len).then_some((at, room, begin))
         })?;
         self.0.remove(&at);
         let after = begin + len;

@@ -202,7 +202,7 @@ impl Making<'_> {
             let overrides = self.overrides.clone();
             Heap::new(parts, reserved(self.world), limit, overrides, decisions)
         });
-        let (mut heap, _) = steps.end_with("connect", heap.map(|heap| (heap, ())))?;
+        let mut heap = steps.keep("connect", heap)?;
         heap.times = std::mem::take(&mut steps.times);
         tracing::info!(report = %heap.report(), "symmetric heap");
         Ok(heap)

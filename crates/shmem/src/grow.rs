@@ -51,8 +51,7 @@ impl Heap {
         let attached = self.parts.attach(&all, index);
         steps.end("grow: attach", attached)?;
         let size = 2 * self.parts.size;
-        let uploaded = self.parts.upload(size).map(|uploaded| (uploaded, ()));
-        let (uploaded, _) = steps.end_with("grow: switch", uploaded)?;
+        let uploaded = steps.keep("grow: switch", self.parts.upload(size))?;
         self.switch(uploaded);
         self.enlarge(size);
         self.times.append(&mut steps.times);

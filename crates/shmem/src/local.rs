@@ -19,8 +19,8 @@ pub(crate) fn reserved(world: u32) -> u64 {
 
 /// The own memory.
 enum Own {
-    /// In segments, which other ranks of this machine map.
-    Shared { segments: Vec<Segment>, tickets: Vec<Ticket> },
+    /// In segments, which other ranks of this machine map; the arena has theirs as well.
+    Shared { arena: Arena, segments: Vec<Segment>, tickets: Vec<Ticket> },
     /// One buffer that nobody else maps.
     Plain(Option<Buffer>),
 }
@@ -30,8 +30,6 @@ pub(crate) struct Local {
     rank: u32,
     identity: Identity,
     exporter: Exporter,
-    /// None if the own memory is plain.
-    arena: Option<Arena>,
     /// From one rank's memory to the next.
     stride: u64,
     /// The place of each rank in the arena; None if it is on another machine.
@@ -66,27 +64,16 @@ impl Local {
             })
             .collect();
         let ranks = count.max(1);
-        let (arena, own) = if plain[rank as usize].is_some() {
-            (None, Own::Plain(None))
+        let own = if plain[rank as usize].is_some() {
+            Own::Plain(None)
         } else {
             let arena = gpu.arena(ranks.saturating_mul(stride));
             let arena =
                 arena.map_err(|cause| ShmemError::Addresses { ranks, max_size: stride, cause })?;
-            (Some(arena), Own::Shared { segments: Vec::new(), tickets: Vec::new() })
+            Own::Shared { arena, segments: Vec::new(), tickets: Vec::new() }
         };
         let mapped = introductions.iter().map(|_| None).collect();
-        Ok(Self {
-            rank,
-            identity,
-            exporter,
-            arena,
-            stride,
-            slots,
-            introductions,
-            plain,
-            own,
-            mapped,
-        })
+        Ok(Self { rank, identity, exporter, stride, slots, introductions, plain, own, mapped })
     }
 
     fn offset(&self, rank: usize) -> u64 {
@@ -102,8 +89,8 @@ impl Local {
         len: u64,
     ) -> Result<Option<Ticket>, ShmemError> {
         let offset = self.offset(self.rank as usize) + at;
-        match (&self.arena, &mut self.own) {
-            (Some(arena), Own::Shared { segments, tickets }) => {
+        match &mut self.own {
+            Own::Shared { arena, segments, tickets } => {
                 let segment = arena.commit(offset, len)?;
                 let ticket = self.exporter.offer(segment.export()?, len);
                 let ticket = ticket.map_err(ShmemError::Descriptors)?;
@@ -111,8 +98,8 @@ impl Local {
                 tickets.push(ticket.clone());
                 Ok(Some(ticket))
             }
-            (_, own) => {
-                *own = Own::Plain(Some(aligned(gpu, len)?));
+            Own::Plain(memory) => {
+                *memory = Some(aligned(gpu, len)?);
                 Ok(None)
             }
         }
@@ -120,7 +107,7 @@ impl Local {
 
     /// Releases the segments from number `index` on, and those of other ranks beside them.
     pub(crate) fn give_up(&mut self, index: usize) {
-        if let Own::Shared { segments, tickets } = &mut self.own {
+        if let Own::Shared { segments, tickets, .. } = &mut self.own {
             segments.truncate(index);
             for ticket in tickets.drain(index.min(tickets.len())..) {
                 self.exporter.withdraw(&ticket);
@@ -139,8 +126,8 @@ impl Local {
         ticket: Option<&Ticket>,
         deadline: Instant,
     ) -> Result<Attached, Vec<Reason>> {
-        match (&self.arena, ticket) {
-            (Some(arena), Some(ticket)) => {
+        match (&self.own, ticket) {
+            (Own::Shared { arena, .. }, Some(ticket)) => {
                 let peer = &self.introductions[rank];
                 attach(arena, self.offset(rank) + at, &self.identity, peer, ticket, deadline)
             }
@@ -193,24 +180,27 @@ impl Local {
 
     /// All of the own memory.
     pub(crate) fn memory(&self) -> Result<Buffer, ShmemError> {
-        Ok(match (&self.arena, &self.own) {
-            (Some(arena), Own::Shared { segments, .. }) => arena.join(segments)?,
-            (_, Own::Plain(Some(memory))) => memory.clone(),
-            _ => return Err(ArenaError::Apart { index: 0 }.into()),
-        })
+        match &self.own {
+            Own::Shared { arena, segments, .. } => Ok(arena.join(segments)?),
+            Own::Plain(Some(memory)) => Ok(memory.clone()),
+            Own::Plain(None) => Err(ArenaError::Apart { index: 0 }.into()),
+        }
     }
 
     /// All of another rank's memory, if it is mapped here.
     pub(crate) fn memory_of(&self, rank: usize) -> Result<Option<Buffer>, ShmemError> {
-        Ok(match (&self.arena, &self.mapped[rank]) {
-            (Some(arena), Some(mapped)) => Some(arena.join(mapped)?),
+        Ok(match (&self.own, &self.mapped[rank]) {
+            (Own::Shared { arena, .. }, Some(mapped)) => Some(arena.join(mapped)?),
             _ => None,
         })
     }
 
     /// Bytes of addresses that are reserved.
     pub(crate) fn reserved_bytes(&self) -> u64 {
-        self.arena.as_ref().map_or(0, Arena::len)
+        match &self.own {
+            Own::Shared { arena, .. } => arena.len(),
+            Own::Plain(_) => 0,
+        }
     }
 
     /// Offers memory of this process.

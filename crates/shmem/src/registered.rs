@@ -109,9 +109,8 @@ impl Heap {
             self.parts.windows.push(Window { id, exported, ranges });
             self.parts.upload(self.parts.size)
         });
-        let switched = steps.end_with("register buffer: switch", uploaded.map(|new| (new, ())));
-        match switched {
-            Ok((uploaded, _)) => self.switch(uploaded),
+        match steps.keep("register buffer: switch", uploaded) {
+            Ok(uploaded) => self.switch(uploaded),
             Err(error) => {
                 self.parts.windows.retain(|window| window.id != id);
                 return Err(error);
@@ -140,7 +139,7 @@ impl Heap {
         let gone = || ShmemError::OtherHeap { offset: registered.buffer.kernel_addr() };
         let at = found.filter(|_| registered.heap == self.parts.id).ok_or_else(gone);
         let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
-        let (at, _) = steps.end_with("unregister buffer", at.map(|at| (at, ())))?;
+        let at = steps.keep("unregister buffer", at)?;
         let window = self.parts.windows.remove(at);
         self.switch(self.parts.upload(self.parts.size)?);
         drop(window);

@@ -92,6 +92,16 @@ impl<'a> Steps<'a> {
         }
     }
 
+    /// As [`Steps::end`], for a result that is kept here.
+    pub(crate) fn keep<K>(
+        &mut self,
+        step: &'static str,
+        mine: Result<K, ShmemError>,
+    ) -> Result<K, ShmemError> {
+        let (kept, _) = self.end_with(step, mine.map(|kept| (kept, ())))?;
+        Ok(kept)
+    }
+
     fn not_met(&mut self, step: &'static str, cause: WorldError) -> ShmemError {
         let missing = match &cause {
             WorldError::Missing { ranks, .. } => ranks.clone(),

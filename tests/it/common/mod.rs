@@ -1,9 +1,9 @@
 //! Examples, run as a user runs them.
 
 use std::ffi::OsStr;
-use std::io::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// Variables that would change what an example does.
 const VARIABLES: [&str; 4] =
@@ -48,11 +48,60 @@ pub(crate) fn passes(name: &str, args: &[&str]) -> String {
 /// The same for a command that is ready.
 pub(crate) fn passed(command: &mut Command) -> String {
     let out = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let stdout = well(&format!("{command:?}"), &out);
+    stdout.lines().last().unwrap_or_default().to_owned()
+}
+
+/// The output of an example, which must have ended well.
+pub(crate) fn well(what: &str, out: &Output) -> String {
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
-    assert!(out.status.success(), "{command:?}: {stdout}{stderr}");
-    let last = stdout.lines().last().unwrap_or_default().to_owned();
-    assert!(last.starts_with("passed"), "{command:?} ends in {last:?}");
-    last
+    assert!(out.status.success(), "{what}: {stdout}{stderr}");
+    assert!(stdout.lines().last().is_some_and(|l| l.starts_with("passed")), "{what}: {stdout}");
+    stdout
+}
+
+/// An example that runs; it is killed when this is dropped.
+pub(crate) struct Running {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    said: String,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let output = BufReader::new(process.stdout.take().expect("a pipe"));
+        Self { process, output, said: String::new() }
+    }
+
+    /// Waits until it prints `words`, and gives the rest of that line.
+    pub(crate) fn says(&mut self, words: &str) -> String {
+        loop {
+            let before = self.said.len();
+            let len = self.output.read_line(&mut self.said).expect("output");
+            assert_ne!(len, 0, "it ends without {words:?}: {}", self.said);
+            if let Some((_, rest)) = self.said[before..].split_once(words) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// All that it prints, to its end.
+    pub(crate) fn end(mut self) -> Output {
+        self.output.read_to_string(&mut self.said).expect("output");
+        let mut stderr = Vec::new();
+        self.process.stderr.as_mut().expect("a pipe").read_to_end(&mut stderr).expect("output");
+        let status = self.process.wait().expect("an end");
+        Output { status, stdout: std::mem::take(&mut self.said).into_bytes(), stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 /// Expects failure: a cause on stderr that contains `words`, and no `passed` anywhere.

@@ -44,26 +44,17 @@ fn a_rank_killed_while_all_connect_is_named() {
             world.exchange("plan", PLAN).expect("plans");
         }
         if steps > 1 {
-            let mut nothing = Vec::new();
-            for _ in 0..2 {
-                nothing.extend(list(&[&region()]));
-            }
-            nothing.extend(list(&[]));
-            world.exchange("regions", &nothing).expect("regions");
+            let regions = lists(&[&[&region()], &[&region()], &[]]);
+            world.exchange("regions", &regions).expect("regions");
         }
         drop(world);
         all_fail(others, &["rank 2 is gone: its connection to the store ended"]);
     }
 }
 
-/// A rank's bytes for another one, as they travel.
-fn list(items: &[&[u8]]) -> Vec<u8> {
-    let mut bytes = (items.len() as u32).to_le_bytes().to_vec();
-    for item in items {
-        bytes.extend((item.len() as u32).to_le_bytes());
-        bytes.extend(*item);
-    }
-    bytes
+/// A rank's bytes for each rank, as they travel.
+fn lists(of_rank: &[&[&[u8]]]) -> Vec<u8> {
+    serde_json::to_vec(of_rank).expect("JSON")
 }
 
 fn region() -> Vec<u8> {
@@ -80,17 +71,17 @@ fn handles_of_another_version_and_garbage_are_refused_by_name() {
     let mut newer = good.clone();
     newer[4] = 9;
     let cases: [(Vec<u8>, &str); 4] = [
-        ([list(&[&newer]), list(&[])].concat(), "endpoint handle of version 9, this program reads"),
-        ([list(&[&good[..20]]), list(&[])].concat(), "endpoint handle of 20 bytes, expected 56"),
-        ([list(&[&good, &good]), list(&[])].concat(), "rank 1 sent 2 endpoints, expected 1"),
-        (vec![1, 0, 0, 0, 255], "the bytes from rank 1 (endpoints) are cut short"),
+        (lists(&[&[&newer], &[]]), "endpoint handle of version 9, this program reads"),
+        (lists(&[&[&good[..20]], &[]]), "endpoint handle of 20 bytes, expected 56"),
+        (lists(&[&[&good, &good], &[]]), "rank 1 sent 2 endpoints, expected 1"),
+        (vec![1, 0, 0, 0, 255], "rank 1 sent something else (endpoints)"),
     ];
     for (handles, told) in cases {
         let job = Job::new("ranks dist_write", 2, &FLAGS);
         let other = job.start(0);
         let mut world = join(&job, 1);
         world.exchange("plan", PLAN).expect("plans");
-        let regions = [list(&[&region()]), list(&[])].concat();
+        let regions = lists(&[&[&region()], &[]]);
         world.exchange("regions", &regions).expect("regions");
         world.exchange("endpoints", &handles).expect("endpoints");
         let heard = world.barrier("connected").expect_err("rank 0 does not come");

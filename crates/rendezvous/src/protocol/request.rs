@@ -58,7 +58,7 @@ impl<B: AsRef<[u8]>> Request<B> {
         }
     }
 
-    /// What follows the opcode, in order.
+    /// The fields after the opcode, in order.
     pub(crate) fn fields(&self) -> Vec<Field<'_>> {
         match self {
             Request::Validate { magic: word } | Request::Ping { nonce: word } => {

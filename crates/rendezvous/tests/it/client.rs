@@ -8,13 +8,9 @@ use warpverbs_rendezvous::{
     Client, ClientError, ConnectError, Deadline, Limits, Opcode, ReplyError, Server,
 };
 
-use crate::{PATIENCE, connect, connect_with, fake, free_port, serve};
+use crate::{PATIENCE, connect, connect_with, dial, fake, free_port, serve};
 
 const SHORT: Duration = Duration::from_millis(150);
-
-fn dial(addr: std::net::SocketAddr, timeout: Duration) -> Result<Client, ConnectError> {
-    Client::connect("127.0.0.1", addr.port(), timeout, Limits::default())
-}
 
 #[test]
 fn every_call_does_what_it_says() {
@@ -54,7 +50,7 @@ fn a_store_may_begin_later_than_its_clients() {
 
 #[test]
 fn nobody_there_is_said_so() {
-    let error = Client::connect("127.0.0.1", free_port(), SHORT, Limits::default()).unwrap_err();
+    let error = dial(free_port(), SHORT).unwrap_err();
     assert!(matches!(error, ConnectError::Refused { attempts: 2.., .. }), "{error}");
     let name = "no-such-host.invalid";
     let error = Client::connect(name, 1, SHORT, Limits::default()).unwrap_err();
@@ -65,14 +61,14 @@ fn nobody_there_is_said_so() {
 #[test]
 fn other_protocols_are_recognised() {
     let http = fake::peer(|mut stream| stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap());
-    let error = dial(http, PATIENCE).unwrap_err();
+    let error = dial(http.port(), PATIENCE).unwrap_err();
     assert!(error.to_string().contains("does not speak the store's protocol"), "{error}");
     let http = u32::from_le_bytes(*b"HTTP");
     assert!(matches!(error, ConnectError::NotAStore { got, .. } if got == http));
-    let error = dial(fake::peer(drop), PATIENCE).unwrap_err();
+    let error = dial(fake::peer(drop).port(), PATIENCE).unwrap_err();
     assert!(matches!(error, ConnectError::Closed { times: 3, .. }), "{error}");
     let silent = fake::peer(|mut stream| _ = stream.read_to_end(&mut Vec::new()));
-    let error = dial(silent, SHORT).unwrap_err();
+    let error = dial(silent.port(), SHORT).unwrap_err();
     assert!(matches!(error, ConnectError::Silent { .. }), "{error}");
 }
 
@@ -107,12 +103,12 @@ fn arrival_at_the_last_moment_is_arrival() {
         stream.write_all(&[0, 1]).unwrap();
         let _ = stream.read(&mut bytes);
     });
-    dial(late, PATIENCE).unwrap().wait(&["k"], Deadline::after(SHORT)).unwrap();
+    dial(late.port(), PATIENCE).unwrap().wait(&["k"], Deadline::after(SHORT)).unwrap();
 }
 
 #[test]
 fn lies_of_a_store_are_errors() {
-    let mut client = dial(fake::store(&[0xff; 8]), PATIENCE).unwrap();
+    let mut client = dial(fake::store(&[0xff; 8]).port(), PATIENCE).unwrap();
     let error = client.compare_set("k", b"", b"").unwrap_err();
     let negative = ReplyError::Negative { what: "value", got: -1 };
     assert!(
@@ -121,15 +117,15 @@ fn lies_of_a_store_are_errors() {
     );
     assert!(matches!(client.add("k", 1), Err(ClientError::Broken { call: Opcode::Add, .. })));
 
-    let mut client = dial(fake::store(&[0, 0, 0, 1, 0, 0, 0, 0]), PATIENCE).unwrap();
+    let mut client = dial(fake::store(&[0, 0, 0, 1, 0, 0, 0, 0]).port(), PATIENCE).unwrap();
     let error = client.compare_set("k", b"", b"").unwrap_err();
     assert!(error.to_string().contains("value of 16777216"), "{error}");
 
-    let mut client = dial(fake::store(&[7]), PATIENCE).unwrap();
+    let mut client = dial(fake::store(&[7]).port(), PATIENCE).unwrap();
     let error = client.wait(&["k"], Deadline::after(PATIENCE)).unwrap_err();
     assert!(error.to_string().contains("0x07"), "{error}");
 
-    let mut client = dial(fake::store(&[1, 2, 3]), PATIENCE).unwrap();
+    let mut client = dial(fake::store(&[1, 2, 3]).port(), PATIENCE).unwrap();
     client.set_timeout(SHORT);
     let error = client.num_keys().unwrap_err();
     assert!(matches!(error, ClientError::Silent { call: Opcode::KeyCount, .. }), "{error}");

@@ -15,7 +15,7 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use warpverbs_rendezvous::{Client, Limits, Server};
+use warpverbs_rendezvous::{Client, ConnectError, Limits, Server};
 
 /// Ends a hang: nothing that comes at all takes this long, however slow the machine is. Less than the
 /// silence after which ranks look for signs of life, whose keys would be counted.
@@ -30,8 +30,11 @@ fn connect(server: &Server) -> Client {
 }
 
 fn connect_with(server: &Server, timeout: Duration) -> Client {
-    let addr = server.local_addr();
-    Client::connect(&addr.ip().to_string(), addr.port(), timeout, Limits::default()).unwrap()
+    dial(server.local_addr().port(), timeout).unwrap()
+}
+
+fn dial(port: u16, timeout: Duration) -> Result<Client, ConnectError> {
+    Client::connect("127.0.0.1", port, timeout, Limits::default())
 }
 
 /// A port of this machine where nobody listens.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use warpverbs_rendezvous::raw::{MAGIC, Request};
 use warpverbs_rendezvous::{
-    BindError, Cause, Client, ClientError, ConnectError, Deadline, Limits, Opcode, ProtocolError,
-    Refusal, Server,
+    BindError, Cause, ClientError, ConnectError, Deadline, Limits, Opcode, ProtocolError, Refusal,
+    Server,
 };
 
-use crate::{PATIENCE, connect, eventually, serve};
+use crate::{PATIENCE, connect, dial, eventually, serve};
 
 /// A bare connection that has sent `bytes`.
 fn raw(server: &Server, bytes: &[u8]) -> TcpStream {
@@ -257,8 +257,7 @@ fn a_full_store_says_so() {
     let server = serve(Limits { connections: 1, memory: 100_000, ..Limits::default() });
     let mut first = connect(&server);
     let addr = server.local_addr();
-    let dial = |wait| Client::connect("127.0.0.1", addr.port(), wait, Limits::default());
-    let error = dial(Duration::from_millis(150)).unwrap_err();
+    let error = dial(addr.port(), Duration::from_millis(150)).unwrap_err();
     assert!(matches!(error, ConnectError::TurnedAway { peer, .. } if peer == addr), "{error}");
     assert!(error.to_string().contains("1 connections are open already"), "{error}");
     let causes: Vec<_> = server.take_faults().into_iter().map(|fault| fault.cause).collect();
@@ -270,7 +269,7 @@ fn a_full_store_says_so() {
     assert!(matches!(error, ClientError::Refused { call: Opcode::KeyCount, .. }), "{error}");
     assert!(error.to_string().contains("100000"), "{error}");
     assert!(matches!(first.num_keys(), Err(ClientError::Broken { .. })));
-    let mut again = dial(PATIENCE).unwrap();
+    let mut again = dial(addr.port(), PATIENCE).unwrap();
     again.set("n", b"seven").unwrap();
     let error = again.add("n", 1).unwrap_err();
     assert!(error.to_string().contains("\"/n\" is not a decimal number"), "{error}");
@@ -309,7 +308,7 @@ fn few_descriptors() {
     while let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") {
         open.push(socket);
     }
-    let error = Client::connect("127.0.0.1", 1, PATIENCE, Limits::default()).unwrap_err();
+    let error = dial(1, PATIENCE).unwrap_err();
     println!("\nclient: {error}");
 }
 
@@ -337,8 +336,7 @@ fn a_process_without_descriptors_says_so() {
     let _silent: Vec<_> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
     let mut clients = Vec::new();
     let error = loop {
-        let wait = Duration::from_secs(3);
-        match Client::connect("127.0.0.1", addr.port(), wait, Limits::default()) {
+        match dial(addr.port(), Duration::from_secs(3)) {
             Ok(client) => clients.push(client),
             Err(error) => break error,
         }
@@ -350,7 +348,7 @@ fn a_process_without_descriptors_says_so() {
     assert_eq!(clients[0].get("k").unwrap(), b"v");
     // The next one finds room when one of the others has left.
     drop(clients.pop());
-    let next = Client::connect("127.0.0.1", addr.port(), PATIENCE, Limits::default()).unwrap();
+    let next = dial(addr.port(), PATIENCE).unwrap();
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     let said = line("client: ");
     // It stays until here: the server gets no descriptor back meanwhile.

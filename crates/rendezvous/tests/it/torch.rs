@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use warpverbs_rendezvous::{Client, ClientError, Deadline, Limits, World, WorldConfig};
 
-use crate::{PATIENCE, free_port, serve};
+use crate::{PATIENCE, dial, free_port, serve};
 
 /// Importing torch alone takes seconds, and many on a machine that is busy.
 const IMPORT: Duration = Duration::from_secs(180);
@@ -144,20 +144,16 @@ fn our_clients_meet_torch_servers() {
     let mut peer = Peer::start(&[&["servers".to_owned()][..], &ports].concat());
     for _libuv in [true, false] {
         let port = peer.says("port").parse().unwrap();
-        exercise(&mut dial(port));
+        exercise(&mut dial(port, PATIENCE).unwrap());
         peer.next();
         let port = peer.says("port").parse().unwrap();
-        let mut worker = dial(port);
+        let mut worker = dial(port, PATIENCE).unwrap();
         worker.join_workers().unwrap();
         assert_eq!(worker.get("met").unwrap(), b"1");
         drop(worker);
         peer.next();
     }
     peer.ends();
-}
-
-fn dial(port: u16) -> Client {
-    Client::connect("127.0.0.1", port, PATIENCE, Limits::default()).unwrap()
 }
 
 /// Every call of ours against a store of PyTorch.

@@ -4,11 +4,9 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use warpverbs_rendezvous::{
-    BindError, Client, Host, Limits, Loss, Server, World, WorldConfig, WorldError,
-};
+use warpverbs_rendezvous::{BindError, Host, Limits, Loss, Server, World, WorldConfig, WorldError};
 
-use crate::{PATIENCE, connect, eventually, free_port, serve};
+use crate::{PATIENCE, connect, dial, eventually, free_port, serve};
 
 fn config(rank: u32, world_size: u32, port: u16) -> WorldConfig {
     WorldConfig::at(rank, world_size, "127.0.0.1", port).job("test").timeout(PATIENCE)
@@ -248,7 +246,7 @@ fn a_rank_that_is_not_let_in_says_so_to_those_who_wait() {
     thread::scope(|scope| {
         let waiting = scope.spawn(|| World::join(&config(0, 3, port)).unwrap_err());
         // Rank 0 is the first to say how many they are.
-        let mut early = Client::connect("127.0.0.1", port, PATIENCE, Limits::default()).unwrap();
+        let mut early = dial(port, PATIENCE).unwrap();
         early.get("warpverbs/test/0/world").unwrap();
         let error = World::join(&config(1, 4, port)).unwrap_err();
         assert!(matches!(error, WorldError::Size { ours: 4, theirs: 3, .. }), "{error}");

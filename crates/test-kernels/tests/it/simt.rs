@@ -28,14 +28,11 @@ fn start(gpu: &SimtDevice, kernel: &dyn SafeKernel, dim: Dim) -> Launch {
     gpu.launch(kernel, dim, DEADLINE).expect("launch")
 }
 
-fn fault(
-    config: SimtConfig,
-    kernel: impl Fn(&Buffer) -> Box<dyn SafeKernel>,
-    dim: Dim,
-) -> SimtFault {
+/// Of a kernel that is given a few words of memory.
+fn fault<K: SafeKernel>(config: SimtConfig, kernel: impl Fn(&Buffer) -> K, dim: Dim) -> SimtFault {
     let gpu = device(config);
     let memory = words(&gpu, 64);
-    match start(&gpu, &*kernel(&memory), dim).wait() {
+    match start(&gpu, &kernel(&memory), dim).wait() {
         Err(LaunchError::Simt(fault)) => fault,
         other => panic!("expected a fault, got {other:?}"),
     }
@@ -108,19 +105,17 @@ fn lanes_come_together_if_nothing_speaks_against_it() {
 #[test]
 fn wrong_collectives_are_named() {
     for config in [SimtConfig::default(), SimtConfig::seeded(3)] {
-        let left = fault(config.clone(), |_| Box::new(f::LeaveCollective {}), Dim::new(1, 32));
+        let left = fault(config.clone(), |_| f::LeaveCollective {}, Dim::new(1, 32));
         let SimtFault::AbsentLanes { what: Collective::Sync, absent: 8, site, .. } = left else {
             panic!("{left}");
         };
         assert!(site.file.ends_with("faults.cu"), "{site}");
 
-        let kernel =
-            |m: &Buffer| -> Box<dyn SafeKernel> { Box::new(f::NameMissingLanes { out: m.into() }) };
+        let kernel = |m: &Buffer| f::NameMissingLanes { out: m.into() };
         let missing = fault(config.clone(), kernel, Dim::new(1, 8));
         assert!(matches!(missing, SimtFault::AbsentLanes { absent: 0xffff_ff00, .. }), "{missing}");
 
-        let kernel =
-            |m: &Buffer| -> Box<dyn SafeKernel> { Box::new(f::CrossMasks { out: m.into() }) };
+        let kernel = |m: &Buffer| f::CrossMasks { out: m.into() };
         let crossed = fault(config.clone(), kernel, Dim::new(1, 32));
         let SimtFault::Mismatch { lane, other, site, other_site, .. } = &crossed else {
             panic!("{crossed}");
@@ -128,12 +123,10 @@ fn wrong_collectives_are_named() {
         assert_eq!(lane.lane + other, 1);
         assert_ne!(site.line, other_site.line);
 
-        let outside = fault(config.clone(), |_| Box::new(f::CallFromOutside {}), Dim::new(1, 32));
+        let outside = fault(config.clone(), |_| f::CallFromOutside {}, Dim::new(1, 32));
         assert!(matches!(outside, SimtFault::OutsideMask { mask: 3, .. }), "{outside}");
 
-        let kernel = |m: &Buffer| -> Box<dyn SafeKernel> {
-            Box::new(f::ShuffleFromNobody { out: m.into() })
-        };
+        let kernel = |m: &Buffer| f::ShuffleFromNobody { out: m.into() };
         let nobody = fault(config, kernel, Dim::new(1, 32));
         assert!(matches!(nobody, SimtFault::ShuffleSource { source_lane: 7, .. }), "{nobody}");
     }
@@ -141,22 +134,21 @@ fn wrong_collectives_are_named() {
 
 #[test]
 fn what_cannot_complete_is_a_deadlock_and_not_a_hang() {
-    let circle = fault(SimtConfig::default(), |_| Box::new(f::WaitInCircle {}), Dim::new(1, 3));
+    let circle = fault(SimtConfig::default(), |_| f::WaitInCircle {}, Dim::new(1, 3));
     let SimtFault::Deadlock { report } = &circle else { panic!("{circle}") };
     assert_eq!(report.lines().count(), 3, "{report}");
-    let mixed = fault(SimtConfig::seeded(1), |_| Box::new(f::MixBarriers {}), Dim::new(1, 32));
+    let mixed = fault(SimtConfig::seeded(1), |_| f::MixBarriers {}, Dim::new(1, 32));
     let SimtFault::Deadlock { report } = &mixed else { panic!("{mixed}") };
     assert!(report.contains("sync_block") && report.contains("sync_warp"), "{report}");
 }
 
 #[test]
 fn traps_and_shared_memory_limits_are_named() {
-    let trap = fault(SimtConfig::default(), |_| Box::new(f::GiveUp {}), Dim::new(2, 64));
+    let trap = fault(SimtConfig::default(), |_| f::GiveUp {}, Dim::new(2, 64));
     let SimtFault::Trap { lane, .. } = &trap else { panic!("{trap}") };
     assert_eq!((lane.block, lane.warp, lane.lane), (1, 0, 6));
     let small = SimtConfig::default().shared_bytes(16 << 10);
-    let kernel =
-        |m: &Buffer| -> Box<dyn SafeKernel> { Box::new(f::ShareTooMuch { out: m.into() }) };
+    let kernel = |m: &Buffer| f::ShareTooMuch { out: m.into() };
     let shared = fault(small, kernel, Dim::new(1, 1));
     assert!(
         matches!(shared, SimtFault::SharedMemory { size: 40_000, used: 0, limit: 16_384, .. }),

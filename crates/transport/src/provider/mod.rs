@@ -120,7 +120,7 @@ pub(crate) struct MemoryKey {
     pub(crate) rkey: u32,
     /// The way to the memory.
     pub(crate) how: Decision<RegistrationPath>,
-    /// What the keys are of.
+    /// The registrations behind the keys.
     _made: Box<dyn Any + Send + Sync>,
 }
 

@@ -1,5 +1,6 @@
 //! Helpers of all tests: a NIC, and a connected pair of endpoints on it.
 
+use std::any::Any;
 use std::sync::Arc;
 use warpverbs_gpu::{Gpu, GpuChoice};
 use warpverbs_nic::{Config, DoorbellPolicy, SoftNic};
@@ -66,6 +67,16 @@ pub(crate) fn connect(a: &Endpoint, b: &Endpoint) {
 
 pub(crate) fn simt() -> Arc<dyn Gpu> {
     warpverbs_gpu::open(GpuChoice::Simt).unwrap()
+}
+
+/// Drops `parts` in an order of its own for each number below the factorial of their count.
+pub(crate) fn drop_in_order<const N: usize>(parts: [Box<dyn Any>; N], mut number: usize) {
+    let mut left = Vec::from(parts);
+    while !left.is_empty() {
+        drop(left.remove(number % left.len()));
+        number /= left.len() + 1;
+        std::thread::yield_now();
+    }
 }
 
 pub(crate) fn bytes(region: &MemoryRegion, offset: u64, len: usize) -> Vec<u8> {

@@ -140,7 +140,7 @@ impl Ranks {
         Self { bed, heaps, memory, states, alarms, _regions }
     }
 
-    /// What a kernel of one rank makes of its heap.
+    /// Launches a kernel on one rank's heap; the status it left.
     pub(crate) fn launch_on<K: SafeKernel>(
         &self,
         rank: u32,
@@ -175,7 +175,7 @@ impl Ranks {
         self.gpu.write(&self.memory[rank as usize], offset, data).expect("write");
     }
 
-    /// What all have, at random.
+    /// Random bytes in all heaps.
     pub(crate) fn fill_all(&self, rng: &mut SmallRng) -> Model {
         let model = Model::new(self.heaps.len() as u32, self.memory[0].len(), rng);
         (0..self.heaps.len() as u32).for_each(|rank| self.fill(rank, 0, model.of(rank)));

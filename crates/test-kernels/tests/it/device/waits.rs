@@ -40,6 +40,30 @@ impl Case {
         case
     }
 
+    fn completion(&self, deadline_ns: u64) -> k::Completion {
+        k::Completion {
+            qp: self.a.device_qp(),
+            from: self.cell.local().into(),
+            to: self.cell.remote().into(),
+            bytes: 8,
+            deadline_ns,
+            status: pointer(&self.status),
+            took: pointer(&self.took),
+        }
+    }
+
+    fn room(&self, count: u32, deadline_ns: u64) -> k::Room {
+        k::Room {
+            qp: self.a.device_qp(),
+            from: self.cell.local().into(),
+            to: self.cell.remote().into(),
+            count,
+            deadline_ns,
+            status: pointer(&self.status),
+            took: pointer(&self.took),
+        }
+    }
+
     fn fault(&self) -> FaultReport {
         let health = self.a.health().expect("health");
         assert!(!health.is_ok(), "a fault is not health");
@@ -54,15 +78,7 @@ impl Case {
 
 fn completion(world: &World) {
     let case = Case::stuck(world, 64);
-    let kernel = k::Completion {
-        qp: case.a.device_qp(),
-        from: case.cell.local().into(),
-        to: case.cell.remote().into(),
-        bytes: 8,
-        deadline_ns: PATIENCE,
-        status: pointer(&case.status),
-        took: pointer(&case.took),
-    };
+    let kernel = case.completion(PATIENCE);
     world.run(&kernel, Dim::new(1, 64));
     assert_eq!(world.statuses(&case.status), [TIMEOUT; 64], "{}", world.what);
     case.in_time(world);
@@ -80,15 +96,7 @@ fn completion(world: &World) {
 /// A thread that gives up in a full queue has reserved; everybody behind is told at once.
 fn room(world: &World) {
     let case = Case::stuck(world, 256);
-    let kernel = k::Room {
-        qp: case.a.device_qp(),
-        from: case.cell.local().into(),
-        to: case.cell.remote().into(),
-        count: 3,
-        deadline_ns: PATIENCE,
-        status: pointer(&case.status),
-        took: pointer(&case.took),
-    };
+    let kernel = case.room(3, PATIENCE);
     world.run(&kernel, Dim::new(2, 128));
     let statuses = world.statuses(&case.status);
     // The queue takes 128 of 768: at most 42 threads got all of their 3 in.
@@ -125,16 +133,7 @@ fn no_room(world: &World) {
     let health = case.a.health().expect("health");
     assert!(health.is_ok() && health.send.reserved == posted, "{health}");
     world.nic.faults().stick(case.a.qpn(), false).expect("a QP of this NIC");
-    let finish = k::Completion {
-        qp: case.a.device_qp(),
-        from: case.cell.local().into(),
-        to: case.cell.remote().into(),
-        bytes: 8,
-        deadline_ns: 0,
-        status: pointer(&case.status),
-        took: pointer(&case.took),
-    };
-    world.run(&finish, Dim::new(1, 96));
+    world.run(&case.completion(0), Dim::new(1, 96));
     assert_eq!(world.statuses(&case.status), [OK; 96], "{}", world.what);
 }
 
@@ -237,15 +236,7 @@ fn lengths(world: &World) {
 /// Waits without a deadline of their own, which the host ends.
 fn abort(world: &World) {
     let case = Case::stuck(world, 128);
-    let kernel = k::Room {
-        qp: case.a.device_qp(),
-        from: case.cell.local().into(),
-        to: case.cell.remote().into(),
-        count: 2,
-        deadline_ns: 0,
-        status: pointer(&case.status),
-        took: pointer(&case.took),
-    };
+    let kernel = case.room(2, 0);
     let limit = Duration::from_secs(60);
     let launch = world.gpu.launch(&kernel, Dim::new(1, 128), limit).expect("launch");
     case.a.abort().expect("abort");

@@ -120,7 +120,7 @@ impl Agents {
         word(direct).wrapping_add(word(remote))
     }
 
-    /// What both have, at random.
+    /// Random bytes in the memory of both.
     pub(crate) fn fill(&self, rng: &mut SmallRng) -> Model {
         let model = Model::new(2, self.memory[0].len(), rng);
         for (agent, memory) in (0..).zip(&self.memory) {

@@ -18,9 +18,9 @@ const SRQ_LIMIT: u8 = 0x14;
 const REQUEST_ERROR: u8 = 0x10;
 const ACCESS_ERROR: u8 = 0x11;
 
-const OF_CQ: &[u8] = &[CQ_ERROR];
-const OF_QP: &[u8] = &[WQ_CATASTROPHIC, REQUEST_ERROR, ACCESS_ERROR, LAST_WQE];
-const OF_POOL: &[u8] = &[SRQ_CATASTROPHIC, SRQ_LIMIT];
+pub(super) const OF_CQ: &[u8] = &[CQ_ERROR];
+pub(super) const OF_QP: &[u8] = &[WQ_CATASTROPHIC, REQUEST_ERROR, ACCESS_ERROR, LAST_WQE];
+pub(super) const OF_POOL: &[u8] = &[SRQ_CATASTROPHIC, SRQ_LIMIT];
 
 /// The events of all objects of an open device, passed on until this is dropped.
 pub(super) struct ObjectEvents {
@@ -70,19 +70,8 @@ impl ObjectEvents {
         started.inspect_err(|error| no_events(opened.name(), error)).ok()
     }
 
-    pub(super) fn of_cq(&self, cq: &Object) {
-        self.subscribe(cq, OF_CQ);
-    }
-
-    pub(super) fn of_qp(&self, qp: &Object) {
-        self.subscribe(qp, OF_QP);
-    }
-
-    pub(super) fn of_pool(&self, pool: &Object) {
-        self.subscribe(pool, OF_POOL);
-    }
-
-    fn subscribe(&self, object: &Object, kinds: &[u8]) {
+    /// Passes on events of these kinds.
+    pub(super) fn subscribe(&self, object: &Object, kinds: &[u8]) {
         let kinds: Vec<u16> = kinds.iter().copied().map(u16::from).collect();
         let subscribed = self.channel.subscribe(object, &kinds, object.number().into());
         if let Err(error) = subscribed {

@@ -22,11 +22,12 @@ use crate::TransportError;
 use crate::provider::events::Objects;
 use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use command::{CqPlace, PoolPlace, QpPlace, Receives};
-use events::ObjectEvents;
+use events::{OF_CQ, OF_POOL, OF_QP, ObjectEvents};
 use qp::Mlx5Qp;
 use srq::Mlx5Srq;
 use std::sync::Arc;
 use warpverbs_mem::Region;
+use warpverbs_mlx5::prm::Command;
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::mlx5dv::{Devx, Mlx5Error, Object, Uar, Umem, pd_number};
 
@@ -60,12 +61,13 @@ fn failed(error: Mlx5Error) -> TransportError {
     failed_call(error).into()
 }
 
+fn unsupported(opened: &Opened, what: &'static str) -> TransportError {
+    verbs::VerbsError::Unsupported { device: opened.name().to_owned(), what }.into()
+}
+
 impl Mlx5 {
     pub(super) fn new(opened: &Opened, pd: &verbs::Pd) -> Result<Self, TransportError> {
-        let no = |what| {
-            let device = opened.name().to_owned();
-            Err(TransportError::from(verbs::VerbsError::Unsupported { device, what }))
-        };
+        let no = |what| Err(unsupported(opened, what));
         // The register is memory of the device; elsewhere a release store need not order writes of
         // the rings before one of it (docs/ordering.md).
         if !cfg!(target_arch = "x86_64") {
@@ -100,6 +102,20 @@ impl Mlx5 {
         &self.register
     }
 
+    /// An object that keeps `uses`, and whose events are listened to.
+    fn create(
+        &self,
+        command: &Command,
+        uses: impl Send + Sync + 'static,
+        events: &[u8],
+    ) -> Result<Object, TransportError> {
+        let object = Object::create(&self.devx, command, uses).map_err(failed)?;
+        if let Some(listener) = &self.events {
+            listener.subscribe(&object, events);
+        }
+        Ok(object)
+    }
+
     fn create_cq(
         &self,
         spec: &CqSpec<'_>,
@@ -116,11 +132,7 @@ impl Mlx5 {
             log_size: spec.log_size,
         };
         let uses = (umem.clone(), self.uar.clone());
-        let cq = Object::create(&self.devx, &command::create_cq(&place), uses).map_err(failed)?;
-        if let Some(events) = &self.events {
-            events.of_cq(&cq);
-        }
-        Ok(Arc::new(cq))
+        self.create(&command::create_cq(&place), uses, OF_CQ).map(Arc::new)
     }
 
     /// A shared receive queue.
@@ -138,11 +150,7 @@ impl Mlx5 {
             log_stride: spec.log_stride,
         };
         let uses = (umem, self.pd.clone());
-        let pool = Object::create(&self.devx, &command::create_pool(&place), uses);
-        let pool = pool.map_err(failed)?;
-        if let Some(events) = &self.events {
-            events.of_pool(&pool);
-        }
+        let pool = self.create(&command::create_pool(&place), uses, OF_POOL)?;
         Ok(Arc::new(Mlx5Srq::new(pool, self.events.clone())))
     }
 
@@ -153,12 +161,11 @@ impl Mlx5 {
         pd: &verbs::Pd,
         spec: &QpSpec<'_>,
     ) -> Result<Arc<dyn QueuePair>, TransportError> {
-        let no = |what| {
-            let device = opened.name().to_owned();
-            TransportError::from(verbs::VerbsError::Unsupported { device, what })
-        };
         if spec.consume_only {
-            return Err(no("a device executes the work that it is given (consume_only)"));
+            return Err(unsupported(
+                opened,
+                "a device executes the work that it is given (consume_only)",
+            ));
         }
         let umem = Arc::new(Umem::register(&self.devx, spec.memory).map_err(failed)?);
         let srq = spec.recv.shared::<Mlx5Srq>()?.map(|shared| shared.object().clone());
@@ -169,13 +176,17 @@ impl Mlx5 {
             }
             RecvSpec::Own { buf, log_depth, log_stride } => {
                 if buf.addr() + buf.len() as u64 != spec.sq.addr() {
-                    return Err(no(
+                    return Err(unsupported(
+                        opened,
                         "the direct way has no own receive queue beside a send queue in \
                          GPU memory: take a shared one, or none (recv_depth(0))",
                     ));
                 }
                 if buf.len() < SMALLEST_RQ {
-                    return Err(no("the direct way needs receive queues of at least 64 bytes"));
+                    return Err(unsupported(
+                        opened,
+                        "the direct way needs receive queues of at least 64 bytes",
+                    ));
                 }
                 wq = buf;
                 Receives::Own(log_depth, log_stride)
@@ -201,10 +212,7 @@ impl Mlx5 {
         let cqns = place.cqs;
         let srqns = srq.iter().map(|srq: &Arc<Object>| device_number(srq.number())).collect();
         let uses = (send_cq, recv_cq, srq, umem, wq_umem, self.uar.clone(), pd.clone());
-        let qp = Object::create(&self.devx, &command::create_qp(&place), uses).map_err(failed)?;
-        if let Some(events) = &self.events {
-            events.of_qp(&qp);
-        }
+        let qp = self.create(&command::create_qp(&place), uses, OF_QP)?;
         let numbers = cqns.map(device_number).to_vec();
         let objects = Objects { qpn: qp.number(), cqns: numbers, srqns };
         let pair = Mlx5Qp {
