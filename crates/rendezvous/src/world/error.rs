@@ -26,9 +26,9 @@ pub enum WorldError {
     /// No store.
     #[error("store of the job: {0}")]
     Connect(ConnectError),
-    /// A call on the store failed.
+    /// A call on the store failed, and no rank is known to be lost.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(ClientError),
     /// No random numbers.
     #[error("the operating system gives no random numbers: {0}")]
     Random(getrandom::Error),

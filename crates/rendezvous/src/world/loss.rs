@@ -216,7 +216,7 @@ impl World {
         match (&self.signs, self.rank_zero_serves && self.rank != 0) {
             (_, true) if ended => WorldError::Lost { rank: 0, loss: Loss::Gone },
             (Some(signs), true) if silent => WorldError::silent(0, signs.silence),
-            _ => error.into(),
+            _ => WorldError::Client(error),
         }
     }
 }

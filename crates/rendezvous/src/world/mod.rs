@@ -285,7 +285,8 @@ impl World {
     /// All ranks must mean the same world.
     fn agree(&mut self) -> Result<(), WorldError> {
         let (key, ours) = (self.key("world"), format!("{LAYOUT} {}", self.world_size));
-        let theirs = self.client.compare_set(&key, b"", ours.as_bytes())?;
+        let theirs = self.client.compare_set(&key, b"", ours.as_bytes());
+        let theirs = theirs.map_err(|error| self.refine(error))?;
         if theirs == ours.as_bytes() {
             return Ok(());
         }
@@ -305,7 +306,8 @@ impl World {
         getrandom::fill(&mut token).map_err(WorldError::Random)?;
         let token = token.map(|byte| format!("{byte:02x}")).concat();
         let key = self.key(&format!("rank/{}", self.rank));
-        if self.client.compare_set(&key, b"", token.as_bytes())? == token.as_bytes() {
+        let taken = self.client.compare_set(&key, b"", token.as_bytes());
+        if taken.map_err(|error| self.refine(error))? == token.as_bytes() {
             return Ok(());
         }
         let (job, generation) = (config.job.clone(), config.generation);

@@ -2,7 +2,7 @@
 //! long that only a hang takes it.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::spawn;
@@ -33,8 +33,15 @@ fn stopped(rank: u32, port: u16) -> Client {
     client
 }
 
+/// What becomes of a connection after its last request.
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Silence,
+    End,
+}
+
 /// Where a store is reached that answers this many requests of its first connection as the number says.
-fn relay(store: &Server) -> (u16, Arc<AtomicUsize>) {
+fn relay(store: &Server, then: Then) -> (u16, Arc<AtomicUsize>) {
     let (listener, store) = (TcpListener::bind("127.0.0.1:0").unwrap(), store.local_addr());
     let port = listener.local_addr().unwrap().port();
     let left = Arc::new(AtomicUsize::new(usize::MAX));
@@ -45,13 +52,18 @@ fn relay(store: &Server) -> (u16, Arc<AtomicUsize>) {
             let (mut answers, mut back) = (store.try_clone().unwrap(), client.try_clone().unwrap());
             spawn(move || std::io::copy(&mut answers, &mut back));
             let first = (number == 0).then(|| first.clone());
-            spawn(move || pass_on(client, store, first));
+            spawn(move || pass_on(client, store, first, then));
         }
     });
     (port, left)
 }
 
-fn pass_on(mut client: TcpStream, mut store: TcpStream, left: Option<Arc<AtomicUsize>>) {
+fn pass_on(
+    mut client: TcpStream,
+    mut store: TcpStream,
+    left: Option<Arc<AtomicUsize>>,
+    then: Then,
+) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = client.read(&mut bytes) {
         let less = |left: usize| left.checked_sub(1);
@@ -60,6 +72,8 @@ fn pass_on(mut client: TcpStream, mut store: TcpStream, left: Option<Arc<AtomicU
         };
         if left.clone().is_none_or(take) {
             store.write_all(&bytes[..read]).unwrap();
+        } else if then == Then::End {
+            return client.shutdown(Shutdown::Both).unwrap();
         }
     }
 }
@@ -68,7 +82,7 @@ fn pass_on(mut client: TcpStream, mut store: TcpStream, left: Option<Arc<AtomicU
 #[test]
 fn a_store_that_is_stopped_between_two_requests_is_waited_for_once() {
     let store = serve();
-    let (port, left) = relay(&store);
+    let (port, left) = relay(&store, Then::Silence);
     let _rank_0 = stopped(0, store.local_addr().port());
     let mut world = World::join(&config(1, port)).unwrap();
     world.announce("step", b"one").unwrap();
@@ -81,11 +95,29 @@ fn a_store_that_is_stopped_between_two_requests_is_waited_for_once() {
     assert!(begun.elapsed() < HANG, "it asks once more, and waits again");
 }
 
+/// Rank 0 is killed while another rank joins, after each of that one's requests.
+#[test]
+fn a_store_that_ends_while_a_rank_joins_is_rank_0() {
+    // After the first it is known as a store.
+    for requests in 1..100 {
+        let store = serve();
+        let (port, left) = relay(&store, Then::End);
+        let _rank_0 = stopped(0, store.local_addr().port());
+        left.store(requests, Ordering::Release);
+        match World::join(&config(1, port).silence(HANG / 2)) {
+            Ok(_) => return assert!(requests > 4, "{requests} requests"),
+            Err(WorldError::Lost { rank: 0, loss: Loss::Gone }) => {}
+            Err(error) => panic!("after {requests} requests: {error}"),
+        }
+    }
+    panic!("a rank needs 100 requests to join");
+}
+
 /// The store stops before a rank leaves, and the rank's connection stays open.
 #[test]
 fn a_store_that_is_stopped_at_the_end_is_named_after_the_silence() {
     let store = serve();
-    let (port, left) = relay(&store);
+    let (port, left) = relay(&store, Then::Silence);
     let _rank_0 = stopped(0, store.local_addr().port());
     let world = World::join(&config(1, port)).unwrap();
     left.store(0, Ordering::Release);
