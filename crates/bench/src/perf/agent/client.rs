@@ -8,6 +8,7 @@ use super::row::{AgentRow, Making};
 use crate::rig::cases::each;
 use crate::rig::plan::word;
 use crate::rig::talk::{Talk, only};
+use crate::rig::threads::joined;
 use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::net::SocketAddr;
@@ -246,11 +247,7 @@ fn run(transfers: &[Transfer], plan: &Plan) -> Result<Ran> {
             .map(|transfer| scope.spawn(|| one_thread(transfer, plan, &barrier)))
             .collect();
         let first = one_thread(&first[0], plan, &barrier);
-        let others = others.into_iter().map(|thread| match thread.join() {
-            Ok(ran) => ran,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        std::iter::once(first).chain(others).collect()
+        std::iter::once(first).chain(others.into_iter().map(joined)).collect()
     });
     let mut all = Ran { post: vec![], transfer: vec![], transfers: 0, took: Duration::ZERO };
     for ran in each {

@@ -19,7 +19,6 @@ pub(super) struct AgentRow {
     pub(super) remote: Mem,
     /// Of each block.
     pub(super) bytes: u64,
-    /// Blocks of a list.
     pub(super) blocks: u64,
     pub(super) layout: Layout,
     pub(super) threads: u32,
