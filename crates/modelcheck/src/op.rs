@@ -174,48 +174,23 @@ pub(crate) enum Op {
     /// An atomic access; answered with what the location held.
     Atomic(Atomic),
     /// A plain read or (`Some`) write of 8 bytes.
-    Plain {
-        addr: u64,
-        write: Option<u64>,
-        site: Site,
-    },
-    Fence {
-        order: Order,
-        scope: Scope,
-        site: Site,
-    },
+    Plain { addr: u64, write: Option<u64>, site: Site },
+    /// A fence.
+    Fence { order: Order, scope: Scope, site: Site },
     /// The thread has nothing to do before something it has read changes.
     Pause,
     /// All that the thread knows is a number: whatever it has been answered so far no longer matters.
-    Knows {
-        hash: u64,
-    },
+    Knows { hash: u64 },
     /// Which lanes of the warp are here together.
-    Active {
-        site: Site,
-    },
+    Active { site: Site },
     /// A warp collective.
-    Collective {
-        what: Collective,
-        mask: u32,
-        value: u64,
-        arg: u32,
-        site: Site,
-    },
+    Collective { what: Collective, mask: u32, value: u64, arg: u32, site: Site },
     /// A barrier of the block.
-    BlockSync {
-        site: Site,
-    },
+    BlockSync { site: Site },
     /// The clock; see [`Time`](crate::Time).
     Clock,
     /// Leaves a value for checks. No other thread runs before the thread's next operation.
-    Note {
-        index: usize,
-        value: u64,
-    },
+    Note { index: usize, value: u64 },
     /// A check of the thread's own has failed.
-    Fail {
-        what: &'static str,
-        site: Site,
-    },
+    Fail { what: &'static str, site: Site },
 }

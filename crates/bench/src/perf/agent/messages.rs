@@ -16,13 +16,10 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Message {
     /// Client: the name of its agent.
-    Meet {
-        client: String,
-    },
+    Meet { client: String },
     /// Server: where its agent listens.
-    Met {
-        agent: SocketAddr,
-    },
+    Met { agent: SocketAddr },
+    /// Client.
     Request(Request),
     /// Server: the request was carried out.
     Done,
@@ -47,22 +44,14 @@ impl Words for Message {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Request {
     /// Register memory in place of what was registered.
-    Register {
-        mem: Mem,
-        bytes: u64,
-    },
+    Register { mem: Mem, bytes: u64 },
     /// Fill the first bytes.
-    Fill {
-        bytes: u64,
-        with: Filling,
-    },
+    Fill { bytes: u64, with: Filling },
     /// Zero the counter and start a kernel.
     Exchange(Exchange),
     /// Wait for the kernel, if there is one, and compare the first bytes with the data.
-    Compare {
-        bytes: u64,
-        tag: u64,
-    },
+    Compare { bytes: u64, tag: u64 },
+    /// End.
     Finish,
 }
 
