@@ -105,12 +105,11 @@ fn a_part_without_descriptors_ends_the_others() {
         let mut command = Command::new("sh");
         let limited = format!("ulimit -n {limit}; exec \"$0\" --messages 16");
         command.args(["-c", &limited]).arg(example("stream_backpressure").get_program());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        (limit, command.spawn().expect("a shell"))
+        (limit, Running::start(&mut command))
     });
     let mut failed = 0;
     for (limit, process) in started.collect::<Vec<_>>() {
-        let out = process.wait_with_output().expect("output");
+        let out = process.end();
         let said = text(&out.stderr);
         let late = said.contains("waited") || said.contains("not done after");
         assert!(!late, "{limit} descriptors: {said}");

@@ -45,7 +45,6 @@ pub(crate) fn load(gpu: &dyn Gpu) -> Result<(), GpuError> {
 }
 
 impl Setup {
-    /// A pair that the host posts to.
     pub(crate) fn host_pair(&self) -> Result<Pair, Stop> {
         self.pair(Shape::host())
     }
@@ -69,7 +68,6 @@ impl Setup {
         if self.b.is_far() { here.div_ceil(7) } else { here }
     }
 
-    /// An endpoint of the side that posts.
     pub(crate) fn endpoint(&self, shape: &Shape) -> Result<Endpoint, Trouble> {
         let none = |_| Err(Trouble::Other("shared receive queues are the peer's".into()));
         self.a.endpoint(shape, none)
@@ -80,7 +78,6 @@ impl Setup {
         self.a.region(&self.a.device, len, access)
     }
 
-    /// The device that runs kernels.
     pub(crate) fn kernels(&self) -> Result<&Arc<dyn Gpu>, Trouble> {
         let gpu = self.a.gpu.as_ref().ok_or_else(Trouble::no_kernels)?;
         load(&**gpu)?;
@@ -97,7 +94,6 @@ impl Setup {
         self.pair(Shape::kernels())
     }
 
-    /// Runs a kernel to its end.
     pub(crate) fn launch(&self, kernel: &dyn SafeKernel, dim: Dim) -> End {
         Ok(self.kernels()?.launch(kernel, dim, KERNEL)?.wait()?)
     }
@@ -113,7 +109,6 @@ impl Pair {
         Ok((self.a.host()?, &self.b))
     }
 
-    /// Path MTU in bytes.
     pub(crate) fn mtu(&self) -> usize {
         self.a.handle().mtu().min(self.b.handle().mtu()).bytes()
     }

@@ -1,15 +1,13 @@
 //! Two NICs with a cable between them, and one port with memory on each.
 
+use super::pair::buffer;
 use super::{Port, PortConfig, connect_over, rest, until};
 use std::net::SocketAddr;
 use std::time::Duration;
-use warpverbs_mem::{Access, HostBuf};
+use warpverbs_mem::Access;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::link::{FaultPlan, Faulty, Link, cable};
 use warpverbs_nic::{Clock, Config, Mr, NicError, Pd, QpAttrs, SoftNic, VirtualClock};
-
-/// Bytes of each end's buffer.
-const BUFFER: usize = 1 << 16;
 
 /// One NIC with a port.
 #[derive(Debug)]
@@ -38,8 +36,7 @@ impl Host {
     pub fn on(nic: SoftNic, config: &PortConfig) -> Result<Self, NicError> {
         let pd = nic.alloc_pd();
         let port = Port::new(&nic, &pd, config)?;
-        let memory = |cause| NicError::Memory { what: "test memory", cause };
-        let mr = nic.reg_mr(&pd, &HostBuf::region(BUFFER).map_err(memory)?, Access::all())?;
+        let mr = nic.reg_mr(&pd, &buffer()?, Access::all())?;
         Ok(Self { nic, pd, port, mr })
     }
 

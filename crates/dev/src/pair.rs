@@ -45,8 +45,11 @@ pub struct Pair {
 
 /// Every right there is.
 const ALL: Access = Access::all();
-/// Bytes of either buffer.
-const BUFFER: usize = 1 << 16;
+
+/// 64 KiB of zeroed memory.
+pub(crate) fn buffer() -> Result<Region, NicError> {
+    HostBuf::region(1 << 16).map_err(|cause| NicError::Memory { what: "test memory", cause })
+}
 
 impl Default for Pair {
     /// As everything is made if nothing is asked for.
@@ -73,10 +76,7 @@ impl Pair {
     ) -> Result<Self, NicError> {
         let pd = nic.alloc_pd();
         let (a, b) = (Port::new(&nic, &pd, a)?, Port::new(&nic, &pd, b)?);
-        let buffer = || {
-            let memory = |cause| NicError::Memory { what: "test memory", cause };
-            nic.reg_mr(&pd, &HostBuf::region(BUFFER).map_err(memory)?, ALL)
-        };
+        let buffer = || nic.reg_mr(&pd, &buffer()?, ALL);
         let (mr_a, mr_b) = (buffer()?, buffer()?);
         connect(&a, b.qp.qpn(), attrs);
         connect(&b, a.qp.qpn(), attrs);

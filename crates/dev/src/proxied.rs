@@ -1,5 +1,6 @@
 //! Two connected ports whose work a fake device carries.
 
+use super::pair::buffer;
 use super::{Device, FakeDevice, FakePlan, Port, PortConfig, connect_proxied};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +11,6 @@ use warpverbs_mlx5::wqe::Remote;
 use warpverbs_nic::{
     Clock, Config, Mr, NicError, Pd, QpAttrs, QpState, SoftNic, Step, VirtualClock,
 };
-
-/// Bytes of either buffer.
-const BUFFER: usize = 1 << 16;
 
 /// How a proxied pair is made.
 #[derive(Clone, Debug, Default)]
@@ -70,8 +68,7 @@ impl ProxiedPair {
         let (pd, device) = (nic.alloc_pd(), FakeDevice::new(config.plan));
         let side = |config: &PortConfig| {
             let port = Port::proxied(&nic, &pd, config, Box::new(device.qp(None)))?;
-            let memory = |cause| NicError::Memory { what: "test memory", cause };
-            let region = HostBuf::region(BUFFER).map_err(memory)?;
+            let region = buffer()?;
             let (lkey, rkey) = device.register(&region, Access::all());
             let mr = nic.reg_proxied_mr(&pd, &region, Access::all(), lkey)?;
             Ok::<_, NicError>(ProxiedSide { port, mr, rkey })

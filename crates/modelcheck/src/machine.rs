@@ -76,7 +76,6 @@ pub(crate) struct State {
     passed: u32,
 }
 
-/// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) switches: Option<u32>,
@@ -354,7 +353,6 @@ impl<'a> Machine<'a> {
         self.comrades(thread, false).filter(waits).fold(0, |mask, t| mask | 1 << self.lane(t))
     }
 
-    /// Makes one step.
     pub(crate) fn apply(&mut self, choice: Choice) -> Step {
         let Choice { thread, way } = choice;
         let state = &mut self.state;

@@ -4,7 +4,7 @@
 use crate::host::{access, knows, load, note, pause, read, require, store, write};
 use crate::op::Access;
 use crate::op::Order::{Acquire, Relaxed, Release};
-use crate::world::{DONE, QPN, World};
+use crate::world::{DONE, DOORBELL, QPN, SENDS, World};
 
 /// The value of a doorbell that names `next`.
 pub(crate) fn doorbell(next: u64) -> u64 {
@@ -69,7 +69,7 @@ impl Nic {
         loop {
             knows((self.done, self.producer, self.failed));
             // Acquire, pairs with the combiner's release of the doorbell.
-            let value = load(self.world.doorbell(), 8, Acquire);
+            let value = load(DOORBELL, 8, Acquire);
             require((value >> 32) as u32 == (QPN << 8).swap_bytes(), "the doorbell names a QP");
             let next = (value as u32).swap_bytes() >> 8 & 0xffff;
             let rung = self.limit(self.done + self.ahead(next as u16).max(self.by_record()));
@@ -98,7 +98,7 @@ impl Nic {
             return 0;
         }
         // Acquire, pairs with the combiner's release of the record.
-        self.ahead((load(self.world.record(), 4, Acquire) as u32).swap_bytes() as u16)
+        self.ahead((load(SENDS.record, 4, Acquire) as u32).swap_bytes() as u16)
     }
 
     /// How far it goes if it was rung up to `rung`.
@@ -108,7 +108,7 @@ impl Nic {
 
     /// The record was written before the doorbell: it names as much, or more.
     fn check_record(&self, next: u16) {
-        let record = (load(self.world.record(), 4, Relaxed) as u32).swap_bytes() as u16;
+        let record = (load(SENDS.record, 4, Relaxed) as u32).swap_bytes() as u16;
         let newer = u64::from(record.wrapping_sub(next));
         require(newer <= self.world.depth(), "the record is not older than the doorbell");
     }
@@ -190,7 +190,7 @@ impl Nic {
         let world = self.world;
         let owner = world.shape.log_cq.map_or(0, |log_size| {
             // Acquire, pairs with the poller's release of SET_CI: it has read the entry.
-            let returned = (load(world.cq_record(), 4, Acquire) as u32).swap_bytes();
+            let returned = (load(SENDS.cq_record, 4, Acquire) as u32).swap_bytes();
             let in_use = (self.producer as u32).wrapping_sub(returned) & 0xff_ffff;
             require(in_use < 1 << log_size, "the CQ has room");
             self.producer >> log_size & 1

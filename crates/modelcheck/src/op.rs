@@ -141,22 +141,17 @@ fn truncate(value: u64, size: u8) -> u64 {
     if size >= 8 { value } else { value & ((1 << (8 * size)) - 1) }
 }
 
-/// One atomic access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Atomic {
-    /// Address of the location.
     pub(crate) addr: u64,
     /// Bytes: 1, 4 or 8.
     pub(crate) size: u8,
-    /// Its operation.
     pub(crate) access: Access,
     /// Its order; of an update that stores.
     pub(crate) order: Order,
     /// Order of a compare-and-swap that fails.
     pub(crate) failure: Order,
-    /// Its scope.
     pub(crate) scope: Scope,
-    /// Where it stands.
     pub(crate) site: Site,
 }
 

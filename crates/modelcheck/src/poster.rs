@@ -5,11 +5,9 @@ use crate::host::{self, compare_exchange, load, store};
 use crate::op::{Access, Order};
 use crate::post::protocol::{Place, Ring, publish, try_lock, try_reserve};
 use crate::post::word::Word;
-use crate::world::{QPN, World};
-use std::mem::offset_of;
+use crate::world::{DOORBELL, QPN, Queue, RECEIVES, SENDS, World};
 use std::sync::atomic::Ordering::{self, Relaxed};
 use warpverbs_mlx5::cqe::gives_back;
-use warpverbs_mlx5::export::QueueState;
 
 fn order(order: Ordering) -> Order {
     match order {
@@ -95,33 +93,30 @@ pub struct Poster {
 impl Poster {
     /// The send queue, of up to 128 WQEBBs.
     pub fn new(world: World) -> Self {
+        let ready = [0, 1].map(|word| Shared::at(SENDS.ready + 8 * word));
         Self {
-            world,
-            log_depth: world.shape.log_sq.into(),
-            most_passes: 64,
-            reserved: Shared::at(world.reserved()),
-            published: Shared::at(world.published()),
-            poll: Shared::at(world.poll()),
-            ring_token: Shared::at(world.ring_token()),
-            ready: [0, 1].map(|word| Shared::at(world.ready(word))),
-            record: Shared::at(world.record()),
-            doorbell: Some(Shared::at(world.doorbell())),
+            doorbell: Some(Shared::at(DOORBELL)),
+            ..Self::of(world, SENDS, world.shape.log_sq, ready)
         }
     }
 
     /// The receive queue, of up to 64 WQEs.
     pub fn receives(world: World) -> Self {
-        let counter = |offset| world.recv_counter(offset);
+        let log_rq = world.shape.log_rq.expect("the world has a receive queue");
+        Self::of(world, RECEIVES, log_rq, [Shared::at(RECEIVES.ready); 2])
+    }
+
+    fn of(world: World, queue: Queue, log_depth: u8, ready: [Shared<u64>; 2]) -> Self {
         Self {
             world,
-            log_depth: world.shape.log_rq.expect("the world has a receive queue").into(),
+            log_depth: log_depth.into(),
             most_passes: 64,
-            reserved: Shared::at(counter(offset_of!(QueueState, reserved))),
-            published: Shared::at(counter(offset_of!(QueueState, published))),
-            poll: Shared::at(counter(offset_of!(QueueState, poll))),
-            ring_token: Shared::at(counter(offset_of!(QueueState, ring_token))),
-            ready: [Shared::at(world.rq_ready()); 2],
-            record: Shared::at(world.recv_record()),
+            reserved: Shared::at(queue.reserved),
+            published: Shared::at(queue.published),
+            poll: Shared::at(queue.poll),
+            ring_token: Shared::at(queue.ring_token),
+            ready,
+            record: Shared::at(queue.record),
             doorbell: None,
         }
     }
@@ -199,7 +194,7 @@ impl Poster {
     /// As the transport crate's `Rings::take_recv`: index of a receive that has completed.
     fn take_receive(&self) -> Option<u64> {
         let mut poller = try_lock(self)?;
-        let cq_ci = self.world.recv_counter(offset_of!(QueueState, cq_ci));
+        let cq_ci = RECEIVES.cq_ci;
         let ci = load(cq_ci, 8, Order::Relaxed);
         let tail = load(self.world.recv_cqe(ci) + 56, 8, Order::Acquire);
         if tail >> 60 == 15 || (tail >> 56 & 1) != (ci >> self.log_depth & 1) {
@@ -207,7 +202,7 @@ impl Poster {
         }
         store(cq_ci, 8, ci + 1, Order::Relaxed);
         let value = ((ci as u32 + 1) & 0xff_ffff).swap_bytes();
-        store(self.world.recv_cq_record(), 4, value.into(), Order::Release);
+        store(RECEIVES.cq_record, 4, value.into(), Order::Release);
         let index = poller.completed();
         host::require(counter(tail) == index as u16, "messages take receives in order");
         poller.retire(index + 1);
@@ -237,7 +232,7 @@ impl Poster {
             }
             return poller.completed() != before;
         };
-        let from = load(self.world.cq_ci(), 8, Order::Relaxed);
+        let from = load(SENDS.cq_ci, 8, Order::Relaxed);
         let mut ci = from;
         loop {
             let tail = load(self.world.cqe(ci) + 56, 8, Order::Acquire);
@@ -252,10 +247,10 @@ impl Poster {
             ci += 1;
         }
         if ci != from {
-            store(self.world.cq_ci(), 8, ci, Order::Relaxed);
+            store(SENDS.cq_ci, 8, ci, Order::Relaxed);
             if gives_back(from, ci, log_size) {
                 let value = (ci as u32 & 0xff_ffff).swap_bytes();
-                store(self.world.cq_record(), 4, value.into(), Order::Release);
+                store(SENDS.cq_record, 4, value.into(), Order::Release);
             }
         }
         poller.completed() != before

@@ -3,7 +3,7 @@
 
 use crate::host::{knows, load, note, pause, read, require, store, write};
 use crate::op::Order::{Acquire, Relaxed, Release};
-use crate::world::{ARRIVED, World};
+use crate::world::{ARRIVED, RECEIVES, World};
 
 /// The content of the message that takes the receive at `index`.
 pub(crate) fn message(index: u64) -> u64 {
@@ -29,7 +29,7 @@ impl Receiver {
         while self.taken < end {
             knows(self.taken);
             // Acquire, pairs with the combiner's release of the record.
-            let record = (load(self.world.recv_record(), 4, Acquire) as u32).swap_bytes() as u16;
+            let record = (load(RECEIVES.record, 4, Acquire) as u32).swap_bytes() as u16;
             let posted = record.wrapping_sub(self.taken as u16);
             require(posted <= depth, "the record is not ahead by more than the ring");
             if posted == 0 {
@@ -47,7 +47,7 @@ impl Receiver {
         require(byte_count == 8, "the slot holds a receive of 8 bytes");
         write(read(wqe + 8).swap_bytes(), message(index));
         // Acquire, pairs with the poller's release of SET_CI: it has read the entry.
-        let returned = (load(world.recv_cq_record(), 4, Acquire) as u32).swap_bytes();
+        let returned = (load(RECEIVES.cq_record, 4, Acquire) as u32).swap_bytes();
         let in_use = (index as u32).wrapping_sub(returned) & 0xff_ffff;
         let log_size = world.shape.log_rq.unwrap_or(0);
         require(in_use < 1 << log_size, "the receive CQ has room");

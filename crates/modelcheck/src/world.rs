@@ -25,7 +25,7 @@ const STATE: u64 = 0x10_0000;
 const READY: u64 = STATE + 0x1000;
 const SPAN: u64 = STATE + 0x1100;
 const RECORD: u64 = STATE + 0x1800;
-const DOORBELL: u64 = STATE + 0x1840;
+pub(crate) const DOORBELL: u64 = STATE + 0x1840;
 const CQ_RECORD: u64 = STATE + 0x1880;
 const ABORT: u64 = STATE + 0x18c0;
 const CQ: u64 = STATE + 0x2000;
@@ -46,6 +46,88 @@ const SHARED: u64 = STATE + 0x1_1000;
 const RQ_READY: u64 = READY + 0x80;
 const RECV_CQ_RECORD: u64 = CQ_RECORD + 0x20;
 const FAR_ABORT: u64 = ABORT + 4;
+const UNSIGNALLED: u64 = STATE + offset_of!(QueueState, unsignalled) as u64;
+pub(crate) const ERROR: u64 = STATE + offset_of!(PostState, error) as u64;
+const SCRATCH_FREE: u64 = STATE + offset_of!(PostState, scratch_free) as u64;
+
+/// Addresses of a queue's words: those of its `QueueState`, and what lies elsewhere.
+#[derive(Clone, Copy)]
+pub(crate) struct Queue {
+    pub(crate) reserved: u64,
+    pub(crate) published: u64,
+    pub(crate) ring_token: u64,
+    pub(crate) poll: u64,
+    pub(crate) cq_ci: u64,
+    pub(crate) ready: u64,
+    pub(crate) record: u64,
+    pub(crate) cq_record: u64,
+}
+
+pub(crate) const SENDS: Queue =
+    Queue::at(STATE + offset_of!(PostState, sq) as u64, READY, RECORD + 4, CQ_RECORD);
+pub(crate) const RECEIVES: Queue =
+    Queue::at(STATE + offset_of!(PostState, rq) as u64, RQ_READY, RECORD, RECV_CQ_RECORD);
+
+impl Queue {
+    const fn at(state: u64, ready: u64, record: u64, cq_record: u64) -> Self {
+        Self {
+            reserved: state + offset_of!(QueueState, reserved) as u64,
+            published: state + offset_of!(QueueState, published) as u64,
+            ring_token: state + offset_of!(QueueState, ring_token) as u64,
+            poll: state + offset_of!(QueueState, poll) as u64,
+            cq_ci: state + offset_of!(QueueState, cq_ci) as u64,
+            ready,
+            record,
+            cq_record,
+        }
+    }
+
+    /// The words when everything below `next` has been posted, and below `done` completed.
+    fn words(&self, done: u64, next: u64, depth: u64) -> Vec<Initial> {
+        let mut words = vec![
+            word(self.reserved, 8, next),
+            word(self.published, 8, next),
+            word(self.ring_token, 4, 0),
+            word(self.poll, 8, PollWord::new(done, false).0),
+            word(self.cq_ci, 8, done),
+            word(self.record, 4, (next as u32 & 0xffff).to_be().into()),
+            word(self.cq_record, 4, (done as u32 & 0xff_ffff).to_be().into()),
+        ];
+        let flips = |slot: u64| next.saturating_sub(slot).div_ceil(depth);
+        for first in (0..depth).step_by(64) {
+            let slots = first..depth.min(first + 64);
+            let bits = slots.fold(0, |w, slot| w | (flips(slot) & 1) << (slot - first));
+            words.push(word(self.ready + first / 8, 8, bits));
+        }
+        words
+    }
+
+    /// The rules of its words; the note `done` says how much has been executed.
+    fn rules(&self, done: usize) -> Vec<(u64, Rule)> {
+        vec![
+            (self.reserved, Rule::Monotonic { shift: 0 }),
+            (self.published, Rule::Monotonic { shift: 0 }),
+            (self.published, Rule::OneWriter),
+            (self.record, Rule::OneWriter),
+            (self.cq_ci, Rule::OneWriter),
+            (self.cq_ci, Rule::Monotonic { shift: 0 }),
+            (self.poll, Rule::Monotonic { shift: 1 }),
+            (self.poll, Rule::AtMost { shift: 1, note: done }),
+        ]
+    }
+
+    fn names(&self) -> [(u64, &'static str); 7] {
+        [
+            (self.reserved, "reserved"),
+            (self.published, "published"),
+            (self.ring_token, "ring_token"),
+            (self.poll, "poll"),
+            (self.cq_ci, "cq_ci"),
+            (self.record, "record"),
+            (self.cq_record, "cq record"),
+        ]
+    }
+}
 
 /// Words of payload on either side.
 const PAYLOAD: u64 = 64;
@@ -189,24 +271,6 @@ impl World {
         self.shape.start + self.shape.backlog
     }
 
-    /// Address of a field of the send queue's state.
-    pub fn counter(&self, offset: usize) -> u64 {
-        STATE + offset as u64
-    }
-
-    /// Address of a field of the receive queue's state.
-    pub(crate) fn recv_counter(&self, offset: usize) -> u64 {
-        STATE + (offset_of!(PostState, rq) + offset) as u64
-    }
-    pub(crate) fn rq_ready(&self) -> u64 {
-        RQ_READY
-    }
-    pub(crate) fn recv_record(&self) -> u64 {
-        RECORD
-    }
-    pub(crate) fn recv_cq_record(&self) -> u64 {
-        RECV_CQ_RECORD
-    }
     /// The receive of 16 bytes at `index`.
     pub(crate) fn recv_wqe(&self, index: u64) -> u64 {
         RQ + 16 * (index & self.recv_mask())
@@ -229,42 +293,6 @@ impl World {
         addr == SIGNAL
     }
 
-    pub(crate) fn reserved(&self) -> u64 {
-        self.counter(offset_of!(QueueState, reserved))
-    }
-    pub(crate) fn unsignalled(&self) -> u64 {
-        self.counter(offset_of!(QueueState, unsignalled))
-    }
-    pub(crate) fn published(&self) -> u64 {
-        self.counter(offset_of!(QueueState, published))
-    }
-    pub(crate) fn ring_token(&self) -> u64 {
-        self.counter(offset_of!(QueueState, ring_token))
-    }
-    pub(crate) fn poll(&self) -> u64 {
-        self.counter(offset_of!(QueueState, poll))
-    }
-    pub(crate) fn cq_ci(&self) -> u64 {
-        self.counter(offset_of!(QueueState, cq_ci))
-    }
-    pub(crate) fn error(&self) -> u64 {
-        self.counter(offset_of!(PostState, error))
-    }
-    pub(crate) fn scratch_free(&self) -> u64 {
-        self.counter(offset_of!(PostState, scratch_free))
-    }
-    pub(crate) fn ready(&self, word: usize) -> u64 {
-        READY + 8 * word as u64
-    }
-    pub(crate) fn record(&self) -> u64 {
-        RECORD + 4
-    }
-    pub(crate) fn doorbell(&self) -> u64 {
-        DOORBELL
-    }
-    pub(crate) fn cq_record(&self) -> u64 {
-        CQ_RECORD
-    }
     pub(crate) fn cqe(&self, ci: u64) -> u64 {
         CQ + 64 * (ci & ((1 << self.shape.log_cq.unwrap_or(0)) - 1))
     }
@@ -276,48 +304,24 @@ impl World {
     }
 
     fn state_words(&self) -> Vec<Initial> {
-        let (start, next) = (self.shape.start, self.next());
-        let mut words = vec![
-            word(self.reserved(), 8, next),
-            word(self.unsignalled(), 8, 0),
-            word(self.published(), 8, next),
-            word(self.ring_token(), 4, 0),
-            word(self.poll(), 8, PollWord::new(start, false).0),
-            word(self.cq_ci(), 8, start),
-            word(self.error(), 8, 0),
-            word(self.scratch_free(), 8, 1),
-            word(self.record(), 4, (next as u32 & 0xffff).to_be().into()),
-            word(DOORBELL, 8, nic::doorbell(next)),
-            word(CQ_RECORD, 4, (start as u32 & 0xff_ffff).to_be().into()),
+        let mut words = SENDS.words(self.shape.start, self.next(), self.depth());
+        words.extend([
+            word(UNSIGNALLED, 8, 0),
+            word(ERROR, 8, 0),
+            word(SCRATCH_FREE, 8, 1),
+            word(DOORBELL, 8, nic::doorbell(self.next())),
             word(ABORT, 4, 0),
             word(SCRATCH, 8, 0),
-        ];
+        ]);
         words.extend((0..4).map(|i| word(self.fault(4 * i), 4, 0)));
         words.extend((0..3).map(|i| word(self.fault(16 + 8 * i), 8, 0)));
-        let flips = |slot: u64| next.saturating_sub(slot).div_ceil(self.depth());
-        for first in (0..self.depth()).step_by(64) {
-            let slots = first..self.depth().min(first + 64);
-            let bits = slots.fold(0, |w, slot| w | (flips(slot) & 1) << (slot - first));
-            words.push(word(READY + first / 8, 8, bits));
-        }
         words
     }
 
     fn receive_words(&self) -> Vec<Initial> {
         let Some(log_rq) = self.shape.log_rq else { return Vec::new() };
         let (start, size) = (self.shape.start, 1u64 << log_rq);
-        let flips = |slot: u64| start.saturating_sub(slot).div_ceil(size);
-        let bits = (0..size).fold(0, |word, slot| word | (flips(slot) & 1) << slot);
-        let mut words = vec![
-            word(self.recv_counter(offset_of!(QueueState, reserved)), 8, start),
-            word(self.recv_counter(offset_of!(QueueState, published)), 8, start),
-            word(self.recv_counter(offset_of!(QueueState, ring_token)), 4, 0),
-            word(self.recv_counter(offset_of!(QueueState, poll)), 8, PollWord::new(start, false).0),
-            word(self.recv_counter(offset_of!(QueueState, cq_ci)), 8, start),
-            word(RQ_READY, 8, bits),
-            word(RECORD, 4, (start as u32 & 0xffff).to_be().into()),
-            word(RECV_CQ_RECORD, 4, (start as u32 & 0xff_ffff).to_be().into()),
-        ];
+        let mut words = RECEIVES.words(start, start, size);
         for i in 0..size {
             words.extend([plain(RQ + 16 * i, 0), plain(RQ + 16 * i + 8, 0)]);
             words.extend([36, 44].map(|at| word(RECV_CQ + 64 * i + at, 4, 0)));
@@ -376,57 +380,35 @@ impl World {
 
     /// Rules for every write.
     pub fn rules(&self) -> Vec<(u64, Rule)> {
-        let recv = |offset| self.recv_counter(offset);
-        vec![
-            (recv(offset_of!(QueueState, reserved)), Rule::Monotonic { shift: 0 }),
-            (recv(offset_of!(QueueState, published)), Rule::Monotonic { shift: 0 }),
-            (recv(offset_of!(QueueState, published)), Rule::OneWriter),
-            (RECORD, Rule::OneWriter),
-            (recv(offset_of!(QueueState, cq_ci)), Rule::OneWriter),
-            (recv(offset_of!(QueueState, cq_ci)), Rule::Monotonic { shift: 0 }),
-            (recv(offset_of!(QueueState, poll)), Rule::Monotonic { shift: 1 }),
-            (recv(offset_of!(QueueState, poll)), Rule::AtMost { shift: 1, note: ARRIVED }),
-            (self.reserved(), Rule::Monotonic { shift: 0 }),
-            (self.published(), Rule::Monotonic { shift: 0 }),
-            (self.published(), Rule::OneWriter),
-            (self.record(), Rule::OneWriter),
+        let mut rules = SENDS.rules(DONE);
+        rules.extend(RECEIVES.rules(ARRIVED));
+        rules.extend([
             (DOORBELL, Rule::OneWriter),
-            (self.cq_ci(), Rule::OneWriter),
-            (self.cq_ci(), Rule::Monotonic { shift: 0 }),
-            (self.poll(), Rule::Monotonic { shift: 1 }),
-            (self.poll(), Rule::AtMost { shift: 1, note: DONE }),
-            (self.error(), Rule::Once),
+            (ERROR, Rule::Once),
             (self.fault(offset_of!(Fault, claim)), Rule::Monotonic { shift: 0 }),
-        ]
+        ]);
+        rules
     }
 
     fn name(&self, addr: u64) -> String {
         let named = [
-            (self.reserved(), "reserved"),
-            (self.unsignalled(), "unsignalled"),
-            (self.published(), "published"),
-            (self.ring_token(), "ring_token"),
-            (self.poll(), "poll"),
-            (self.cq_ci(), "cq_ci"),
-            (self.error(), "error"),
-            (self.scratch_free(), "scratch_free"),
-            (self.record(), "record"),
+            (UNSIGNALLED, "unsignalled"),
+            (ERROR, "error"),
+            (SCRATCH_FREE, "scratch_free"),
             (DOORBELL, "doorbell"),
-            (CQ_RECORD, "cq record"),
             (ABORT, "abort"),
             (SIGNAL, "signal"),
             (SHARED, "shared memory"),
-            (RQ_READY, "receive ready"),
-            (RECORD, "receive record"),
-            (RECV_CQ_RECORD, "receive cq record"),
-            (self.recv_counter(offset_of!(QueueState, reserved)), "receive reserved"),
-            (self.recv_counter(offset_of!(QueueState, published)), "receive published"),
-            (self.recv_counter(offset_of!(QueueState, ring_token)), "receive ring_token"),
-            (self.recv_counter(offset_of!(QueueState, poll)), "receive poll"),
-            (self.recv_counter(offset_of!(QueueState, cq_ci)), "receive cq_ci"),
+            (RECEIVES.ready, "receive ready"),
         ];
-        if let Some((_, name)) = named.iter().find(|(at, _)| *at == addr) {
-            return (*name).to_owned();
+        let of = |names: &[(u64, &'static str)]| {
+            names.iter().find(|(at, _)| *at == addr).map(|(_, name)| *name)
+        };
+        if let Some(name) = of(&named).or_else(|| of(&SENDS.names())) {
+            return name.to_owned();
+        }
+        if let Some(name) = of(&RECEIVES.names()) {
+            return format!("receive {name}");
         }
         let within = |start: u64, end: u64| (start..end).contains(&addr).then(|| addr - start);
         if let Some(at) = within(SQ, SQ + 64 * self.depth()) {

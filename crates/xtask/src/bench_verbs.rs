@@ -131,7 +131,6 @@ fn pair(program: &Path, line: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Starts `line` by `warpverbs run`; it ends when that does.
 fn start(program: &Path, line: &str) -> Result<Running> {
     let mut command = ours::command(program);
     command.args(["run", "--"]).args(child::bound()).args(line.split_whitespace());

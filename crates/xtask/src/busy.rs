@@ -63,7 +63,6 @@ pub(crate) struct Busy {
     spin: bool,
 }
 
-/// Starts processes that use a processor each.
 fn spinners(count: u32) -> Result<Vec<Running>> {
     let program = std::env::current_exe()?;
     let start = |_| {

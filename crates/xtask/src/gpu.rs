@@ -9,7 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Runs the tests of its folder.
 const SCRIPT: &str = include_str!("../gpu/run.sh");
 /// Begins the reason of a test that is ignored because it needs a device or a compiler. Others are
 /// parts of tests, or measurements.

@@ -84,7 +84,6 @@ fn published(root: &Path) -> Result<Vec<(String, String)>> {
     Ok(published)
 }
 
-/// Writes the crate that the documentation shows.
 fn other_crate(root: &Path, folder: &Path) -> Result<()> {
     for (page, begin, name) in FILES {
         let text = fs::read_to_string(root.join(page))?;

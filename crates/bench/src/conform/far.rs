@@ -20,11 +20,8 @@ const BETWEEN: Duration = Duration::from_secs(180);
 /// The messages. The client asks, and the server answers.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Message {
-    /// Client: a request.
     Ask(Request),
-    /// Server: the result.
     Reply(Reply),
-    /// Client: no more requests.
     End,
 }
 
@@ -77,7 +74,6 @@ pub(super) fn follow(args: &AtPort<ServerArgs>, talk: &mut Talk<Message>) -> Res
     }
 }
 
-/// The connection to a server.
 struct ServerLink(Talk<Message>);
 
 impl Link for ServerLink {

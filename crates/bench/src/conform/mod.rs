@@ -18,7 +18,6 @@ use warpverbs::raw::nic::Config;
 use warpverbs::transport::NicChoice;
 use warpverbs_conformance::{About, Case, Outcome, Setup, Which};
 
-/// A case, and how it ended.
 #[derive(Serialize)]
 struct Line {
     #[serde(flatten)]
@@ -28,7 +27,6 @@ struct Line {
     ms: f64,
 }
 
-/// A case.
 #[derive(Serialize)]
 struct Listed {
     name: &'static str,
@@ -36,7 +34,6 @@ struct Listed {
     about: &'static str,
 }
 
-/// One side.
 #[derive(Serialize)]
 struct Nic {
     kind: String,
@@ -80,7 +77,6 @@ fn list(cases: &[&Case], json: bool) -> Result<()> {
     })
 }
 
-/// Both sides in this process.
 fn alone(args: &ConformArgs) -> Result<Setup> {
     args.choice.cases()?;
     let choice = NicChoice::from(args.common.nic.nic.as_str());
@@ -119,7 +115,6 @@ fn local(args: &LocalArgs) -> Result<()> {
     beside(&["conform"], &flags, |place| lead(args, 0, place))
 }
 
-/// Runs the cases and prints their results.
 fn report(setup: &Setup, choice: &Choice, json: bool) -> Result<()> {
     let cases = choice.cases()?;
     let say = |text: String| if json { Ok(()) } else { print::line(text) };

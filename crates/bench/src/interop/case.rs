@@ -57,7 +57,6 @@ pub(crate) fn named(status: Status) -> String {
     format!("{status:?}")
 }
 
-/// One thing to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Case {
     pub(crate) op: Op,
@@ -130,7 +129,6 @@ impl Case {
         }
     }
 
-    /// Bytes of each receive.
     pub(crate) fn receive_bytes(&self) -> u32 {
         match (self.op, self.twist) {
             (Op::WriteImm, _) => 0,
@@ -173,11 +171,9 @@ impl fmt::Display for Case {
 /// Cases that one connection goes through.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
-    /// Path MTU, bytes.
     pub(crate) mtu: u32,
     /// Retries when there is no receive; 7 is for ever.
     pub(crate) rnr_retry: u8,
-    /// Retries when there is no answer.
     pub(crate) retry: u8,
     /// An answer is missed after 4.096 µs × 2^n.
     pub(crate) ack_timeout: u8,
@@ -200,7 +196,6 @@ fn sizes(mtu: u32) -> Vec<u32> {
 /// Properties that decide which cases there are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
-    /// Path MTU, bytes.
     pub(crate) mtu: u32,
     /// The network loses packets: only what must work, and less of it.
     pub(crate) lossy: bool,

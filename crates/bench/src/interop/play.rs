@@ -122,7 +122,6 @@ impl Player<'_> {
         case.known_of_rxe().filter(|_| self.group.asks_rxe).map(|known| known.map(named))
     }
 
-    /// Memory as it must be before.
     fn prepare(&mut self, case: &Case, seed: u32) -> Result<()> {
         let len = case.bytes as usize * case.count as usize;
         let blank = vec![BLANK; len + 2 * GUARD];
@@ -306,7 +305,6 @@ fn differs(found: &[u8], expected: &[u8], from: u64) -> Option<String> {
     Some(format!("{count} bytes differ, the first at {offset}: {is:#04x}, expected {must:#04x}"))
 }
 
-/// Initial words of an atomic.
 fn words(case: &Case) -> Vec<u8> {
     let word = if case.op == (Op::CompareSwap { hit: false }) { !WORD } else { WORD };
     word.to_ne_bytes().into()

@@ -24,14 +24,12 @@ impl Display for Nics {
 #[derive(Serialize)]
 pub(crate) struct Kind {
     case: String,
-    /// The side that asked.
     from: String,
     /// How the requester's work must end.
     expected: String,
     pub(crate) tried: Vec<Outcome>,
 }
 
-/// The outcome of a case.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) mtu: u32,

@@ -39,7 +39,6 @@ impl From<Vec<String>> for Part {
     }
 }
 
-/// A message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Item {
     Hello(Hello),
@@ -62,7 +61,6 @@ impl Words for Item {
     }
 }
 
-/// The connection to the other program.
 pub(crate) type Talk = talk::Talk<Item>;
 
 /// Both sides bring what they have done, or why they have not; an error of either is one of both, and

@@ -1,9 +1,8 @@
 //! `perf idle-qps`: what idle queue pairs cost a busy one.
 
-use crate::busy::Watch;
-use crate::output::{Bound, Columns, Finding, Measured, Row};
+use crate::output::{Bound, Columns, Finding, Row};
 use crate::rig::NicOnly;
-use crate::rig::cases::each;
+use crate::rig::cases::{each, report};
 use crate::rig::host;
 use crate::rig::machine::{Link, Pair, Rig};
 use crate::rig::plan::{MAX_ITERS, Mem, Op, Poster, within};
@@ -64,11 +63,11 @@ pub(crate) fn run(args: &IdleArgs) -> Result<()> {
     // The busy pair, the idle ones, and one more where the number is odd.
     let common = args.nic.common();
     let rig = Rig::open_for(&common, (most + 3).next_power_of_two())?;
-    let (watch, mut rows) = (Watch::start(), Vec::new());
-    let end = measure(&rig, &idle, args.iters, &mut rows);
-    let findings = rows.last().filter(|row| row.idle >= 1024).map(finding).into_iter().collect();
-    let measured = Measured::new("perf idle-qps", rig.chosen(false), rows).with(findings);
-    measured.watched(&watch).print_up_to(end, args.nic.json)
+    let measure = |rows: &mut _| measure(&rig, &idle, args.iters, rows);
+    let findings = |rows: &[IdleRow]| {
+        rows.last().filter(|row| row.idle >= 1024).map(finding).into_iter().collect()
+    };
+    report("perf idle-qps", rig.chosen(false), args.nic.json, measure, findings)
 }
 
 fn measure(rig: &Rig, idle: &[u32], messages: u32, rows: &mut Vec<IdleRow>) -> Result<()> {

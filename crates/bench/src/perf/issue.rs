@@ -1,9 +1,8 @@
 //! `perf issue`: how fast WQEs are written, rung for and drained, beside the rate of 64-byte stores
 //! to the same ring. The NIC only consumes, unless it is a device that executes what it is given.
 
-use crate::busy::Watch;
-use crate::output::{Bound, Columns, Finding, Measured, Row};
-use crate::rig::cases::each;
+use crate::output::{Bound, Columns, Finding, Row};
+use crate::rig::cases::{each, report};
 use crate::rig::kernel::{self, Report};
 use crate::rig::machine::{Pair, Rig};
 use crate::rig::plan::{Mem, Op, PlanError, check_qps, within};
@@ -163,11 +162,9 @@ pub(crate) fn run(args: &IssueArgs) -> Result<()> {
     let common = Common { gpu: args.gpu.clone(), nic };
     let rig = Rig::open_for(&common, args.qps.iter().copied().max().unwrap_or(1))?;
     kernel::load(&*rig.gpu)?;
-    let (watch, mut rows) = (Watch::start(), Vec::new());
-    let end = measure(&rig, args, &mut rows);
-    let findings = rows.iter().filter_map(finding).collect();
-    let measured = Measured::new("perf issue", rig.chosen(true), rows).with(findings);
-    measured.watched(&watch).print_up_to(end, args.json)
+    let findings = |rows: &[IssueRow]| rows.iter().filter_map(finding).collect();
+    let measure = |rows: &mut _| measure(&rig, args, rows);
+    report("perf issue", rig.chosen(true), args.json, measure, findings)
 }
 
 fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> {

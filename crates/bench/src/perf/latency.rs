@@ -1,13 +1,13 @@
 //! `perf latency`: one 8-byte WRITE from its post to its completion, beside the raw round trip that
 //! no NIC can beat.
 
-use crate::busy::Watch;
-use crate::output::{Bound, Columns, Finding, Measured, Row};
-use crate::rig::cases::progress;
+use crate::output::{Bound, Columns, Finding, Row};
+use crate::rig::cases::{progress, report};
 use crate::rig::kernel::{self, Report};
 use crate::rig::machine::{self, Pair, Rig};
 use crate::rig::plan::{Mem, Op, Poster, check_iters, check_warmup};
-use crate::rig::{host, roundtrip};
+use crate::rig::threads::with_partner;
+use crate::rig::{latency, roundtrip};
 use crate::stats::Summary;
 use crate::units;
 use anyhow::{Context as _, Result};
@@ -68,11 +68,9 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<()> {
     let rig = Rig::open(&args.common)?;
     kernel::load(&*rig.gpu)?;
     let (warmup, iters) = (args.warmup, args.iters);
-    let (watch, mut rows) = (Watch::start(), Vec::new());
-    let end = measure(&rig, warmup, iters, &mut rows);
-    let findings = findings(&rows, rig.gpu.info().kind);
-    let measured = Measured::new("perf latency", rig.chosen(true), rows).with(findings);
-    measured.watched(&watch).print_up_to(end, args.common.nic.json)
+    let measure = |rows: &mut _| measure(&rig, warmup, iters, rows);
+    let findings = |rows: &[LatencyRow]| findings(rows, rig.gpu.info().kind);
+    report("perf latency", rig.chosen(true), args.common.nic.json, measure, findings)
 }
 
 fn measure(rig: &Rig, warmup: u32, iters: u32, rows: &mut Vec<LatencyRow>) -> Result<()> {
@@ -117,10 +115,7 @@ fn findings(rows: &[LatencyRow], kind: GpuKind) -> Vec<Finding> {
 fn write(rig: &Rig, poster: Poster, warmup: u32, iters: u32) -> Result<Summary> {
     let pair = Pair::new(rig, 0, rig.pair(poster, DEPTH, LIMIT)?, 8, Mem::Pinned)?;
     pair.prepare(&*rig.gpu, Op::Write)?;
-    let time = match poster {
-        Poster::Host => host::latency(&pair, Op::Write, warmup, iters, LIMIT)?,
-        Poster::Kernel => by_kernel(rig, &pair, warmup, iters)?,
-    };
+    let time = latency(&*rig.gpu, (poster, &pair), Op::Write, (warmup, iters), LIMIT)?;
     pair.verify(&*rig.gpu, Op::Write, (warmup + iters).into())?;
     Ok(time)
 }
@@ -129,13 +124,7 @@ fn write(rig: &Rig, poster: Poster, warmup: u32, iters: u32) -> Result<Summary> 
 fn unchecked(rig: &Rig, warmup: u32, iters: u32) -> Result<Summary> {
     let link = rig.consuming(rig.usual_placement(), DEPTH, LIMIT)?;
     let pair = Pair::new(rig, 0, link, 8, Mem::Pinned)?;
-    by_kernel(rig, &pair, warmup, iters)
-}
-
-fn by_kernel(rig: &Rig, pair: &Pair, warmup: u32, iters: u32) -> Result<Summary> {
-    let posting = kernel::Posting::from(pair);
-    let samples = kernel::latency(&*rig.gpu, posting, Op::Write, warmup, iters, LIMIT)?;
-    Summary::of(samples).context("no samples")
+    latency(&*rig.gpu, (Poster::Kernel, &pair), Op::Write, (warmup, iters), LIMIT)
 }
 
 /// Where the two flags lie, on pages' halves of their own.
@@ -156,14 +145,9 @@ fn flag(gpu: &dyn Gpu, warmup: u32, iters: u32) -> Result<Summary> {
         samples: KernelPtr::new(&samples),
         report: report.pointer(),
     };
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let partner = scope.spawn(|| answer(&flags, &over));
-        let ran = kernel::run(gpu, &kernel, Dim::new(1, 1), LIMIT);
-        over.store(true, Ordering::Relaxed);
-        let answered = partner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        ran.and(answered)
-    })?;
+    let run = || kernel::run(gpu, &kernel, Dim::new(1, 1), LIMIT);
+    let (ran, answered) = with_partner(|over| answer(&flags, over), run);
+    ran.and(answered)?;
     let samples = kernel::nanos(gpu, &samples, iters, report.times(gpu, &[])?)?;
     Summary::of(samples).context("no samples")
 }

@@ -1,19 +1,16 @@
 //! `perf loopback`: messages of every size, by host and by kernel.
 
 use super::row::MessageRow;
-use crate::busy::Watch;
-use crate::output::Measured;
-use crate::rig::cases::each;
+use crate::rig::cases::{each, report};
 use crate::rig::machine::{Pair, Rig};
 use crate::rig::plan::{self, Mem, Op, PlanError, Poster, Span, check_iters, check_warmup};
 use crate::rig::receive::receiving;
-use crate::rig::{Common, host, kernel};
-use crate::stats::Summary;
+use crate::rig::{Common, host, kernel, latency};
 use crate::units;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::time::Duration;
-use warpverbs::gpu::Dim;
+use warpverbs::gpu::{Dim, Gpu};
 
 /// WQEBBs of a send queue.
 const DEPTH: u32 = 1024;
@@ -59,41 +56,24 @@ enum Posters {
     Both,
 }
 
-/// A checked request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Plan {
-    sizes: Vec<u64>,
-    qps: Vec<u32>,
-    posters: Vec<Poster>,
-    op: Op,
-    mem: Mem,
-    iters: u32,
-    warmup: u32,
-    blocks: u32,
-    threads: u32,
-    row_limit: Duration,
-}
-
 impl LoopbackArgs {
-    /// Checks everything that can be checked without a device.
-    fn plan(&self) -> Result<Plan, PlanError> {
+    /// Sizes and posters, where everything that can be checked without a device is right.
+    fn check(&self) -> Result<(Vec<u64>, Vec<Poster>), PlanError> {
         let sizes = self.span.sizes(self.op)?;
         check_iters(self.iters)?;
         check_warmup(self.warmup)?;
         let posters = self.posters()?;
+        self.grid()?;
+        Ok((sizes, posters))
+    }
+
+    fn grid(&self) -> Result<Dim, PlanError> {
         let (blocks, threads) = plan::grid(self.blocks, self.threads)?;
-        Ok(Plan {
-            sizes,
-            qps: self.span.qps.clone(),
-            posters,
-            op: self.op,
-            mem: self.mem,
-            iters: self.iters,
-            warmup: self.warmup,
-            blocks,
-            threads,
-            row_limit: Duration::from_secs(self.span.row_limit),
-        })
+        Ok(Dim::new(blocks, threads))
+    }
+
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.span.row_limit)
     }
 
     fn posters(&self) -> Result<Vec<Poster>, PlanError> {
@@ -113,55 +93,44 @@ impl LoopbackArgs {
 }
 
 pub(crate) fn run(args: &LoopbackArgs) -> Result<()> {
-    let plan = args.plan()?;
+    let (sizes, posters) = args.check()?;
     // Both ends of each are the same NIC's.
-    let most = plan.qps.iter().max().map_or(2, |qps| 2 * qps);
+    let most = args.span.qps.iter().max().map_or(2, |qps| 2 * qps);
     let rig = Rig::open_for(&args.common, most)?;
-    if plan.posters.contains(&Poster::Kernel) {
+    if posters.contains(&Poster::Kernel) {
         kernel::load(&*rig.gpu)?;
     }
-    let (watch, mut rows) = (Watch::start(), Vec::new());
-    let end = measure(&rig, &plan, &mut rows);
-    let measured = Measured::new("perf loopback", rig.chosen(true), rows);
-    measured.watched(&watch).print_up_to(end, args.common.nic.json)
-}
-
-fn measure(rig: &Rig, plan: &Plan, rows: &mut Vec<MessageRow>) -> Result<()> {
     let of = |&poster: &Poster| {
-        let on = move |&qps: &u32| plan.sizes.iter().map(move |&bytes| (poster, qps, bytes));
-        plan.qps.iter().flat_map(on)
+        let sizes = &sizes;
+        let on = move |&qps: &u32| sizes.iter().map(move |&bytes| (poster, qps, bytes));
+        args.span.qps.iter().flat_map(on)
     };
-    let cases: Vec<(Poster, u32, u64)> = plan.posters.iter().flat_map(of).collect();
+    let cases: Vec<(Poster, u32, u64)> = posters.iter().flat_map(of).collect();
     let name = |&(poster, qps, bytes): &(Poster, u32, u64)| {
         format!("{poster:?}, {} on {qps} queue pairs", units::bytes(bytes))
     };
-    each(&cases, rows, name, |&(poster, qps, bytes), _| row(rig, plan, poster, qps, bytes))
+    let row = |&(poster, qps, bytes): &_, _: &[MessageRow]| row(&rig, args, poster, qps, bytes);
+    let (json, setting) = (args.common.nic.json, rig.chosen(true));
+    report("perf loopback", setting, json, |rows| each(&cases, rows, name, row), |_| Vec::new())
 }
 
 /// Sets up, prepares, measures, compares.
-fn row(rig: &Rig, plan: &Plan, poster: Poster, qps: u32, bytes: u64) -> Result<MessageRow> {
-    let pairs: Vec<Pair> = (0..qps as usize)
-        .map(|i| {
-            Pair::new(
-                rig,
-                i,
-                rig.pair_for(plan.op, poster, DEPTH, plan.row_limit)?,
-                bytes,
-                plan.mem,
-            )
-        })
-        .collect::<Result<_>>()?;
+fn row(rig: &Rig, args: &LoopbackArgs, poster: Poster, qps: u32, bytes: u64) -> Result<MessageRow> {
+    let (gpu, op, mem, limit) = (&*rig.gpu, args.op, args.mem, args.limit());
+    let pair = |i| Pair::new(rig, i, rig.pair_for(op, poster, DEPTH, limit)?, bytes, mem);
+    let pairs: Vec<Pair> = (0..qps as usize).map(pair).collect::<Result<_>>()?;
     pairs.iter().try_for_each(Pair::offer)?;
-    let single = &pairs[..1];
-    single[0].prepare(&*rig.gpu, plan.op)?;
-    let turns = u64::from(plan.warmup) + u64::from(plan.iters);
-    let latency = received(plan.op, single, turns, || measure_latency(rig, plan, poster, single))?;
-    single[0].verify(&*rig.gpu, plan.op, turns)?;
-    let stream = u64::from(plan.iters);
-    pairs.iter().try_for_each(|pair| pair.prepare(&*rig.gpu, plan.op))?;
-    let time = received(plan.op, &pairs, stream, || measure_stream(rig, plan, poster, &pairs))?;
-    pairs.iter().try_for_each(|pair| pair.verify(&*rig.gpu, plan.op, stream))?;
-    let mut row = MessageRow::new(plan.op, bytes, qps);
+    let (single, amount) = (&pairs[..1], (args.warmup, args.iters));
+    single[0].prepare(gpu, op)?;
+    let turns = u64::from(args.warmup) + u64::from(args.iters);
+    let latency =
+        received(op, single, turns, || latency(gpu, (poster, &single[0]), op, amount, limit))?;
+    single[0].verify(gpu, op, turns)?;
+    let stream = u64::from(args.iters);
+    pairs.iter().try_for_each(|pair| pair.prepare(gpu, op))?;
+    let time = received(op, &pairs, stream, || measure_stream(gpu, args, poster, &pairs))?;
+    pairs.iter().try_for_each(|pair| pair.verify(gpu, op, stream))?;
+    let mut row = MessageRow::new(op, bytes, qps);
     (row.post, row.latency) = (Some(poster), Some(latency));
     row.add_rate(stream * u64::from(qps), time);
     Ok(row)
@@ -180,26 +149,18 @@ fn received<T>(
     }
 }
 
-fn measure_latency(rig: &Rig, plan: &Plan, poster: Poster, pairs: &[Pair]) -> Result<Summary> {
-    let Plan { op, warmup, iters, row_limit: limit, .. } = *plan;
-    match poster {
-        Poster::Host => host::latency(&pairs[0], op, warmup, iters, limit),
-        Poster::Kernel => {
-            let posting = kernel::Posting::from(&pairs[0]);
-            let samples = kernel::latency(&*rig.gpu, posting, op, warmup, iters, limit)?;
-            Summary::of(samples).context("no samples")
-        }
-    }
-}
-
-fn measure_stream(rig: &Rig, plan: &Plan, poster: Poster, pairs: &[Pair]) -> Result<Duration> {
-    let Plan { op, iters, row_limit: limit, .. } = *plan;
-    let dim = Dim::new(plan.blocks, plan.threads);
+fn measure_stream(
+    gpu: &dyn Gpu,
+    args: &LoopbackArgs,
+    poster: Poster,
+    pairs: &[Pair],
+) -> Result<Duration> {
+    let (op, iters, limit) = (args.op, args.iters, args.limit());
     match poster {
         Poster::Host => host::stream(pairs, op, iters, limit),
         Poster::Kernel => {
             let postings: Vec<_> = pairs.iter().map(kernel::Posting::from).collect();
-            kernel::stream(&*rig.gpu, &postings, op, iters, dim, limit)
+            kernel::stream(gpu, &postings, op, iters, args.grid()?, limit)
         }
     }
 }
@@ -215,49 +176,41 @@ mod tests {
         args: LoopbackArgs,
     }
 
-    fn plan(line: &str) -> Result<Plan, PlanError> {
-        Line::try_parse_from(std::iter::once("perf").chain(line.split_whitespace()))
-            .unwrap_or_else(|e| panic!("{e}"))
-            .args
-            .plan()
+    fn sizes(line: &str) -> Result<Vec<u64>, PlanError> {
+        let line = std::iter::once("perf").chain(line.split_whitespace());
+        let line = Line::try_parse_from(line).unwrap_or_else(|e| panic!("{e}"));
+        line.args.check().map(|(sizes, _)| sizes)
     }
 
     #[test]
     fn sizes_grow_by_the_factor_and_end_at_the_largest() {
-        assert_eq!(plan("-b 8 -e 1K -f 8").unwrap().sizes, [8, 64, 512, 1024]);
-        assert_eq!(plan("-b 64 -e 64").unwrap().sizes, [64]);
-        assert_eq!(plan("-w 0").unwrap().warmup, 0, "a measurement may do without warm-up");
-        assert_eq!(plan("-b 4M").unwrap().sizes, [4 << 20]);
-        assert_eq!(plan("--op atomic").unwrap().sizes, [8]);
+        assert_eq!(sizes("-b 8 -e 1K -f 8").unwrap(), [8, 64, 512, 1024]);
+        assert_eq!(sizes("-b 64 -e 64").unwrap(), [64]);
+        assert_eq!(sizes("-w 0").map(drop), Ok(()), "a measurement may do without warm-up");
+        assert_eq!(sizes("-b 4M").unwrap(), [4 << 20]);
+        assert_eq!(sizes("--op atomic").unwrap(), [8]);
     }
 
     #[test]
-    fn a_value_out_of_range_names_its_flag() {
-        for (line, named) in [
-            ("-b 0", "-b"),
-            ("-b 64 -e 8", "-e"),
-            ("-e 2G", "-e"),
-            ("-f 1", "-f"),
-            ("-n 0", "-n"),
-            ("-q 1,0", "-q"),
-            ("-q 5000", "-q"),
-            ("-c 0", "-c"),
-            ("-t 2000", "-t"),
-            ("--row-limit 0", "--row-limit"),
+    fn a_bad_value_names_its_flag() {
+        for (line, words) in [
+            ("-b 0", "-b is 0"),
+            ("-b 64 -e 8", "-e is 8"),
+            ("-e 2G", "-e is"),
+            ("-f 1", "-f is 1"),
+            ("-n 0", "-n is 0"),
+            ("-q 1,0", "-q is 0"),
+            ("-q 5000", "-q is 5000"),
+            ("-c 0", "-c is 0"),
+            ("-t 2000", "-t is 2000, expected 1 to 1024"),
+            ("--row-limit 0", "--row-limit is 0"),
+            ("--op atomic -e 64", "an atomic is 8 bytes"),
+            ("--post host -c 2", "-c has no meaning with --post host"),
+            ("--post host -t 2", "-t has no meaning with --post host"),
+            ("-q 64 -e 1G", "need 128 GiB, at most 8 GiB is allowed; lower -e or -q"),
         ] {
-            match plan(line) {
-                Err(PlanError::Range { flag, .. }) => assert_eq!(flag, named, "{line}"),
-                other => panic!("{line}: {other:?}"),
-            }
+            let error = sizes(line).unwrap_err().to_string();
+            assert!(error.contains(words), "{line}: {error}");
         }
-    }
-
-    #[test]
-    fn contradictions_are_refused() {
-        assert!(matches!(plan("--op atomic -e 64"), Err(PlanError::Conflict { .. })));
-        assert!(matches!(plan("--post host -c 2"), Err(PlanError::Conflict { flag: "-c", .. })));
-        assert!(matches!(plan("--post host -t 2"), Err(PlanError::Conflict { flag: "-t", .. })));
-        let error = plan("-q 64 -e 1G").unwrap_err().to_string();
-        assert!(error.contains("128 GiB") && error.contains("lower -e or -q"), "{error}");
     }
 }

@@ -1,9 +1,8 @@
 //! `perf memcpy`: large messages beside the `memcpy` of the same buffers.
 
-use crate::busy::Watch;
-use crate::output::{Bound, Columns, Finding, Measured, Row};
+use crate::output::{Bound, Columns, Finding, Row};
 use crate::rig::NicOnly;
-use crate::rig::cases::each;
+use crate::rig::cases::{each, report};
 use crate::rig::host;
 use crate::rig::machine::{Pair, Rig};
 use crate::rig::plan::{Mem, Op, PlanError, Poster, check_iters};
@@ -76,11 +75,10 @@ pub(crate) fn run(args: &MemcpyArgs) -> Result<()> {
     let sizes = args.sizes()?;
     let common = args.nic.common();
     let rig = Rig::open(&common)?;
-    let (watch, mut rows) = (Watch::start(), Vec::new());
-    let end = measure(&rig, args, &sizes, &mut rows);
-    let findings = rows.iter().filter(|row| row.bytes >= 1 << 20).map(finding).collect();
-    let measured = Measured::new("perf memcpy", rig.chosen(false), rows).with(findings);
-    measured.watched(&watch).print_up_to(end, args.nic.json)
+    let measure = |rows: &mut _| measure(&rig, args, &sizes, rows);
+    let findings =
+        |rows: &[MemcpyRow]| rows.iter().filter(|row| row.bytes >= 1 << 20).map(finding).collect();
+    report("perf memcpy", rig.chosen(false), args.nic.json, measure, findings)
 }
 
 fn measure(rig: &Rig, args: &MemcpyArgs, sizes: &[u64], rows: &mut Vec<MemcpyRow>) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Case after case.
 
+use crate::busy::Watch;
+use crate::output::{Finding, Measured, Row, Setting};
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
@@ -22,6 +24,21 @@ pub(crate) fn each<C, R>(
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// Measures, and prints the rows that there are with what `findings` finds in them.
+pub(crate) fn report<R: Row>(
+    command: &str,
+    setting: Setting,
+    json: bool,
+    measure: impl FnOnce(&mut Vec<R>) -> Result<()>,
+    findings: impl FnOnce(&[R]) -> Vec<Finding>,
+) -> Result<()> {
+    let (watch, mut rows) = (Watch::start(), Vec::new());
+    let end = measure(&mut rows);
+    let findings = findings(&rows);
+    let measured = Measured::new(command, setting, rows).with(findings);
+    measured.watched(&watch).print_up_to(end, json)
 }
 
 /// A progress bar, drawn only on a terminal.

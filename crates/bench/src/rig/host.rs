@@ -2,8 +2,7 @@
 
 use super::machine::Pair;
 use super::plan::Op;
-use crate::stats::Summary;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpverbs::transport::{LocalRegion, Posted, Poster, RemoteRegion, SendFlags, TransportError};
@@ -41,14 +40,14 @@ pub(crate) fn post(
     }
 }
 
-/// One operation at a time, each from post to polled completion.
+/// One operation at a time, each from post to polled completion: nanoseconds of each.
 pub(crate) fn latency(
     pair: &Pair,
     op: Op,
     warmup: u32,
     iters: u32,
     limit: Duration,
-) -> Result<Summary> {
+) -> Result<Vec<u64>> {
     let host = pair.link.near.host()?.with_timeout(limit);
     let mut samples = Vec::with_capacity(iters as usize);
     let begin = Instant::now();
@@ -61,7 +60,7 @@ pub(crate) fn latency(
             samples.push(start.elapsed().as_nanos() as u64);
         }
     }
-    Summary::of(samples).context("no samples")
+    Ok(samples)
 }
 
 /// `iters` operations on every pair, queues kept full, one thread. The time they took together.

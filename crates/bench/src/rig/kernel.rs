@@ -74,17 +74,23 @@ impl Report {
         if words[0] == 0 {
             return Ok([words[1], words[2]]);
         }
-        let mut all = postings.iter().filter_map(|posting| posting.endpoint.health().ok());
-        let health = all.find(|health| !health.is_ok()).map(|health| {
-            let health = health.to_string();
-            health.lines().map(str::trim).collect::<Vec<_>>().join("; ")
-        });
+        let health = unwell(postings.iter().map(|posting| posting.endpoint));
         let health = health.unwrap_or_else(|| "no endpoint knows why".to_owned());
         Err(KernelFailure { status: words[0], health }.into())
     }
 }
 
-pub(crate) fn read_words(gpu: &dyn Gpu, buffer: &Buffer, count: usize) -> Result<Vec<u64>> {
+/// The state of the first endpoint that is not well, in one line.
+pub(crate) fn unwell<'e>(endpoints: impl IntoIterator<Item = &'e Endpoint>) -> Option<String> {
+    let mut all = endpoints.into_iter().filter_map(|endpoint| endpoint.health().ok());
+    all.find(|health| !health.is_ok()).map(one_line)
+}
+
+pub(crate) fn one_line(text: impl ToString) -> String {
+    text.to_string().lines().map(str::trim).collect::<Vec<_>>().join("; ")
+}
+
+fn read_words(gpu: &dyn Gpu, buffer: &Buffer, count: usize) -> Result<Vec<u64>> {
     let mut bytes = vec![0; count * 8];
     gpu.read(buffer, 0, &mut bytes)?;
     Ok(bytes

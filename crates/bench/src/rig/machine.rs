@@ -29,7 +29,6 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Opens what the flags name.
     pub(crate) fn open(common: &Common) -> Result<Self> {
         Self::open_with(common, common.context())
     }
@@ -136,11 +135,8 @@ pub(crate) fn only_consumes() -> bool {
     settings.split(',').any(|part| part == "consume")
 }
 
-/// Two connected endpoints.
 pub(crate) struct Link {
-    /// The end that is posted to.
     pub(crate) near: Endpoint,
-    /// The other one.
     pub(crate) far: Endpoint,
     /// Receives that the other end has room for.
     receives: u32,
@@ -162,7 +158,6 @@ impl Pair {
         Ok(Self { link, local, remote, tag: index as u64 + 1 })
     }
 
-    /// Both sides' memory, whole.
     #[inline]
     pub(crate) fn memory(&self) -> (LocalRegion, RemoteRegion) {
         (self.local.local(), self.remote.remote())

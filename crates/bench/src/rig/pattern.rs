@@ -28,7 +28,6 @@ fn hint(actual: u8, expected: u8) -> &'static str {
     if actual == !expected { " (never written)" } else { "" }
 }
 
-/// Compares all bytes.
 pub(crate) fn compare(pair: usize, expected: &[u8], actual: &[u8]) -> Result<(), Mismatch> {
     let len = expected.len();
     if expected == actual {

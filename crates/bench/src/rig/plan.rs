@@ -70,44 +70,19 @@ impl Mem {
 pub(crate) enum PlanError {
     /// A number is out of its range.
     #[error("{flag} is {value}, expected {expected}")]
-    Range {
-        /// The flag.
-        flag: &'static str,
-        /// Its value.
-        value: u64,
-        /// The accepted values.
-        expected: String,
-    },
-    /// Two flags contradict each other.
+    Range { flag: &'static str, value: u64, expected: String },
     #[error("{flag} has no meaning with {with}: {why}")]
-    Conflict {
-        /// The flag.
-        flag: &'static str,
-        /// The other one.
-        with: &'static str,
-        /// Why.
-        why: &'static str,
-    },
+    Conflict { flag: &'static str, with: &'static str, why: &'static str },
     /// The buffers would not fit.
     #[error(
         "{qps} queue pairs with messages of {} need {}, at most {} is allowed; lower -e or -q",
         units::bytes(*bytes), units::bytes(*need), units::bytes(*limit)
     )]
-    Memory {
-        /// Queue pairs.
-        qps: u64,
-        /// Largest message.
-        bytes: u64,
-        /// Bytes in all.
-        need: u64,
-        /// Bytes allowed.
-        limit: u64,
-    },
+    Memory { qps: u64, bytes: u64, need: u64, limit: u64 },
 }
 
 /// Queue pairs at most in a row, whatever is measured.
 pub(crate) const MAX_QPS: u32 = 4096;
-/// Largest message of RDMA.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 30;
 /// Bytes of payload buffers at most.
 pub(crate) const MAX_MEMORY: u64 = 8 << 30;

@@ -14,7 +14,6 @@ use std::path::PathBuf;
 const WIDTH: u32 = 900;
 const PANEL: u32 = 380;
 
-/// A line of a panel.
 pub(crate) struct Line {
     pub(crate) name: String,
     /// Size in bytes, or what else the panel has lines over, and value.
@@ -34,7 +33,6 @@ fn lines(points: impl IntoIterator<Item = (String, (f64, f64))>) -> Vec<Line> {
     lines
 }
 
-/// One pair of axes.
 pub(crate) struct Panel {
     name: &'static str,
     show: fn(f64) -> String,

@@ -2,6 +2,7 @@
 //! memory again.
 
 use super::machine::Pair;
+use super::threads::with_partner;
 use anyhow::{Result, ensure};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,14 +14,7 @@ pub(crate) fn receiving<T>(
     messages: u64,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let over = AtomicBool::new(false);
-    let (done, counts) = thread::scope(|scope| {
-        let receiver = scope.spawn(|| take_all(pairs, &over));
-        let done = work();
-        over.store(true, Ordering::Release);
-        let counts = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (done, counts)
-    });
+    let (done, counts) = with_partner(|over| take_all(pairs, over), work);
     // The sender's error comes first: the receiver's follows from it.
     let (done, counts) = (done?, counts?);
     for (pair, count) in counts.into_iter().enumerate() {

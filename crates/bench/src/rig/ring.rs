@@ -15,10 +15,8 @@ use warpverbs_test_kernels::perf;
 /// A slot that does not hold the WQE that was posted.
 #[derive(Debug, Error)]
 pub(crate) enum BadSlot {
-    /// No WQE at all.
     #[error("send queue {qpn:#x}, index {index}: {violation}")]
     Malformed { qpn: u32, index: u64, violation: WqeViolation },
-    /// Another one.
     #[error("send queue {qpn:#x}, index {index}: a WQE that nobody posted: {found}")]
     Foreign { qpn: u32, index: u64, found: String },
     /// More was rung for than posted.
@@ -31,7 +29,6 @@ pub(crate) enum BadSlot {
 /// WQEs found in a send queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// WRITEs.
     pub(crate) wqes: u64,
     /// NOPs, which a wait adds behind unsignalled work.
     nops: u64,

@@ -1,5 +1,6 @@
 //! The yardstick for latencies: one cache line handed to another thread and back.
 
+use super::threads::with_partner;
 use crate::stats::Summary;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,22 +14,11 @@ const LOOKS: u32 = 1000;
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Sets its flag when dropped, so that the echoing thread ends whatever happens to its partner.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Round trips between this thread and another, `warmup` more before the `iters` measured ones.
 /// `None` if not one was done within `limit`.
 pub(crate) fn cache_line(iters: u32, warmup: u32, limit: Duration) -> Option<Summary> {
-    let (ping, pong, stop) = (Line::default(), Line::default(), AtomicBool::new(false));
-    thread::scope(|scope| {
-        scope.spawn(|| echo(&ping.0, &pong.0, &stop));
-        let _stop = StopOnDrop(&stop);
+    let (ping, pong) = (Line::default(), Line::default());
+    let measure = || {
         let until = Instant::now() + limit;
         let mut samples = Vec::with_capacity(iters as usize);
         for turn in 1..=u64::from(iters) + u64::from(warmup) {
@@ -46,12 +36,13 @@ pub(crate) fn cache_line(iters: u32, warmup: u32, limit: Duration) -> Option<Sum
             }
         }
         Summary::of(samples)
-    })
+    };
+    with_partner(|over| echo(&ping.0, &pong.0, over), measure).0
 }
 
-fn echo(ping: &AtomicU64, pong: &AtomicU64, stop: &AtomicBool) {
+fn echo(ping: &AtomicU64, pong: &AtomicU64, over: &AtomicBool) {
     let (mut last, mut looks) = (0, 0);
-    while !stop.load(Ordering::Relaxed) {
+    while !over.load(Ordering::Relaxed) {
         let now = ping.load(Ordering::Acquire);
         if now == last {
             yield_at_times(&mut looks);

@@ -14,9 +14,7 @@ use warpverbs_bench::units;
 /// One condition.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
-    /// Its name.
     pub(crate) what: &'static str,
-    /// The finding.
     pub(crate) found: String,
     /// Advice; absent if all is well.
     pub(crate) remedy: Option<String>,

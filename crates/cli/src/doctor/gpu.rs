@@ -11,47 +11,36 @@ use warpverbs::transport::{Context, Decision, NicChoice, Reason};
 pub(super) struct Library {
     /// `13.0`; absent if it could not be loaded.
     pub(super) version: Option<String>,
-    /// Where it was found.
     pub(super) path: Option<String>,
-    /// Why it could not be loaded.
     pub(super) why_not: Option<String>,
 }
 
-/// CUDA's libraries.
 #[derive(Debug, Serialize)]
 pub(super) struct Cuda {
     pub(super) driver: Library,
     pub(super) nvrtc: Library,
 }
 
-/// Compiled kernels on disk.
 #[derive(Debug, Serialize)]
 pub(super) struct CompileCache {
     /// `off`, `not made yet`, `writable`, `read-only` or `unreadable`.
     pub(super) state: &'static str,
-    /// Its folder.
     pub(super) path: Option<String>,
-    /// Compiled images in it.
     pub(super) entries: usize,
-    /// Their size.
     pub(super) bytes: u64,
 }
 
-/// The choices of `auto`.
 #[derive(Debug, Serialize)]
 pub(super) struct Auto {
     pub(super) gpu: Choice,
     pub(super) nic: Choice,
 }
 
-/// One choice.
 #[derive(Debug, Serialize)]
 pub(super) struct Choice {
     /// The name; absent if nothing can be chosen.
     pub(super) choice: Option<String>,
-    /// Why this one.
     pub(super) why: String,
-    /// Better ones that are not taken, and why.
     pub(super) not_better: Vec<Reason>,
 }
 

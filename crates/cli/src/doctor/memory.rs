@@ -11,11 +11,8 @@ use warpverbs::transport::{RegistrationPath, VerbsProvider};
 /// One GPU and one RDMA device.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pairing {
-    /// Where kernels run.
     pub(crate) gpu: String,
-    /// The RDMA device.
     pub(crate) nic: String,
-    /// How far they are from each other.
     pub(crate) distance: Distance,
     /// How its memory was registered; absent if it could not be.
     pub(crate) how: Option<String>,
@@ -69,7 +66,6 @@ impl Pairing {
     }
 }
 
-/// How far a GPU and an RDMA device are from each other.
 pub(crate) fn distance(root: &Root, gpu: &Found, device: Option<&Device>) -> Distance {
     let gpu = gpu.info.as_ref().and_then(|info| Slot::at(root.path(), info.pci.as_deref()?));
     match (gpu, device.and_then(|device| device.pci.as_ref())) {

@@ -45,7 +45,6 @@ enum Topic {
 /// Raised when a field is renamed or removed; new fields may come without.
 const SCHEMA: u32 = 1;
 
-/// Everything there is to say.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,

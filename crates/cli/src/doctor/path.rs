@@ -12,22 +12,17 @@ use warpverbs::gpu::{self, Found, GpuKind};
 use warpverbs::raw::transport::pci::{Distance, Slot};
 use warpverbs::raw::transport::{Decision, DeviceSurvey, Reader};
 
-/// A path, and what limits it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Path {
     pub(crate) from: String,
     pub(crate) to: String,
     /// Of a GPU and an RDMA device: who reads the queues of kernels, at best.
     pub(crate) verdict: Option<Decision<Reader>>,
-    /// The conditions of the direct way.
     pub(crate) checks: Vec<Check>,
-    /// Steps of a transfer, in order.
     pub(crate) steps: Vec<String>,
-    /// Obstacles to a faster way, or to this one.
     pub(crate) held_back_by: Vec<String>,
 }
 
-/// A device, by its name.
 enum End<'a> {
     Gpu(&'a Found),
     Nic(&'a Device),

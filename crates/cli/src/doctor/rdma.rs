@@ -11,12 +11,9 @@ use warpverbs::raw::verbs::{Gid, GidChoice, GidEntry, GidKind, LinkLayer, Verbs}
 
 const CLASS: &str = "sys/class/infiniband";
 
-/// All there is to say about RDMA on this machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rdma {
-    /// Devices of the kernel's RDMA stack.
     pub(crate) devices: Vec<Device>,
-    /// libibverbs, which drives them.
     pub(crate) library: Library,
     /// Whether each of them reaches each GPU's memory.
     pub(crate) gpu_memory: Vec<Pairing>,
@@ -26,27 +23,21 @@ pub(crate) struct Rdma {
     pub(crate) peer_memory: bool,
 }
 
-/// libibverbs.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Library {
-    /// The loaded file.
     pub(crate) file: Option<String>,
-    /// Why none was loaded.
     pub(crate) why_not: Option<String>,
     /// The devices that it finds and `WARPVERBS_NICS` selects.
     pub(crate) devices: Vec<String>,
-    /// Why there are none.
     pub(crate) no_device: Option<String>,
 }
 
-/// One RDMA device.
 #[derive(Debug, Serialize)]
 pub(crate) struct Device {
     /// `mlx5_0`.
     pub(crate) name: String,
     /// Kernel driver, `mlx5_core`.
     pub(crate) driver: Option<String>,
-    /// Firmware version.
     pub(crate) firmware: Option<String>,
     /// Type as the driver names it, `MT4129`.
     pub(crate) hca_type: Option<String>,
@@ -54,7 +45,6 @@ pub(crate) struct Device {
     pub(crate) pci: Option<Slot>,
     /// The network interface that a device in software stands on.
     pub(crate) parent: Option<String>,
-    /// Its ports.
     pub(crate) ports: Vec<Port>,
     /// Device node, `/dev/infiniband/uverbs0`.
     pub(crate) node: Option<String>,
@@ -63,13 +53,11 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// The first port that is in use.
     pub(crate) fn active(&self) -> Option<&Port> {
         self.ports.iter().find(|port| port.state == "ACTIVE")
     }
 }
 
-/// One port.
 #[derive(Debug, Serialize)]
 pub(crate) struct Port {
     /// Number, from 1.
@@ -80,19 +68,15 @@ pub(crate) struct Port {
     pub(crate) link_layer: String,
     /// `400 Gb/sec (4X NDR)`.
     pub(crate) rate: String,
-    /// Its addresses.
     pub(crate) gids: Vec<PortGid>,
-    /// Which of them is taken, and why.
     pub(crate) gid_choice: Option<Chosen>,
     /// Where peers reach it, by that.
     #[serde(skip)]
     pub(crate) address: Option<FabricAddress>,
 }
 
-/// One GID in use.
 #[derive(Debug, Serialize)]
 pub(crate) struct PortGid {
-    /// Index in the table.
     pub(crate) index: u32,
     /// In the form of an IPv6 address.
     pub(crate) address: String,
@@ -102,12 +86,9 @@ pub(crate) struct PortGid {
     pub(crate) interface: Option<String>,
 }
 
-/// The GID that is used by default.
 #[derive(Debug, Serialize)]
 pub(crate) struct Chosen {
-    /// Index in the table.
     pub(crate) index: u32,
-    /// Why this one.
     pub(crate) why: String,
 }
 

@@ -6,17 +6,14 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Root(PathBuf);
 
 impl Root {
-    /// This machine.
     pub(crate) fn machine() -> Self {
         Self(PathBuf::from("/"))
     }
 
-    /// The root itself.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// `path` below the root.
     pub(crate) fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         self.0.join(path)
     }
@@ -26,7 +23,6 @@ impl Root {
         std::fs::read_to_string(self.join(path)).ok().map(|text| text.trim().to_owned())
     }
 
-    /// Whether there is such a file or folder.
     pub(crate) fn exists(&self, path: &str) -> bool {
         self.join(path).exists()
     }

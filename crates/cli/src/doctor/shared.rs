@@ -5,7 +5,6 @@ use serde::Serialize;
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::raw::peer::{SharingSurvey, survey};
 
-/// Memory that processes share.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shared {
     /// Attempts to share memory of the SIMT device, which travels as that of a GPU does.

@@ -4,7 +4,6 @@ use super::root::Root;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use serde::Serialize;
 
-/// The processor.
 #[derive(Debug, Serialize)]
 pub(crate) struct Cpu {
     /// Model name, if the system reports it.
@@ -20,33 +19,23 @@ pub(crate) struct Cpu {
 #[serde(transparent)]
 pub(crate) struct Limit(pub(crate) Option<u64>);
 
-/// Limits of memory and mappings.
 #[derive(Debug, Serialize)]
 pub(crate) struct Limits {
-    /// RLIMIT_MEMLOCK, soft.
     pub(crate) memlock_bytes: Limit,
-    /// RLIMIT_MEMLOCK, hard.
     pub(crate) memlock_hard_bytes: Limit,
-    /// RLIMIT_NOFILE, soft.
     pub(crate) open_files: Limit,
-    /// `vm.max_map_count`.
     pub(crate) max_map_count: Option<u64>,
-    /// Physical memory.
     pub(crate) memory_bytes: Option<u64>,
     /// Memory that can be had without swapping.
     pub(crate) memory_available_bytes: Option<u64>,
-    /// Preallocated huge pages.
     pub(crate) huge_pages: HugePages,
 }
 
-/// Huge pages.
 #[derive(Debug, Serialize)]
 pub(crate) struct HugePages {
     /// Reserved by the administrator.
     pub(crate) total: u64,
-    /// Not in use.
     pub(crate) free: u64,
-    /// Size of one.
     pub(crate) size_bytes: u64,
     /// Transparent huge pages: `always`, `madvise` or `never`.
     pub(crate) transparent: Option<String>,
@@ -57,7 +46,6 @@ pub(crate) struct HugePages {
 pub(crate) struct Container {
     /// Signs of a container; empty outside of one.
     pub(crate) hints: Vec<String>,
-    /// Memory limit of the control group.
     pub(crate) memory_limit_bytes: Limit,
     /// CPUs' worth of time the control group may use; `null` is all.
     pub(crate) cpu_limit: Option<f64>,
@@ -119,7 +107,6 @@ pub(crate) fn container(root: &Root) -> Container {
     }
 }
 
-/// Kernel release and machine architecture.
 pub(crate) fn kernel(root: &Root) -> String {
     let release = root.read("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     format!("{} {release} {}", std::env::consts::OS, std::env::consts::ARCH)

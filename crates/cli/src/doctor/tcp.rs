@@ -5,10 +5,8 @@ use super::root::Root;
 use serde::Serialize;
 use warpverbs_devmem::kernel::{Ethtool, Interface, Netdev, Operation, Rings};
 
-/// Facts for a user of device-memory TCP.
 #[derive(Debug, Serialize)]
 pub(super) struct Tcp {
-    /// As in the whole report.
     schema: u32,
     pub(super) kernel: Kernel,
     pub(super) interfaces: Vec<Nic>,
@@ -16,7 +14,6 @@ pub(super) struct Tcp {
     pub(super) verdict: String,
 }
 
-/// The kernel's part.
 #[derive(Debug, Serialize)]
 pub(super) struct Kernel {
     pub(super) release: String,
@@ -29,7 +26,6 @@ pub(super) struct Kernel {
     pub(super) lacks: Vec<String>,
 }
 
-/// A network interface.
 #[derive(Debug, Serialize)]
 pub(super) struct Nic {
     pub(super) name: String,

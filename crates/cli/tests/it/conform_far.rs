@@ -1,7 +1,7 @@
 //! `warpverbs conform` between two processes, on 127.0.0.1.
 
 use super::common::server::{Server, failed, told_apart};
-use super::common::{fails, free_port, json, program, run, succeeds, text};
+use super::common::{fails, finish, free_port, json, program, run, succeeds, text};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -128,7 +128,7 @@ fn under_way() -> (Server, Child) {
 fn a_killed_peer_ends_the_other_soon() {
     let (mut server, client) = under_way();
     server.child.kill().expect("the server is there");
-    let out = client.wait_with_output().expect("the client's end");
+    let out = finish(client);
     failed(&out, &["the server at 127.0.0.1", "ended the connection", "cases had ended"]);
     server.end();
 

@@ -1,6 +1,6 @@
 //! `perf shmem` with ranks as threads, and as processes of launchers.
 
-use super::common::{fails, free_port, json, program, succeeds, text};
+use super::common::{fails, finish, free_port, json, program, succeeds, text};
 use serde_json::Value;
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
@@ -58,7 +58,7 @@ fn processes_with_torchruns_variables_are_ranks() {
         command.env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a rank")
     };
-    let ranks = [start(0), start(1)].map(|rank| rank.wait_with_output().expect("its output"));
+    let ranks = [start(0), start(1)].map(finish);
     for out in &ranks {
         assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
     }

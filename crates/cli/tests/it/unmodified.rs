@@ -12,18 +12,13 @@ mod pyverbs;
 mod ucx;
 mod unmapped;
 
-use crate::common::{fails, free_port, program, text};
+use crate::common::{PATIENCE, fails, finish, free_port, kill, output, program, text};
 use std::fs;
-use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// Ends a hang: nothing that comes at all takes this long, however slow the machine is.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The library, which cargo builds because this crate's tests depend on it.
 fn library() -> PathBuf {
@@ -66,55 +61,9 @@ fn run(line: &str) -> Command {
     command
 }
 
-fn output(mut command: Command) -> Output {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    finish(child)
-}
-
-/// Waits for a program's end; one that does not end is killed, and the test fails.
-fn finish(mut child: Child) -> Output {
-    // Read meanwhile: a program that fills a pipe would wait for its reader.
-    let (stdout, stderr) = (child.stdout.take().map(read), child.stderr.take().map(read));
-    let end = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break Some(status);
-        }
-        if Instant::now() > end {
-            kill(&mut child);
-            child.wait().unwrap();
-            break None;
-        }
-        // Leaves the processor to the program.
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let [stdout, stderr] =
-        [stdout, stderr].map(|read| read.map_or_else(Vec::new, |read| read.join().unwrap()));
-    let Some(status) = status else {
-        panic!("still running: {}{}", text(&stdout), text(&stderr));
-    };
-    Output { status, stdout, stderr }
-}
-
-fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        pipe.read_to_end(&mut bytes).unwrap();
-        bytes
-    })
-}
-
 /// perftest gives up where other programs disturb it while it measures the processor's clock.
 fn is_disturbed(output: &Output) -> bool {
     !output.status.success() && text(&output.stderr).contains("Correlation coefficient")
-}
-
-/// Kills the program that `warpverbs run` waits for.
-fn kill(child: &mut Child) {
-    let children = format!("/proc/{0}/task/{0}/children", child.id());
-    for pid in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
-        Command::new("kill").args(["-KILL", pid]).status().unwrap();
-    }
 }
 
 fn succeeds(line: &str) -> String {

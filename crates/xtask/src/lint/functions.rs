@@ -8,7 +8,6 @@ const MOST: usize = 70;
 /// Words before a body that is no function.
 const OTHERS: [&str; 8] = ["if", "for", "while", "switch", "else", "}", "namespace", "extern"];
 
-/// Finds functions that are too long.
 pub(super) fn check(file: &Path, text: &str, allowed: &mut Allowed) -> usize {
     let found = long(text);
     allowed.judge("functions", file, found.len(), || {

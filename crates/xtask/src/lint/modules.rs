@@ -33,7 +33,6 @@ pub(super) struct Module {
     pub(super) body: TokenStream,
 }
 
-/// All modules below one root.
 #[derive(Default)]
 pub(super) struct Tree {
     pub(super) files: Vec<PathBuf>,
@@ -65,7 +64,6 @@ impl Tree {
         self.module(tokens, &name, file, folder)
     }
 
-    /// Reads a module's body.
     fn module(
         &mut self,
         body: TokenStream,

@@ -41,7 +41,6 @@ pub(crate) struct Bed {
     pub(crate) two: Guest,
     /// The counts of objects of each guest's `rxe0`, where there is one, when it was made.
     rxe: [Option<String>; 2],
-    /// Something went wrong in them.
     spoiled: bool,
     /// Pairs of guests so far, these included.
     boots: u32,

@@ -10,7 +10,6 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How often a case is run that fails by what its `again` names.
 const ATTEMPTS: u32 = 4;
 
-/// Cases that belong together.
 pub(super) struct Part {
     pub(super) name: &'static str,
     /// Programs that the guests need, as `/bin/NAME`.
@@ -18,7 +17,6 @@ pub(super) struct Part {
     pub(super) cases: Vec<Case>,
 }
 
-/// One case.
 pub(super) struct Case {
     name: String,
     nics: [Nic; 2],

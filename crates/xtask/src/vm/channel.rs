@@ -69,7 +69,6 @@ impl Channel {
         Ok(Begun { token, deadline })
     }
 
-    /// Waits for a command's end.
     pub(crate) fn finish(&mut self, running: &Begun) -> io::Result<Output> {
         let Begun { token, deadline } = running;
         let text = self.until(format!("\n@@{token} ").as_bytes(), *deadline)?;
@@ -79,7 +78,6 @@ impl Channel {
         Ok(Output { status, text: String::from_utf8_lossy(&text).into_owned() })
     }
 
-    /// The output that has arrived.
     pub(crate) fn so_far(&self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }

@@ -21,7 +21,6 @@ const TAIL: usize = 50;
 /// For a guest to tell its state, or to panic.
 const STATE: Duration = Duration::from_secs(60);
 
-/// How a guest is made.
 pub(crate) struct Spec<'a> {
     /// 1 or 2.
     pub(crate) number: u8,
@@ -32,7 +31,6 @@ pub(crate) struct Spec<'a> {
     pub(crate) link_mtu: u32,
     /// Where sockets are made; the network's are `net1` and `net2`.
     pub(crate) folder: &'a Path,
-    /// Where its console is logged.
     pub(crate) logs: &'a Path,
     /// Where everything on its network is captured.
     pub(crate) pcap: Option<&'a Path>,
@@ -82,7 +80,6 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Waits until it takes commands.
     pub(crate) fn ready(&mut self) -> Result<()> {
         self.ready_within(BOOT)
     }
@@ -106,7 +103,6 @@ impl Guest {
         self.succeeded(command, output)
     }
 
-    /// Begins a command.
     pub(crate) fn begin(&mut self, command: &str, limit: Duration) -> Result<Job> {
         let Some(port) = self.ports.iter().position(|(_, busy)| !busy) else {
             bail!("{}: {PORTS} commands are running already", self.name);
@@ -119,7 +115,6 @@ impl Guest {
         Ok(Job { port, running, command: command.into() })
     }
 
-    /// Waits for a command's end.
     pub(crate) fn finish(&mut self, job: Job) -> Result<Output> {
         let (channel, busy) = &mut self.ports[job.port];
         match channel.finish(&job.running) {
@@ -166,7 +161,6 @@ impl Guest {
         self.machine.wait(Instant::now() + STATE).map(drop)
     }
 
-    /// Ends the machine.
     pub(crate) fn end(&mut self) {
         self.machine.kill();
     }
@@ -214,7 +208,6 @@ fn monitor(spec: &Spec<'_>) -> PathBuf {
     spec.folder.join(format!("monitor{}", spec.number))
 }
 
-/// The command line of the machine.
 fn machine(spec: &Spec<'_>, console: &Path) -> Result<Vec<String>> {
     let (own, other) = (spec.number, 3 - spec.number);
     let folder = spec.folder.display();

@@ -130,7 +130,6 @@ impl Image {
         Ok(())
     }
 
-    /// Writes the archive.
     pub(crate) fn write(&self, to: &Path) -> Result<()> {
         let mut out = Vec::new();
         let mut folders = BTreeSet::new();
@@ -160,7 +159,6 @@ fn entry(out: &mut Vec<u8>, name: &str, kind: ModeFileType, ino: u32, bytes: &[u
     Ok(())
 }
 
-/// Where a program is.
 pub(crate) fn find(name: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let sbin: OsString = "/usr/sbin:/sbin".into();

@@ -14,7 +14,6 @@ const META: &str = "linux-image-amd64";
 pub(crate) struct Kernel {
     /// Name and version of the package.
     pub(crate) name: String,
-    /// The bootable image.
     pub(crate) image: PathBuf,
     modules: HashMap<String, PathBuf>,
     folder: PathBuf,

@@ -82,7 +82,6 @@ impl Contender {
         self.run(bed, size)
     }
 
-    /// Messages a second.
     fn run(self, bed: &mut Bed, (bytes, count): (u64, u32)) -> Result<f64> {
         match self {
             Self::Perftest => perftest(bed, bytes, count),

@@ -46,7 +46,6 @@ pub(crate) struct Address {
     pub(crate) spare: Option<Remote>,
 }
 
-/// A work request to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) op: Op,
@@ -60,7 +59,6 @@ pub(crate) struct Work {
     pub(crate) operands: [u64; 2],
 }
 
-/// A receive that has completed.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) status: String,
@@ -71,7 +69,6 @@ pub(crate) struct Arrival {
 
 /// A NIC with one queue pair at a time.
 pub(crate) trait Side {
-    /// Its name.
     fn name(&self) -> String;
 
     /// Whether it is Linux's `rdma_rxe`.
@@ -80,13 +77,10 @@ pub(crate) trait Side {
     /// A new queue pair for a group of cases, and what peers have to know. The former one is gone.
     fn open(&mut self, group: &Group) -> Result<Address>;
 
-    /// Connects it.
     fn connect(&mut self, peer: &Address, group: &Group) -> Result<()>;
 
-    /// Fills memory.
     fn write(&mut self, area: Area, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Bytes in memory.
     fn read(&self, area: Area, offset: u64, len: usize) -> Result<Vec<u8>>;
 
     /// Posts a receive into [`Area::Local`].

@@ -39,7 +39,6 @@ pub(crate) struct Soft {
     gpu: Option<Arc<dyn Gpu>>,
 }
 
-/// Work that was not asked about yet.
 enum Pending {
     Posted(Posted),
     Ended(String),

@@ -14,7 +14,6 @@ use warpverbs_verbs::{
     QpAttrs, QpOptions, QpState, RecvList, Registration, Rkey, SendFlags, SendList, Verbs,
 };
 
-/// The device's port.
 const DEVICE_PORT: u8 = 1;
 /// READs and atomics in flight each way, if the device has as many.
 const RD_ATOMIC: u8 = 16;
@@ -23,7 +22,6 @@ const RXE_VENDOR: u32 = 0xff_ffff;
 /// The first packet sequence number: it comes round in the middle of a long message.
 const PSN: u32 = 0xff_fff0;
 
-/// A device, and one queue pair at a time.
 pub(crate) struct Rdma {
     name: String,
     ip: IpAddr,

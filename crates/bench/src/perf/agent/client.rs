@@ -4,10 +4,12 @@ use super::exchange::{COUNTER, COUNTER_BYTES};
 use super::memory::{LABEL, Side};
 use super::messages::{Exchange, Filling, LIMIT, Message, Request, check};
 use super::plan::{Amount, Case, MeasureArgs, Pair, Plan};
-use super::row::{AgentRow, Making};
+use super::row::AgentRow;
 use crate::rig::cases::each;
+use crate::rig::pattern::poison;
 use crate::rig::plan::word;
 use crate::rig::talk::{Talk, only};
+use crate::rig::threads::joined;
 use crate::stats::Summary;
 use anyhow::{Context as _, Result};
 use std::net::SocketAddr;
@@ -113,7 +115,7 @@ impl<'a> Client<'a> {
             }
             Op::Read => {
                 self.ask(Request::Fill { bytes, with: Filling::Data(tag) })?;
-                local.write(0, &expected.iter().map(|byte| !byte).collect::<Vec<_>>())?;
+                local.write(0, &poison(&expected))?;
             }
         }
         let lists: Vec<_> = (0..u64::from(case.threads))
@@ -147,11 +149,9 @@ impl<'a> Client<'a> {
         // At the end the peer's memory holds its own message and, behind it, that of this end.
         let all = Filling::Data(tag).bytes(2 * bytes as usize);
         let (theirs, ours) = all.split_at(bytes as usize);
-        let poison = Filling::Poison(tag);
-        self.ask(Request::Fill { bytes: 2 * bytes, with: poison })?;
+        self.ask(Request::Fill { bytes: 2 * bytes, with: Filling::Poison(tag) })?;
         self.ask(Request::Fill { bytes, with: Filling::Data(tag) })?;
-        let theirs_poisoned = theirs.iter().map(|byte| !byte).collect::<Vec<_>>();
-        local.write(0, &[ours, &theirs_poisoned].concat())?;
+        local.write(0, &[ours, &poison(theirs)].concat())?;
         counter.write(0, &[0; COUNTER_BYTES as usize])?;
         let rounds = match plan.amount {
             Amount::Transfers(count) => count.min(1 << 20) as u32,
@@ -170,8 +170,14 @@ impl<'a> Client<'a> {
         Ok(row)
     }
 
-    /// The time that preparing lists and making transfers of them takes.
-    fn making(&self, op: Op, case: &Case, lists: &Lists, count: u32) -> Result<Making> {
+    /// The times that preparing lists takes, making a transfer of them, and making one of lists.
+    fn making(
+        &self,
+        op: Op,
+        case: &Case,
+        lists: &Lists,
+        count: u32,
+    ) -> Result<[Option<Summary>; 3]> {
         let (mut prepare, mut make, mut initialize) = (Vec::new(), Vec::new(), Vec::new());
         let index: Vec<u32> = (0..case.shape.count as u32).collect();
         for _ in 0..count {
@@ -188,11 +194,7 @@ impl<'a> Client<'a> {
             initialize.push(nanos(start));
             drop(made);
         }
-        Ok(Making {
-            prepare: Summary::of(prepare),
-            make: Summary::of(make),
-            initialize: Summary::of(initialize),
-        })
+        Ok([prepare, make, initialize].map(Summary::of))
     }
 }
 
@@ -246,11 +248,7 @@ fn run(transfers: &[Transfer], plan: &Plan) -> Result<Ran> {
             .map(|transfer| scope.spawn(|| one_thread(transfer, plan, &barrier)))
             .collect();
         let first = one_thread(&first[0], plan, &barrier);
-        let others = others.into_iter().map(|thread| match thread.join() {
-            Ok(ran) => ran,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        std::iter::once(first).chain(others).collect()
+        std::iter::once(first).chain(others.into_iter().map(joined)).collect()
     });
     let mut all = Ran { post: vec![], transfer: vec![], transfers: 0, took: Duration::ZERO };
     for ran in each {

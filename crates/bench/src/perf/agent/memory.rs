@@ -48,7 +48,6 @@ pub(super) enum Mem {
 /// Devices of one end.
 pub(super) struct Side {
     pub(super) gpu: Arc<dyn Gpu>,
-    /// Why this GPU.
     pub(super) why: String,
     server: bool,
     link: Option<LinkKind>,
@@ -91,7 +90,6 @@ impl Side {
         Ok(nics.soft_env(Some(process))?.build()?.open("soft")?)
     }
 
-    /// Those of its agent.
     pub(super) fn nics(&self) -> &[Device] {
         self.nics.get().map_or(&[], Vec::as_slice)
     }

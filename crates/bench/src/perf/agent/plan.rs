@@ -188,7 +188,6 @@ impl FromStr for Pair {
 /// Memory that one end registers at most, bytes.
 pub(super) const MOST: u64 = 4 << 30;
 
-/// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) way: Way,
@@ -203,7 +202,6 @@ impl Case {
         self.shape.bytes * self.shape.count
     }
 
-    /// Bytes of all lists.
     pub(super) fn total(&self) -> u64 {
         match self.way {
             // Those of both ends.

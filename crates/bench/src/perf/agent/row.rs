@@ -19,7 +19,6 @@ pub(super) struct AgentRow {
     pub(super) remote: Mem,
     /// Of each block.
     pub(super) bytes: u64,
-    /// Blocks of a list.
     pub(super) blocks: u64,
     pub(super) layout: Layout,
     pub(super) threads: u32,
@@ -46,9 +45,13 @@ pub(super) struct AgentRow {
 
 impl AgentRow {
     /// Of transfers.
-    pub(super) fn of(pair: Pair, case: &Case, telemetry: &Telemetry, making: Making) -> Self {
+    pub(super) fn of(
+        pair: Pair,
+        case: &Case,
+        telemetry: &Telemetry,
+        [prepare, make, initialize]: [Option<Summary>; 3],
+    ) -> Self {
         let paths: Vec<_> = telemetry.paths.iter().map(ToString::to_string).collect();
-        let Making { prepare, make, initialize } = making;
         let pieces = telemetry.descriptors;
         Self { pieces, prepare, make, initialize, ..Self::new(pair, case, paths.join(", ")) }
     }
@@ -147,11 +150,4 @@ impl Drawn for AgentRow {
         let latency = Panel::of("post to done, p50", units::nanos, latency);
         bandwidth.into_iter().chain(latency).collect()
     }
-}
-
-/// The time that getting a transfer takes.
-pub(super) struct Making {
-    pub(super) prepare: Option<Summary>,
-    pub(super) make: Option<Summary>,
-    pub(super) initialize: Option<Summary>,
 }

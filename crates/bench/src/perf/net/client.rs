@@ -54,7 +54,6 @@ impl Client {
         Ok(Self { control, side, parts: 0, fresh: true, gpu_why })
     }
 
-    /// The devices of the measurement.
     pub(crate) fn setting(&self) -> Setting {
         let gpu = self.side.gpu.as_ref().map(|gpu| Chosen::gpu(&**gpu, &self.gpu_why));
         let nic = Chosen::new(self.side.device.info().name.clone(), &self.describe());

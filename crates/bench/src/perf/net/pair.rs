@@ -2,6 +2,7 @@
 
 use super::messages::{End, Measure, Part};
 use super::side::{Role, Side};
+use crate::rig::kernel::{one_line, unwell};
 use crate::rig::pattern::{compare, pattern, poison};
 use crate::rig::plan::Op;
 use anyhow::{Context as _, Result, ensure};
@@ -157,13 +158,10 @@ impl PairEnd {
 /// consequences of it, and with what the NIC says of its link, which may lead nowhere. Either end may be
 /// the first to give up, so the other's word of it comes with this end's link as well.
 pub(crate) fn explained(error: anyhow::Error, side: &Side, pairs: &[PairEnd]) -> anyhow::Error {
-    let mut all = pairs.iter().filter_map(|pair| pair.endpoint.health().ok());
-    let health = all.find(|health| !health.is_ok()).map(|health| health.to_string());
-    let link = side.device.link().map(|link| format!("link: {link}"));
-    if health.is_none() && link.is_none() {
-        return error;
+    let health = unwell(pairs.iter().map(|pair| &pair.endpoint));
+    let link = side.device.link().map(|link| format!("link: {}", one_line(link)));
+    match health.into_iter().chain(link).collect::<Vec<_>>() {
+        known if known.is_empty() => error,
+        known => anyhow::anyhow!("{error:#} [{}]", known.join("; ")),
     }
-    let lines: Vec<_> = health.iter().chain(&link).flat_map(|text| text.lines()).collect();
-    let line = lines.into_iter().map(str::trim).collect::<Vec<_>>().join("; ");
-    anyhow::anyhow!("{error:#} [{line}]")
 }

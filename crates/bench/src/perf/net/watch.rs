@@ -36,7 +36,6 @@ impl<'a> Watch<'a> {
         Self { engine, control, start, limit, looked: start, fruitless: 0 }
     }
 
-    /// There was progress.
     #[inline]
     pub(crate) fn news(&mut self) {
         self.fruitless = 0;
@@ -67,7 +66,6 @@ impl<'a> Watch<'a> {
         self.engine.push();
     }
 
-    /// Fails if the part takes too long.
     pub(crate) fn in_time(&self) -> Result<(), TooSlow> {
         if self.start.elapsed() > self.limit {
             return Err(TooSlow { after: self.limit });

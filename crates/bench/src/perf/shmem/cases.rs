@@ -71,7 +71,6 @@ pub(super) enum Call {
     FetchAdd,
 }
 
-/// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     Exchange {
@@ -108,12 +107,10 @@ pub(super) enum Case {
 }
 
 impl Case {
-    /// Whether it is about bandwidth.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self, Self::Stream { .. } | Self::Through { .. })
     }
 
-    /// Bytes of dynamic shared memory of a block.
     pub(super) fn lent(&self) -> u32 {
         match *self {
             Self::Through { .. } => STREAM_LENT,

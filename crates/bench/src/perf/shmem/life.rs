@@ -4,6 +4,7 @@ use super::cases::Plan;
 use super::rank::Rank;
 use super::{LIMIT, ShmemRow};
 use crate::rig::kernel::{self, Report};
+use crate::rig::threads::joined;
 use anyhow::{Context as _, Result};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -59,10 +60,7 @@ impl Rank {
             let start = Instant::now();
             let grown = heap.grow(&mut self.world);
             let (took, beside) = (start.elapsed(), !running.is_finished());
-            match running.join() {
-                Ok(ended) => ended?,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            joined(running)?;
             grown?;
             Ok((took, beside))
         })?;

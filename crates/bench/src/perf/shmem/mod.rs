@@ -9,6 +9,7 @@ use crate::busy::Watch;
 use crate::output::{Chosen, Columns, Measured, Row, Setting};
 use crate::rig::plan::{check_iters, check_warmup};
 use crate::rig::plot::{Drawn, Output, Panel, print_and_plot};
+use crate::rig::threads::joined;
 use crate::units::{self, parse_size};
 use anyhow::{Context as _, Result, ensure};
 use cases::{Case, Table};
@@ -60,7 +61,6 @@ impl ShmemArgs {
     }
 }
 
-/// Bounds every step.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, Serialize)]
@@ -156,11 +156,7 @@ pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
             scope.spawn(move || one_rank(args, &config, opened, nic))
         };
         let ranks: Vec<_> = (0..).zip(opened).map(start).collect();
-        let ended = ranks.into_iter().map(|rank| match rank.join() {
-            Ok(ended) => ended,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        ended.collect::<Vec<_>>().into_iter().collect()
+        ranks.into_iter().map(joined).collect::<Vec<_>>().into_iter().collect()
     })
 }
 

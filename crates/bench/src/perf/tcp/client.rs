@@ -24,9 +24,7 @@ pub(super) struct Client {
     opened: Opened,
 }
 
-/// The result of one measurement.
 struct Outcome {
-    /// The whole test.
     took: Duration,
     /// Median of half a round trip, nanoseconds.
     p50_ns: f64,
@@ -162,7 +160,6 @@ impl Client {
     }
 }
 
-/// Tests of a size.
 fn tests(bytes: u64) -> [(Test, u64); 2] {
     match bytes {
         // Each end polls one word.

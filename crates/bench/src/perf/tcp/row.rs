@@ -69,7 +69,6 @@ impl TcpRow {
         most(&mut self.bare_bytes_per_s, bytes_per_s);
     }
 
-    /// UCX's test of the same.
     pub(super) fn ucx(&mut self, test: Test, bytes: u64, iterations: u64) -> Result<()> {
         let name = match test {
             Test::MessageLatency => "tag_lat",

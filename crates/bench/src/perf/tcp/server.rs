@@ -39,7 +39,6 @@ impl Server {
         Ok(Self { domain, gpu: opened.gpu, secret })
     }
 
-    /// Serves a client's requests until it ends.
     pub(super) fn follow(&self, talk: &mut Talk<Message>) -> Result<()> {
         let Self { domain, gpu, secret } = self;
         let mut listener = domain.listen(SocketAddr::new(talk.local_ip()?, 0))?;

@@ -1,11 +1,11 @@
 //! A server of the program's, and what its clients and it have to say about each other.
 
-use super::{fails, program, text};
+use super::{PATIENCE, fails, finish, program, text};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A server on a port of its own. Each test starts it and its clients with flags of its own.
 pub(crate) struct Server {
@@ -39,15 +39,14 @@ impl Server {
     pub(crate) fn wait_until(&self, holds: impl Fn(u32) -> bool) {
         let begun = Instant::now();
         while !holds(self.child.id()) {
-            // Ends a hang alone.
-            assert!(begun.elapsed() < Duration::from_secs(600), "the server does nothing");
+            assert!(begun.elapsed() < PATIENCE, "the server does nothing");
             thread::yield_now();
         }
     }
 
     /// Waits for its end, which comes soon.
     pub(crate) fn end(self) -> Output {
-        self.child.wait_with_output().expect("the server's end")
+        finish(self.child)
     }
 }
 
