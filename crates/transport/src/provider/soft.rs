@@ -256,6 +256,8 @@ pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
 /// A shared receive queue of a software NIC, and what is behind it.
 pub(super) struct SoftSrq<T> {
     pub(super) srq: Srq,
+    // Without libibverbs nothing is read there: it lives as long as the queue.
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code))]
     pub(super) behind: T,
 }
 
