@@ -52,7 +52,7 @@ pub(crate) enum Twist {
     NobodyThere,
 }
 
-/// A status by its name: how work ended, where no other words say what became of it.
+/// The name of a status, which is how both sides report an end of work.
 pub(crate) fn named(status: Status) -> String {
     format!("{status:?}")
 }

@@ -33,7 +33,7 @@ fn stopped(rank: u32, port: u16) -> Client {
     client
 }
 
-/// The end of a connection: how it goes on after its last request.
+/// The behaviour of a connection after its last request.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Silence,

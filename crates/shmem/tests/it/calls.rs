@@ -57,6 +57,16 @@ impl Move {
     }
 }
 
+/// Puts the low `width` bytes of a value.
+pub(crate) fn put_value(
+    group: u32,
+    to: u64,
+    (value, width): (u64, u32),
+    pe: u32,
+) -> impl FnOnce(Heap, Status) -> k::ShmPutValue {
+    move |heap, status| k::ShmPutValue { heap, group, to, value, width, pe, status }
+}
+
 /// `wv::compare`.
 pub(crate) const EQUAL: u32 = 0;
 pub(crate) const AT_LEAST: u32 = 2;

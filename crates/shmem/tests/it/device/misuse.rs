@@ -1,6 +1,6 @@
 //! Calls that cannot be: each says what is wrong, and nothing has moved.
 
-use crate::calls::{Move, WAIT, Wait};
+use crate::calls::{Move, WAIT, Wait, put_value};
 use crate::device::ranks::{LOG_SEGMENT, Pace, Ranks, Routes};
 use std::time::Duration;
 use warpverbs::gpu::{Dim, KernelPtr};
@@ -55,18 +55,7 @@ fn words_off_their_alignment_are_refused() {
     let signal = |signal| ranks.launch_on(0, DIM, MOVE.put_signal(signal, false, 1));
     let wait =
         |signal| ranks.launch_on(0, DIM, Wait { group: 1, signal, from: 1, ..WAIT }.kernel());
-    let value = |to, width| {
-        let (group, value, pe) = (0, 1, 1);
-        ranks.launch_on(0, DIM, |heap, status| k::ShmPutValue {
-            heap,
-            group,
-            to,
-            value,
-            width,
-            pe,
-            status,
-        })
-    };
+    let value = |to, width| ranks.launch_on(0, DIM, put_value(0, to, (1, width), 1));
     assert_eq!((signal(8), signal(BYTES), signal(BYTES - 8)), (BAD, BAD, BAD));
     assert_eq!((wait(8), wait(BYTES), wait(u64::MAX - 15)), (BAD, BAD, BAD));
     assert_eq!((value(4, 8), value(6, 4), value(BYTES - 4, 8)), (BAD, BAD, BAD));

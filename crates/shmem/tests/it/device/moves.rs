@@ -1,7 +1,7 @@
 //! put, get, put_value and put_signal: every group, size and alignment, all bytes of all ranks
 //! compared after each call.
 
-use crate::calls::{Move, WAIT, Wait};
+use crate::calls::{Move, WAIT, Wait, put_value};
 use crate::device::ranks::{Pace, Ranks, Routes};
 use crate::model::Model;
 use rand::rngs::SmallRng;
@@ -182,15 +182,7 @@ fn single_words_arrive() {
         for group in GROUPS {
             for width in [1, 4, 8] {
                 let (to, value) = (64 + 3 * u64::from(width), run.rng.random::<u64>());
-                run.ranks.run_on(0, DIMS[0], |heap, status| k::ShmPutValue {
-                    heap,
-                    group,
-                    to,
-                    value,
-                    width,
-                    pe: 1,
-                    status,
-                });
+                run.ranks.run_on(0, DIMS[0], put_value(group, to, (value, width), 1));
                 run.model.store(1, to, &value.to_le_bytes()[..width as usize]);
                 run.ranks.compare(&run.model, &format!("put_value of {width} bytes"));
             }

@@ -2,7 +2,7 @@
 
 use super::cells::{Call, Cell};
 use super::rank::{BOXES, COUNTS, DIM, HALF, LITMUS_WORDS, Part, SIGNALS, THREADS, WORDS};
-use crate::calls::{AT_LEAST, Move, WAIT, Wait, signal_each};
+use crate::calls::{AT_LEAST, Move, WAIT, Wait, put_value, signal_each};
 use rand::RngExt;
 use warpverbs_gpu::KernelPtr;
 use warpverbs_shmem::layout::NO_RANK;
@@ -107,16 +107,8 @@ impl Part {
             let target = width * self.rng.random_range(0..HALF / width);
             self.model.store(pe, target, &value.to_le_bytes()[..width as usize]);
             if from == me {
-                let (group, to, width) = (cell.group, self.at(target), width as u32);
-                self.run(cell, DIM, |heap, status| k::ShmPutValue {
-                    heap,
-                    group,
-                    to,
-                    value,
-                    width,
-                    pe,
-                    status,
-                });
+                let to = self.at(target);
+                self.run(cell, DIM, put_value(cell.group, to, (value, width as u32), pe));
             }
         }
     }
