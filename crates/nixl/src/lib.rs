@@ -1,0 +1,12 @@
+//! The semantics of NIXL over [`warpverbs_agent`]: memory is named by address, length and device at both
+//! ends, lists are of such descriptors, notifications wait without a window, and an agent is its own
+//! peer. The Python package and the C library are thin fronts of this crate.
+#![forbid(unsafe_code)]
+
+mod error;
+mod kind;
+mod list;
+
+pub use error::{Error, Status};
+pub use kind::Kind;
+pub use list::{Desc, List, MOST_DESCRIPTORS, RegDesc, RegList, Strided};
