@@ -12,6 +12,7 @@ mod cells;
 mod copier;
 mod doorbell;
 mod error;
+mod file;
 mod give_way;
 mod guarded;
 mod holes;
@@ -37,6 +38,10 @@ pub use cells::{Cell, Cells};
 pub use copier::{Copier, CopyTicket, Pending, Progress, copy, copy_on_host};
 pub use doorbell::{DoorbellPage, RegisterPage};
 pub use error::MemError;
+pub use file::{
+    Alignment, FileBatch, FileEngine, FileFailure, FileIoError, FileOp, FileQueue, FileRequest,
+    MOST_IN_FLIGHT, read_file, write_file,
+};
 pub use give_way::{give_way, pause};
 #[cfg(feature = "fault-guard")]
 pub use guarded::resume_at;
