@@ -19,7 +19,7 @@ mod wake;
 mod workers;
 
 pub use batch::FileBatch;
-pub use calls::{read_file, write_file};
+pub use calls::{duplicate_descriptor, read_file, write_file};
 pub use error::{Alignment, FileFailure, FileIoError};
 pub use queue::{FileEngine, FileQueue, MOST_IN_FLIGHT};
 pub use request::{FileOp, FileRequest};

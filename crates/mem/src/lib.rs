@@ -40,7 +40,7 @@ pub use doorbell::{DoorbellPage, RegisterPage};
 pub use error::MemError;
 pub use file::{
     Alignment, FileBatch, FileEngine, FileFailure, FileIoError, FileOp, FileQueue, FileRequest,
-    MOST_IN_FLIGHT, read_file, write_file,
+    MOST_IN_FLIGHT, duplicate_descriptor, read_file, write_file,
 };
 pub use give_way::{give_way, pause};
 #[cfg(feature = "fault-guard")]

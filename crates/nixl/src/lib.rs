@@ -4,9 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod file;
 mod kind;
 mod list;
 
 pub use error::{Error, Status};
+pub use file::{FileError, FileInfo, FilePath, FilePiece, FileTransfer, Files};
 pub use kind::Kind;
 pub use list::{Desc, List, MOST_DESCRIPTORS, RegDesc, RegList, Strided};
+pub use warpverbs_mem::{FileEngine, FileOp};

@@ -8,7 +8,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{SFlag, fstat};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 
 /// Bytes that one call moves at most: enough to hide what a call costs, and few enough that what was
@@ -115,6 +115,21 @@ fn alignments(file: BorrowedFd<'_>) -> [Alignment; 2] {
     let known = result == 0 && found.stx_mask & libc::STATX_DIOALIGN != 0;
     [found.stx_dio_mem_align, found.stx_dio_offset_align]
         .map(|bytes| Alignment(Some(bytes).filter(|&bytes| known && bytes > 0)))
+}
+
+/// A descriptor of its own for the open file that has the number `number` in this process now. It stays the
+/// same file, whatever becomes of the number.
+///
+/// # Errors
+/// No file has the number, or this process has as many as it may have.
+pub fn duplicate_descriptor(number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: integers; the file itself is neither changed nor closed.
+    let fd = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    match fd {
+        // SAFETY: the kernel has just made it for this call.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(Errno::last()),
+    }
 }
 
 /// Whether a write may end there: beyond the limit of this process, the system would end it by a signal.
