@@ -4,7 +4,7 @@
 //! allows it, and threads of its own otherwise; memory that the CPU does not reach goes by those threads
 //! and host memory that its copy engine knows. [`read_file`] and [`write_file`] are for one range, and wait.
 //!
-//! **What keeps this sound.** The kernel is given addresses, never references: others may change the bytes
+//! **Soundness.** The kernel is given addresses, never references: others may change the bytes
 //! meanwhile. Each operation holds its region and its file until the kernel has ended it, whatever becomes
 //! of the handle, and no thread or ring goes away before the operations that it was given.
 

@@ -52,7 +52,7 @@ pub use kind::Kind;
 pub use memfd::{SharedError, check_sealed, map_sealed, named_memfd, sealed_memfd};
 pub use process::{Direction, Process, ProcessError, ProcessPiece, same_user};
 pub use proof::{Proof, ProofPlace};
-pub use region::{Backing, Region};
+pub use region::{Backing, Region, WeakRegion};
 pub use registration::{Dmabuf, NotExported, RegistrationPath};
 pub use ring::{Block, CompletionRecord, CompletionRing, QueueRecord, ReceiveRing, SendRing};
 pub use share::{Share, ShareHandle, SharePiece};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use transfer::Plan;
 use warpverbs_mem::{FileEngine, FileOp, FileQueue};
 
-/// What moves bytes of files. Cloning shares it. Its threads start with the first transfer, and end with
+/// The mover of bytes of files. Cloning shares it. Its threads start with the first transfer, and end with
 /// the last clone and the last transfer.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -40,7 +40,7 @@ impl Files {
         Self { descriptors: Arc::default(), queue: Arc::new(FileQueue::new(engine)) }
     }
 
-    /// Who moves the bytes, and why.
+    /// Names the engine that moves the bytes, and why it is this one.
     pub fn explain(&self) -> String {
         self.queue.explain()
     }

@@ -7,10 +7,11 @@ use super::wake::Wake;
 use crate::Kind;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who moves a request.
+/// The ways of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     Ring,
@@ -30,7 +31,7 @@ pub(super) struct Batch {
 struct State {
     /// Let go, with memory and files, as soon as nothing is left to be moved.
     requests: Option<Arc<[FileRequest]>>,
-    /// What each lane moves next.
+    /// The next of each lane.
     next: [Cursor; 2],
     /// Parts that a lane has taken and not ended.
     in_flight: usize,
@@ -159,10 +160,19 @@ impl Batch {
         }
         let Some(requests) = state.requests.take() else { return };
         drop(state);
-        // Not under the lock: memory is freed.
+        // Not under the lock: memory is freed. It says that it is over even if that panics.
+        let _announced = Announce(self);
         drop(requests);
-        self.state().is_over = true;
-        self.ended.notify_all();
+    }
+}
+
+/// Says that a batch is over when it is dropped.
+struct Announce<'a>(&'a Batch);
+
+impl Drop for Announce<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_over = true;
+        self.0.ended.notify_all();
     }
 }
 
@@ -178,7 +188,7 @@ impl State {
 }
 
 impl Part {
-    /// What it is a part of, as long as it has not ended.
+    /// The request that it is a part of, as long as it has not ended.
     pub(super) fn request(&self) -> Option<&FileRequest> {
         self.requests.as_ref()?.get(self.index)
     }
@@ -203,32 +213,45 @@ impl Part {
         self.batch.is_stopped()
     }
 
-    /// All its bytes were moved, or something went wrong; nothing touches them any more.
+    /// All its bytes were moved, or something went wrong; nothing touches them any more. Memory may be freed
+    /// by this: a panic of its owner is not to end a thread that others wait for.
     pub(super) fn end(mut self, result: Result<(), FileIoError>) {
-        self.over(result);
+        let _ = catch_unwind(AssertUnwindSafe(move || self.over(result)));
     }
 
     fn over(&mut self, result: Result<(), FileIoError>) {
-        let Some((offset, len)) = self.request().map(|request| (request.offset, request.len))
-        else {
-            return;
-        };
-        // Memory and files are let go before the batch says that it is over.
-        self.requests = None;
-        let mut state = self.batch.state();
-        state.in_flight -= 1;
-        if let Err(error) = result {
+        let Some(requests) = self.requests.take() else { return };
+        let failure = result.err().map(|error| {
+            let FileRequest { offset, len, .. } = requests[self.index];
             let request = Some(self.index).filter(|_| error != FileIoError::Stopped);
-            let error = error.of_all(offset, len);
-            state.failure.get_or_insert(FileFailure { request, error });
-        }
-        self.batch.end(state);
+            FileFailure { request, error: error.of_all(offset, len) }
+        });
+        // Memory and files are let go before the batch says that it is over.
+        let _ended = Ended { batch: &self.batch, failure };
+        drop(requests);
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
         self.over(Err(FileIoError::Stopped));
+    }
+}
+
+/// Takes a part off its batch when it is dropped.
+struct Ended<'a> {
+    batch: &'a Batch,
+    failure: Option<FileFailure>,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let mut state = self.batch.state();
+        state.in_flight -= 1;
+        if state.failure.is_none() {
+            state.failure = self.failure.take();
+        }
+        self.batch.end(state);
     }
 }
 

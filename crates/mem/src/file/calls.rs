@@ -5,7 +5,7 @@ use super::request::{FileOp, check};
 use crate::{Kind, MemError, Region};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::stat::{SFlag, fstat};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -46,7 +46,7 @@ impl Span {
         match (op, result) {
             (FileOp::Write, Ok(0)) => Err(FileIoError::Nothing { offset, len }),
             (FileOp::Write, _) => Ok(false),
-            // What is left may be no whole block, which O_DIRECT refuses: so the end is looked for first.
+            // The rest may be no whole block, which O_DIRECT refuses: so the end is looked for first.
             (FileOp::Read, result) => match size_of_file(file) {
                 Ok(size) if result != Ok(0) && offset + self.moved < size => Ok(false),
                 Ok(size) => Err(FileIoError::Short { offset, len, size }),
@@ -104,7 +104,8 @@ fn size_of_file(file: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// The length of a block device in bytes: `_IOR(0x12, 114, size_t)`.
 const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
 
-/// What addresses, and what offsets, must be multiples of for `O_DIRECT`, where kernel and file system say.
+/// The numbers that addresses, and offsets, must be multiples of for `O_DIRECT`, where kernel and file
+/// system say.
 fn alignments(file: BorrowedFd<'_>) -> [Alignment; 2] {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
     let (fd, flags, mask) = (file.as_raw_fd(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN);
@@ -132,21 +133,34 @@ pub fn duplicate_descriptor(number: RawFd) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Whether a write may end there: beyond the limit of this process, the system would end it by a signal.
-///
-/// # Errors
-/// It ends beyond.
-pub(super) fn check_limit(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), FileIoError> {
-    let op = FileOp::Write;
-    let system = |errno| FileIoError::System { op, offset, len, errno };
-    let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).map_err(system)?;
-    if offset.saturating_add(len) <= limit {
-        return Ok(());
+/// Bytes that files of this process may have: beyond, the system would end it by a signal.
+pub(super) struct Limit(u64);
+
+impl Limit {
+    pub(super) fn now() -> Self {
+        let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).unwrap_or((RLIM_INFINITY, 0));
+        Self(limit)
     }
-    let kind = SFlag::from_bits_truncate(fstat(file).map_err(system)?.st_mode) & SFlag::S_IFMT;
-    match kind {
-        SFlag::S_IFREG => Err(FileIoError::Limit { offset, len, limit }),
-        _ => Ok(()),
+
+    /// Whether a write may end there.
+    ///
+    /// # Errors
+    /// It ends beyond the limit.
+    pub(super) fn check(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), FileIoError> {
+        let (op, limit) = (FileOp::Write, self.0);
+        if offset.saturating_add(len) <= limit {
+            return Ok(());
+        }
+        let status = fstat(file).map_err(|errno| FileIoError::System { op, offset, len, errno })?;
+        match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFREG => Err(FileIoError::Limit { offset, len, limit }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -205,6 +219,6 @@ pub fn write_file(
     at: u64,
     len: u64,
 ) -> Result<(), FileIoError> {
-    check_limit(file, offset, len)?;
+    Limit::now().check(file, offset, len)?;
     perform(FileOp::Write, file, offset, (memory, at), len, || true)
 }

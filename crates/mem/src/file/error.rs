@@ -66,7 +66,7 @@ impl FileIoError {
     }
 }
 
-/// What an address or an offset must be a multiple of.
+/// The number that an address or an offset must be a multiple of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment(pub Option<u32>);
 
@@ -85,7 +85,7 @@ impl std::fmt::Display for Alignment {
 pub struct FileFailure {
     /// Which request, by its place in the list; none, if it was no request's fault.
     pub request: Option<usize>,
-    /// What went wrong.
+    /// The cause.
     #[source]
     pub error: FileIoError,
 }

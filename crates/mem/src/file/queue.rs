@@ -1,7 +1,7 @@
 //! The queue: what programs submit lists to.
 
 use super::batch::{Batch, FileBatch, Lane};
-use super::calls::check_limit;
+use super::calls::Limit;
 use super::error::{FileFailure, FileIoError};
 use super::request::{FileOp, FileRequest, check};
 use super::ring::{Ring, SLOTS};
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 /// Operations that the kernel has at a time, of one queue, at most. Others wait.
 pub const MOST_IN_FLIGHT: usize = SLOTS;
 
-/// Who performs the operations of a queue.
+/// The performer of a queue's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileEngine {
     /// io_uring where the system allows it, threads otherwise.
@@ -25,7 +25,8 @@ pub enum FileEngine {
 }
 
 /// Moves lists of ranges between memory and files without making its callers wait. Threads start when they
-/// are first needed and end with this value, which cancels what has not begun and waits for the rest.
+/// are first needed and end with this value, which cancels what has not begun and waits for the rest. A process
+/// that was forked has none of them, so it needs a queue of its own.
 #[derive(Debug)]
 pub struct FileQueue {
     engine: FileEngine,
@@ -58,7 +59,7 @@ impl FileQueue {
         })
     }
 
-    /// Who performs the operations, and why. It asks the system, and starts no thread.
+    /// Names the performer of the operations, and why it is this one. It asks the system, and starts no thread.
     pub fn explain(&self) -> String {
         let Started { ring, why, .. } = self.started();
         match (ring, self.engine) {
@@ -74,11 +75,12 @@ impl FileQueue {
     /// A request has a range outside of its memory, or more bytes than a file may have. Then nothing is
     /// moved.
     pub fn submit(&self, requests: Arc<[FileRequest]>) -> Result<FileBatch, FileFailure> {
+        let limit = Limit::now();
         for (index, request) in requests.iter().enumerate() {
             let FileRequest { op, memory, at, file, offset, len } = request;
             let mut checked = check(*op, memory, *at, *offset, *len).map(drop);
             if *op == FileOp::Write {
-                checked = checked.and_then(|()| check_limit(file.as_fd(), *offset, *len));
+                checked = checked.and_then(|()| limit.check(file.as_fd(), *offset, *len));
             }
             checked.map_err(|error| FileFailure { request: Some(index), error })?;
         }

@@ -1,4 +1,4 @@
-//! What is to be moved.
+//! Ranges that are to be moved.
 
 use super::error::FileIoError;
 use crate::{MemError, Region};

@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(super) const SLOTS: usize = 128;
 /// Entries of the ring: each slot, its cancellation, its continuation, and the wait for batches.
 const ENTRIES: u32 = 512;
-/// What is not an operation of a slot.
+/// Entries that are no operation of a slot.
 const WOKEN: u64 = u64::MAX;
 const CANCELLED: u64 = u64::MAX - 1;
 /// Between two looks at a ring that is out of memory, or that cannot be waited for.
@@ -309,8 +309,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits until the kernel has nothing of this ring any more. What it has not taken yet it never will:
-    /// entries are taken in order, by calls alone.
+    /// Waits until the kernel has nothing of this ring any more. Entries that it has not taken
+    /// yet it never will: it takes them in order, and in calls alone.
     fn drain(&mut self) {
         self.wake.wake();
         loop {
@@ -328,6 +328,8 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        // It is closed already, unless this is a panic.
+        self.line.close(FileIoError::Ring { errno: Errno::EIO });
         if self.slots.iter().any(Option::is_some) {
             self.drain();
         }

@@ -43,10 +43,7 @@ pub(super) struct Descriptor {
 impl Descriptors {
     /// The file that has the number `fd` now, if bytes of it have offsets.
     pub(super) fn take(&self, fd: i32) -> Result<Descriptor, FileError> {
-        let file = duplicate_descriptor(fd).map_err(|errno| match errno {
-            Errno::EBADF => FileError::Closed { fd },
-            errno => FileError::Duplicate { fd, errno },
-        })?;
+        let file = duplicated(fd)?;
         let system = |errno| FileError::Duplicate { fd, errno };
         // All of them are asked of the file that is kept: the number may be another's by now.
         let status = fstat(&file).map_err(system)?;
@@ -60,6 +57,14 @@ impl Descriptors {
         let file = kept.same(key, file);
         Ok(Descriptor { fd, file, flags: OFlag::from_bits_retain(flags) })
     }
+}
+
+/// The file that has the number `fd` now, of any kind.
+pub(super) fn duplicated(fd: i32) -> Result<OwnedFd, FileError> {
+    duplicate_descriptor(fd).map_err(|errno| match errno {
+        Errno::EBADF => FileError::Closed { fd },
+        errno => FileError::Duplicate { fd, errno },
+    })
 }
 
 impl Kept {

@@ -31,6 +31,9 @@ pub enum FileError {
     /// The memory of a piece does not have its range.
     #[error("descriptor {piece}: {error}")]
     Memory { piece: usize, error: MemError },
+    /// Nobody keeps the memory of a piece any more, as when it was deregistered.
+    #[error("descriptor {piece}: its memory is not registered any more")]
+    Gone { piece: usize },
     /// Offsets of files are signed.
     #[error(
         "descriptor {piece}: {len} bytes at offset {offset}: files end at {} at the latest",
@@ -63,6 +66,7 @@ impl FileError {
             | Self::Append { .. }
             | Self::Memory { .. }
             | Self::Offset { .. } => Status::InvalidParam,
+            Self::Gone { .. } => Status::NotFound,
             Self::Access { .. } => Status::NotAllowed,
             Self::Open { errno: Errno::ENOENT, .. } => Status::NotFound,
             Self::Open { errno: Errno::EACCES | Errno::EPERM | Errno::EROFS, .. } => {

@@ -1,14 +1,14 @@
-//! What is known of files without opening them.
+//! Sizes, kinds and times of files, without opening them.
 
 use super::Files;
+use super::descriptor::duplicated;
 use super::error::FileError;
 use nix::sys::stat::{FileStat, fstat, stat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use warpverbs_mem::duplicate_descriptor;
 
-/// What the system says of a file.
+/// Size, kind, rights and time of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileInfo {
     /// Its bytes.
@@ -34,17 +34,17 @@ impl From<FileStat> for FileInfo {
 }
 
 impl Files {
-    /// What is known of the file of this path. None: there is no such file, or it may not be looked at.
+    /// Size, kind, rights and time of the file of this path. None: there is no such file, or it may not be looked at.
     pub fn query(path: &[u8]) -> Option<FileInfo> {
         stat(Path::new(OsStr::from_bytes(path))).ok().map(FileInfo::from)
     }
 
-    /// What is known of the file that has the number `fd`, of whatever kind.
+    /// The same of the file that has the number `fd`, of any kind.
     ///
     /// # Errors
-    /// It is not open.
+    /// It is not open, or the system gives no second descriptor.
     pub fn query_descriptor(fd: i32) -> Result<FileInfo, FileError> {
-        let file = duplicate_descriptor(fd).map_err(|_| FileError::Closed { fd })?;
+        let file = duplicated(fd)?;
         let found = fstat(&file).map_err(|errno| FileError::Duplicate { fd, errno })?;
         Ok(found.into())
     }

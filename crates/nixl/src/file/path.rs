@@ -42,7 +42,7 @@ impl FilePath {
         (!path.as_os_str().is_empty()).then_some(Self { path, flags })
     }
 
-    /// Opens it. What is created may be read by all, and written by its owner.
+    /// Opens it. All may read a file that it creates, and its owner may write it.
     ///
     /// # Errors
     /// The system's.

@@ -9,8 +9,9 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::time::{Duration, Instant};
+use warpverbs_gpu::{GpuChoice, Place};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_mem::{FileIoError, HostBuf, MemError, Region};
+use warpverbs_mem::{FileIoError, HostBuf, Kind, MemError, Region};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -285,6 +286,75 @@ fn memory_of_a_gpu_goes_both_ways() {
     }
 }
 
+/// The same of a real one, whose copy engine pins what it copies through.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn memory_of_an_nvidia_gpu_goes_both_ways() {
+    let mut rng = seeded();
+    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    let data = bytes(&mut rng, (64 << 20) + 13);
+    for files in all() {
+        let buffer = gpu.alloc(data.len(), Place::Device).unwrap();
+        assert_ne!(buffer.region().kind(), Kind::Host);
+        let (file, target) = (file_of(&data), file_of(&[]));
+        let all = data.len() as u64;
+        // Both halves at the same time, so that all threads have something to do.
+        let halves = |file: &File| {
+            [(0, all / 3), (all / 3, all - all / 3)].map(|(at, len)| {
+                files.transfer(FileOp::Write, vec![piece(buffer.region(), at, file, at, len)])
+            })
+        };
+        let began = Instant::now();
+        let pieces = vec![piece(buffer.region(), 0, &file, 0, all)];
+        moved(&files, FileOp::Read, pieces).unwrap();
+        println!("{all} bytes from a file to the GPU: {:?}", began.elapsed());
+        let mut seen = vec![0; data.len()];
+        gpu.read(&buffer, 0, &mut seen).unwrap();
+        assert!(seen == data);
+        let began = Instant::now();
+        let both = halves(&target).map(Result::unwrap);
+        both.iter().for_each(|half| half.post().unwrap());
+        both.iter().for_each(|half| done(half).unwrap());
+        println!("{all} bytes from the GPU to a file: {:?}", began.elapsed());
+        assert!(content_of(&target) == data);
+        // Cancelled: what has begun ends, and the GPU's memory is as it was left.
+        let transfer =
+            files.transfer(FileOp::Read, vec![piece(buffer.region(), 0, &file, 0, all)]).unwrap();
+        transfer.post().unwrap();
+        transfer.cancel();
+        assert_eq!(done(&transfer), Err(FileError::Cancelled));
+        gpu.zero(&buffer).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        gpu.read(&buffer, 0, &mut seen).unwrap();
+        assert!(seen.iter().all(|&byte| byte == 0), "bytes after the end");
+    }
+}
+
+/// As long as it is in progress, and no longer.
+#[test]
+fn memory_is_kept_while_it_is_on_its_way() {
+    let size = 32 << 20;
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(size).unwrap();
+    for files in all() {
+        let memory = HostBuf::region(size as usize).unwrap();
+        let weak = memory.downgrade();
+        let piece = piece(&memory, 0, &file, 0, size);
+        let transfer = files.transfer(FileOp::Read, vec![piece]).unwrap();
+        transfer.post().unwrap();
+        done(&transfer).unwrap();
+        transfer.post().unwrap();
+        drop(memory);
+        transfer.cancel();
+        let result = done(&transfer);
+        assert!(result.is_ok() || result == Err(FileError::Cancelled), "{result:?}");
+        assert!(weak.upgrade().is_none(), "memory is kept after the end");
+        let gone = FileError::Gone { piece: 0 };
+        assert_eq!((transfer.post(), gone.status()), (Err(gone.clone()), Status::NotFound));
+        assert_eq!(transfer.poll(), Some(Err(gone)));
+    }
+}
+
 /// In a process of its own, where nobody else opens files and starts threads.
 #[test]
 fn nothing_is_left_of_transfers() {
@@ -360,7 +430,8 @@ fn paths_of_registrations_are_opened_as_they_say() {
     let flags = nix::fcntl::fcntl(&created, nix::fcntl::FcntlArg::F_GETFL).unwrap();
     assert!(OFlag::from_bits_retain(flags).contains(OFlag::O_SYNC | OFlag::O_RDWR));
     let created = File::from(created);
-    moved(&files, FileOp::Write, vec![piece(&region_of(b"bytes"), 0, &created, 2, 5)]).unwrap();
+    let memory = region_of(b"bytes");
+    moved(&files, FileOp::Write, vec![piece(&memory, 0, &created, 2, 5)]).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"\0\0bytes");
     let read_only = File::from(FilePath::parse(&meta("ro")).unwrap().open().unwrap());
     let refused = files.transfer(FileOp::Write, vec![piece(&region_of(b"b"), 0, &read_only, 0, 1)]);

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use warpverbs_mem::{FileBatch, FileFailure, FileIoError, FileOp, FileQueue, FileRequest};
-use warpverbs_mem::{MemError, Region};
+use warpverbs_mem::{Kind, MemError, Region, WeakRegion};
 
 /// A range of memory, and the range of a file that belongs to it.
 #[derive(Clone, Debug)]
 pub struct FilePiece {
-    /// The memory, of the host or of a GPU.
+    /// The memory, of the host or of a GPU. Somebody else is to keep it until the transfer is posted.
     pub memory: Region,
     /// Where in the memory, bytes.
     pub at: u64,
@@ -25,19 +25,33 @@ pub struct FilePiece {
     pub len: u64,
 }
 
-/// What a transfer is to do.
+/// A range of a transfer. The file is kept, and the memory only while it is on its way.
+#[derive(Debug)]
+struct Range {
+    /// Place of its first piece in the program's list.
+    piece: usize,
+    memory: WeakRegion,
+    /// Where the memory begins, and its length.
+    place: (u64, u64),
+    kind: Kind,
+    at: u64,
+    fd: i32,
+    file: Arc<OwnedFd>,
+    offset: u64,
+    len: u64,
+}
+
+/// All that a transfer is to do.
 pub(super) struct Plan {
     op: FileOp,
-    requests: Vec<FileRequest>,
-    /// The program's number for the file of each request.
-    numbers: Vec<i32>,
+    ranges: Vec<Range>,
     /// By the program's numbers.
     files: HashMap<i32, Descriptor>,
 }
 
 impl Plan {
     pub(super) fn new(op: FileOp) -> Self {
-        Self { op, requests: Vec::new(), numbers: Vec::new(), files: HashMap::new() }
+        Self { op, ranges: Vec::new(), files: HashMap::new() }
     }
 
     /// Adds a piece, to the last one if it goes on there.
@@ -56,11 +70,14 @@ impl Plan {
             return Err(FileError::Offset { piece: index, offset, len });
         }
         let file = self.file(fd, descriptors)?;
-        if len == 0 || self.extends(&memory, at, fd, offset, len) {
-            return Ok(());
+        let place = (memory.addr(), memory.len() as u64);
+        let (kind, memory) = (memory.kind(), memory.downgrade());
+        let next = Range { piece: index, memory, place, kind, at, fd, file, offset, len };
+        match self.ranges.last_mut() {
+            _ if len == 0 => {}
+            Some(last) if last.goes_on_with(&next) => last.len += len,
+            _ => self.ranges.push(next),
         }
-        self.requests.push(FileRequest { op: self.op, memory, at, file, offset, len });
-        self.numbers.push(fd);
         Ok(())
     }
 
@@ -73,34 +90,30 @@ impl Plan {
         found.allows(self.op)?;
         Ok(found.file.clone())
     }
+}
 
-    /// Makes the last request longer by a piece that begins where it ends, in memory and in the file. The
-    /// memory of the request has all of it then, whoever owns that of the piece.
-    fn extends(&mut self, memory: &Region, at: u64, fd: i32, offset: u64, len: u64) -> bool {
-        let (Some(last), Some(&number)) = (self.requests.last_mut(), self.numbers.last()) else {
-            return false;
-        };
-        let follows = number == fd
-            && last.offset + last.len == offset
-            && last.memory.kind() == memory.kind()
-            && last.memory.addr() + last.at + last.len == memory.addr() + at;
-        let all = usize::try_from(last.len + len);
-        if follows && all.is_ok_and(|all| last.memory.range(last.at, all).is_ok()) {
-            last.len += len;
-            return true;
-        }
-        false
+impl Range {
+    /// Whether `next` begins where this ends, in memory and in the file, and this one's memory has all of
+    /// it, whoever owns that of `next`.
+    fn goes_on_with(&self, next: &Self) -> bool {
+        let (start, size) = self.place;
+        self.fd == next.fd
+            && self.kind == next.kind
+            && self.offset + self.len == next.offset
+            && start + self.at + self.len == next.place.0 + next.at
+            && next.len <= size - self.at - self.len
     }
 }
 
-/// A transfer between memory and files. It may be posted again when it is over. Dropping it cancels what has
+/// A transfer between memory and files. It may be posted again when it is over. Memory is kept while it is in
+/// progress, and not before or afterwards: its owner may free it then. Dropping it cancels what has
 /// not begun and waits for the rest, as [`FileBatch`] does.
 #[derive(Debug)]
 pub struct FileTransfer {
     /// Before the queue, which ends with the last transfer.
     phase: Mutex<Phase>,
-    requests: Arc<[FileRequest]>,
-    numbers: Box<[i32]>,
+    op: FileOp,
+    ranges: Box<[Range]>,
     queue: Arc<FileQueue>,
 }
 
@@ -114,9 +127,8 @@ enum Phase {
 
 impl FileTransfer {
     pub(super) fn new(plan: Plan, queue: Arc<FileQueue>) -> Self {
-        let Plan { requests, numbers, .. } = plan;
-        let phase = Mutex::new(Phase::Fresh);
-        Self { phase, requests: requests.into(), numbers: numbers.into(), queue }
+        let Plan { op, ranges, .. } = plan;
+        Self { phase: Mutex::new(Phase::Fresh), op, ranges: ranges.into(), queue }
     }
 
     fn phase(&self) -> MutexGuard<'_, Phase> {
@@ -125,18 +137,18 @@ impl FileTransfer {
 
     /// Bytes that it moves.
     pub fn bytes(&self) -> u64 {
-        self.requests.iter().map(|request| request.len).sum()
+        self.ranges.iter().map(|range| range.len).sum()
     }
 
     /// Ranges that it moves, after neighbours became one.
     pub fn operations(&self) -> usize {
-        self.requests.len()
+        self.ranges.len()
     }
 
     /// Starts it, and returns at once.
     ///
     /// # Errors
-    /// It is in progress, or the system refuses.
+    /// It is in progress, memory of it is not there any more, or the system refuses.
     pub fn post(&self) -> Result<(), FileError> {
         let mut phase = self.phase();
         if let Phase::Posted(batch) = &*phase
@@ -144,17 +156,27 @@ impl FileTransfer {
         {
             return Err(FileError::InProgress);
         }
-        match self.queue.submit(self.requests.clone()) {
+        let submit = |requests| self.queue.submit(requests).map_err(|failure| self.error(failure));
+        match self.requests().and_then(submit) {
             Ok(batch) => {
                 *phase = Phase::Posted(Arc::new(batch));
                 Ok(())
             }
-            Err(failure) => {
-                let error = self.error(failure);
+            Err(error) => {
                 *phase = Phase::Refused(error.clone());
                 Err(error)
             }
         }
+    }
+
+    /// The list for the queue: with all of the memory, if it is still there.
+    fn requests(&self) -> Result<Arc<[FileRequest]>, FileError> {
+        let request = |range: &Range| {
+            let Range { piece, at, offset, len, .. } = *range;
+            let memory = range.memory.upgrade().ok_or(FileError::Gone { piece })?;
+            Ok(FileRequest { op: self.op, memory, at, file: range.file.clone(), offset, len })
+        };
+        self.ranges.iter().map(request).collect()
     }
 
     /// The result, once it is over: no byte is moved afterwards, and the result stays. Never blocks.
@@ -176,7 +198,7 @@ impl FileTransfer {
         batch.wait(most).map(|result| result.map_err(|failure| self.error(failure)))
     }
 
-    /// Begins nothing more. What has begun goes on, so it is over when [`poll`](Self::poll) says so.
+    /// Begins nothing more. Operations that have begun go on: it is over when [`poll`](Self::poll) says so.
     pub fn cancel(&self) {
         if let Phase::Posted(batch) = &*self.phase() {
             batch.cancel();
@@ -185,9 +207,9 @@ impl FileTransfer {
 
     fn error(&self, failure: FileFailure) -> FileError {
         let FileFailure { request, error } = failure;
-        match (error, request.and_then(|request| self.numbers.get(request))) {
+        match (error, request.and_then(|request| self.ranges.get(request))) {
             (FileIoError::Stopped, _) => FileError::Cancelled,
-            (error, Some(&fd)) => FileError::Io { fd, error },
+            (error, Some(range)) => FileError::Io { fd: range.fd, error },
             (error, None) => FileError::Engine(error),
         }
     }

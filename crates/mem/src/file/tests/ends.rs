@@ -17,7 +17,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Whatever a handle's end, no byte lands afterwards, and neither file nor memory is held.
+/// A cancelled and a dropped handle: no byte lands afterwards, and neither file nor memory is held.
 #[test]
 fn cancelled_batches_end_and_touch_nothing_afterwards() {
     let mut rng = seeded();
@@ -167,5 +167,31 @@ fn memory_that_owns_its_queue_ends_it() {
         }
         done(&batch).unwrap();
         assert_eq!(content(&memory), [5; 4096]);
+    }
+}
+
+/// The owner of memory panics when it is let go, on a thread that others need.
+#[test]
+fn an_owner_that_panics_ends_no_queue() {
+    struct Panics(Region, bool);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            assert!(!self.1, "an owner that panics, as this test wants it");
+        }
+    }
+    for engine in engines() {
+        let (queue, memory) = (FileQueue::new(engine), region_of(&[0; 4096]));
+        let file = file_of(&[5; 4096]);
+        for round in 0..20 {
+            let owner = Panics(memory.clone(), true);
+            // SAFETY: the owner has the bytes.
+            let owned = unsafe { Region::foreign(owner.0.addr(), 4096, owner) };
+            let requests = [request(FileOp::Read, &owned, 0, &file, 0, 4096)].into();
+            drop(owned);
+            let batch = queue.submit(requests).unwrap();
+            done(&batch).unwrap();
+            assert_eq!((content(&memory), Arc::strong_count(&file)), (vec![5; 4096], 1), "{round}");
+            memory.fill(0, 4096, 0).unwrap();
+        }
     }
 }
