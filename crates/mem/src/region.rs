@@ -1,5 +1,9 @@
 //! A span of memory that stays valid while the value lives.
 
+mod weak;
+
+pub use weak::WeakRegion;
+
 use crate::guarded::{self, Word};
 use crate::{Copier, Dmabuf, Kind, MemError, NotExported, Share};
 use std::fmt;
