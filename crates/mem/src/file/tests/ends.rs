@@ -130,7 +130,7 @@ fn without_io_uring_threads_do_it() {
         }
         let queue = FileQueue::new(FileEngine::Auto);
         let why =
-            "up to 8 threads, not io_uring: io_uring_setup: Operation not permitted (os error 1)";
+            "up to 16 threads, not io_uring: io_uring_setup: Operation not permitted (os error 1)";
         assert_eq!(queue.explain(), why);
         let (file, memory) = (file_of(&[3; 5000]), region_of(&[0; 5000]));
         done(&queue.submit([request(FileOp::Read, &memory, 0, &file, 0, 5000)].into()).unwrap())
