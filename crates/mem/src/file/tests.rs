@@ -254,6 +254,32 @@ fn direct_files_take_what_is_aligned_and_say_what_is_not() {
     }
 }
 
+/// Reads the end of a block device, if there is one that this user may read.
+#[test]
+fn a_block_device_ends_where_the_system_says() {
+    let all = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let opened = all.filter_map(|entry| {
+        let sectors = std::fs::read_to_string(entry.path().join("size")).ok()?;
+        let size = 512 * sectors.trim().parse::<u64>().ok()?;
+        let file = File::open(std::path::Path::new("/dev").join(entry.file_name())).ok()?;
+        (size >= 8192).then_some((Arc::new(OwnedFd::from(file)), size))
+    });
+    let Some((device, size)) = { opened }.next() else {
+        return println!("no block device may be read");
+    };
+    for engine in engines() {
+        let (queue, memory) = (FileQueue::new(engine), HostBuf::region(8192).unwrap());
+        let result = |offset| {
+            let requests = [request(FileOp::Read, &memory, 0, &device, offset, 4096)];
+            done(&queue.submit(requests.into()).unwrap()).map_err(|failure| failure.error)
+        };
+        result(size - 4096).unwrap();
+        let short = |offset| Err(FileIoError::Short { offset, len: 4096, size });
+        assert_eq!(result(size - 100), short(size - 100));
+        assert_eq!(result(size + 4096), short(size + 4096));
+    }
+}
+
 /// A list for both: of files in the system's cache and of such that are not, of host and device memory.
 #[test]
 fn a_list_is_divided_between_the_ring_and_threads() {
