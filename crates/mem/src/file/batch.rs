@@ -140,7 +140,7 @@ impl Batch {
     /// Nothing more of it will be moved: the lane is broken.
     pub(super) fn fail(&self, error: FileIoError) {
         let mut state = self.state();
-        if !state.is_over {
+        if state.requests.is_some() {
             state.failure.get_or_insert(FileFailure { request: None, error });
         }
         self.end(state);
