@@ -1,0 +1,43 @@
+"""Builds wheels: the program `warpverbs` and its library first, then the rest by maturin.
+
+`pip wheel crates/python` and `pip install crates/python` call it; both need cargo and a C++20 compiler.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from maturin import *  # noqa: F403 (the hooks that are not changed)
+import maturin
+
+HERE = Path(__file__).resolve().parent.parent
+PROGRAM = ("warpverbs", "libwarpverbs_preload.so")
+
+
+def _program() -> None:
+    """Puts the program and the library that it preloads where the package looks for them."""
+    root = HERE.parent.parent
+    target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+    built = os.environ.get("WARPVERBS_PROGRAM_DIR")
+    if built is None:
+        cargo = os.environ.get("CARGO", "cargo")
+        packages = ["-p", "warpverbs-cli", "-p", "warpverbs-preload"]
+        subprocess.run([cargo, "build", "--release", "--locked", *packages], cwd=root, check=True)
+        built = target / "release"
+    folder = HERE / "python" / "warpverbs" / "_bin"
+    folder.mkdir(exist_ok=True)
+    for name in PROGRAM:
+        # Beside the old file, then over it: a program that runs keeps its own.
+        shutil.copy2(Path(built) / name, folder / f".{name}")
+        os.replace(folder / f".{name}", folder / name)
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    _program()
+    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    _program()
+    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)

@@ -1,0 +1,48 @@
+//! Members of the enumerations that Python's half of the package defines.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use warpverbs_nixl::{Kind, Status};
+
+struct Members {
+    kinds: Vec<Py<PyAny>>,
+    success: Py<PyAny>,
+    in_progress: Py<PyAny>,
+}
+
+static MEMBERS: PyOnceLock<Members> = PyOnceLock::new();
+
+fn members(py: Python<'_>) -> PyResult<&Members> {
+    MEMBERS.get_or_try_init(py, || {
+        let module = py.import("warpverbs.nixl._enums")?;
+        let get = |name: &str| module.getattr(name).map(Bound::unbind);
+        Ok(Members {
+            kinds: Kind::ALL.iter().map(|kind| get(kind.name())).collect::<PyResult<_>>()?,
+            success: get(Status::Success.name())?,
+            in_progress: get(Status::InProgress.name())?,
+        })
+    })
+}
+
+/// The member of a kind of memory.
+pub(crate) fn kind(py: Python<'_>, kind: Kind) -> PyResult<Py<PyAny>> {
+    Ok(members(py)?.kinds[kind as usize].clone_ref(py))
+}
+
+/// The member of success, or of a transfer in progress.
+pub(crate) fn status(py: Python<'_>, over: bool) -> PyResult<Py<PyAny>> {
+    let members = members(py)?;
+    let member = if over { &members.success } else { &members.in_progress };
+    Ok(member.clone_ref(py))
+}
+
+/// The kind of memory that a member, or its number, stands for.
+pub(crate) fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Kind> {
+    let number: u32 = object.extract()?;
+    Kind::of_number(number).ok_or_else(|| {
+        let all: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        let why = format!("{number} is no kind of memory; there are {}", all.join(", "));
+        PyValueError::new_err(why)
+    })
+}

@@ -1,0 +1,25 @@
+//! The native half of the Python package `warpverbs`: what `warpverbs.nixl._bindings` offers. Names
+//! of its classes and methods are NIXL's, because programs of NIXL's call them.
+
+mod arrays;
+mod enums;
+mod errors;
+mod fork;
+mod indices;
+mod items;
+mod lists;
+mod memory;
+mod text;
+mod utils;
+
+use pyo3::prelude::*;
+
+/// What `warpverbs.nixl` and `warpverbs` are made of; no interface of its own.
+#[pymodule(gil_used = false)]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fork::watch(module.py())?;
+    errors::add(module)?;
+    lists::add(module)?;
+    utils::add(module)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}
