@@ -5,7 +5,7 @@ use crate::deadline::Deadline;
 use crate::memories::Registration;
 use crate::memory::Memory;
 use crate::metadata::Content;
-use crate::names::{Generation, Op};
+use crate::names::{Generation, Op, Owner};
 use crate::parts::Parts;
 use crate::peer::RemoteMemory;
 use crate::peers::Peers;
@@ -62,6 +62,11 @@ impl Agent {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.shared.control.own.owner.name
+    }
+
+    /// Its name and generation, by which lists of blocks name it.
+    pub fn owner(&self) -> &Owner {
+        &self.shared.control.own.owner
     }
 
     /// Which start of an agent of this name it is.
@@ -285,6 +290,26 @@ impl Agent {
     /// No such peer, or no such memory.
     pub fn remote(&self, peer: &str, label: &str) -> Result<RemoteMemory, AgentError> {
         Ok(RemoteMemory(self.shared.peers.peer(peer)?.memory_called(label)?))
+    }
+
+    /// All registered memory of a peer that is known here, in order of its numbers: the oldest first.
+    ///
+    /// # Errors
+    /// No such peer, or it is lost.
+    pub fn memories_of(&self, peer: &str) -> Result<Vec<RemoteMemory>, AgentError> {
+        let known = self.shared.peers.peer(peer)?.memories()?;
+        Ok(known.into_iter().map(RemoteMemory).collect())
+    }
+
+    /// A number that changes with what [`Agent::memories_of`] gives: when memory of the peer becomes known
+    /// or is deregistered, and when the peer is known anew, of whichever generation. No number comes twice
+    /// in a process, so an index that was made of the memories may be kept as long as the number that was
+    /// asked for before them stays.
+    ///
+    /// # Errors
+    /// As for [`Agent::memories_of`].
+    pub fn memories_version(&self, peer: &str) -> Result<u64, AgentError> {
+        self.shared.peers.peer(peer)?.version()
     }
 
     /// Checks a list, of this agent's memory or of a peer's, so that transfers can be made of it.

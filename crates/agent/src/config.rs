@@ -39,6 +39,7 @@ pub struct AgentConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) advertise: Vec<SocketAddr>,
     pub(crate) token: Vec<u8>,
+    pub(crate) serves_metadata: bool,
     pub(crate) deadline: Duration,
     pub(crate) gpu: Option<Arc<dyn Gpu>>,
     pub(crate) nics: Vec<Device>,
@@ -60,6 +61,7 @@ impl Default for AgentConfig {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             advertise: Vec::new(),
             token: Vec::new(),
+            serves_metadata: true,
             deadline: Duration::from_secs(30),
             gpu: None,
             nics: Vec::new(),
@@ -80,6 +82,12 @@ impl Default for AgentConfig {
 impl AgentConfig {
     /// The longest notification, bytes.
     pub const MAX_NOTIFICATION: usize = 64 << 10;
+
+    /// The [`AgentConfig::notification_window`] of a program that may take notifications late.
+    pub const NO_WINDOW: u32 = 1 << 30;
+
+    /// The longest deadline. A longer one is cut to it.
+    pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
     /// The address at which this agent serves metadata and takes notifications; by default a free
     /// port of the loopback interface, so peers of other hosts need another.
@@ -107,11 +115,21 @@ impl AgentConfig {
         Self { token: token.into(), ..self }
     }
 
+    /// Whether agents that show the token, and know no more of this one than its address, get its metadata
+    /// and bring theirs ([`Agent::fetch_metadata`](crate::Agent::fetch_metadata),
+    /// [`Agent::send_metadata`](crate::Agent::send_metadata)); yes by default. It matters only where a token
+    /// is set. If not, their calls fail with [`AgentError::Refused`], which names this setting. This agent's
+    /// own calls to others are not affected.
+    #[must_use]
+    pub fn serve_metadata(self, serves: bool) -> Self {
+        Self { serves_metadata: serves, ..self }
+    }
+
     /// How long a transfer, and everything else that waits for a peer, may take unless it is given
-    /// its own time; 30 s by default.
+    /// its own time; 30 s by default. One of more than a year, `Duration::MAX` for example, is a year.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
+        Self { deadline: deadline.min(Self::LONGEST), ..self }
     }
 
     /// The device whose kernels use registered memory, and whose arenas back
@@ -171,8 +189,13 @@ impl AgentConfig {
         Self { silence: longest, ..self }
     }
 
-    /// Notifications of one peer that wait to be taken by this side, 1 to 65536. A sender that has
-    /// reached it waits until one is taken.
+    /// Notifications of one peer that wait to be taken by this side, 1 to 2^30; 64 by default. A sender that
+    /// has reached it waits until one is taken.
+    ///
+    /// With [`AgentConfig::NO_WINDOW`] a sender never waits for this program to take any. Then memory is
+    /// the only bound: 512 MiB for those of all peers, each of which counts as its bytes and 512 more, and
+    /// half of it for a peer that has others waiting, so about 500,000 short ones. What comes beyond is
+    /// declined: its transfer fails with [`AgentError::Notification`].
     #[must_use]
     pub fn notification_window(self, count: u32) -> Self {
         Self { window: count, ..self }
@@ -225,7 +248,12 @@ impl AgentConfig {
         let sockets = self.tcp_sockets;
         field("tcp_sockets", sockets.into(), (1..=64).contains(&sockets), "1 to 64")?;
         let window = self.window;
-        field("notification_window", window.into(), (1..=65536).contains(&window), "1 to 65536")?;
+        field(
+            "notification_window",
+            window.into(),
+            (1..=Self::NO_WINDOW).contains(&window),
+            "1 to 2^30",
+        )?;
         let millis = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);
         field("deadline", millis, !self.deadline.is_zero(), "more than 0 ms")?;
         let silence = u64::try_from(self.silence.as_millis()).unwrap_or(u64::MAX);
@@ -240,6 +268,7 @@ impl fmt::Debug for AgentConfig {
             .field("listen", &self.listen)
             .field("advertise", &self.advertise)
             .field("token", &!self.token.is_empty())
+            .field("serves_metadata", &self.serves_metadata)
             .field("deadline", &self.deadline)
             .field("nics", &self.nics)
             .field("queue_pairs", &self.queue_pairs)

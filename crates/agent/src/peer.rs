@@ -21,6 +21,7 @@ use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use warpverbs_peer::Identity;
 
@@ -55,11 +56,26 @@ pub(crate) struct Peer {
 }
 
 /// All that is known of a peer's memory.
-#[derive(Default)]
 struct Known {
     memories: FxHashMap<u32, Arc<Routed>>,
     /// Numbers of memory that was deregistered before its metadata came.
     dead: Numbers,
+    /// Of this state: no other state of any peer has it.
+    version: u64,
+}
+
+impl Known {
+    fn new() -> Self {
+        let (memories, dead) = (FxHashMap::default(), Numbers::default());
+        let mut known = Self { memories, dead, version: 0 };
+        known.renew();
+        known
+    }
+
+    fn renew(&mut self) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        self.version = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Memory of a peer with the ways to it.
@@ -135,7 +151,7 @@ impl Peer {
             name: Owner { name: metadata.name.clone(), generation: metadata.generation },
             contact: metadata.contact.clone(),
             here,
-            known: RwLock::default(),
+            known: RwLock::new(Known::new()),
             gone: OnceLock::new(),
             control: ways.control.clone(),
             slot: Made::default(),
@@ -179,6 +195,9 @@ impl Peer {
             });
             let bytes = new.iter().map(Routed::weight).fold(0, usize::saturating_add);
             let mut share = shared(quota, bytes)?;
+            if !new.is_empty() {
+                known.renew();
+            }
             for info in new {
                 let its = share.as_mut().map(|share| share.split(Routed::weight(&info)));
                 let memory = known.memories.entry(info.id);
@@ -202,6 +221,23 @@ impl Peer {
             found.max_by_key(|memory| memory.extent.id).cloned()
         });
         found.ok_or_else(|| self.unknown(format!("{label:?}")))
+    }
+
+    /// All that is registered, as far as is known, in order of its numbers.
+    pub(crate) fn memories(&self) -> Result<Vec<Arc<Routed>>, AgentError> {
+        self.check()?;
+        let mut all: Vec<_> = self.look(|known| {
+            let live = known.memories.values().filter(|memory| memory.check().is_ok());
+            live.cloned().collect()
+        });
+        all.sort_unstable_by_key(|memory| memory.extent.id);
+        Ok(all)
+    }
+
+    /// Of what is known of its memory.
+    pub(crate) fn version(&self) -> Result<u64, AgentError> {
+        self.check()?;
+        Ok(self.look(|known| known.version))
     }
 
     fn unknown(&self, memory: String) -> AgentError {
@@ -257,13 +293,18 @@ impl Remote for Peer {
     fn only(&self, live: &[u32]) {
         let live: FxHashSet<_> = live.iter().collect();
         self.change(|known| {
+            let mut changed = false;
             known.memories.retain(|id, memory| {
                 let keep = live.contains(id);
                 if !keep {
                     memory.revoke();
+                    changed = true;
                 }
                 keep || !memory.is_idle()
             });
+            if changed {
+                known.renew();
+            }
         });
     }
 
@@ -271,6 +312,7 @@ impl Remote for Peer {
         self.change(|known| {
             if let Some(memory) = known.memories.get(&id) {
                 memory.revoke();
+                known.renew();
             }
             known.dead.insert(id);
         });
@@ -321,6 +363,24 @@ impl RemoteMemory {
     /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.0.extent.len
+    }
+
+    /// Where it begins in the owner's process, as the owner says. Ranges of lists are offsets from here.
+    pub fn addr(&self) -> u64 {
+        self.0.info.addr
+    }
+
+    /// Whether it is host memory.
+    pub fn is_host(&self) -> bool {
+        self.0.info.place == Place::Host
+    }
+
+    /// The number of the GPU whose memory it is, as the owner's process counts them.
+    pub fn device(&self) -> Option<u32> {
+        match self.0.info.place {
+            Place::Cuda(number) | Place::Hip(number) => Some(number),
+            _ => None,
+        }
     }
 
     /// Whether there are no bytes: never.

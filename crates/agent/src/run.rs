@@ -13,7 +13,7 @@ use crate::path::{Flight, Job, Limit, Started};
 use crate::phase::{End, Phase};
 use crate::route::Chosen;
 use crate::wakers::Wakers;
-use crate::{AgentError, lock, try_lock};
+use crate::{AgentConfig, AgentError, lock, try_lock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::Waker;
@@ -37,10 +37,10 @@ impl PostOptions {
         Self::default()
     }
 
-    /// The transfer fails unless it is done within this time.
+    /// The transfer fails unless it is done within this time. One of more than a year is a year.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
-        Self { deadline: Some(deadline), ..self }
+        Self { deadline: Some(deadline.min(AgentConfig::LONGEST)), ..self }
     }
 
     /// The peer gets this notification, of at most

@@ -369,6 +369,9 @@ impl Session {
         if !same(&key.knock(&nonce, &from), &knock) {
             return Err(differ(named).to_owned());
         }
+        if !named && !services.control().settings.serves_metadata {
+            return Err(NOT_SERVED.to_owned());
+        }
         let nonces = [nonce, random().map_err(|error| error.to_string())?];
         let proof = key.proof(handshake::Role::Accepter, nonces.each_ref(), own);
         self.link.send(&Frame::Welcome { owner: own.clone(), nonce: nonces[1], proof });
@@ -420,6 +423,9 @@ impl Session {
 /// An address alone authenticates no peer: it must prove that it knows the token.
 const NO_TOKEN: &str =
     "no token is set, so metadata does not travel by address; AgentConfig::token sets one";
+
+const NOT_SERVED: &str =
+    "this agent does not exchange metadata by address (AgentConfig::serve_metadata)";
 
 fn differ(named: bool) -> &'static str {
     match named {

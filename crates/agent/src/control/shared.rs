@@ -48,6 +48,8 @@ pub(crate) trait Watched: Send + Sync {
 pub(super) struct Settings {
     pub(super) silence: Duration,
     pub(super) window: u32,
+    /// Whether strangers that show the token may ask for metadata and bring theirs.
+    pub(super) serves_metadata: bool,
 }
 
 /// The agent's identity, and the secrets that the other ends of its connections must prove.
@@ -106,7 +108,11 @@ impl Control {
             wake: Arc::new(wake),
             listener: Mutex::new(Some(listener)),
             address,
-            settings: Settings { silence: config.silence, window: config.window },
+            settings: Settings {
+                silence: config.silence,
+                window: config.window,
+                serves_metadata: config.serves_metadata,
+            },
             inbox: Inbox::default(),
             handed: Mutex::default(),
             inbound: Mutex::default(),

@@ -107,6 +107,11 @@ impl Run {
             .and_then(|distance| self.offset.checked_add(distance))
     }
 
+    /// Whether it has blocks, none of them empty or beyond all addresses.
+    fn is_sound(&self) -> bool {
+        self.len > 0 && self.last().and_then(|last| last.checked_add(self.len)).is_some()
+    }
+
     /// Whether `next`, a single block, continues this run; if so, it does.
     fn takes(&mut self, next: &Run) -> bool {
         if next.count != 1 || (next.memory, next.len) != (self.memory, self.len) {
@@ -148,6 +153,42 @@ impl BlockList {
             self.runs.push(run);
         }
         Ok(())
+    }
+
+    /// The blocks of these runs, in order, of memory of `owner`. Ranges are checked against the memory when
+    /// the list is used. Neighbours that are single blocks at equal distances become one run; others stay
+    /// as they are.
+    ///
+    /// # Errors
+    /// There are no blocks or too many; a run has no blocks, an empty one, or ends beyond the address space.
+    pub fn of_runs(owner: &Owner, mut runs: Vec<Run>) -> Result<Self, AgentError> {
+        let (mut blocks, mut kept) = (0usize, 0);
+        for at in 0..runs.len() {
+            let run = runs[at];
+            if !run.is_sound() {
+                return Err(AgentError::Range {
+                    index: blocks,
+                    offset: run.offset,
+                    len: if run.count == 0 { 0 } else { run.len },
+                    label: format!("number {}", run.memory),
+                    owner: owner.to_string(),
+                    size: u64::MAX,
+                });
+            }
+            blocks = blocks.saturating_add(run.count as usize);
+            // In place: what is kept never overtakes what is read.
+            if kept > 0 && runs[kept - 1].takes(&run) {
+                continue;
+            }
+            runs[kept] = run;
+            kept += 1;
+        }
+        checked_count(blocks)?;
+        runs.truncate(kept);
+        if runs.len() < runs.capacity() / 2 {
+            runs.shrink_to_fit();
+        }
+        Ok(Self { owner: owner.clone(), runs, blocks })
     }
 
     /// Adds the blocks of another list, of the same agent.
@@ -208,8 +249,7 @@ impl BlockList {
         let (owner, runs): (Owner, Vec<Run>) = FORMAT.open(bytes)?;
         let mut list = Self::new(owner);
         for run in &runs {
-            let end = run.last().and_then(|last| last.checked_add(run.len));
-            if run.len == 0 || end.is_none() {
+            if !run.is_sound() {
                 return Err(
                     FORMAT.wrong(format!("{run:?} is empty or ends beyond the address space"))
                 );
@@ -246,6 +286,41 @@ mod tests {
             let list = extent(60).at(&wanted, 10).unwrap();
             prop_assert_eq!(offsets(&list), wanted);
             prop_assert_eq!(BlockList::from_bytes(&list.to_bytes()).unwrap(), list);
+        }
+
+        #[test]
+        fn ready_runs_make_the_list_that_adding_them_makes(
+            wanted in prop::collection::vec((0u32..3, 0u32..4, 0u64..40, 0u64..3, 0u64..9), 0..20),
+            far in any::<prop::sample::Index>(),
+            edge in prop::option::of(Just(u64::MAX - 20)),
+        ) {
+            let run = |&(memory, count, offset, len, stride): &(u32, u32, u64, u64, u64)| {
+                Run { memory, count, offset, len, stride }
+            };
+            let mut runs: Vec<Run> = wanted.iter().map(run).collect();
+            if let Some(edge) = edge.filter(|_| !runs.is_empty()) {
+                let at = far.index(runs.len());
+                runs[at].offset = edge;
+            }
+            // The model: every block written down, in numbers that cannot overflow.
+            let one = |run: &Run| {
+                let run = *run;
+                let at = move |i| u128::from(run.offset) + u128::from(i) * u128::from(run.stride);
+                (0..run.count).map(move |i| (run.memory, at(i), u128::from(run.len)))
+            };
+            let blocks: Vec<_> = runs.iter().flat_map(one).collect();
+            let right = !blocks.is_empty()
+                && runs.iter().all(|run| run.count > 0 && run.len > 0)
+                && blocks.iter().all(|(_, at, len)| at + len <= u128::from(u64::MAX));
+            let made = BlockList::of_runs(&extent(1).owner, runs.clone());
+            prop_assert_eq!(made.is_ok(), right);
+            if let Ok(list) = made {
+                let found: Vec<_> = list.runs().iter().flat_map(one).collect();
+                prop_assert_eq!(&found, &blocks);
+                prop_assert_eq!(list.len(), blocks.len());
+                prop_assert!(list.runs().len() <= runs.len());
+                prop_assert_eq!(BlockList::from_bytes(&list.to_bytes()).unwrap(), list);
+            }
         }
 
         #[test]

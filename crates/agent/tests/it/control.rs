@@ -12,6 +12,10 @@ fn agent(name: &str) -> Agent {
     Agent::new(name, AgentConfig::default().token("the job's")).unwrap()
 }
 
+fn agent_without_token(name: &str) -> Agent {
+    Agent::new(name, AgentConfig::default()).unwrap()
+}
+
 /// Has room for three notifications.
 fn receiver_of_three() -> Agent {
     let config = AgentConfig::default().token("the job's").notification_window(3);
@@ -167,4 +171,66 @@ fn a_connection_that_breaks_the_rules_ends_and_others_go_on() {
     }
     a.notify("b", b"still here", SOON).unwrap();
     b.wait_remote_done("a", b"still here", SOON).unwrap();
+}
+
+/// Whoever shows the token gets an answer, as long as the agent wants that.
+#[test]
+fn metadata_is_served_to_strangers_or_not() {
+    let config = AgentConfig::default().token("the job's").serve_metadata(false);
+    let (quiet, other) = (Agent::new("quiet", config).unwrap(), agent("other"));
+    let calls = [
+        other.fetch_metadata(quiet.address(), SOON).unwrap_err(),
+        other.send_metadata(quiet.address(), &other.metadata().unwrap(), SOON).unwrap_err(),
+    ];
+    for refused in calls {
+        assert!(matches!(refused, AgentError::Refused { .. }), "{refused}");
+        assert!(refused.to_string().contains("AgentConfig::serve_metadata"), "{refused}");
+    }
+    assert!(!quiet.knows("other") && !other.knows("quiet"));
+    // Without the token nothing is said of it.
+    let stranger = Agent::new("stranger", AgentConfig::default().token("another's")).unwrap();
+    let refused = stranger.fetch_metadata(quiet.address(), SOON).unwrap_err();
+    assert!(refused.to_string().contains("tokens differ"), "{refused}");
+    // Its own calls, and peers that have its metadata, are served.
+    assert_eq!(quiet.fetch_metadata(other.address(), SOON).unwrap(), "other");
+    tell(&other, &quiet);
+    other.notify("quiet", b"hello", SOON).unwrap();
+    quiet.wait_remote_done("other", b"hello", SOON).unwrap();
+}
+
+/// A program that takes no notifications delays nobody.
+#[test]
+fn without_a_window_notifications_wait_at_the_receiver_alone() {
+    const ALL: u32 = 100_000;
+    let config = AgentConfig::default().notification_window(AgentConfig::NO_WINDOW);
+    let receiver = Agent::new("receiver", config).unwrap();
+    let sender = agent_without_token("sender");
+    tell(&sender, &receiver);
+    let (ours, theirs) = (sender.alloc(64, "ours").unwrap(), receiver.alloc(64, "theirs").unwrap());
+    tell(&sender, &receiver);
+    let to = sender.remote("receiver", "theirs").unwrap();
+    let writes: Vec<_> = (0..500)
+        .map(|_| transfer(&sender, Op::Write, ours.blocks(0, 64, 1), to.blocks(0, 64, 1)))
+        .collect();
+    for number in 0..ALL {
+        let write = &writes[number as usize % writes.len()];
+        if number as usize >= writes.len() {
+            assert_eq!(write.wait(SOON).unwrap(), State::Done);
+        }
+        write.post(PostOptions::new().notify(number.to_le_bytes())).unwrap();
+    }
+    writes.iter().for_each(|write| assert_eq!(write.wait(SOON).unwrap(), State::Done));
+    // All are there before the first is taken.
+    for number in 0..ALL {
+        assert_eq!(receiver.next_notification().unwrap().bytes, number.to_le_bytes());
+    }
+    assert_eq!(receiver.next_notification(), None);
+    sender.notify("receiver", b"after all", SOON).unwrap();
+    assert!(receiver.check_remote_done("sender", b"after all"));
+    drop(theirs);
+    for wrong in [0, AgentConfig::NO_WINDOW + 1] {
+        let config = AgentConfig::default().notification_window(wrong);
+        let refused = Agent::new("x", config).unwrap_err().to_string();
+        assert!(refused.contains(&format!("notification_window is {wrong}, expected 1 to 2^30")));
+    }
 }

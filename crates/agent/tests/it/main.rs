@@ -10,6 +10,7 @@ mod engine;
 mod exchange;
 mod gpu;
 mod kills;
+mod known;
 mod model;
 mod network;
 mod processes;

@@ -3,6 +3,7 @@
 use crate::bed::{SOON, transfer};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use warpverbs_agent::{
     Agent, AgentConfig, AgentError, CopyBy, Op, PathKind, PostOptions, Registration, State,
 };
@@ -228,6 +229,44 @@ fn a_killed_peer_is_missed_by_name_and_replaced_under_it() {
     for path in [PathKind::Mapped, PathKind::Tcp] {
         missed_and_replaced(path);
     }
+}
+
+/// Every wait is bounded by what adding it to now allows.
+#[test]
+fn a_deadline_without_end_is_a_deadline() {
+    let mut target = Target::start();
+    for path in [PathKind::Mapped, PathKind::ProcessCopy, PathKind::Tcp] {
+        let config = AgentConfig::default().token("the job's").require(path);
+        let agent = Agent::new("initiator", config.deadline(Duration::MAX)).unwrap();
+        assert!(agent.deadline() >= Duration::from_secs(300 * 24 * 3600));
+        agent.fetch_metadata(target.address, Duration::MAX).unwrap();
+        agent.connect("target", Duration::MAX).unwrap();
+        agent.wait_peer("target", Duration::MAX).unwrap();
+        let ours = agent.register(vec![5; LEN], "ours").unwrap();
+        let label = if path == PathKind::Mapped { "shared" } else { "private" };
+        let remote = agent.remote("target", label).unwrap();
+        let lists = (ours.blocks(0, 64, 100).unwrap(), remote.blocks(0, 64, 100).unwrap());
+        let write = match agent.transfer(Op::Write, &lists.0, &lists.1) {
+            Ok(write) => write,
+            Err(refused @ AgentError::NoPath { .. }) if path == PathKind::ProcessCopy => {
+                eprintln!("SKIPPED: {refused}");
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for options in [PostOptions::new(), PostOptions::new().deadline(Duration::MAX)] {
+            write.post(options.notify(b"done")).unwrap();
+            assert_eq!(write.wait(Duration::MAX).unwrap(), State::Done);
+        }
+        assert_eq!(write.telemetry().unwrap().paths, [path]);
+        agent.notify("target", b"done", Duration::MAX).unwrap();
+        agent.explain(&ours, &remote).unwrap();
+    }
+    let sums = target.child.ask("sum");
+    let whole = |value| [vec![5; 6400], vec![value; LEN - 6400]].concat();
+    let (private, shared) = sums.split_once(' ').unwrap();
+    assert_eq!(shared, sum(&whole(4)).to_string());
+    assert_eq!(private, sum(&whole(3)).to_string(), "by TCP at least");
 }
 
 fn missed_and_replaced(path: PathKind) {

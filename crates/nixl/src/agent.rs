@@ -1,0 +1,483 @@
+//! An agent as NIXL's programs know it.
+
+use crate::backend::{BackendId, Backends, Params, Plugin};
+use crate::exchange::{Exchanger, Place, Request};
+use crate::index::{Index, Range, runs};
+use crate::memory::Memories;
+use crate::prepared::{Blocks, Prepared, Rows};
+use crate::transfer::{Notification, Terms, Transfer};
+use crate::{Config, Desc, Error, Kind, List, MOST_DESCRIPTORS, RegList, Status, Strided};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock};
+use warpverbs_agent::{BlockList, Op, Owner};
+use warpverbs_gpu::{Buffer, Gpu, GpuChoice};
+
+/// Gives the memory of a descriptor that a program registers: of the host where no GPU is given, else of
+/// that GPU. The error is for people.
+pub type Adopt<'a> = dyn FnMut(Option<&Arc<dyn Gpu>>, &Desc) -> Result<Buffer, String> + 'a;
+
+/// Notifications by sender, in the order in which they came.
+pub type Notifications = BTreeMap<String, Vec<Vec<u8>>>;
+
+/// An agent: its memory, its peers, and the calls on both. Any thread may use it.
+pub struct Agent {
+    name: String,
+    pub(crate) config: Config,
+    made: OnceLock<warpverbs_agent::Agent>,
+    making: Mutex<()>,
+    backends: Backends,
+    memories: Memories,
+    gpus: Mutex<HashMap<u64, Arc<dyn Gpu>>>,
+    peers: Mutex<HashMap<String, Known>>,
+    exchanger: Exchanger,
+}
+
+/// What is known of a peer's memory, and the state of knowledge that it is of.
+#[derive(Clone)]
+struct Known {
+    version: u64,
+    owner: Owner,
+    index: Arc<Index<()>>,
+}
+
+impl Agent {
+    /// Makes an agent. Its name is what peers call it.
+    ///
+    /// # Errors
+    /// The name or a setting is wrong, or the port is taken.
+    pub fn new(name: &str, config: Config) -> Result<Self, Error> {
+        if name.is_empty() {
+            return Err(Error::new(Status::InvalidParam, "an agent's name is empty"));
+        }
+        let agent = Self {
+            name: name.to_owned(),
+            config,
+            made: OnceLock::new(),
+            making: Mutex::default(),
+            backends: Backends::default(),
+            memories: Memories::default(),
+            gpus: Mutex::default(),
+            peers: Mutex::default(),
+            exchanger: Exchanger::default(),
+        };
+        if agent.config.listen.is_some() {
+            agent.agent()?;
+        }
+        Ok(agent)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The agent that does the work. It is made at the first use, since programs choose their GPU after
+    /// they have made an agent.
+    ///
+    /// # Errors
+    /// A setting is wrong, or the system does not give what an agent needs.
+    pub fn agent(&self) -> Result<&warpverbs_agent::Agent, Error> {
+        let gpu = || self.config.current_gpu.as_ref().and_then(|current| current());
+        self.agent_on(&gpu)
+    }
+
+    fn agent_on(
+        &self,
+        gpu: &dyn Fn() -> Option<Arc<dyn Gpu>>,
+    ) -> Result<&warpverbs_agent::Agent, Error> {
+        if let Some(made) = self.made.get() {
+            return Ok(made);
+        }
+        let _one_at_a_time = crate::lock(&self.making);
+        if let Some(made) = self.made.get() {
+            return Ok(made);
+        }
+        let Config { listen, address, deadline, .. } = self.config;
+        let mut config = self.config.agent.clone().deadline(deadline);
+        config = config.listen((address, listen.unwrap_or(0))).serve_metadata(listen.is_some());
+        if let Some(gpu) = gpu() {
+            config = config.gpu(&gpu);
+        }
+        let made = warpverbs_agent::Agent::new(&self.name, config)?;
+        Ok(self.made.get_or_init(|| made))
+    }
+
+    /// Creates a backend. An agent has one of each plugin.
+    ///
+    /// # Errors
+    /// There is no such plugin, or the agent has its backend.
+    pub fn create_backend(&self, plugin: &str, params: &Params) -> Result<BackendId, Error> {
+        self.backends.create(plugin, params)
+    }
+
+    /// The plugin of a backend.
+    ///
+    /// # Errors
+    /// The agent has no such backend.
+    pub fn backend_plugin(&self, backend: BackendId) -> Result<Plugin, Error> {
+        self.backends.plugin(backend)
+    }
+
+    /// The parameters of a backend.
+    ///
+    /// # Errors
+    /// The agent has no such backend.
+    pub fn backend_params(&self, backend: BackendId) -> Result<Params, Error> {
+        self.backends.params(backend)
+    }
+
+    /// Registers memory that `adopt` gives, or files: all of the list or nothing.
+    ///
+    /// # Errors
+    /// A descriptor is empty or no memory, no backend takes its kind, or `adopt` refused.
+    pub fn register(&self, list: &RegList, adopt: &mut Adopt<'_>) -> Result<(), Error> {
+        self.backends.check(list.kind)?;
+        checked_count(list.descs.len())?;
+        for (at, one) in list.descs.iter().enumerate() {
+            let empty = one.desc.len == 0 && list.kind != Kind::File;
+            let wrong = |why| Error::new(Status::InvalidParam, format!("descriptor {at}: {why}"));
+            if empty || (one.desc.addr == 0 && list.kind != Kind::File) {
+                let Desc { addr, len, .. } = one.desc;
+                return Err(wrong(format!(
+                    "{len} bytes at {addr:#x}, expected some at an address"
+                )));
+            }
+            one.desc.end().map_err(|error| wrong(error.why))?;
+        }
+        match list.kind {
+            Kind::File => {
+                self.memories.register_files(list);
+                Ok(())
+            }
+            Kind::Dram => self.memories.register(self.agent()?, list, &mut |desc| {
+                adopt(None, desc).map_err(|why| refused(list.kind, desc, &why))
+            }),
+            Kind::Vram => {
+                let Some(first) = list.descs.first() else { return Ok(()) };
+                let gpu = self.gpu(first.desc.dev)?;
+                let agent = self.agent_on(&|| Some(gpu.clone()))?;
+                self.memories.register(agent, list, &mut |desc| {
+                    let gpu = self.gpu(desc.dev)?;
+                    adopt(Some(&gpu), desc).map_err(|why| refused(list.kind, desc, &why))
+                })
+            }
+            kind => Err(unsupported(kind)),
+        }
+    }
+
+    /// The GPU of an ordinal, with the context that the process' other libraries share.
+    fn gpu(&self, ordinal: u64) -> Result<Arc<dyn Gpu>, Error> {
+        if let Some(known) = crate::lock(&self.gpus).get(&ordinal) {
+            return Ok(known.clone());
+        }
+        let device = u32::try_from(ordinal).map_err(|_| {
+            Error::new(Status::InvalidParam, format!("device {ordinal}, expected a GPU's ordinal"))
+        })?;
+        let current = self.config.current_gpu.as_ref().and_then(|current| current());
+        let gpu = match current.filter(|gpu| u64::from(gpu.info().ordinal) == ordinal) {
+            Some(gpu) => gpu,
+            None => warpverbs_gpu::open(GpuChoice::Cuda(device))
+                .map_err(|error| Error::new(Status::NotSupported, error.to_string()))?,
+        };
+        Ok(crate::lock(&self.gpus).entry(ordinal).or_insert(gpu).clone())
+    }
+
+    /// Deregisters, and waits until no transfer and no peer can touch the memory any more, so that the
+    /// program may free it.
+    ///
+    /// # Errors
+    /// A descriptor is not registered, in which case nothing changes; or a peer did not confirm in time, in which case the
+    /// registrations have ended, and the memory must stay.
+    pub fn deregister(&self, list: &RegList) -> Result<(), Error> {
+        self.memories.deregister(list, self.config.deadline)
+    }
+
+    /// Looks up a list: of this agent's side of transfers if `agent` is empty, else of that peer, which may
+    /// be this agent.
+    ///
+    /// # Errors
+    /// A descriptor is not in registered memory, or the peer is not known.
+    pub fn prepare(&self, agent: &str, list: &List) -> Result<Prepared, Error> {
+        self.prepare_rows(agent, list.kind, list.descs.iter().map(|one| (*one).into()))
+    }
+
+    /// As [`Agent::prepare`], for blocks in rows of equal distances.
+    ///
+    /// # Errors
+    /// As for [`Agent::prepare`].
+    pub fn prepare_strided(
+        &self,
+        agent: &str,
+        kind: Kind,
+        rows: &[Strided],
+    ) -> Result<Prepared, Error> {
+        self.prepare_rows(agent, kind, rows.iter().copied())
+    }
+
+    fn prepare_rows(
+        &self,
+        agent: &str,
+        kind: Kind,
+        rows: impl ExactSizeIterator<Item = Strided> + Clone,
+    ) -> Result<Prepared, Error> {
+        let agent = agent.to_owned();
+        if kind == Kind::File {
+            let rows: Vec<Strided> = rows.collect();
+            crate::prepared::check_files(&self.memories.index(), &rows, &self.owned())?;
+            return Ok(Prepared { kind, agent, blocks: Blocks::Files(Rows::new(rows)) });
+        }
+        let blocks = self.blocks(&agent, kind, rows.clone())?;
+        let prepared = self.agent()?.prepare(&blocks)?;
+        let keeps = agent.is_empty() && self.backends.created(Plugin::Posix).is_some();
+        let rows = keeps.then(|| Rows::new(rows.collect()));
+        Ok(Prepared { kind, agent, blocks: Blocks::Memory { prepared, rows } })
+    }
+
+    /// The list as the agent takes it.
+    fn blocks(
+        &self,
+        agent: &str,
+        kind: Kind,
+        rows: impl ExactSizeIterator<Item = Strided>,
+    ) -> Result<BlockList, Error> {
+        if !matches!(kind, Kind::Dram | Kind::Vram) {
+            return Err(unsupported(kind));
+        }
+        checked_count(rows.len())?;
+        if agent.is_empty() || agent == self.name {
+            let runs = runs(&self.memories.index(), kind, rows, &self.owned())?;
+            return Ok(BlockList::of_runs(self.agent()?.owner(), runs)?);
+        }
+        let known = self.known(agent)?;
+        let of = format!("as the metadata of {agent} say");
+        let runs = runs(&known.index, kind, rows, &of)?;
+        Ok(BlockList::of_runs(&known.owner, runs)?)
+    }
+
+    /// For errors: whose memory it is.
+    fn owned(&self) -> String {
+        format!("of {}", self.name)
+    }
+
+    /// What the peer's metadata say, looked up anew only if they have changed.
+    fn known(&self, peer: &str) -> Result<Known, Error> {
+        let agent = self.agent()?;
+        let version = agent.memories_version(peer)?;
+        if let Some(known) = crate::lock(&self.peers).get(peer).filter(|one| one.version == version)
+        {
+            return Ok(known.clone());
+        }
+        let memories = agent.memories_of(peer)?;
+        let range = |memory: &warpverbs_agent::RemoteMemory| {
+            let (kind, dev) = match memory.device() {
+                None if !memory.is_host() => return None,
+                None => (Kind::Dram, 0),
+                Some(ordinal) => (Kind::Vram, ordinal.into()),
+            };
+            let (addr, len, id) = (memory.addr(), memory.len(), memory.id());
+            Some(Range { kind, dev, addr, len, id, value: () })
+        };
+        let first = memories.first().ok_or_else(|| {
+            Error::new(Status::NotFound, format!("the metadata of {peer} name no memory"))
+        })?;
+        let owner = first.owner().clone();
+        let index = Arc::new(Index::new(memories.iter().filter_map(range).collect()));
+        let known = Known { version, owner, index };
+        crate::lock(&self.peers).insert(peer.to_owned(), known.clone());
+        Ok(known)
+    }
+
+    /// A transfer between blocks of prepared lists: the block `local_index[i]` here, `remote_index[i]` there.
+    ///
+    /// # Errors
+    /// Indices or lengths do not fit, or no path leads there.
+    pub fn make(
+        &self,
+        op: Op,
+        (local, local_index): (&Prepared, &[u32]),
+        (remote, remote_index): (&Prepared, &[u32]),
+        notification: Notification,
+    ) -> Result<Transfer, Error> {
+        match (&local.blocks, &remote.blocks) {
+            (Blocks::Memory { prepared: here, .. }, Blocks::Memory { prepared: there, .. }) => {
+                let agent = self.agent()?;
+                let inner = agent.prepared_transfer(op, here, local_index, there, remote_index)?;
+                Ok(self.transfer(inner, local_index.len(), notification))
+            }
+            _ => Err(unsupported(Kind::File)),
+        }
+    }
+
+    /// A transfer between all blocks of two lists, in order.
+    ///
+    /// # Errors
+    /// As for [`Agent::prepare`] and [`Agent::make`].
+    pub fn create(
+        &self,
+        op: Op,
+        local: &List,
+        remote: &List,
+        peer: &str,
+        notification: Notification,
+    ) -> Result<Transfer, Error> {
+        let (here, there) = (local.descs.len(), remote.descs.len());
+        if here != there {
+            let why = format!("{here} descriptors here, {there} at {peer}, expected as many");
+            return Err(Error::new(Status::InvalidParam, why));
+        }
+        let rows = |list: &List| list.descs.clone().into_iter().map(Strided::from);
+        let mine = self.blocks("", local.kind, rows(local))?;
+        let theirs = self.blocks(peer, remote.kind, rows(remote))?;
+        let inner = self.agent()?.transfer(op, &mine, &theirs)?;
+        Ok(self.transfer(inner, here, notification))
+    }
+
+    fn transfer(
+        &self,
+        inner: warpverbs_agent::Transfer,
+        descriptors: usize,
+        notification: Notification,
+    ) -> Transfer {
+        let Config { telemetry, transfer_deadline: deadline, .. } = self.config;
+        Transfer::new(inner, descriptors, notification, Terms { deadline, telemetry })
+    }
+
+    /// All notifications that have come since the last call.
+    pub fn notifications(&self) -> Notifications {
+        let mut all = Notifications::new();
+        let Some(agent) = self.made.get() else { return all };
+        while let Some(one) = agent.next_notification() {
+            all.entry(one.from.name.to_string()).or_default().push(one.bytes);
+        }
+        all
+    }
+
+    /// Sends a notification that belongs to no transfer, and waits until the peer has it.
+    ///
+    /// # Errors
+    /// The peer is not known, is lost or does not answer in time; or the notification is too long.
+    pub fn notify(&self, peer: &str, bytes: &[u8]) -> Result<(), Error> {
+        Ok(self.agent()?.notify(peer, bytes, self.config.deadline)?)
+    }
+
+    /// The metadata of this agent and of all its registered memory.
+    ///
+    /// # Errors
+    /// The agent cannot be made.
+    pub fn metadata(&self) -> Result<Vec<u8>, Error> {
+        Ok(self.agent()?.metadata()?)
+    }
+
+    /// As [`Agent::metadata`], with these registrations alone, which a peer adds to what it knows.
+    ///
+    /// # Errors
+    /// A descriptor is not registered.
+    pub fn partial_metadata(&self, list: &RegList) -> Result<Vec<u8>, Error> {
+        let agent = self.agent()?;
+        let named = self.memories.named(list)?;
+        crate::memory::with(named, |these| Ok(agent.partial_metadata(these)?))
+    }
+
+    /// Bytes that make a peer forget this agent when it loads them.
+    ///
+    /// # Errors
+    /// The agent cannot be made.
+    pub fn invalidation(&self) -> Result<Vec<u8>, Error> {
+        Ok(self.agent()?.invalidation()?)
+    }
+
+    /// Loads a peer's metadata, and returns the peer's name.
+    ///
+    /// # Errors
+    /// The bytes are not metadata, or of an older start of an agent that runs.
+    pub fn load(&self, metadata: &[u8]) -> Result<String, Error> {
+        Ok(self.agent()?.load_metadata(metadata)?)
+    }
+
+    /// Forgets a peer. Its transfers fail.
+    ///
+    /// # Errors
+    /// No peer has this name.
+    pub fn forget(&self, peer: &str) -> Result<(), Error> {
+        crate::lock(&self.peers).remove(peer);
+        Ok(self.agent()?.remove_peer(peer)?)
+    }
+
+    /// Whether metadata of an agent of this name is loaded, and the agent not known to be lost; with a list,
+    /// also whether all of it is in memory that these metadata describe.
+    pub fn knows(&self, peer: &str, list: Option<&List>) -> bool {
+        let rows = |list: &List| list.descs.clone().into_iter().map(Strided::from);
+        let has =
+            |list: &List| list.descs.is_empty() || self.blocks(peer, list.kind, rows(list)).is_ok();
+        self.made.get().is_some_and(|agent| agent.knows(peer)) && list.is_none_or(has)
+    }
+
+    /// Has the agent or the store at `place` given this agent's metadata: all, or of these registrations.
+    /// It is done while the program goes on, after the calls before it.
+    ///
+    /// # Errors
+    /// A descriptor is not registered; no store is set; too many requests wait.
+    pub fn send_metadata(&self, list: Option<&RegList>, place: Place) -> Result<(), Error> {
+        let metadata = match list {
+            None => self.metadata()?,
+            Some(list) => self.partial_metadata(list)?,
+        };
+        self.exchange(Request::Send(metadata), place)
+    }
+
+    /// Loads the metadata of a peer that are at `place`; [`Agent::knows`] says when they have come.
+    ///
+    /// # Errors
+    /// No store is set; too many requests wait.
+    pub fn fetch_metadata(&self, peer: &str, place: Place) -> Result<(), Error> {
+        self.exchange(Request::Fetch(peer.to_owned()), place)
+    }
+
+    /// Makes the agent, or whoever reads the store, at `place` forget this one.
+    ///
+    /// # Errors
+    /// No store is set; too many requests wait.
+    pub fn withdraw_metadata(&self, place: Place) -> Result<(), Error> {
+        self.exchange(Request::Send(self.invalidation()?), place)
+    }
+
+    fn exchange(&self, request: Request, place: Place) -> Result<(), Error> {
+        let store = self.config.store.as_ref();
+        self.exchanger.submit(self.agent()?, request, place, store)
+    }
+
+    /// Connects to a peer, which its first transfer would do otherwise.
+    ///
+    /// # Errors
+    /// It is not known, does not answer, or refuses.
+    pub fn connect(&self, peer: &str) -> Result<(), Error> {
+        Ok(self.agent()?.connect(peer, self.config.deadline)?)
+    }
+}
+
+fn checked_count(count: usize) -> Result<(), Error> {
+    match count <= MOST_DESCRIPTORS {
+        true => Ok(()),
+        false => {
+            let why = format!("{count} descriptors, expected at most {MOST_DESCRIPTORS}");
+            Err(Error::new(Status::InvalidParam, why))
+        }
+    }
+}
+
+fn unsupported(kind: Kind) -> Error {
+    Error::new(Status::NotSupported, format!("{kind} here, expected DRAM_SEG or VRAM_SEG"))
+}
+
+fn refused(kind: Kind, desc: &Desc, why: &str) -> Error {
+    let Desc { addr, len, dev } = desc;
+    let why = format!("{len} bytes at {addr:#x} of {kind} {dev}: {why}");
+    Error::new(Status::InvalidParam, why)
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Agent({:?})", self.name)
+    }
+}

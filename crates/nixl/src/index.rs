@@ -1,0 +1,196 @@
+//! Which registered range an address is in.
+
+use crate::{Desc, Error, Kind, Status, Strided};
+use std::fmt::Display;
+use warpverbs_agent::Run;
+
+/// A registered range.
+#[derive(Clone, Debug)]
+pub(crate) struct Range<T> {
+    pub(crate) kind: Kind,
+    /// The GPU's ordinal; 0 for host memory.
+    pub(crate) dev: u64,
+    pub(crate) addr: u64,
+    pub(crate) len: u64,
+    /// The agent's number of the registration; newer ones have larger numbers.
+    pub(crate) id: u32,
+    pub(crate) value: T,
+}
+
+impl<T> Range<T> {
+    fn space(&self) -> (Kind, u64) {
+        (self.kind, self.dev)
+    }
+
+    fn end(&self) -> u64 {
+        self.addr.saturating_add(self.len)
+    }
+
+    /// Whether all of `len` bytes at `addr` are in it.
+    fn covers(&self, addr: u64, len: u64) -> bool {
+        addr >= self.addr && addr.checked_add(len).is_some_and(|end| end <= self.end())
+    }
+}
+
+/// The device by which ranges are told apart: programs give host memory any.
+pub(crate) fn device(kind: Kind, dev: u64) -> u64 {
+    if kind == Kind::Dram { 0 } else { dev }
+}
+
+/// Ranges in order of their addresses. They may overlap.
+#[derive(Debug)]
+pub(crate) struct Index<T> {
+    ranges: Vec<Range<T>>,
+    /// For each range, where the farthest of it and those before it ends, in the same memory.
+    reach: Vec<u64>,
+}
+
+impl<T> Default for Index<T> {
+    fn default() -> Self {
+        Self { ranges: Vec::new(), reach: Vec::new() }
+    }
+}
+
+impl<T> Index<T> {
+    pub(crate) fn new(mut ranges: Vec<Range<T>>) -> Self {
+        ranges.sort_by_key(|range| (range.space(), range.addr, range.id));
+        let mut reach = Vec::with_capacity(ranges.len());
+        let mut last: Option<((Kind, u64), u64)> = None;
+        for range in &ranges {
+            let before =
+                last.filter(|(space, _)| *space == range.space()).map_or(0, |(_, end)| end);
+            let farthest = before.max(range.end());
+            reach.push(farthest);
+            last = Some((range.space(), farthest));
+        }
+        Self { ranges, reach }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The newest range that has all of `len` bytes at `addr`.
+    pub(crate) fn find(&self, kind: Kind, dev: u64, addr: u64, len: u64) -> Option<&Range<T>> {
+        let space = (kind, device(kind, dev));
+        let after = self.ranges.partition_point(|one| (one.space(), one.addr) <= (space, addr));
+        let mut found: Option<&Range<T>> = None;
+        for at in (0..after).rev() {
+            let range = &self.ranges[at];
+            if range.space() != space || self.reach[at] <= addr {
+                break;
+            }
+            let is_newer = found.is_none_or(|found| range.id > found.id);
+            if is_newer && range.covers(addr, len) {
+                found = Some(range);
+            }
+        }
+        found
+    }
+}
+
+/// Descriptors as runs of blocks inside registered ranges. `owner` has the ranges, for errors.
+pub(crate) fn runs<T>(
+    index: &Index<T>,
+    kind: Kind,
+    rows: impl ExactSizeIterator<Item = Strided>,
+    owner: &dyn Display,
+) -> Result<Vec<Run>, Error> {
+    let mut walk = Walk { index, kind, last: None, runs: Vec::new() };
+    let count = rows.len();
+    for (at, row) in rows.enumerate() {
+        walk.row(&row).map_err(|error| {
+            let why = format!("descriptor {at} of {count}: {}, {owner}", error.why);
+            Error { why, ..error }
+        })?;
+    }
+    Ok(walk.runs)
+}
+
+struct Walk<'a, T> {
+    index: &'a Index<T>,
+    kind: Kind,
+    /// As a rule, descriptors that follow one another are of one range.
+    last: Option<&'a Range<T>>,
+    runs: Vec<Run>,
+}
+
+impl<'a, T> Walk<'a, T> {
+    /// Blocks of one row may lie in several ranges, each block in one.
+    fn row(&mut self, row: &Strided) -> Result<(), Error> {
+        let Strided { len, dev, stride, .. } = *row;
+        let wrong = |why: String| Error::new(Status::InvalidParam, why);
+        if len == 0 || row.count == 0 {
+            return Err(wrong(format!(
+                "{} blocks of {len} bytes, expected at least 1 of each",
+                row.count
+            )));
+        }
+        let distance = stride.checked_mul(row.count - 1);
+        let last = distance.and_then(|distance| row.addr.checked_add(distance));
+        if last.and_then(|last| last.checked_add(len)).is_none() {
+            let (addr, count) = (row.addr, row.count);
+            return Err(wrong(format!(
+                "{count} blocks of {len} bytes at {addr:#x}, {stride} apart, end beyond the address space"
+            )));
+        }
+        let (mut addr, mut left) = (row.addr, row.count);
+        while left > 0 {
+            let range = self.range(&Desc { addr, len, dev })?;
+            let room = range.end() - addr - len;
+            let fit = room.checked_div(stride).map_or(left, |more| (more + 1).min(left));
+            let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+            let (memory, offset) = (range.id, addr - range.addr);
+            self.push(Run { memory, count: fit, offset, len, stride });
+            left -= u64::from(fit);
+            // Within the row, whose end was checked, unless nothing is left.
+            addr = addr.wrapping_add(stride.wrapping_mul(fit.into()));
+        }
+        Ok(())
+    }
+
+    fn range(&mut self, block: &Desc) -> Result<&'a Range<T>, Error> {
+        let Desc { addr, len, dev } = *block;
+        let space = (self.kind, device(self.kind, dev));
+        if let Some(last) = self.last
+            && last.space() == space
+            && last.covers(addr, len)
+        {
+            return Ok(last);
+        }
+        let found = self.index.find(self.kind, dev, addr, len).ok_or_else(|| {
+            let (kind, count) = (self.kind, self.index.len());
+            let why = format!(
+                "{len} bytes at {addr:#x} of {kind} {dev} are in none of the {count} registered ranges"
+            );
+            Error::new(Status::NotFound, why)
+        })?;
+        self.last = Some(found);
+        Ok(found)
+    }
+
+    /// Adds a run, or continues the last one.
+    fn push(&mut self, next: Run) {
+        if let Some(last) = self.runs.last_mut()
+            && next.count == 1
+            && (last.memory, last.len) == (next.memory, next.len)
+            && last.count < u32::MAX
+        {
+            let follows = match last.count {
+                1 => next.offset.checked_sub(last.offset),
+                count => last
+                    .stride
+                    .checked_mul(count.into())
+                    .and_then(|distance| last.offset.checked_add(distance))
+                    .filter(|next_offset| *next_offset == next.offset)
+                    .map(|_| last.stride),
+            };
+            if let Some(stride) = follows {
+                last.stride = stride;
+                last.count += 1;
+                return;
+            }
+        }
+        self.runs.push(next);
+    }
+}
