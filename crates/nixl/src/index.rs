@@ -194,3 +194,99 @@ impl<'a, T> Walk<'a, T> {
         self.runs.push(next);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn range(kind: Kind, dev: u64, addr: u64, len: u64, id: u32) -> Range<()> {
+        Range { kind, dev, addr, len, id, value: () }
+    }
+
+    prop_compose! {
+        fn any_ranges()(all in prop::collection::vec((0u64..3, 0u64..60, 1u64..30), 0..12)) -> Vec<Range<()>> {
+            let kind = |space| if space == 0 { Kind::Dram } else { Kind::Vram };
+            let one = |(id, &(space, addr, len)): (usize, &(u64, u64, u64))| {
+                range(kind(space), space / 2, addr, len, id as u32)
+            };
+            all.iter().enumerate().map(one).collect()
+        }
+    }
+
+    proptest! {
+        /// Against a look at each range.
+        #[test]
+        fn the_newest_range_that_has_all_bytes_is_found(
+            ranges in any_ranges(),
+            asked in prop::collection::vec((0u64..3, 0u64..90, 1u64..20), 1..30),
+        ) {
+            let index = Index::new(ranges.clone());
+            for (space, addr, len) in asked {
+                let (kind, dev) = (if space == 0 { Kind::Dram } else { Kind::Vram }, space / 2);
+                let covers = |one: &&Range<()>| {
+                    (one.kind, one.dev) == (kind, dev)
+                        && (addr..addr + len).all(|at| (one.addr..one.addr + one.len).contains(&at))
+                };
+                let model = ranges.iter().filter(covers).map(|one| one.id).max();
+                let found = index.find(kind, dev, addr, len).map(|one| one.id);
+                prop_assert_eq!(found, model);
+            }
+        }
+
+        /// Every block of the runs is the block that was asked for, in order.
+        #[test]
+        fn runs_have_the_blocks_of_the_rows(
+            ranges in any_ranges(),
+            rows in prop::collection::vec((0u64..80, 1u64..9, 0u64..12, 1u64..6), 1..12),
+        ) {
+            let index = Index::new(ranges.clone());
+            let rows: Vec<Strided> = rows
+                .into_iter()
+                .map(|(addr, len, stride, count)| Strided { addr, len, dev: 7, stride, count })
+                .collect();
+            let blocks: Vec<(u64, u64)> = rows
+                .iter()
+                .flat_map(|row| (0..row.count).map(|i| (row.addr + i * row.stride, row.len)))
+                .collect();
+            let all_covered = blocks.iter().all(|&(addr, len)| index.find(Kind::Dram, 0, addr, len).is_some());
+            let found = runs(&index, Kind::Dram, rows.into_iter(), &"of a test");
+            prop_assert_eq!(found.is_ok(), all_covered);
+            if let Ok(found) = found {
+                let start = |id: u32| ranges.iter().find(|one| one.id == id).unwrap();
+                let mut got = Vec::new();
+                for run in &found {
+                    let range = start(run.memory);
+                    for i in 0..u64::from(run.count) {
+                        let offset = run.offset + i * run.stride;
+                        prop_assert!(offset + run.len <= range.len);
+                        got.push((range.addr + offset, run.len));
+                    }
+                }
+                prop_assert_eq!(got, blocks);
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_one_run() {
+        let index = Index::new(vec![range(Kind::Dram, 0, 4096, 1 << 20, 5)]);
+        let rows = (0..256).map(|i| Strided::from(Desc { addr: 4096 + i * 64, len: 64, dev: i }));
+        let found = runs(&index, Kind::Dram, rows.collect::<Vec<_>>().into_iter(), &"").unwrap();
+        assert_eq!(found, [Run { memory: 5, count: 256, offset: 0, len: 64, stride: 64 }]);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_registered_is_named() {
+        let index = Index::new(vec![range(Kind::Vram, 1, 0x1000, 16, 0)]);
+        let asked = |desc: Desc| {
+            runs(&index, Kind::Vram, [Strided::from(desc)].into_iter(), &"of a").unwrap_err()
+        };
+        let beyond = asked(Desc { addr: 0x1001, len: 16, dev: 1 });
+        let text = "NIXL_ERR_NOT_FOUND: descriptor 0 of 1: 16 bytes at 0x1001 of VRAM_SEG 1 are in none \
+                    of the 1 registered ranges, of a";
+        assert_eq!(beyond.to_string(), text);
+        assert_eq!(asked(Desc { addr: 0x1000, len: 16, dev: 0 }).status, Status::NotFound);
+        assert_eq!(asked(Desc { addr: 0x1000, len: 0, dev: 1 }).status, Status::InvalidParam);
+    }
+}

@@ -41,9 +41,11 @@ impl<'a, 'py> Array<'a, 'py> {
         let shape: Vec<usize> = get("shape")?.extract()?;
         let kind: String = get("typestr")?.extract()?;
         let (order, code, item) = match *kind.as_bytes() {
-            [order @ (b'<' | b'>' | b'|'), code @ (b'i' | b'u'), size @ (b'1' | b'2' | b'4' | b'8')] => {
-                (order, code, usize::from(size - b'0'))
-            }
+            [
+                order @ (b'<' | b'>' | b'|'),
+                code @ (b'i' | b'u'),
+                size @ (b'1' | b'2' | b'4' | b'8'),
+            ] => (order, code, usize::from(size - b'0')),
             _ => return wrong(format!("an array of integers is expected, not one of {kind:?}")),
         };
         if interface.get_item("mask")?.is_some_and(|mask| !mask.is_none()) {
@@ -65,11 +67,6 @@ impl<'a, 'py> Array<'a, 'py> {
         Ok(Some(Self { owner, data, shape, strides, item, signed: code == b'i', swapped }))
     }
 
-    /// The array's dimensions.
-    pub(crate) fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
     /// Rows of `N` integers.
     ///
     /// # Errors
@@ -85,7 +82,13 @@ impl<'a, 'py> Array<'a, 'py> {
         if self.item == 8 && !self.swapped && self.strides == dense(&self.shape, 8)? {
             // SAFETY: the interface of the array promises all its elements, which here lie in order;
             // the vector has as many, and nobody else has it.
-            unsafe { ptr::copy_nonoverlapping(self.data as *const u8, out.as_mut_ptr().cast(), count * N * 8) };
+            unsafe {
+                ptr::copy_nonoverlapping(
+                    self.data as *const u8,
+                    out.as_mut_ptr().cast(),
+                    count * N * 8,
+                )
+            };
             return Ok(out);
         }
         for (row, made) in out.iter_mut().enumerate() {
@@ -102,7 +105,10 @@ impl<'a, 'py> Array<'a, 'py> {
     /// It has several, or an integer is negative that has fewer than 64 bits.
     pub(crate) fn values(&self) -> PyResult<Vec<u64>> {
         let [count] = self.shape[..] else {
-            return wrong(format!("an array of one dimension is expected, not of {:?}", self.shape));
+            return wrong(format!(
+                "an array of one dimension is expected, not of {:?}",
+                self.shape
+            ));
         };
         (0..count).map(|index| self.at(&[index])).collect()
     }

@@ -9,6 +9,7 @@ struct Members {
     kinds: Vec<Py<PyAny>>,
     success: Py<PyAny>,
     in_progress: Py<PyAny>,
+    not_found: Py<PyAny>,
 }
 
 static MEMBERS: PyOnceLock<Members> = PyOnceLock::new();
@@ -21,6 +22,7 @@ fn members(py: Python<'_>) -> PyResult<&Members> {
             kinds: Kind::ALL.iter().map(|kind| get(kind.name())).collect::<PyResult<_>>()?,
             success: get(Status::Success.name())?,
             in_progress: get(Status::InProgress.name())?,
+            not_found: get(Status::NotFound.name())?,
         })
     })
 }
@@ -30,10 +32,14 @@ pub(crate) fn kind(py: Python<'_>, kind: Kind) -> PyResult<Py<PyAny>> {
     Ok(members(py)?.kinds[kind as usize].clone_ref(py))
 }
 
-/// The member of success, or of a transfer in progress.
-pub(crate) fn status(py: Python<'_>, over: bool) -> PyResult<Py<PyAny>> {
+/// The member of a state; other failures than a missing name are exceptions.
+pub(crate) fn status(py: Python<'_>, status: Status) -> PyResult<Py<PyAny>> {
     let members = members(py)?;
-    let member = if over { &members.success } else { &members.in_progress };
+    let member = match status {
+        Status::Success => &members.success,
+        Status::InProgress => &members.in_progress,
+        _ => &members.not_found,
+    };
     Ok(member.clone_ref(py))
 }
 

@@ -18,7 +18,11 @@ const CLASSES: [Class; 12] = [
     (Status::Mismatch, c"nixl._bindings.nixlMismatchError", c"Two values that must agree do not."),
     (Status::NotAllowed, c"nixl._bindings.nixlNotAllowedError", c"This is not allowed now."),
     (Status::RepostActive, c"nixl._bindings.nixlRepostActiveError", c"It is in progress already."),
-    (Status::Unknown, c"nixl._bindings.nixlUnknownError", c"A failure without a status of its own."),
+    (
+        Status::Unknown,
+        c"nixl._bindings.nixlUnknownError",
+        c"A failure without a status of its own.",
+    ),
     (Status::NotSupported, c"nixl._bindings.nixlNotSupportedError", c"It is not there."),
     (Status::RemoteDisconnect, c"nixl._bindings.nixlRemoteDisconnectError", c"The peer is lost."),
     (Status::Cancelled, c"nixl._bindings.nixlCancelledError", c"The transfer was cancelled."),

@@ -2,7 +2,7 @@
 
 use crate::{arrays::Array, errors};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyListMethods as _};
+use pyo3::types::PyList;
 use warpverbs_nixl::MOST_DESCRIPTORS;
 
 /// Reads them.

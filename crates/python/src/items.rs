@@ -47,7 +47,9 @@ pub(crate) fn row<R: Row>(object: &Bound<'_, PyAny>) -> PyResult<R> {
     let (expected, found) = (R::FIELDS.split(',').count(), tuple.len());
     if expected != found {
         let fields = R::FIELDS;
-        let why = format!("each descriptor tuple must have exactly {expected} elements {fields}, not {found}");
+        let why = format!(
+            "each descriptor tuple must have exactly {expected} elements {fields}, not {found}"
+        );
         return Err(PyValueError::new_err(why));
     }
     R::from_tuple(tuple)

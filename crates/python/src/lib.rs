@@ -1,6 +1,7 @@
 //! The native half of the Python package `warpverbs`: what `warpverbs.nixl._bindings` offers. Names
 //! of its classes and methods are NIXL's, because programs of NIXL's call them.
 
+mod agent;
 mod arrays;
 mod enums;
 mod errors;
@@ -19,6 +20,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module.py())?;
+    agent::add(module)?;
     errors::add(module)?;
     lists::add(module)?;
     utils::add(module)?;

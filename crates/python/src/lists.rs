@@ -106,7 +106,8 @@ impl<L: Rows> Shared<L> {
         }
         let Ok(count) = descs.extract::<usize>() else {
             let class = descs.get_type().name()?;
-            let why = format!("a list of tuples, an Nx3 array or a number is expected, not {class}");
+            let why =
+                format!("a list of tuples, an Nx3 array or a number is expected, not {class}");
             return Err(PyTypeError::new_err(why));
         };
         if count > MOST_DESCRIPTORS {
@@ -191,7 +192,11 @@ fn decode<R: Row>(bytes: &[u8]) -> Option<Vec<R>> {
 }
 
 /// How a list is pickled: as NIXL's class of that name, where that is this class, and otherwise as ours.
-fn reduced<'py>(object: &Bound<'py, PyAny>, kind: Kind, bytes: &[u8]) -> PyResult<Bound<'py, PyTuple>> {
+fn reduced<'py>(
+    object: &Bound<'py, PyAny>,
+    kind: Kind,
+    bytes: &[u8],
+) -> PyResult<Bound<'py, PyTuple>> {
     let py = object.py();
     let class = object.get_type();
     let modules = py.import("sys")?.getattr("modules")?;

@@ -6,6 +6,11 @@ use std::fs;
 pub(crate) struct Mapped(Vec<(u64, u64)>);
 
 impl Mapped {
+    /// Nothing, for memory that is not of the host.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// As they are now.
     ///
     /// # Errors
@@ -39,7 +44,7 @@ impl Mapped {
     /// A byte of the range cannot be read or written; the text says from where on.
     pub(crate) fn check(&self, addr: u64, len: u64) -> Result<(), String> {
         let Some(end) = addr.checked_add(len) else {
-            return Err(format!("{len} bytes at {addr:#x} end beyond the address space"));
+            return Err("the range ends beyond the address space".into());
         };
         let after = self.0.partition_point(|range| range.0 <= addr);
         let within = after.checked_sub(1).map_or(addr, |place| self.0[place].1);
@@ -48,6 +53,6 @@ impl Mapped {
         }
         let missing = within.max(addr);
         let why = "is not memory of this process that can be read and written";
-        Err(format!("{len} bytes at {addr:#x}: {missing:#x} {why}"))
+        Err(format!("{missing:#x} {why}"))
     }
 }

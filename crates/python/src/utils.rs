@@ -45,7 +45,7 @@ fn free_passthru(buf: usize) -> PyResult<()> {
 
 fn check(addr: usize, size: usize) -> PyResult<()> {
     let checked = Mapped::now().and_then(|all| all.check(addr as u64, size as u64));
-    checked.map_err(PyValueError::new_err)
+    checked.map_err(|why| PyValueError::new_err(format!("{size} bytes at {addr:#x}: {why}")))
 }
 
 /// Fills memory with 0xba.
