@@ -82,6 +82,7 @@ mod quota;
 #[doc(hidden)]
 pub mod raw;
 mod remote;
+mod remote_memory;
 mod route;
 mod router;
 mod run;
@@ -103,9 +104,9 @@ pub use kernel_access::KernelAccess;
 pub use memories::Registration;
 pub use memory::Memory;
 pub use names::{Generation, Op, Owner, PathKind, State, Telemetry};
-pub use peer::RemoteMemory;
 pub use plan::list::{BlockList, Run};
 pub use prepared::Prepared;
+pub use remote_memory::RemoteMemory;
 pub use route::{Estimate, Explanation};
 pub use run::PostOptions;
 pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};

@@ -1,7 +1,7 @@
 //! The registered memory of an agent, and the table of this process' agents.
 
 use crate::codec::EncodingError;
-use crate::control::{Control, Revoked};
+use crate::control::{Control, Remote, Revoked};
 use crate::memory::{Kept, LocalMemory, Memory};
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, NAMES, check_name};
 use crate::names::Owner;
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use warpverbs_gpu::{Buffer, GpuKind};
 use warpverbs_peer::Exporter;
 use warpverbs_transport::{Access, Device, MemoryRegion};
@@ -44,6 +44,8 @@ pub(crate) struct Memories {
     /// Metadata of all memory, with the number of changes that it includes.
     told: Mutex<Option<(u64, Arc<[u8]>)>>,
     next: AtomicU32,
+    /// The agent as its own peer.
+    itself: OnceLock<Weak<dyn Remote>>,
 }
 
 #[derive(Default)]
@@ -78,6 +80,7 @@ impl Memories {
             table: RwLock::default(),
             told: Mutex::default(),
             next: AtomicU32::new(0),
+            itself: OnceLock::new(),
         });
         lock(&AGENTS).insert(start(&memories.owner), Arc::downgrade(&memories));
         memories
@@ -125,7 +128,12 @@ impl Memories {
 
     /// Takes memory out of the table, and has peers say when they do not touch it any more.
     fn forget(&self, memory: &Arc<LocalMemory>) {
-        if self.change(|all| all.remove(&memory.extent.id)).is_some() {
+        let id = memory.extent.id;
+        if self.change(|all| all.remove(&id)).is_some() {
+            if let Some(itself) = self.itself.get().and_then(Weak::upgrade) {
+                itself.revoke(id);
+                itself.is_idle_at(id);
+            }
             let kept: Arc<dyn Revoked> = Kept::new(memory);
             self.control.revoke(&kept);
         }
@@ -135,6 +143,19 @@ impl Memories {
         self.look(|table| table.all.get(&id).cloned()).ok_or_else(|| AgentError::Deregistered {
             owner: self.owner.to_string(),
             label: format!("number {id}"),
+        })
+    }
+
+    /// The agent as its own peer, which is told of memory that is deregistered.
+    pub(crate) fn tell_of_ends(&self, itself: &Arc<dyn Remote>) {
+        let _ = self.itself.set(Arc::downgrade(itself));
+    }
+
+    /// All memory, with the number of changes of the table, unless that is known.
+    pub(crate) fn changed_since(&self, known: u64) -> Option<(u64, Vec<MemoryInfo>)> {
+        self.look(|table| {
+            let all = || table.all.values().filter_map(|one| one.info()).collect();
+            (table.changes != known).then(|| (table.changes, all()))
         })
     }
 

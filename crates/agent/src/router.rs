@@ -124,6 +124,9 @@ impl Router {
         if !self.config.allows(kind) {
             return Err(no(&EXCLUDED));
         }
+        if peer.is_itself && kind != PathKind::SameProcess {
+            return Err(no(&"the peer is this agent itself"));
+        }
         let asked = &peer.asked();
         match kind {
             PathKind::SameProcess => {

@@ -11,6 +11,7 @@ mod exchange;
 mod gpu;
 mod kills;
 mod known;
+mod loopback;
 mod model;
 mod network;
 mod processes;
