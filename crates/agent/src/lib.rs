@@ -61,6 +61,7 @@ mod deadline;
 mod device;
 mod error;
 mod exchange;
+mod gone;
 mod kernel_access;
 mod locks;
 mod made;

@@ -2,6 +2,8 @@
 
 use crate::codec::EncodingError;
 use crate::control::{Control, Remote, Revoked};
+use crate::deadline::Deadline;
+use crate::gone::Gone;
 use crate::memory::{Kept, LocalMemory, Memory};
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, NAMES, check_name};
 use crate::names::Owner;
@@ -12,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 use warpverbs_gpu::{Buffer, GpuKind};
 use warpverbs_peer::Exporter;
 use warpverbs_transport::{Access, Device, MemoryRegion};
@@ -114,16 +117,18 @@ impl Memories {
         if len == 0 {
             return Err(wrong("length", "0".into(), "at least 1 byte"));
         }
+        let (gone, presence) = Gone::new();
+        let buffer = buffer.kept_with(presence);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let access = access | Access::REMOTE_ATOMIC;
         let register = |nic: &Device| nic.register(buffer.clone(), access).map(Arc::new);
         let keys = self.nics.iter().map(register).collect::<Result<Vec<_>, _>>()?;
-        let exported = self.exporter.export(buffer, keys.first().cloned());
+        let exported = self.exporter.export(buffer.clone(), keys.first().cloned());
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let extent = Extent { owner: self.owner.clone(), id, label: label.into(), len };
-        let memory = Arc::new(LocalMemory::new(extent, exported, keys));
+        let memory = Arc::new(LocalMemory::new(extent, exported, keys, gone));
         self.change(|all| all.insert(id, memory.clone()));
-        Ok(Registration { memory, of: Arc::downgrade(self) })
+        Ok(Registration { memory, buffer, of: Arc::downgrade(self) })
     }
 
     /// Takes memory out of the table, and has peers say when they do not touch it any more.
@@ -207,9 +212,11 @@ impl Memories {
 }
 
 /// Registered memory. Dropping it deregisters: new transfers are refused, here and at peers that are
-/// connected; the memory itself is freed once no transfer can access it.
+/// connected; the memory itself is freed once no transfer can access it, which
+/// [`Registration::deregister`] waits for.
 pub struct Registration {
     memory: Arc<LocalMemory>,
+    buffer: Buffer,
     of: Weak<Memories>,
 }
 
@@ -230,7 +237,7 @@ impl Registration {
 
     /// The bytes, for kernels and for copies by the host.
     pub fn buffer(&self) -> &Buffer {
-        &self.memory.buffer
+        &self.buffer
     }
 
     /// Its registration with the agent's first NIC, if that was given one.
@@ -283,7 +290,7 @@ impl Registration {
     /// # Errors
     /// The range is not inside the memory, or the copy engine failed.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), AgentError> {
-        Ok(self.memory.region().write_through(offset, data)?)
+        Ok(self.buffer.region().write_through(offset, data)?)
     }
 
     /// Copies bytes out; waits for the GPU's copy engine if it is its memory.
@@ -291,7 +298,7 @@ impl Registration {
     /// # Errors
     /// The range is not inside the memory, or the copy engine failed.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AgentError> {
-        Ok(self.memory.region().read_through(offset, out)?)
+        Ok(self.buffer.region().read_through(offset, out)?)
     }
 
     /// A copy of all bytes, as [`Self::read`] makes it.
@@ -302,6 +309,39 @@ impl Registration {
         let mut bytes = vec![0; self.len() as usize];
         self.read(0, &mut bytes)?;
         Ok(bytes)
+    }
+}
+
+impl Registration {
+    /// Deregisters, and waits until nothing can access the memory any more: no transfer, here or at a peer,
+    /// no key, no mapping that the library has made. After that its owner may free it. Transfers and prepared
+    /// lists that name it may stay; to post one of them is refused with [`AgentError::Deregistered`].
+    ///
+    /// Not from a waker, which the agent's thread may call.
+    ///
+    /// # Errors
+    /// [`AgentError::InUse`] names who has not ended after `timeout`. The memory is deregistered, but is
+    /// kept, with its owner, until they have.
+    pub fn deregister(self, timeout: Duration) -> Result<(), AgentError> {
+        let (memory, of, deadline) =
+            (self.memory.clone(), self.of.clone(), Deadline::after(timeout));
+        drop(self);
+        // A post that was at its lists has perhaps left them.
+        const LOOK: Duration = Duration::from_millis(2);
+        while !memory.gone.wait(&deadline, LOOK) {
+            memory.end_lists();
+            if deadline.0.passed() && !memory.gone.wait(&deadline, Duration::ZERO) {
+                let id = memory.extent.id;
+                let by = of.upgrade().map(|of| of.control.holders(id)).unwrap_or_default();
+                return Err(AgentError::InUse {
+                    label: memory.extent.label.to_string(),
+                    owner: memory.extent.owner.to_string(),
+                    by,
+                    after: timeout,
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -316,6 +356,6 @@ impl Drop for Registration {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registration({:?}, {:?})", self.label(), self.memory.region())
+        write!(f, "Registration({:?}, {:?})", self.label(), self.buffer.region())
     }
 }

@@ -215,6 +215,16 @@ impl Control {
         lock(&self.inbound).iter().for_each(|(_, link)| link.revoke(kept));
     }
 
+    /// The peers that have not confirmed yet that they do not touch deregistered memory.
+    pub(crate) fn holders(&self, id: u32) -> Vec<String> {
+        let inbound = lock(&self.inbound);
+        let holds = |(_, link): &&(Owner, Arc<Link>)| lock(&link.revoking).contains_key(&id);
+        let mut names: Vec<_> =
+            inbound.iter().filter(holds).map(|(peer, _)| peer.to_string()).collect();
+        names.dedup();
+        names
+    }
+
     /// Puts a notification of this agent to itself into its inbox. It waits for no room.
     pub(crate) fn notify_itself(&self, bytes: Vec<u8>) -> Result<(), AgentError> {
         self.check()?;

@@ -3,6 +3,7 @@
 mod bed;
 mod bytes;
 mod control;
+mod deregister;
 mod device_memory;
 mod drops;
 mod ends;
