@@ -4,6 +4,7 @@
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,29 +16,33 @@ HERE = Path(__file__).resolve().parent.parent
 PROGRAM = ("warpverbs", "libwarpverbs_preload.so")
 
 
-def _program() -> None:
+def _profile(settings) -> str:
+    """The profile of cargo that maturin is told to build, as in `-C build-args="--profile dev"`."""
+    words = shlex.split((settings or {}).get("build-args", ""))
+    return words[words.index("--profile") + 1] if "--profile" in words else "release"
+
+
+def _program(settings) -> None:
     """Puts the program and the library that it preloads where the package looks for them."""
     root = HERE.parent.parent
+    profile = _profile(settings)
+    cargo = [os.environ.get("CARGO", "cargo"), "build", "--locked", "--profile", profile]
+    subprocess.run([*cargo, "-p", "warpverbs-cli", "-p", "warpverbs-preload"], cwd=root, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-    built = os.environ.get("WARPVERBS_PROGRAM_DIR")
-    if built is None:
-        cargo = os.environ.get("CARGO", "cargo")
-        packages = ["-p", "warpverbs-cli", "-p", "warpverbs-preload"]
-        subprocess.run([cargo, "build", "--release", "--locked", *packages], cwd=root, check=True)
-        built = target / "release"
+    built = target / ("debug" if profile == "dev" else profile)
     folder = HERE / "python" / "warpverbs" / "_bin"
     folder.mkdir(exist_ok=True)
     for name in PROGRAM:
         # Beside the old file, then over it: a program that runs keeps its own.
-        shutil.copy2(Path(built) / name, folder / f".{name}")
+        shutil.copy2(built / name, folder / f".{name}")
         os.replace(folder / f".{name}", folder / name)
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    _program()
+    _program(config_settings)
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    _program()
+    _program(config_settings)
     return maturin.build_editable(wheel_directory, config_settings, metadata_directory)

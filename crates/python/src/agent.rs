@@ -266,6 +266,7 @@ impl NixlAgent {
     /// Microseconds that it may take, by how many that may be wrong, and how that was found.
     fn estimateXferCost(&self, py: Python<'_>, req_handle: u64) -> PyResult<(u64, u64, u32)> {
         let estimate = self.transfer(py, req_handle)?.estimate();
+        let estimate = estimate.map_err(|error| errors::raised(py, &error))?;
         Ok((estimate.duration_us, estimate.margin_us, u32::from(!estimate.measured)))
     }
 

@@ -1,190 +1,186 @@
-"""Transfers of the package's own interface: posted, waited for, awaited, refused."""
+"""Transfers of both layers, against a model in Python."""
 
-import asyncio
-import threading
-import time
-
-import numpy
 import pytest
 
-import warpverbs
+from conftest import Memory, Pair, finish, new_agent, until
+from warpverbs.nixl import _bindings as b
 
 
-@pytest.fixture
-def pair():
-    """Two agents with a MiB each, and the remote memory."""
-    rng = numpy.random.default_rng()
-    with warpverbs.Agent("a") as a, warpverbs.Agent("b") as b:
-        here = rng.integers(0, 256, 1 << 20, dtype=numpy.uint8)
-        there = rng.integers(0, 256, 1 << 20, dtype=numpy.uint8)
-        ours, theirs = a.register(here, "ours"), b.register(there, "theirs")
-        assert a.load(b.metadata()) == "b"
-        yield a, b, here, there, ours, a.remote("b", "theirs"), theirs
+def blocks(rng, memory, count, length):
+    """Addresses of blocks that do not overlap, in random order, and their offsets."""
+    places = rng.sample(range(memory.size // length), count)
+    return [place * length for place in places], [(memory.addr + place * length, length, 0) for place in places]
 
 
-def test_blocks_arrive_where_they_belong(pair):
-    a, b, here, there, ours, remote, _ = pair
-    expected = here.copy()
-    for i in range(64):
-        expected[i * 4096 : i * 4096 + 512] = there[i * 1024 : i * 1024 + 512]
-    into, source = ours.blocks(512, 64, stride=4096), remote.blocks(512, 64, stride=1024)
-    read = a.read(into, source, notify=b"64 \0 blocks")
-    assert read.wait(10) is read and read.done
-    assert (here == expected).all()
-    assert b.wait_notification(10) == ("a", b"64 \0 blocks")
-    assert read.telemetry().nbytes == read.nbytes == 64 * 512
-    assert repr(read) == "<Transfer: read of 32768 bytes from b by same process, done>"
-
-    local, far = a.prepare(ours.blocks(256)), a.prepare(remote.blocks(256))
-    order = numpy.random.default_rng().permutation(4096)[:100]
-    write = a.transfer("write", local, far, order, order[::-1].copy())
-    with pytest.raises(warpverbs.BadInput, match="not been posted"):
-        write.wait(1)
-    expected = there.copy()
-    for source, to in zip(order, order[::-1]):
-        expected[to * 256 : to * 256 + 256] = here[source * 256 : source * 256 + 256]
-    for _ in range(3):
-        write.post().wait(10)
-    assert (there == expected).all()
-
-
-def test_transfers_are_awaited(pair):
-    a, b, here, there, ours, remote, _ = pair
-
-    async def several():
-        writes = [
-            a.write(ours[i * 1000 : i * 1000 + 1000], remote[i * 1000 : i * 1000 + 1000])
-            for i in range(200)
-        ]
-        done = await asyncio.gather(*writes)
-        assert done == writes
-        # Again, in the same loop, and one at a time.
-        for write in writes:
-            await write.post()
-
-    asyncio.run(several())
-    asyncio.run(several())
-    assert (there[:200_000] == here[:200_000]).all()
+@pytest.mark.parametrize("op", ["READ", "WRITE"])
+@pytest.mark.parametrize("way", ["lists", "prepared", "arrays"])
+def test_blocks_arrive(rng, pair, op, way):
+    length, count = rng.choice([1, 3, 64, 256]), rng.randrange(1, 60)
+    here, local = blocks(rng, pair.here, count, length)
+    there, remote = blocks(rng, pair.there, count, length)
+    mine, theirs = pair.here.bytes(), pair.there.bytes()
+    a, name = pair.a, pair.b.name
+    order = list(range(count))
+    if way == "lists":
+        handle = a.initialize_xfer(op, a.get_xfer_descs(local, "DRAM"), a.get_xfer_descs(remote, "DRAM"), name)
+    else:
+        if way == "arrays":
+            np = pytest.importorskip("numpy")
+            local, remote = np.array(local, "i8"), np.array(remote, "u8")
+        rng.shuffle(order)
+        indices = np.array(order, rng.choice(["i4", "u4", "i8", "u2"])) if way == "arrays" else order
+        left = a.prep_xfer_dlist(rng.choice(["", "NIXL_INIT_AGENT"]), local, "DRAM")
+        right = a.prep_xfer_dlist(rng.choice([name, name.encode()]), remote, "DRAM")
+        handle = a.make_prepped_xfer(op, left, indices, right, indices)
+    finish(a, handle)
+    source, target = (mine, bytearray(theirs)) if op == "WRITE" else (theirs, bytearray(mine))
+    for k in order:
+        from_, to = (here[k], there[k]) if op == "WRITE" else (there[k], here[k])
+        target[to : to + length] = source[from_ : from_ + length]
+    changed, kept = (pair.there, pair.here) if op == "WRITE" else (pair.here, pair.there)
+    assert changed.bytes() == bytes(target) and kept.bytes() == source
+    a.release_xfer_handle(handle)
+    a.release_xfer_handle(handle)
 
 
-def test_a_failure_is_the_exception_of_an_await(pair):
-    a, b, *_, ours, remote, theirs = pair
-
-    async def failing():
-        write = a.transfer("write", ours[:100], remote[:100])
-        theirs.close()
-        with pytest.raises(warpverbs.Deregistered, match="theirs"):
-            await write.post()
-        with pytest.raises(warpverbs.BadInput):
-            await a.transfer("write", ours[:100], remote[:100])
-
-    asyncio.run(failing())
-
-
-def test_errors_say_who_and_what(pair):
-    a, b, *_, ours, remote, _ = pair
-    with pytest.raises(warpverbs.Unknown) as caught:
-        a.remote("nobody", "x")
-    assert caught.value.peer == "nobody" and isinstance(caught.value, LookupError)
-    with pytest.raises(warpverbs.BadInput) as caught:
-        a.read(ours[:10], remote[:11])
-    assert caught.value.kind == "bad caller" and "10 bytes here, 11 at the peer" in str(caught.value)
-    with pytest.raises(ValueError):
-        a.load(b"no metadata")
-    with pytest.raises(warpverbs.Timeout):
-        a.wait_notification(0.01)
-    with pytest.raises(TimeoutError):
-        a.wait_notification(0.0)
-    with pytest.raises(ValueError, match="expected one of same process"):
-        warpverbs.Agent("c", require="pigeon")
-    with pytest.raises(ValueError, match="HOST:PORT"):
-        warpverbs.Agent("c", listen="nowhere")
-    with pytest.raises(ValueError, match="seconds"):
-        warpverbs.Agent("c", deadline=-1)
-    with pytest.raises(warpverbs.BadInput, match="name"):
-        warpverbs.Agent("")
-    with pytest.raises(ValueError, match='"read" or "write"'):
-        a.transfer("steal", ours[:1], remote[:1])
-    with pytest.raises(TypeError):
-        a.transfer("read", ours[:1], a.prepare(remote[:1]))
+@pytest.mark.parametrize("dtype", ["u8", "i8"])
+def test_strided_arrays(rng, pair, dtype):
+    np = pytest.importorskip("numpy")
+    length, stride, count, runs = 32, 48, 20, 3
+    local, remote, pairs = [], [], []
+    for run in range(runs):
+        start = run * 2048
+        local.append((pair.here.addr + start, length, 0, stride, count))
+        remote.append((pair.there.addr + start + 16, length, 0, stride + 8, count))
+        pairs += [(start + k * stride, start + 16 + k * (stride + 8)) for k in range(count)]
+    left = pair.a.prep_xfer_dlist("", np.array(local, dtype), "DRAM")
+    right = pair.a.prep_xfer_dlist(pair.b.name, np.array(remote, dtype), "DRAM")
+    picked = rng.sample(range(runs * count), 25)
+    expected = bytearray(pair.there.bytes())
+    for k in picked:
+        expected[pairs[k][1] : pairs[k][1] + length] = pair.here.bytes()[pairs[k][0] : pairs[k][0] + length]
+    finish(pair.a, pair.a.make_prepped_xfer("WRITE", left, picked, right, picked))
+    assert pair.there.bytes() == bytes(expected)
+    with pytest.raises(ValueError, match="mem_type"):
+        pair.a.prep_xfer_dlist("", np.array(local, dtype))
 
 
-def test_a_path_that_is_required_is_taken_or_refused():
-    with warpverbs.Agent("a", require="tcp") as a, warpverbs.Agent("b") as b:
-        ours, theirs = a.register(bytearray(1 << 20)), b.register(bytearray(b"x" * (1 << 20)))
-        a.load(b.metadata())
-        explained = a.explain(ours, a.remote("b"))
-        assert explained.path == "TCP" and explained.rate > 0
-        assert str(explained).startswith("TCP by 2 sockets")
-        assert ("process copy", "excluded by the configuration") in explained.not_better
-        assert theirs.nbytes == 1 << 20
-        every = ["same process", "mapped_memory", "process-copy", "network", "tcp"]
-        with warpverbs.Agent("c", without=every) as c:
-            c.load(b.metadata())
-            mine = c.register(bytearray(8))
-            with pytest.raises(warpverbs.NoPath, match="excluded by the configuration"):
-                c.read(mine[:], c.remote("b")[:8])
+def test_notifications(rng, pair):
+    a, c = pair.a, pair.b
+    message = rng.randbytes(200) + b"\0end"
+    descs = [a.get_xfer_descs([(m.addr, 8, 0)], "DRAM") for m in (pair.here, pair.there)]
+    handle = a.initialize_xfer("WRITE", *descs, c.name, b"of make")
+    finish(a, handle)
+    finish_with = a.transfer(handle, message)
+    assert finish_with in ("DONE", "PROC")
+    a.send_notif(c.name, "text ü")
+    seen = []
+    until("notifications", lambda: seen.extend(c.get_new_notifs().get(a.name, [])) or len(seen) == 3)
+    assert sorted(seen) == sorted([b"of make", message, "text ü".encode()])
+    for text in (b"one", b"", b"two"):
+        a.send_notif(c.name, text)
+    until("three more", lambda: len(c.update_notifs().get(a.name, [])) == 3)
+    assert not c.check_remote_xfer_done(a.name, b"wo")
+    assert c.check_remote_xfer_done(a.name, b"wo", tag_is_prefix=False)
+    assert c.check_remote_xfer_done(a.name, b"") and c.check_remote_xfer_done(a.name, b"")
+    assert not c.check_remote_xfer_done(a.name, b"")
 
 
-def test_a_wait_leaves_the_interpreter_to_others(pair):
-    a, *_ = pair
-    counted, stop = [0], threading.Event()
-
-    def count():
-        while not stop.is_set():
-            counted[0] += 1
-
-    thread = threading.Thread(target=count)
-    thread.start()
-    try:
-        with pytest.raises(warpverbs.Timeout):
-            a.wait_notification(0.3)
-        assert counted[0] > 1000
-    finally:
-        stop.set()
-        thread.join()
+def test_many_notifications_wait_for_a_receiver_that_never_looks(pair):
+    # More than any window: a sender is not stopped by a receiver that does not look.
+    for number in range(2000):
+        pair.a.send_notif(pair.b.name, str(number))
+    seen = []
+    until("2000", lambda: seen.extend(pair.b.get_new_notifs().get(pair.a.name, [])) or len(seen) == 2000)
+    assert seen == [str(number).encode() for number in range(2000)]
 
 
-def test_progress_is_told(pair):
-    a, b, *_ = pair
-    # A path that takes a while: its peer's sockets, and memory that is long.
-    with warpverbs.Agent("far", require="tcp") as far:
-        far.load(b.metadata())
-        mine = far.register(bytearray(1 << 20))
-        seen = []
-        read = far.read(mine[:], far.remote("b", "theirs")[:])
-        read.wait(10, progress=seen.append)
-        assert all(later >= earlier >= 0 for earlier, later in zip(seen, seen[1:]))
+def test_states_and_misuse(pair):
+    a = pair.a
+    descs = [a.get_xfer_descs([(m.addr, 8, 0)], "DRAM") for m in (pair.here, pair.there)]
+    handle = a.initialize_xfer("WRITE", *descs, pair.b.name)
+    with pytest.raises(b.nixlNotPostedError, match="NIXL_ERR_NOT_POSTED: "):
+        a.check_xfer_state(handle)
+    finish(a, handle)
+    assert a.check_xfer_state(handle) == "DONE" and a.query_xfer_backend(handle) == "UCX"
+    with pytest.raises(b.nixlNoTelemetryError, match="capture_telemetry"):
+        a.get_xfer_telemetry(handle)
+    duration, margin, method = a.estimate_xfer_cost(handle)
+    assert duration > 0 and margin >= 0 and method in ("ANALYTICAL_BACKEND", "UNKNOWN")
+    handle.release()
+    with pytest.raises(b.nixlInvalidParamError, match="no transfer"):
+        a.check_xfer_state(handle)
+    two = a.get_xfer_descs([(pair.here.addr, 8, 0), (pair.here.addr + 8, 8, 0)], "DRAM")
+    short = a.get_xfer_descs([(pair.here.addr, 4, 0)], "DRAM")
+    for local, remote, peer, error in (
+        (two, descs[1], pair.b.name, b.nixlInvalidParamError),
+        (short, descs[1], pair.b.name, b.nixlInvalidParamError),
+        (descs[0], descs[1], "nobody", b.nixlNotFoundError),
+        (descs[0], a.get_xfer_descs([(64, 8, 0)], "DRAM"), pair.b.name, b.nixlNotFoundError),
+        (a.get_xfer_descs([((1 << 64) - 4, 8, 0)], "DRAM"), descs[1], pair.b.name, b.nixlInvalidParamError),
+    ):
+        with pytest.raises(error):
+            a.initialize_xfer("WRITE", local, remote, peer)
+    with pytest.raises(KeyError):
+        a.initialize_xfer("WR", *descs, pair.b.name)
+    with pytest.raises(KeyError):
+        a.initialize_xfer("READ", *descs, pair.b.name, backends=["POSIX"])
+    left = a.prep_xfer_dlist("", descs[0])
+    right = a.prep_xfer_dlist(pair.b.name, descs[1])
+    for indices in ([-1], [1], [1 << 40]):
+        with pytest.raises(b.nixlInvalidParamError, match="index"):
+            a.make_prepped_xfer("READ", left, indices, right, indices)
+    with pytest.raises(b.nixlInvalidParamError):
+        a.make_prepped_xfer("READ", left, [0], right, [0, 0])
 
 
-def test_threads_share_an_agent(pair):
-    a, _, here, there, ours, remote, _ = pair
-    failed = []
-
-    def work(i):
-        try:
-            at = slice(i * 1000, i * 1000 + 1000)
-            for _ in range(50):
-                a.write(ours[at], remote[at]).wait(10)
-        except Exception as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert not failed
-    assert (there[:8000] == here[:8000]).all()
+def test_telemetry(rng):
+    made = Pair(rng, 4096, capture_telemetry=True)
+    descs = [made.a.get_xfer_descs([(m.addr, 100, 0), (m.addr + 200, 28, 0)], "DRAM") for m in (made.here, made.there)]
+    handle = made.a.initialize_xfer("READ", *descs, made.b.name)
+    finish(made.a, handle)
+    cost = made.a.get_xfer_telemetry(handle)
+    assert (cost.totalBytes, cost.descCount) == (128, 2) and cost.startTime > 1_700_000_000_000_000
+    assert 0 < cost.postDuration <= cost.xferDuration and len(cost.paths) == 1
+    made.close()
 
 
-def test_metadata_by_address_need_a_token():
-    with warpverbs.Agent("a", token=b"secret") as a, warpverbs.Agent("b", token=b"secret") as b:
-        memory = b.register(bytearray(b"0123456789"), "ten")
-        assert a.fetch(b.address) == "b"
-        a.send(b.address)
-        assert b.knows("a") and a.remote("b", "ten").nbytes == memory.nbytes
-        with warpverbs.Agent("c") as c, pytest.raises(warpverbs.Error, match="token"):
-            c.fetch(b.address)
-    began = time.monotonic()
-    with warpverbs.Agent("d", token=b"secret") as d, pytest.raises(warpverbs.Error):
-        d.fetch("127.0.0.1:1", timeout=0.2)
-    assert time.monotonic() - began < 10
+def test_lower_layer(rng):
+    """The raw agent, as programs that leave the upper layer out call it."""
+    one, two = b.nixlAgent("raw one", b.nixlAgentConfig()), b.nixlAgent("raw two", b.nixlAgentConfig(True, False))
+    first, second = one.createBackend("UCX", {}), two.createBackend("UCX", {"num_threads": "4"})
+    here, there = Memory(rng.randbytes(512)), Memory(rng.randbytes(512))
+    for agent, memory, backend in ((one, here, first), (two, there, second)):
+        descs = b.nixlRegDList(b.DRAM_SEG, [memory.reg("dead")])
+        assert agent.registerMem(descs, [backend]) == b.NIXL_SUCCESS
+    assert one.loadRemoteMD(two.getLocalMD()) == b"raw two"
+    lists = [b.nixlXferDList(b.DRAM_SEG, [(m.addr, 512, 0)]) for m in (here, there)]
+    left = one.prepXferDlist(lists[0], [first])
+    right = one.prepXferDlist(agent_name="raw two", descs=lists[1])
+    handle = one.makeXferReq(b.NIXL_WRITE, left, [0], right, [0], "n\0te", [first], True)
+    status = one.postXferReq(handle)
+    until("end", lambda: status == b.NIXL_SUCCESS or one.getXferStatus(handle) == b.NIXL_SUCCESS)
+    notifs = until("notification", lambda: two.getNotifs({}))
+    assert notifs == {"raw one": [b"n\0te"]} and there.bytes() == here.bytes()
+    assert one.queryXferBackend(handle) == first
+    assert one.checkRemoteMD("raw two", lists[1]) == b.NIXL_SUCCESS
+    assert one.checkRemoteMD("raw two", b.nixlXferDList(b.DRAM_SEG, [(1, 1, 0)])) == b.NIXL_ERR_NOT_FOUND
+    with pytest.raises(b.nixlInvalidParamError):
+        one.registerMem(b.nixlRegDList(b.DRAM_SEG), [77])
+    for arguments in ((), ("raw two",), ("raw two", lists[1], [], 3), ("raw two", b.DRAM_SEG, lists[1])):
+        with pytest.raises(TypeError, match="prepXferDlist takes"):
+            one.prepXferDlist(*arguments)
+    with pytest.raises(TypeError, match="prepXferDlist takes"):
+        one.prepXferDlist(lists[0], nonsense=1)
+    assert one.releaseXferReq(handle) == b.NIXL_SUCCESS and one.releasedDlistH(left) == b.NIXL_SUCCESS
+    assert one.invalidateRemoteMD("raw two") == b.NIXL_SUCCESS
+    assert one.invalidateRemoteMD("raw two") == b.NIXL_ERR_NOT_FOUND
+    with pytest.raises(b.nixlNotSupportedError):
+        one.prepMemView(lists[0])
+
+
+def test_handles_of_another_agent_are_refused(pair):
+    other = new_agent()
+    left = pair.a.prep_xfer_dlist("", [(pair.here.addr, 8, 0)], "DRAM")
+    with pytest.raises(b.nixlInvalidParamError, match="no prepared list of this agent"):
+        other.make_prepped_xfer("READ", left, [0], left, [0])

@@ -30,7 +30,7 @@ fn exception(py: Python<'_>, error: &AgentError) -> PyResult<PyErr> {
 
 fn class(error: &AgentError) -> &'static str {
     match error {
-        AgentError::Timeout { .. } => "Timeout",
+        AgentError::Timeout { .. } | AgentError::InUse { .. } => "Timeout",
         AgentError::PeerLost { .. } | AgentError::Stale { .. } => "PeerLost",
         AgentError::Cancelled => "Cancelled",
         AgentError::NoPath { .. } => "NoPath",

@@ -137,7 +137,7 @@ impl Memory {
         let timeout = wait::seconds(Some(timeout))?.unwrap_or(Duration::MAX);
         let Some(inner) = self.take() else { return Ok(()) };
         match Arc::try_unwrap(inner) {
-            Ok(inner) => wait::done(py, move || { let _ = timeout; drop(inner) }),
+            Ok(inner) => wait::done(py, move || inner.deregister(timeout))?.raise(py),
             // Another thread is within a call on it, which ends it.
             Err(shared) => {
                 py.detach(|| drop(shared));

@@ -49,4 +49,4 @@ def setup_logging() -> None:
 def get_logger(name: str) -> logging.Logger:
     """The logger of a module, below `nixl`."""
     setup_logging()
-    return logging.getLogger("nixl." + name.lstrip("_"))
+    return logging.getLogger("nixl." + name.removeprefix("warpverbs.nixl.").lstrip("_"))
