@@ -188,3 +188,10 @@ def test_metadata_by_address_need_a_token():
     with warpverbs.Agent("d", token=b"secret") as d, pytest.raises(warpverbs.Error):
         d.fetch("127.0.0.1:1", timeout=0.2)
     assert time.monotonic() - began < 10
+
+
+def test_the_example_of_the_package_runs():
+    import doctest
+
+    found = doctest.testmod(warpverbs)
+    assert found.attempted > 0 and found.failed == 0

@@ -194,7 +194,7 @@ impl PyAgent {
             true => agent.alloc_host(nbytes, label),
             false => agent.alloc(nbytes, label),
         });
-        made.raise(py).map(Memory::new)
+        made.raise(py).map(Memory::allocated)
     }
 
     /// What peers load to reach this agent: its addresses, its secret and its registered memory, or only these. Treat it

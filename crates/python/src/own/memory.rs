@@ -7,7 +7,7 @@ use crate::fork::Origin;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySlice};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use warpverbs_agent::{AgentError, Registration, RemoteMemory};
 use warpverbs_gpu::Buffer;
@@ -19,16 +19,24 @@ pub(crate) struct Memory {
     inner: RwLock<Option<Arc<Registration>>>,
     label: String,
     len: u64,
-    /// What arrays share. They keep this object, which may be closed before they end.
-    shown: OnceLock<Buffer>,
+    /// Of memory that this library has allocated: arrays may share it. They keep this object, which may be closed
+    /// before they end.
+    ours: Option<Buffer>,
     origin: Origin,
 }
 
 impl Memory {
+    /// Memory of an object of the program's.
     pub(crate) fn new(inner: Registration) -> Self {
         let (label, len) = (inner.label().to_owned(), inner.len());
         let inner = RwLock::new(Some(Arc::new(inner)));
-        Self { inner, label, len, shown: OnceLock::new(), origin: Origin::here() }
+        Self { inner, label, len, ours: None, origin: Origin::here() }
+    }
+
+    /// Memory that was allocated to be registered.
+    pub(crate) fn allocated(inner: Registration) -> Self {
+        let ours = Some(inner.buffer().clone());
+        Self { ours, ..Self::new(inner) }
     }
 
     pub(crate) fn registration(&self) -> PyResult<Arc<Registration>> {
@@ -137,6 +145,11 @@ impl Memory {
         let timeout = wait::seconds(Some(timeout))?.unwrap_or(Duration::MAX);
         let Some(inner) = self.take() else { return Ok(()) };
         match Arc::try_unwrap(inner) {
+            // Nobody frees it while this object lives, which arrays may share.
+            Ok(inner) if self.ours.is_some() => {
+                py.detach(|| drop(inner));
+                Ok(())
+            }
             Ok(inner) => wait::done(py, move || inner.deregister(timeout))?.raise(py),
             // Another thread is within a call on it, which ends it.
             Err(shared) => {
@@ -176,12 +189,13 @@ impl Memory {
 
 fn interface<'py>(slf: &Bound<'py, Memory>, wanted: Kind) -> PyResult<Bound<'py, PyDict>> {
     let py = slf.py();
-    let memory = slf.get().registration()?;
-    let region = memory.buffer().region();
-    let _ = slf.get().shown.set(memory.buffer().clone());
+    let absent = |why: String| Err(pyo3::exceptions::PyAttributeError::new_err(why));
+    let Some(ours) = &slf.get().ours else {
+        return absent("the object that was registered has the array of this memory".into());
+    };
+    let region = ours.region();
     if (region.kind() == Kind::Host) != (wanted == Kind::Host) {
-        let why = format!("this is {}", region.kind());
-        return Err(pyo3::exceptions::PyAttributeError::new_err(why));
+        return absent(format!("this is {}", region.kind()));
     }
     let interface = PyDict::new(py);
     interface.set_item("shape", (region.len(),))?;
