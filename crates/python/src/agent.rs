@@ -7,7 +7,7 @@ mod life;
 mod telemetry;
 
 use crate::agent::adopt::Lent;
-use crate::agent::arguments::{Side, place, plugin_of, side};
+use crate::agent::arguments::{Side, kinds, message, no_views, place, plugin_of, side};
 use crate::agent::life::{Inner, lock};
 use crate::lists::{RegionList, XferList};
 use crate::text::{Blob, Name};
@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::XferTelemetry;
-use warpverbs_nixl::{Agent, Config, Error, Op, Params, Plugin, Prepared, Status, Transfer};
+use warpverbs_nixl::{Agent, Config, Error, Params, Plugin, Prepared, Status, Transfer};
 
 /// How long a look at a transfer in progress lets other threads run, so that polling does not take the
 /// processor from the threads that move the bytes.
@@ -76,22 +76,6 @@ impl NixlAgent {
     fn done(py: Python<'_>) -> PyResult<Py<PyAny>> {
         enums::status(py, Status::Success)
     }
-}
-
-fn operation(number: u32) -> PyResult<Op> {
-    match number {
-        0 => Ok(Op::Read),
-        1 => Ok(Op::Write),
-        _ => Err(PyValueError::new_err(format!("{number} is neither NIXL_READ nor NIXL_WRITE"))),
-    }
-}
-
-fn message(Blob(bytes): Blob) -> Option<Vec<u8>> {
-    (!bytes.is_empty()).then_some(bytes)
-}
-
-fn kinds(plugin: Plugin) -> Vec<&'static str> {
-    plugin.kinds().iter().map(|kind| kind.name()).collect()
 }
 
 #[pymethods]
@@ -188,6 +172,17 @@ impl NixlAgent {
         Self::done(py)
     }
 
+    /// What a backend knows of each range: a file's size, mode and time of change, or None.
+    fn queryMem(
+        &self,
+        py: Python<'_>,
+        descs: &RegionList,
+        backend: u64,
+    ) -> PyResult<Vec<Option<Params>>> {
+        let list = descs.list.now();
+        self.call(py, |agent| agent.query(&list, backend))
+    }
+
     /// Connects to another agent.
     #[pyo3(signature = (remote_agent, backends=Backends::new()))]
     fn makeConnection(
@@ -232,7 +227,7 @@ impl NixlAgent {
     ) -> PyResult<u64> {
         // Blocks that touch are one in any case.
         let _ = skip_desc_merg;
-        let op = self::operation(operation)?;
+        let op = arguments::operation(operation)?;
         let (local, remote) = (self.list(py, local_side)?, self.list(py, remote_side)?);
         let (here, there) = (indices::read(local_indices)?, indices::read(remote_indices)?);
         let made = self.call_by(py, &backend, |agent| {
@@ -255,7 +250,7 @@ impl NixlAgent {
         notif_msg: Blob,
         backend: Backends,
     ) -> PyResult<u64> {
-        let op = self::operation(operation)?;
+        let op = arguments::operation(operation)?;
         let (here, there) = (local_descs.list.now(), remote_descs.list.now());
         let made = self.call_by(py, &backend, |agent| {
             agent.create(op, &here, &there, &remote_agent.0, message(notif_msg))
@@ -265,8 +260,8 @@ impl NixlAgent {
 
     /// Microseconds that it may take, by how many that may be wrong, and how that was found.
     fn estimateXferCost(&self, py: Python<'_>, req_handle: u64) -> PyResult<(u64, u64, u32)> {
-        let estimate = self.transfer(py, req_handle)?.estimate();
-        let estimate = estimate.map_err(|error| errors::raised(py, &error))?;
+        let found = self.transfer(py, req_handle)?.estimate();
+        let estimate = found.map_err(|error| errors::raised(py, &error))?;
         Ok((estimate.duration_us, estimate.margin_us, u32::from(!estimate.measured)))
     }
 
@@ -483,12 +478,6 @@ impl NixlAgent {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("nixlAgent({:?})", self.inner.agent(py)?.name()))
     }
-}
-
-/// NIXL's views are of UCX, which is compiled into the kernels of its programs.
-fn no_views(py: Python<'_>) -> PyErr {
-    let why = "memory views for kernels of UCX; kernels of warpverbs have views of their own";
-    errors::raised(py, &Error::new(Status::NotSupported, why))
 }
 
 /// Puts the classes into the module.

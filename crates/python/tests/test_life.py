@@ -105,6 +105,13 @@ def peer():
     return child, int(addr), bytes.fromhex(metadata)
 
 
+def stop(child):
+    """Stops it, and waits until it stands: a signal takes its time."""
+    os.kill(child.pid, signal.SIGSTOP)
+    state = lambda: open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0]
+    until("stop", lambda: state() == "T")
+
+
 def test_a_peer_that_is_killed_and_comes_again(rng):
     agent, memory = new_agent(), Memory(rng.randbytes(1 << 16))
     agent.register_memory([memory.reg()], "DRAM")
@@ -147,7 +154,7 @@ def test_a_peer_that_stands_still_does_not_stop_others(rng, monkeypatch):
         local = made.a.get_xfer_descs([(made.here.addr, 4096, 0)], "DRAM")
         handle = made.a.initialize_xfer("WRITE", local, remote, "peer", b"n")
         finish(made.a, handle)
-        os.kill(child.pid, signal.SIGSTOP)
+        stop(child)
         made.a.transfer(handle)
         good = made.a.get_xfer_descs([(made.there.addr, 4096, 0)], "DRAM")
         finish(made.a, made.a.initialize_xfer("WRITE", local, good, made.b.name))
@@ -170,22 +177,22 @@ def test_the_interpreter_is_free_while_one_waits_for_a_peer(rng, monkeypatch):
         agent, memory, turns = new_agent(), Memory(rng.randbytes(64)), [0]
         agent.register_memory([memory.reg()], "DRAM")
         agent.add_remote_agent(metadata)
-        os.kill(child.pid, signal.SIGSTOP)
+        stop(child)
         lists = [agent.get_xfer_descs([(each, 64, 0)], "DRAM") for each in (memory.addr, addr)]
 
-        def count(stop):
-            while not stop.is_set():
+        def count(over):
+            while not over.is_set():
                 turns[0] += 1
-                stop.wait(0.001)
+                over.wait(0.001)
 
-        stop = threading.Event()
-        thread = threading.Thread(target=count, args=(stop,))
+        over = threading.Event()
+        thread = threading.Thread(target=count, args=(over,))
         thread.start()
         start = time.monotonic()
         with pytest.raises(b.nixlBackendError, match="peer"):
             agent.initialize_xfer("WRITE", *lists, "peer")
         took = time.monotonic() - start
-        stop.set()
+        over.set()
         thread.join(10)
         assert 0.5 < took < 15 and turns[0] > 100 * took
     finally:

@@ -2,13 +2,13 @@
 
 use crate::arrays::Array;
 use crate::lists::XferList;
-use crate::text::Name;
+use crate::text::{Blob, Name};
 use crate::{enums, errors};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::Arc;
-use warpverbs_nixl::{Agent, Error, Kind, List, Place, Plugin, Prepared, Strided};
+use warpverbs_nixl::{Agent, Error, Kind, List, Op, Place, Plugin, Prepared, Status, Strided};
 
 /// Where metadata goes to or comes from.
 pub(super) fn place(host: Name, port: i64, label: Name) -> PyResult<Place> {
@@ -101,4 +101,29 @@ pub(super) fn side(
         _ => return Err(wrong()),
     };
     Ok(Side { agent, rows, backends })
+}
+
+/// The direction of a number.
+pub(super) fn operation(number: u32) -> PyResult<Op> {
+    match number {
+        0 => Ok(Op::Read),
+        1 => Ok(Op::Write),
+        _ => Err(PyValueError::new_err(format!("{number} is neither NIXL_READ nor NIXL_WRITE"))),
+    }
+}
+
+/// A notification, if there is one.
+pub(super) fn message(Blob(bytes): Blob) -> Option<Vec<u8>> {
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+/// Names of the kinds of memory that a plugin moves.
+pub(super) fn kinds(plugin: Plugin) -> Vec<&'static str> {
+    plugin.kinds().iter().map(|kind| kind.name()).collect()
+}
+
+/// NIXL's views are of UCX, which is compiled into the kernels of its programs.
+pub(super) fn no_views(py: Python<'_>) -> PyErr {
+    let why = "memory views for kernels of UCX; kernels of warpverbs have views of their own";
+    errors::raised(py, &Error::new(Status::NotSupported, why))
 }

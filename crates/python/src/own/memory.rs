@@ -36,7 +36,9 @@ impl Memory {
     /// Memory that was allocated to be registered.
     pub(crate) fn allocated(inner: Registration) -> Self {
         let ours = Some(inner.buffer().clone());
-        Self { ours, ..Self::new(inner) }
+        let mut made = Self::new(inner);
+        made.ours = ours;
+        made
     }
 
     pub(crate) fn registration(&self) -> PyResult<Arc<Registration>> {
