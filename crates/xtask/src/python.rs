@@ -72,6 +72,9 @@ pub(crate) fn run(options: &Python) -> Result<()> {
     let mut stubs = Command::new(&python);
     stubs.current_dir(&environment).args(["-m", "mypy.stubtest", "warpverbs._native"]);
     workspace::done(&mut stubs, "stubtest warpverbs._native")?;
+    let mut types = Command::new(&python);
+    types.current_dir(&environment).args(["-m", "mypy", "-p", "warpverbs"]);
+    workspace::done(&mut types, "mypy -p warpverbs")?;
     match &options.sources {
         Some(sources) => programs::run(&python, sources),
         None => Ok(()),
