@@ -22,7 +22,12 @@ pub fn forbid_io_uring() -> bool {
     forbid(libc::SYS_io_uring_setup)
 }
 
-/// Refuses a system call to this thread.
+/// This thread, and those that it starts, may make rings and not use them.
+pub fn forbid_io_uring_use() -> bool {
+    forbid(libc::SYS_io_uring_enter)
+}
+
+/// Refuses a system call to this thread, and to those that it starts.
 fn forbid(call: libc::c_long) -> bool {
     let one = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
