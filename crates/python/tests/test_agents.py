@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from conftest import Memory, Pair, new_agent, until
+from conftest import Memory, Pair, finish, new_agent, until
 from warpverbs.nixl import _api, _bindings as b
 from warpverbs.nixl import nixl_agent, nixl_agent_config, nixl_thread_sync_t
 
@@ -203,3 +203,16 @@ def test_names_are_text():
         b.nixlAgent(b"\xff", b.nixlAgentConfig())
     with pytest.raises(TypeError, match="str or bytes"):
         b.nixlAgent(3, b.nixlAgentConfig())
+
+
+def test_memory_is_free_when_its_agent_is_gone(rng):
+    made = Pair(rng, 4096)
+    lists = [made.a.get_xfer_descs([(m.addr, 4096, 0)], "DRAM") for m in (made.here, made.there)]
+    handle = made.a.initialize_xfer("WRITE", *lists, made.b.name)
+    finish(made.a, handle)
+    made.b = None
+    gc.collect()
+    made.there.content.raw = kept = rng.randbytes(4096)
+    with pytest.raises((b.nixlNotFoundError, b.nixlRemoteDisconnectError, b.nixlBackendError), match="NIXL_ERR_"):
+        finish(made.a, handle)
+    assert made.there.bytes() == kept

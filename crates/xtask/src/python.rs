@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the build and the tests need, by pip.
-const PACKAGES: [&str; 4] = ["maturin>=1.9.4,<2", "numpy", "pytest", "pytest-timeout"];
+const PACKAGES: [&str; 5] = ["maturin>=1.9.4,<2", "mypy", "numpy", "pytest", "pytest-timeout"];
 
 /// Options of `python`.
 #[derive(Args)]
@@ -68,6 +68,13 @@ pub(crate) fn run(options: &Python) -> Result<()> {
         .args(["-m", "pytest", "-p", "no:cacheprovider", "--timeout", "120"])
         .args(&options.pytest);
     workspace::done(&mut tests, "pytest crates/python")?;
+    // Not where the sources are: the installed package is meant.
+    let mut stubs = Command::new(&python);
+    stubs.current_dir(&environment).args(["-m", "mypy.stubtest", "warpverbs._native"]);
+    workspace::done(&mut stubs, "stubtest warpverbs._native")?;
+    let mut types = Command::new(&python);
+    types.current_dir(&environment).args(["-m", "mypy", "-p", "warpverbs"]);
+    workspace::done(&mut types, "mypy -p warpverbs")?;
     match &options.sources {
         Some(sources) => programs::run(&python, sources),
         None => Ok(()),

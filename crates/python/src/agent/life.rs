@@ -110,12 +110,17 @@ impl Inner {
     fn close(&self) {
         let agent = self.agent.write().unwrap_or_else(PoisonError::into_inner).take();
         let (transfers, lists) = (self.transfers.clear(), self.lists.clear());
-        if self.origin.is_here() {
-            // Transfers first: they use the agent.
-            drop((transfers, lists, agent));
-        } else {
+        if !self.origin.is_here() {
             // Its threads are the parent's: there is nothing to end here, and nobody to wait for.
             mem::forget((transfers, lists, agent));
+            return;
+        }
+        // Transfers first: they use the memory.
+        drop((transfers, lists));
+        if let Some(agent) = agent {
+            // A program that drops its agent may free its memory next. Of a peer that does not answer in
+            // time there is nobody left to tell.
+            let _ = agent.deregister_all();
         }
     }
 }

@@ -183,12 +183,18 @@ class nixl_agent:
         """The list of `get_serialized_descs`; bytes that make anything else are refused."""
         return _lists.loads(serialized_descs)
 
+    def _reg_descs(self, descs: Any, mem_type: Optional[str]) -> nixlBind.nixlRegDList:
+        made = self.get_reg_descs(descs, mem_type)
+        if made is None:
+            raise TypeError(f"{type(descs).__name__} is no memory; the log says what was expected")
+        return made
+
     def register_memory(
         self, reg_list: Any, mem_type: Optional[str] = None, backends: list[str] = []
-    ) -> Optional[nixlBind.nixlRegDList]:
+    ) -> nixlBind.nixlRegDList:
         """Lets other agents reach memory, and this one move it. Tensors live until it is deregistered;
         memory of an address must be kept by who gives it."""
-        descs = self.get_reg_descs(reg_list, mem_type)
+        descs = self._reg_descs(reg_list, mem_type)
         self.agent.registerMem(descs, self._handles(backends))
         return descs
 
@@ -200,7 +206,7 @@ class nixl_agent:
         self, reg_list: Any, backend: str, mem_type: Optional[str] = None
     ) -> list[Optional[dict[str, str]]]:
         """What a backend knows of each range, such as a file's size, or None."""
-        descs = self.get_reg_descs(reg_list, mem_type)
+        descs = self._reg_descs(reg_list, mem_type)
         if backend not in self.backends:
             raise ValueError(f"the agent has no backend {backend!r}, only {list(self.backends)}")
         return self.agent.queryMem(descs, self.backends[backend])

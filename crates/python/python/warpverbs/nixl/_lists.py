@@ -43,7 +43,7 @@ def columns(thing: object) -> Optional[int]:
     # Of the class first: making the interface of an array costs more.
     if not hasattr(type(thing), "__array_interface__"):
         return None
-    shape = getattr(thing, "shape", ())
+    shape: tuple[int, ...] = getattr(thing, "shape", ())
     return shape[1] if len(shape) == 2 else 0
 
 
