@@ -228,10 +228,7 @@ impl Memories {
 }
 
 /// Ends registrations, `timeout` for all together.
-fn end_all(
-    extents: impl IntoIterator<Item = Arc<Extent>>,
-    timeout: Duration,
-) -> Result<(), Error> {
+fn end_all(extents: impl IntoIterator<Item = Arc<Extent>>, timeout: Duration) -> Result<(), Error> {
     let end = Instant::now() + timeout;
     let mut first = Ok(());
     for extent in extents {

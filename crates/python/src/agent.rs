@@ -172,7 +172,7 @@ impl NixlAgent {
         Self::done(py)
     }
 
-    /// What a backend knows of each range: a file's size, mode and time of change, or None.
+    /// Asks a backend for each range: a file's size, mode and time of change, or None.
     fn queryMem(
         &self,
         py: Python<'_>,
@@ -279,7 +279,7 @@ impl NixlAgent {
         let mut status = transfer.status();
         if matches!(status, Ok(Status::InProgress)) {
             py.detach(|| {
-                // Whatever it says, the state says too.
+                // The state says the same.
                 let _ = transfer.wait(GLANCE);
             });
             status = transfer.status();
@@ -361,7 +361,7 @@ impl NixlAgent {
         Self::done(py)
     }
 
-    /// What others need to reach this agent and its memory.
+    /// Bytes by which others reach this agent and its memory.
     fn getLocalMD<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.call(py, Agent::metadata)?))
     }

@@ -15,7 +15,7 @@ pub(crate) struct RemoteDesc {
 
 /// A row of a list.
 pub(crate) trait Row: Clone + PartialEq + Sized {
-    /// What a tuple of it has, for texts.
+    /// The elements of a tuple of it, for texts.
     const FIELDS: &'static str;
 
     /// A row without content.

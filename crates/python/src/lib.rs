@@ -16,7 +16,7 @@ mod utils;
 
 use pyo3::prelude::*;
 
-/// What `warpverbs.nixl` and `warpverbs` are made of; no interface of its own.
+/// The native parts of `warpverbs.nixl` and `warpverbs`; no interface of its own.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fork::watch(module.py())?;

@@ -17,13 +17,13 @@ const MAGIC: &[u8] = b"wvl1";
 
 /// A kind of memory, and rows.
 pub(crate) trait Rows: Clone + Sized {
-    /// What they are.
+    /// One of them.
     type Row: Row;
 
     /// Of these rows.
     fn of(kind: Kind, rows: Vec<Self::Row>) -> Self;
 
-    /// What they describe.
+    /// The kind of memory that they describe.
     fn kind(&self) -> Kind;
 
     /// The rows.
@@ -218,7 +218,7 @@ macro_rules! list_class {
         pub(crate) struct $class {
             /// The rows.
             pub(crate) list: Shared<$list>,
-            /// What must live as long as memory of this list is registered.
+            /// Objects that must live as long as memory of this list is registered.
             pub(crate) owners: Mutex<Vec<Py<PyAny>>>,
         }
 

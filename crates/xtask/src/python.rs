@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the build and the tests need, by pip.
+/// Packages for the build and the tests.
 const PACKAGES: [&str; 5] = ["maturin>=1.9.4,<2", "mypy", "numpy", "pytest", "pytest-timeout"];
 
 /// Options of `python`.

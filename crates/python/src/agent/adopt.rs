@@ -13,7 +13,7 @@ use warpverbs_nixl::{Agent, Desc, Error, Kind, RegList, Status};
 /// that has it.
 struct Owners(#[expect(dead_code, reason = "held, not read")] Vec<Py<PyAny>>);
 
-/// What `register` needs of a list, taken while the interpreter is held.
+/// A list as `register` needs it, taken while the interpreter is held.
 pub(super) struct Lent {
     list: Arc<RegList>,
     keep: Keep,

@@ -16,7 +16,7 @@ DEFAULT_COMM_PORT = nixlBind.DEFAULT_COMM_PORT
 
 nixl_backend_handle = int
 
-# What each backend calls a number of threads.
+# The name of a number of threads in options of each backend.
 _THREADS = {"UCX": "num_threads", "OBJ": "num_threads", "LIBFABRIC": "num_threads", "GDS_MT": "thread_count", "UCCL": "num_cpus"}
 
 
@@ -205,7 +205,7 @@ class nixl_agent:
     def query_memory(
         self, reg_list: Any, backend: str, mem_type: Optional[str] = None
     ) -> list[Optional[dict[str, str]]]:
-        """What a backend knows of each range, such as a file's size, or None."""
+        """Asks a backend for each range: a file's size, for example, or None."""
         descs = self._reg_descs(reg_list, mem_type)
         if backend not in self.backends:
             raise ValueError(f"the agent has no backend {backend!r}, only {list(self.backends)}")
@@ -355,8 +355,8 @@ class nixl_agent:
     # Metadata
 
     def get_agent_metadata(self) -> bytes:
-        """What another agent needs to reach this one and all its registered memory. Keep it secret:
-        who has it may read and write that memory."""
+        """Bytes by which another agent reaches this one and all its registered memory. Keep them secret:
+        their holder may read and write that memory."""
         return self.agent.getLocalMD()
 
     def get_partial_agent_metadata(

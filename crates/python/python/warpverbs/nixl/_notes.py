@@ -1,4 +1,4 @@
-"""What is said once in a process."""
+"""Lines for the log that a process writes once."""
 
 from __future__ import annotations
 
