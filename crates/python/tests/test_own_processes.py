@@ -188,7 +188,8 @@ def test_a_forked_child_is_refused():
 
 
 EXITING = """
-import asyncio, sys, threading, numpy, warpverbs
+import logging, sys, threading, numpy, warpverbs
+logging.getLogger("warpverbs").setLevel("ERROR")
 a, b = warpverbs.Agent("a", require=sys.argv[1]), warpverbs.Agent("b")
 here = numpy.zeros(64 << 20, dtype=numpy.uint8)
 ours, theirs = a.register(here, "x"), b.register(bytearray(64 << 20), "y")
@@ -218,3 +219,33 @@ def test_the_interpreter_ends_during_transfers(path, how):
         )
         assert run.returncode == (3 if how == "exception" else 0), run
         assert run.stderr == "", run
+
+
+LOGGING = """
+import logging, sys, warpverbs
+if sys.argv[1] == "records":
+    seen = []
+    class Keep(logging.Handler):
+        def emit(self, record):
+            seen.append((record.name, record.levelname, record.getMessage()))
+    logging.getLogger("warpverbs").addHandler(Keep())
+    logging.getLogger("warpverbs").setLevel(logging.INFO)
+a, b = warpverbs.Agent("a"), warpverbs.Agent("b")
+ours, theirs = a.register(bytearray(8)), b.register(bytearray(8))
+a.load(b.metadata())
+a.read(ours[:], a.remote("b")[:]).wait(10)
+if sys.argv[1] == "records":
+    import time
+    end = time.monotonic() + 10
+    while not any("path chosen" in text for _, _, text in seen):
+        assert time.monotonic() < end, seen
+        time.sleep(0.01)
+    name, level, text = next(line for line in seen if "path chosen" in line[2])
+    assert name.startswith("warpverbs.agent") and level == "INFO" and "peer=b" in text, (name, level, text)
+"""
+
+
+@pytest.mark.parametrize("what", ["records", "silence"])
+def test_the_log_is_that_of_python(what):
+    run = subprocess.run([sys.executable, "-c", LOGGING, what], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", ""), run

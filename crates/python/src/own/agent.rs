@@ -145,8 +145,10 @@ impl PyAgent {
         if let Some(gpu) = settings::gpu(py, gpu)? {
             config = config.gpu(&gpu);
         }
+        super::log::start(py)?;
         let inner = py.detach(|| Agent::new(name, config)).raise(py)?;
-        let made = Self { inner: RwLock::new(Some(inner)), name: name.to_owned(), origin: Origin::here() };
+        let made =
+            Self { inner: RwLock::new(Some(inner)), name: name.to_owned(), origin: Origin::here() };
         Ok(made)
     }
 
@@ -287,11 +289,14 @@ impl PyAgent {
         let op = operation(op)?;
         if let (Ok(local), Ok(remote)) = (local.cast::<Blocks>(), remote.cast::<Blocks>()) {
             if local_index.is_some() || remote_index.is_some() {
-                return Err(PyTypeError::new_err("indices choose among the blocks of prepared lists"));
+                return Err(PyTypeError::new_err(
+                    "indices choose among the blocks of prepared lists",
+                ));
             }
             return self.made(py, op, local, remote);
         }
-        let (Ok(local), Ok(remote)) = (local.cast::<PyPrepared>(), remote.cast::<PyPrepared>()) else {
+        let (Ok(local), Ok(remote)) = (local.cast::<PyPrepared>(), remote.cast::<PyPrepared>())
+        else {
             return Err(PyTypeError::new_err("expected Blocks at both ends, or Prepared at both"));
         };
         let index = |given: Option<&Bound<'_, PyAny>>, of: &PyPrepared| match given {
@@ -301,9 +306,8 @@ impl PyAgent {
         let (local, remote) = (local.get(), remote.get());
         let (here, there) = (index(local_index, local)?, index(remote_index, remote)?);
         let agent = self.agent()?;
-        let made = py.detach(|| {
-            agent.prepared_transfer(op, &local.inner, &here, &remote.inner, &there)
-        });
+        let made =
+            py.detach(|| agent.prepared_transfer(op, &local.inner, &here, &remote.inner, &there));
         let made = made.raise(py)?;
         let nbytes = made.bytes();
         Ok(PyTransfer::new(made, op, remote.of.clone(), nbytes))

@@ -48,7 +48,9 @@ pub(crate) fn memory_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Found>> {
     let device = match tensor.device_type {
         CPU | CUDA_HOST => None,
         CUDA | CUDA_MANAGED => Some(tensor.device_id.cast_unsigned()),
-        other => return wrong(format!("DLPack: memory of device type {other}, expected CPU or CUDA")),
+        other => {
+            return wrong(format!("DLPack: memory of device type {other}, expected CPU or CUDA"));
+        }
     };
     let item = (usize::from(tensor.bits) * usize::from(tensor.lanes)).div_ceil(8);
     let ndim = usize::try_from(tensor.ndim).unwrap_or(usize::MAX);
@@ -60,7 +62,8 @@ pub(crate) fn memory_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Found>> {
     let len = count.and_then(|count| count.checked_mul(item));
     let Some(len) = len else { return wrong(format!("DLPack: {shape:?} is too large")) };
     if !tensor.strides.is_null() && len > 0 {
-        let strides: Vec<isize> = numbers(tensor.strides, ndim)?.iter().map(|one| one.cast_signed()).collect();
+        let strides: Vec<isize> =
+            numbers(tensor.strides, ndim)?.iter().map(|one| one.cast_signed()).collect();
         if !is_dense(&shape, &strides, 1) {
             return wrong(format!("DLPack: not contiguous: shape {shape:?}, strides {strides:?}"));
         }

@@ -44,9 +44,9 @@ impl Memory {
     pub(crate) fn registration(&self) -> PyResult<Arc<Registration>> {
         self.origin.check()?;
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
-        inner.clone().ok_or_else(|| {
-            PyRuntimeError::new_err(format!("memory {:?} is closed", self.label))
-        })
+        inner
+            .clone()
+            .ok_or_else(|| PyRuntimeError::new_err(format!("memory {:?} is closed", self.label)))
     }
 
     fn take(&self) -> Option<Arc<Registration>> {

@@ -4,6 +4,7 @@ mod agent;
 mod blocks;
 mod dlpack;
 mod errors;
+pub(crate) mod log;
 mod memory;
 mod object;
 mod ready;

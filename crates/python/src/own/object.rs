@@ -35,7 +35,9 @@ pub(crate) fn memory_of(object: &Bound<'_, PyAny>) -> PyResult<Found> {
         }
     };
     match found.addr == 0 || found.len == 0 {
-        true => wrong(format!("{} bytes at {:#x}, expected at least 1 byte", found.len, found.addr)),
+        true => {
+            wrong(format!("{} bytes at {:#x}, expected at least 1 byte", found.len, found.addr))
+        }
         false => Ok(found),
     }
 }
@@ -59,9 +61,13 @@ fn any_of(object: &Bound<'_, PyAny>) -> PyResult<Option<Found>> {
 fn tensor(object: &Bound<'_, PyAny>) -> PyResult<Option<Found>> {
     let py = object.py();
     let Some(pointer) = object.getattr_opt(intern!(py, "data_ptr"))? else { return Ok(None) };
-    let Some(contiguous) = object.getattr_opt(intern!(py, "is_contiguous"))? else { return Ok(None) };
+    let Some(contiguous) = object.getattr_opt(intern!(py, "is_contiguous"))? else {
+        return Ok(None);
+    };
     if !contiguous.call0()?.is_truthy()? {
-        return wrong("the tensor is not contiguous, expected one that is: .contiguous() makes a copy");
+        return wrong(
+            "the tensor is not contiguous, expected one that is: .contiguous() makes a copy",
+        );
     }
     let device = object.getattr(intern!(py, "device"))?;
     let kind: String = device.getattr(intern!(py, "type"))?.extract()?;
@@ -74,7 +80,9 @@ fn tensor(object: &Bound<'_, PyAny>) -> PyResult<Option<Found>> {
     let elements: usize = object.call_method0(intern!(py, "numel"))?.extract()?;
     let size: usize = object.call_method0(intern!(py, "element_size"))?.extract()?;
     let addr: u64 = pointer.call0()?.extract()?;
-    let len = elements.checked_mul(size).ok_or_else(|| PyValueError::new_err("the tensor is too large"))?;
+    let len = elements
+        .checked_mul(size)
+        .ok_or_else(|| PyValueError::new_err("the tensor is too large"))?;
     Ok(Some(Found { addr, len, device, keep: object.clone().unbind() }))
 }
 
@@ -117,7 +125,8 @@ pub(crate) fn is_dense(shape: &[usize], strides: &[isize], item: usize) -> bool 
     if shape.len() != strides.len() {
         return false;
     }
-    let mut axes: Vec<(isize, usize)> = strides.iter().copied().zip(shape.iter().copied()).collect();
+    let mut axes: Vec<(isize, usize)> =
+        strides.iter().copied().zip(shape.iter().copied()).collect();
     axes.retain(|(_, length)| *length != 1);
     axes.sort_unstable();
     let mut expected = item;

@@ -72,5 +72,6 @@ pub(crate) fn done<T: Send + 'static>(
             got => Some(got.ok()),
         }
     })?;
-    got.flatten().ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the call's thread panicked"))
+    got.flatten()
+        .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the call's thread panicked"))
 }
