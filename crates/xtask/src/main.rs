@@ -15,6 +15,7 @@ mod nightly;
 mod nixl;
 mod nvshmem;
 mod package;
+mod python;
 mod vm;
 mod workspace;
 
@@ -33,6 +34,8 @@ enum Task {
     VerbsLayouts(layouts::Layouts),
     /// Packs what would be published, and builds it from the packages alone.
     Package,
+    /// Builds and installs the Python package, and runs its tests; on request NIXL's own programs on it.
+    Python(python::Python),
     /// Runs the tests where nothing of rdma-core can be seen.
     Bare(bare::Bare),
     /// Runs all tests and examples beside busy processes, several times.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::BindgenVerbs => bindgen::run(),
         Task::VerbsLayouts(options) => layouts::run(&options),
         Task::Package => package::run(),
+        Task::Python(options) => python::run(&options),
         Task::Bare(options) => bare::run(&options),
         Task::Busy(options) => busy::run(&options),
         Task::Gpu(options) => gpu::run(&options),

@@ -1,0 +1,48 @@
+"""Builds wheels: the program `warpverbs` and its library first, then the rest by maturin.
+
+`pip wheel crates/python` and `pip install crates/python` call it; both need cargo and a C++20 compiler.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from maturin import *  # noqa: F403 (the hooks that are not changed)
+import maturin
+
+HERE = Path(__file__).resolve().parent.parent
+PROGRAM = ("warpverbs", "libwarpverbs_preload.so")
+
+
+def _profile(settings) -> str:
+    """The profile of cargo that maturin is told to build, as in `-C build-args="--profile dev"`."""
+    words = shlex.split((settings or {}).get("build-args", ""))
+    return words[words.index("--profile") + 1] if "--profile" in words else "release"
+
+
+def _program(settings) -> None:
+    """Puts the program and the library that it preloads where the package looks for them."""
+    root = HERE.parent.parent
+    profile = _profile(settings)
+    cargo = [os.environ.get("CARGO", "cargo"), "build", "--locked", "--profile", profile]
+    subprocess.run([*cargo, "-p", "warpverbs-cli", "-p", "warpverbs-preload"], cwd=root, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+    built = target / ("debug" if profile == "dev" else profile)
+    folder = HERE / "python" / "warpverbs" / "_bin"
+    folder.mkdir(exist_ok=True)
+    for name in PROGRAM:
+        # Beside the old file, then over it: a program that runs keeps its own.
+        shutil.copy2(built / name, folder / f".{name}")
+        os.replace(folder / f".{name}", folder / name)
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    _program(config_settings)
+    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    _program(config_settings)
+    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)

@@ -1,0 +1,119 @@
+//! The Python package: builds the wheel, installs it into an environment of its own, and runs its tests;
+//! on request also programs of NIXL's, unchanged.
+
+mod programs;
+
+use crate::workspace;
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Packages for the build and the tests.
+const PACKAGES: [&str; 5] = ["maturin>=1.9.4,<2", "mypy", "numpy", "pytest", "pytest-timeout"];
+
+/// Options of `python`.
+#[derive(Args)]
+pub(crate) struct Python {
+    /// Where there are sources of NIXL: their Python tests and examples run on the wheel, and a table says
+    /// what came of it
+    #[arg(long)]
+    sources: Option<PathBuf>,
+    /// The environment to install into, made if it is not there; otherwise one in the target folder
+    #[arg(long)]
+    venv: Option<PathBuf>,
+    /// The interpreter that makes it
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// Installs torch too, several gigabytes; most programs of NIXL's need it
+    #[arg(long)]
+    torch: bool,
+    /// Builds with optimisation, as a wheel for users is built
+    #[arg(long)]
+    release: bool,
+    /// Builds the wheel and leaves it in the target folder's `wheels`, nothing else
+    #[arg(long)]
+    wheel: bool,
+    /// Words for pytest, such as -k NAME
+    #[arg(last = true)]
+    pytest: Vec<OsString>,
+}
+
+pub(crate) fn run(options: &Python) -> Result<()> {
+    let environment = match &options.venv {
+        Some(folder) => std::path::absolute(folder)?,
+        None => workspace::target()?.join("python"),
+    };
+    let python = environment.join("bin/python");
+    if !python.exists() {
+        let mut make = Command::new(&options.python);
+        workspace::done(make.args(["-m", "venv"]).arg(&environment), "python3 -m venv")?;
+    }
+    let torch = options.torch.then_some("torch");
+    let packages: Vec<&str> = PACKAGES.into_iter().chain(torch).collect();
+    pip(&python, &["install", "--quiet"], |pip| pip.args(&packages))?;
+    let wheel = build(&python, &environment, options.release)?;
+    println!("{}: {} bytes", wheel.display(), fs::metadata(&wheel)?.len());
+    if options.wheel {
+        return Ok(());
+    }
+    let install = ["install", "--quiet", "--no-deps", "--force-reinstall"];
+    pip(&python, &install, |pip| pip.arg(&wheel))?;
+    let mut tests = Command::new(&python);
+    tests.current_dir(workspace::root()?.join("crates/python"));
+    tests
+        .args(["-m", "pytest", "-p", "no:cacheprovider", "--timeout", "120"])
+        .args(&options.pytest);
+    workspace::done(&mut tests, "pytest crates/python")?;
+    // Not where the sources are: the installed package is meant.
+    let mut stubs = Command::new(&python);
+    stubs.current_dir(&environment).args(["-m", "mypy.stubtest", "warpverbs._native"]);
+    workspace::done(&mut stubs, "stubtest warpverbs._native")?;
+    let mut types = Command::new(&python);
+    types.current_dir(&environment).args(["-m", "mypy", "-p", "warpverbs"]);
+    workspace::done(&mut types, "mypy -p warpverbs")?;
+    match &options.sources {
+        Some(sources) => programs::run(&python, sources),
+        None => Ok(()),
+    }
+}
+
+fn pip(
+    python: &Path,
+    words: &[&str],
+    more: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<()> {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "--disable-pip-version-check"]).args(words);
+    workspace::done(more(&mut pip), &format!("pip {}", words.join(" ")))
+}
+
+/// Builds the wheel, and says where it is.
+fn build(python: &Path, environment: &Path, release: bool) -> Result<PathBuf> {
+    let target = workspace::target()?;
+    // Empty but for this wheel, whose name has the version and the platform.
+    let folder = target.join("wheels");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let first = std::iter::once(environment.join("bin"));
+    let path = env::join_paths(first.chain(env::split_paths(&path)))?;
+    let words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation"];
+    pip(python, &words, |pip| {
+        pip.env("CARGO_TARGET_DIR", &target).env("PATH", path).arg("--wheel-dir").arg(&folder);
+        if !release {
+            pip.args(["-C", "build-args=--profile dev"]);
+        }
+        let package = workspace::root().map(|root| root.join("crates/python"));
+        pip.arg(package.unwrap_or_else(|_| "crates/python".into()))
+    })?;
+    let found: Vec<PathBuf> = fs::read_dir(&folder)?
+        .map(|each| each.map(|each| each.path()))
+        .collect::<Result<_, _>>()?;
+    ensure!(found.len() == 1, "{} has {} wheels, expected one", folder.display(), found.len());
+    found.into_iter().next().context("no wheel")
+}
