@@ -193,6 +193,14 @@ impl Agent {
         self.memories.deregister(list, self.config.deadline)
     }
 
+    /// As [`Agent::deregister`], all that is registered: for a program that ends its agent and frees its memory.
+    ///
+    /// # Errors
+    /// A peer did not confirm in time: the registrations have ended, and the memory must stay.
+    pub fn deregister_all(&self) -> Result<(), Error> {
+        self.memories.deregister_all(self.config.deadline)
+    }
+
     /// Looks up a list: of this agent's side of transfers if `agent` is empty, else of that peer, which may
     /// be this agent.
     ///

@@ -182,14 +182,18 @@ impl Memories {
 
     /// Deregisters, and waits until nothing touches the memory any more, `timeout` for all together.
     pub(crate) fn deregister(&self, list: &RegList, timeout: Duration) -> Result<(), Error> {
-        let end = Instant::now() + timeout;
-        let mut first = Ok(());
-        for extent in self.take(list)? {
-            let left = end.saturating_duration_since(Instant::now());
-            // One that is held does not keep the others registered.
-            first = first.and(extent.end(left));
-        }
-        first
+        end_all(self.take(list)?, timeout)
+    }
+
+    /// As [`Memories::deregister`], all there are.
+    pub(crate) fn deregister_all(&self, timeout: Duration) -> Result<(), Error> {
+        let all = self.change(|table| {
+            table.by_key.clear();
+            let all = std::mem::take(&mut table.extents);
+            table.sort();
+            all
+        });
+        end_all(all.into_values(), timeout)
     }
 
     /// The extents of these descriptors, each the newest.
@@ -203,6 +207,18 @@ impl Memories {
             list.descs.iter().enumerate().map(find).collect()
         })
     }
+}
+
+/// Ends registrations that the table has no more, `timeout` for all together.
+fn end_all(extents: impl IntoIterator<Item = Arc<Extent>>, timeout: Duration) -> Result<(), Error> {
+    let end = Instant::now() + timeout;
+    let mut first = Ok(());
+    for extent in extents {
+        let left = end.saturating_duration_since(Instant::now());
+        // One that is held does not keep the others registered.
+        first = first.and(extent.end(left));
+    }
+    first
 }
 
 fn unknown(at: usize, kind: Kind, desc: &Desc) -> Error {
