@@ -7,11 +7,11 @@ use crate::memory::Memory;
 use crate::metadata::Content;
 use crate::names::{Generation, Op, Owner};
 use crate::parts::Parts;
-use crate::peer::RemoteMemory;
 use crate::peers::Peers;
 use crate::plan::list::BlockList;
 use crate::plan::{Blocks, Indexed, spans};
 use crate::prepared::Prepared;
+use crate::remote_memory::RemoteMemory;
 use crate::route::Explanation;
 use crate::router::Router;
 use crate::stream::{Sending, StreamConfig, StreamReceiver, StreamSender};
@@ -149,7 +149,7 @@ impl Agent {
     /// [`Agent::deadline`]; if it answers, it stays.
     ///
     /// # Errors
-    /// The bytes are not metadata, are damaged, are of another job or of this agent, or are of an older
+    /// The bytes are not metadata, are damaged, are of another job or of another agent of this name, or are of an older
     /// generation than one that still runs.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
         self.load_metadata_by(bytes, &Deadline::after(self.deadline()))
@@ -214,7 +214,11 @@ impl Agent {
     /// # Errors
     /// It does not answer, or refuses.
     pub fn connect(&self, peer: &str, timeout: Duration) -> Result<(), AgentError> {
-        self.shared.peers.peer(peer)?.link(&Deadline::after(timeout)).map(drop)
+        let peer = self.shared.peers.peer(peer)?;
+        match peer.is_itself {
+            true => peer.check(),
+            false => peer.link(&Deadline::after(timeout)).map(drop),
+        }
     }
 
     /// Sends a notification that belongs to no transfer, and waits until the peer has it.
@@ -225,6 +229,9 @@ impl Agent {
     pub fn notify(&self, peer: &str, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
         let deadline = Deadline::after(timeout);
         let peer = self.shared.peers.peer(peer)?;
+        if peer.is_itself {
+            return self.shared.control.notify_itself(bytes.to_vec());
+        }
         let link = peer.clone().link(&deadline)?;
         let receipt = link.notify(bytes, self.shared.router.config.window as usize)?;
         while !receipt.poll(&link)? {

@@ -105,6 +105,20 @@ pub enum AgentError {
         /// Its label.
         label: String,
     },
+    /// Deregistered memory that is still accessed, or might be. It is kept until that ends.
+    #[error("memory {label:?} of {owner} is still in use {after:?} after its end, by {}",
+        if .by.is_empty() { "a transfer of this process, or by a clone of its buffer".to_owned() } else { .by.join(", ") })]
+    InUse {
+        /// Its label.
+        label: String,
+        /// Its agent.
+        owner: String,
+        /// Peers that have not confirmed that they do not access it; if there is none, it is this process
+        /// that does.
+        by: Vec<String>,
+        /// The time that they had.
+        after: Duration,
+    },
     /// The name now belongs to a newer generation of the agent, or the metadata is of an older one.
     #[error("{peer} is now generation {current}; this is of {found}")]
     Stale {
@@ -251,6 +265,7 @@ impl AgentError {
             Self::InProgress
             | Self::Cancelled
             | Self::Full { .. }
+            | Self::InUse { .. }
             | Self::Timeout { .. }
             | Self::Exchange { .. }
             | Self::Arena(_)

@@ -42,7 +42,11 @@ impl Agent {
             && let Some(owner) = peer.here.as_ref().and_then(|here| here.upgrade())
         {
             match router.gpu.info().kind == owner.device {
-                true => return Ok(KernelAccess::Direct(owner.memory(remote.id())?.buffer.clone())),
+                true => {
+                    return Ok(KernelAccess::Direct(
+                        owner.memory(remote.id())?.hold()?.buffer.clone(),
+                    ));
+                }
                 false => tried.push(Reason::new("same process", "the agents' devices differ")),
             }
         }

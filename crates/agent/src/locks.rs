@@ -17,11 +17,11 @@
 //! | 9 | `LocalMemory::tcp` | while a key is made | the control thread, and the thread that deregisters |
 //! | 10 | `Serving`, then its `connections` | while connections are ended, which waits for copies under way into memory | the control thread, the threads that accept and serve |
 //! | | `Answering` | for a look or a change; queue pairs end without it | the control thread |
-//! | 11 | `Memories::table`; then `LocalMemory::exported`, `LocalMemory::keys` | for a look or a change | all |
+//! | 11 | `Memories::table`; then `LocalMemory::exported`, `LocalMemory::keys`, `LocalMemory::held` | for a look or a change | all |
 //! | | `Inbox::state` | the same | the program, the control thread |
-//! | 12 | `Control::active`, `Control::handed`, `Link::revoking`, `Link::notices`, `Link::calls`, `Link::proofs`, `Streams::ends`, `Prover::process`, `Bounces` | for a look or a change | all |
+//! | 12 | `Control::active`, `Control::handed`, `Link::revoking`, `Link::notices`, `Link::calls`, `Link::proofs`, `LocalMemory::lists`, `Streams::ends`, `Prover::process`, `Bounces` | for a look or a change | all |
 //! | 13 | `Link::out` | while bytes are given to the system, which takes what it can at once | all |
-//! | 14 | `Shared::outcome`, `Made::state`, `AGENTS`, `Peers::news_lock` | for a look or a change | all |
+//! | 14 | `Shared::outcome`, `Made::state`, `Gone::over`, `AGENTS`, `Peers::news_lock` | for a look or a change | all |
 //!
 //! [`Made`](crate::made::Made) holds no lock while a value is made, so threads that need a connection,
 //! queue pairs, sockets, a proof or a path which another thread makes wait each until their own deadline.

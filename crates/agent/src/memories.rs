@@ -1,7 +1,9 @@
 //! The registered memory of an agent, and the table of this process' agents.
 
 use crate::codec::EncodingError;
-use crate::control::{Control, Revoked};
+use crate::control::{Control, Remote, Revoked};
+use crate::deadline::Deadline;
+use crate::gone::Gone;
 use crate::memory::{Kept, LocalMemory, Memory};
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, NAMES, check_name};
 use crate::names::Owner;
@@ -11,7 +13,8 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
 use warpverbs_gpu::{Buffer, GpuKind};
 use warpverbs_peer::Exporter;
 use warpverbs_transport::{Access, Device, MemoryRegion};
@@ -44,6 +47,8 @@ pub(crate) struct Memories {
     /// Metadata of all memory, with the number of changes that it includes.
     told: Mutex<Option<(u64, Arc<[u8]>)>>,
     next: AtomicU32,
+    /// The agent as its own peer.
+    itself: OnceLock<Weak<dyn Remote>>,
 }
 
 #[derive(Default)]
@@ -78,6 +83,7 @@ impl Memories {
             table: RwLock::default(),
             told: Mutex::default(),
             next: AtomicU32::new(0),
+            itself: OnceLock::new(),
         });
         lock(&AGENTS).insert(start(&memories.owner), Arc::downgrade(&memories));
         memories
@@ -111,21 +117,28 @@ impl Memories {
         if len == 0 {
             return Err(wrong("length", "0".into(), "at least 1 byte"));
         }
+        let (gone, presence) = Gone::new();
+        let buffer = buffer.kept_with(presence);
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let access = access | Access::REMOTE_ATOMIC;
         let register = |nic: &Device| nic.register(buffer.clone(), access).map(Arc::new);
         let keys = self.nics.iter().map(register).collect::<Result<Vec<_>, _>>()?;
-        let exported = self.exporter.export(buffer, keys.first().cloned());
+        let exported = self.exporter.export(buffer.clone(), keys.first().cloned());
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let extent = Extent { owner: self.owner.clone(), id, label: label.into(), len };
-        let memory = Arc::new(LocalMemory::new(extent, exported, keys));
+        let memory = Arc::new(LocalMemory::new(extent, exported, keys, gone));
         self.change(|all| all.insert(id, memory.clone()));
-        Ok(Registration { memory, of: Arc::downgrade(self) })
+        Ok(Registration { memory, buffer, of: Arc::downgrade(self) })
     }
 
     /// Takes memory out of the table, and has peers say when they do not touch it any more.
     fn forget(&self, memory: &Arc<LocalMemory>) {
-        if self.change(|all| all.remove(&memory.extent.id)).is_some() {
+        let id = memory.extent.id;
+        if self.change(|all| all.remove(&id)).is_some() {
+            if let Some(itself) = self.itself.get().and_then(Weak::upgrade) {
+                itself.revoke(id);
+                itself.is_idle_at(id);
+            }
             let kept: Arc<dyn Revoked> = Kept::new(memory);
             self.control.revoke(&kept);
         }
@@ -135,6 +148,19 @@ impl Memories {
         self.look(|table| table.all.get(&id).cloned()).ok_or_else(|| AgentError::Deregistered {
             owner: self.owner.to_string(),
             label: format!("number {id}"),
+        })
+    }
+
+    /// The agent as its own peer, which is told of memory that is deregistered.
+    pub(crate) fn tell_of_ends(&self, itself: &Arc<dyn Remote>) {
+        let _ = self.itself.set(Arc::downgrade(itself));
+    }
+
+    /// All memory, with the number of changes of the table, unless that is known.
+    pub(crate) fn changed_since(&self, known: u64) -> Option<(u64, Vec<MemoryInfo>)> {
+        self.look(|table| {
+            let all = || table.all.values().filter_map(|one| one.info()).collect();
+            (table.changes != known).then(|| (table.changes, all()))
         })
     }
 
@@ -186,9 +212,11 @@ impl Memories {
 }
 
 /// Registered memory. Dropping it deregisters: new transfers are refused, here and at peers that are
-/// connected; the memory itself is freed once no transfer can access it.
+/// connected; the memory itself is freed once no transfer can access it, which
+/// [`Registration::deregister`] waits for.
 pub struct Registration {
     memory: Arc<LocalMemory>,
+    buffer: Buffer,
     of: Weak<Memories>,
 }
 
@@ -209,7 +237,7 @@ impl Registration {
 
     /// The bytes, for kernels and for copies by the host.
     pub fn buffer(&self) -> &Buffer {
-        &self.memory.buffer
+        &self.buffer
     }
 
     /// Its registration with the agent's first NIC, if that was given one.
@@ -262,7 +290,7 @@ impl Registration {
     /// # Errors
     /// The range is not inside the memory, or the copy engine failed.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), AgentError> {
-        Ok(self.memory.region().write_through(offset, data)?)
+        Ok(self.buffer.region().write_through(offset, data)?)
     }
 
     /// Copies bytes out; waits for the GPU's copy engine if it is its memory.
@@ -270,7 +298,7 @@ impl Registration {
     /// # Errors
     /// The range is not inside the memory, or the copy engine failed.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), AgentError> {
-        Ok(self.memory.region().read_through(offset, out)?)
+        Ok(self.buffer.region().read_through(offset, out)?)
     }
 
     /// A copy of all bytes, as [`Self::read`] makes it.
@@ -281,6 +309,39 @@ impl Registration {
         let mut bytes = vec![0; self.len() as usize];
         self.read(0, &mut bytes)?;
         Ok(bytes)
+    }
+}
+
+impl Registration {
+    /// Deregisters, and waits until nothing can access the memory any more: no transfer, here or at a peer,
+    /// no key, no mapping that the library has made. After that its owner may free it. Transfers and prepared
+    /// lists that name it may stay; to post one of them is refused with [`AgentError::Deregistered`].
+    ///
+    /// Not from a waker, which the agent's thread may call.
+    ///
+    /// # Errors
+    /// [`AgentError::InUse`] names who has not ended after `timeout`. The memory is deregistered, but is
+    /// kept, with its owner, until they have.
+    pub fn deregister(self, timeout: Duration) -> Result<(), AgentError> {
+        let (memory, of, deadline) =
+            (self.memory.clone(), self.of.clone(), Deadline::after(timeout));
+        drop(self);
+        // A post that was at its lists has perhaps left them.
+        const LOOK: Duration = Duration::from_millis(2);
+        while !memory.gone.wait(&deadline, LOOK) {
+            memory.end_lists();
+            if deadline.0.passed() && !memory.gone.wait(&deadline, Duration::ZERO) {
+                let id = memory.extent.id;
+                let by = of.upgrade().map(|of| of.control.holders(id)).unwrap_or_default();
+                return Err(AgentError::InUse {
+                    label: memory.extent.label.to_string(),
+                    owner: memory.extent.owner.to_string(),
+                    by,
+                    after: timeout,
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -295,6 +356,6 @@ impl Drop for Registration {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Registration({:?}, {:?})", self.label(), self.memory.region())
+        write!(f, "Registration({:?}, {:?})", self.label(), self.buffer.region())
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::AgentError;
 use crate::control::Revoked;
-use crate::lock;
+use crate::gone::Gone;
 use crate::metadata::MemoryInfo;
 use crate::plan::list::Extent;
+use crate::{lock, try_lock};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use warpverbs_gpu::{Buffer, Gpu, GpuError, GpuKind};
 use warpverbs_mem::{Kind, Region, VecBuf};
 use warpverbs_peer::Exported;
@@ -73,12 +74,28 @@ impl KernelView {
     }
 }
 
-/// Memory of this agent, as transfers and peers hold it.
+/// The bytes of registered memory, for those that access them: whoever holds it keeps the memory in place.
+pub(crate) struct Held {
+    /// For the GPU of this agent. Dropped first.
+    pub(crate) view: KernelView,
+    pub(crate) buffer: Buffer,
+}
+
+impl Held {
+    pub(crate) fn region(&self) -> &Region {
+        self.buffer.region()
+    }
+}
+
+/// Where kernels copy, by posts of one transfer: it holds memory.
+pub(crate) type Lists = Mutex<Vec<warpverbs_gpu::Blocks>>;
+
+/// Memory of this agent, as transfers and peers know it. It holds the bytes until it is deregistered.
 pub(crate) struct LocalMemory {
     pub(crate) extent: Extent,
-    pub(crate) buffer: Buffer,
-    /// For the GPU of this agent.
-    pub(crate) view: KernelView,
+    pub(crate) kind: Kind,
+    addr: u64,
+    held: RwLock<Option<Arc<Held>>>,
     live: AtomicBool,
     /// The means by which peers reach it, until it is deregistered.
     exported: Mutex<Option<Exported>>,
@@ -86,26 +103,49 @@ pub(crate) struct LocalMemory {
     keys: Mutex<Vec<Arc<MemoryRegion>>>,
     /// Its key for TCP connections, once a peer has asked for it.
     tcp: Mutex<Option<TcpKey>>,
+    /// Lists of transfers, which end with the registration.
+    lists: Mutex<Vec<Weak<Lists>>>,
+    /// Whether nobody holds the bytes any more.
+    pub(crate) gone: Arc<Gone>,
 }
 
 impl LocalMemory {
-    /// `keys`: one for each NIC, of which `exported` has the first.
-    pub(crate) fn new(extent: Extent, exported: Exported, keys: Vec<Arc<MemoryRegion>>) -> Self {
+    /// `keys`: one for each NIC, of which `exported` has the first. `gone` is told by the buffer.
+    pub(crate) fn new(
+        extent: Extent,
+        exported: Exported,
+        keys: Vec<Arc<MemoryRegion>>,
+        gone: Arc<Gone>,
+    ) -> Self {
         let buffer = exported.buffer().clone();
-        let (exported, keys) = (Mutex::new(Some(exported)), Mutex::new(keys));
-        let (view, live) = (KernelView::default(), AtomicBool::new(true));
-        Self { extent, buffer, view, live, exported, keys, tcp: Mutex::default() }
+        let (kind, addr) = (buffer.region().kind(), buffer.region().addr());
+        let held = Arc::new(Held { view: KernelView::default(), buffer });
+        Self {
+            extent,
+            kind,
+            addr,
+            held: RwLock::new(Some(held)),
+            live: AtomicBool::new(true),
+            exported: Mutex::new(Some(exported)),
+            keys: Mutex::new(keys),
+            tcp: Mutex::default(),
+            lists: Mutex::default(),
+            gone,
+        }
     }
 
     fn exported(&self) -> MutexGuard<'_, Option<Exported>> {
         lock(&self.exported)
     }
 
-    pub(crate) fn region(&self) -> &Region {
-        self.buffer.region()
+    /// The bytes, unless it has been deregistered.
+    pub(crate) fn hold(&self) -> Result<Arc<Held>, AgentError> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = held.as_ref().filter(|_| self.live.load(Ordering::Acquire));
+        held.cloned().ok_or_else(|| self.extent.deregistered())
     }
 
-    /// Whether it is registered. Memory that is not stays in place as long as this value lives.
+    /// Whether it is registered.
     pub(crate) fn check(&self) -> Result<(), AgentError> {
         // Acquire, pairs with `retire`.
         match self.live.load(Ordering::Acquire) {
@@ -121,6 +161,35 @@ impl LocalMemory {
         let exported = self.exported().take();
         let keys = std::mem::take(&mut *lock(&self.keys));
         drop((exported, keys));
+        self.end_lists();
+    }
+
+    /// Has its end be the end of these lists, to which a post adds.
+    pub(crate) fn ends(&self, lists: &Arc<Lists>) {
+        let mut all = lock(&self.lists);
+        if all.len() == all.capacity() {
+            all.retain(|one| one.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(lists));
+    }
+
+    /// A post has left its lists, which end if the registration has ended meanwhile.
+    pub(crate) fn left(&self) {
+        if self.check().is_err() {
+            self.end_lists();
+        }
+    }
+
+    /// Empties the lists that no post is at.
+    pub(crate) fn end_lists(&self) {
+        let all = std::mem::take(&mut *lock(&self.lists));
+        for lists in all.iter().filter_map(Weak::upgrade) {
+            // Memory is given up after the lock is released.
+            let taken = try_lock(&lists).map(|mut lists| std::mem::take(&mut *lists));
+            if taken.is_none() {
+                lock(&self.lists).push(Arc::downgrade(&lists));
+            }
+        }
     }
 
     /// Its registrations in order of the NICs; none if it was deregistered.
@@ -137,7 +206,8 @@ impl LocalMemory {
         // Under the lock: `Kept::new` finds the key, or this call finds the end of the registration.
         self.check().map_err(|error| error.to_string())?;
         if key.is_none() {
-            *key = Some(register(self.region())?);
+            let held = self.hold().map_err(|error| error.to_string())?;
+            *key = Some(register(held.region())?);
         }
         Ok(key.as_ref().map_or_else(Vec::new, |key| key.remote().to_bytes().to_vec()))
     }
@@ -151,12 +221,11 @@ impl LocalMemory {
 
     /// For peers, unless it has been deregistered.
     pub(crate) fn info(&self) -> Option<MemoryInfo> {
-        let region = self.region();
         Some(MemoryInfo {
             id: self.extent.id,
             label: self.extent.label.clone(),
-            addr: region.addr(),
-            place: region.kind().into(),
+            addr: self.addr,
+            place: self.kind.into(),
             offer: self.exported().as_ref()?.offer().clone(),
             rails: self.keys().iter().skip(1).map(|key| key.remote().to_bytes()).collect(),
         })
@@ -167,15 +236,17 @@ impl LocalMemory {
 /// that it no longer does.
 pub(crate) struct Kept {
     memory: Arc<LocalMemory>,
-    /// With the last of them it ends, though transfers of this agent may hold the memory.
+    /// With the last of them it ends. Before the bytes.
     _tcp: Option<TcpKey>,
+    _held: Option<Arc<Held>>,
 }
 
 impl Kept {
-    /// Keeps memory that is retired.
+    /// Takes the bytes of memory that is retired.
     pub(crate) fn new(memory: &Arc<LocalMemory>) -> Arc<Self> {
         let tcp = lock(&memory.tcp).take();
-        Arc::new(Self { memory: memory.clone(), _tcp: tcp })
+        let held = memory.held.write().unwrap_or_else(PoisonError::into_inner).take();
+        Arc::new(Self { memory: memory.clone(), _tcp: tcp, _held: held })
     }
 }
 

@@ -8,11 +8,12 @@ use crate::names::{Generation, Op, Owner, PathKind};
 use crate::path::answering::Answering;
 use crate::path::network::Nics;
 use crate::path::tcp::{Serving, Tcp};
-use crate::peer::{RemoteMemory, Ways};
+use crate::peer::Ways;
 use crate::peers::Peers;
 use crate::plan::list::BlockList;
 use crate::plan::{Slots, Span, Walk, resolve, spans};
 use crate::prepared::Side;
+use crate::remote_memory::RemoteMemory;
 use crate::router::Router;
 use crate::serve::Desk;
 use crate::stream::{Offered, Sending};
@@ -66,7 +67,7 @@ impl Parts {
             nics: nics.clone(),
             tcp: tcp.clone(),
         };
-        let peers = Arc::new(Peers::new(&control, ways, config.deadline));
+        let peers = Arc::new(Peers::new((&control, &memories), ways, config.deadline)?);
         let desk = Arc::new(Desk {
             control: control.clone(),
             memories: memories.clone(),
@@ -111,14 +112,25 @@ impl Parts {
         self.transfer_of(op, (&here, &there), || spans(from, to))
     }
 
-    /// A transfer between two sides, of which `spans` gives the pieces.
+    /// A transfer between two sides, of which `spans` gives the pieces. On the remote side memory of this
+    /// agent is that of a peer.
     pub(crate) fn transfer_of(
         &self,
         op: Op,
-        sides: (&Side, &Side),
+        (local, remote): (&Side, &Side),
         spans: impl FnOnce() -> Result<Vec<Span>, AgentError>,
     ) -> Result<Transfer, AgentError> {
-        let plan = self.router.plan(op, sides, spans)?;
+        let own;
+        let remote = match remote {
+            Side::Local(table) if table[0].extent.owner == self.memories.owner => {
+                let itself = self.peers.itself();
+                let known = table.iter().map(|memory| itself.memory(memory.extent.id));
+                own = Side::Remote(itself.clone(), known.collect::<Result<_, _>>()?);
+                &own
+            }
+            other => other,
+        };
+        let plan = self.router.plan(op, (local, remote), spans)?;
         Ok(Transfer::new(&self.control, self.router.config.deadline, plan))
     }
 }

@@ -1,6 +1,6 @@
 //! Other agents, as their metadata describes them.
 
-use crate::control::{Asked, Control, Link, Remote, connect, lost};
+use crate::control::{Asked, Control, Link, Remote, connect, ended};
 use crate::deadline::Deadline;
 use crate::made::Made;
 use crate::memories::Memories;
@@ -10,7 +10,7 @@ use crate::numbers::Numbers;
 use crate::path::Bounces;
 use crate::path::network::{Nics, Pairs, Poster};
 use crate::path::tcp::{Sockets, Tcp};
-use crate::plan::list::{BlockList, Extent};
+use crate::plan::list::Extent;
 use crate::proof::Prover;
 use crate::quota::{Quota, Share};
 use crate::remote::PeerMemory;
@@ -39,6 +39,8 @@ pub(crate) struct Peer {
     pub(crate) contact: Contact,
     /// If it is in this process.
     pub(crate) here: Option<Weak<Memories>>,
+    /// It is the agent itself: its memory is known by the agent's own table.
+    pub(crate) is_itself: bool,
     known: RwLock<Known>,
     /// The reason why it can no longer be reached; set once.
     gone: OnceLock<AgentError>,
@@ -62,12 +64,14 @@ struct Known {
     dead: Numbers,
     /// Of this state: no other state of any peer has it.
     version: u64,
+    /// Changes of the agent's own table that are in it.
+    seen: u64,
 }
 
 impl Known {
     fn new() -> Self {
         let (memories, dead) = (FxHashMap::default(), Numbers::default());
-        let mut known = Self { memories, dead, version: 0 };
+        let mut known = Self { memories, dead, version: 0, seen: 0 };
         known.renew();
         known
     }
@@ -151,6 +155,7 @@ impl Peer {
             name: Owner { name: metadata.name.clone(), generation: metadata.generation },
             contact: metadata.contact.clone(),
             here,
+            is_itself: false,
             known: RwLock::new(Known::new()),
             gone: OnceLock::new(),
             control: ways.control.clone(),
@@ -162,6 +167,37 @@ impl Peer {
             bounces: Bounces::default(),
             share,
         })
+    }
+
+    /// The agent as a peer of its own. Its memory becomes known when it is asked for.
+    pub(crate) fn itself(memories: &Arc<Memories>, ways: &Ways) -> Result<Arc<Self>, AgentError> {
+        let Owner { name, generation } = memories.owner.clone();
+        let (content, contact) = (Content::Partial, memories.contact.clone());
+        let metadata = Metadata { name, generation, content, contact, memories: Vec::new() };
+        let here = Some(Arc::downgrade(memories));
+        let itself = Arc::new(Self { is_itself: true, ..Self::new(&metadata, here, ways, None)? });
+        let known: Arc<dyn Remote> = itself.clone();
+        memories.tell_of_ends(&known);
+        Ok(itself)
+    }
+
+    /// The agent's own table, if it is the agent itself.
+    fn own(&self) -> Result<Option<Arc<Memories>>, AgentError> {
+        let Some(here) = self.here.as_ref().filter(|_| self.is_itself) else { return Ok(None) };
+        here.upgrade().map(Some).ok_or_else(|| ended(&self.name))
+    }
+
+    /// Takes what is new in the agent's own table.
+    fn look_at_own(&self) -> Result<(), AgentError> {
+        let Some(own) = self.own()? else { return Ok(()) };
+        if let Some((changes, all)) = own.changed_since(self.look(|known| known.seen)) {
+            self.add(all, None)?;
+            self.change(|known| {
+                known.seen = known.seen.max(changes);
+                known.memories.retain(|_, memory| memory.check().is_ok() || !memory.is_idle());
+            });
+        }
+        Ok(())
     }
 
     /// Whether a connection brought it, and it has been lost since.
@@ -187,8 +223,11 @@ impl Peer {
             let live: Vec<u32> = metadata.memories.iter().map(|memory| memory.id).collect();
             self.only(&live);
         }
+        self.add(metadata.memories, quota)
+    }
+
+    fn add(&self, mut new: Vec<MemoryInfo>, quota: Option<&Arc<Quota>>) -> Result<(), AgentError> {
         self.change(|known| {
-            let mut new = metadata.memories;
             // A number never changes its meaning, so what is known stays, with its paths.
             new.retain(|info| {
                 !known.dead.contains(info.id) && !known.memories.contains_key(&info.id)
@@ -209,15 +248,27 @@ impl Peer {
 
     pub(crate) fn memory(&self, id: u32) -> Result<Arc<Routed>, AgentError> {
         self.check()?;
-        let found = self.look(|known| known.memories.get(&id).cloned());
+        let look = || self.look(|known| known.memories.get(&id).cloned());
+        let mut found = look();
+        if found.is_none()
+            && let Some(own) = self.own()?
+        {
+            let memory = own.memory(id)?;
+            let info = memory.info().ok_or_else(|| memory.extent.deregistered())?;
+            self.add(vec![info], None)?;
+            // Or it was deregistered meanwhile.
+            found = Some(look().ok_or_else(|| memory.extent.deregistered())?);
+        }
         found.ok_or_else(|| self.unknown(format!("number {id}")))
     }
 
     pub(crate) fn memory_called(&self, label: &str) -> Result<Arc<Routed>, AgentError> {
         self.check()?;
+        self.look_at_own()?;
         // Of several with this label, the one registered last.
         let found = self.look(|known| {
             let found = known.memories.values().filter(|memory| &*memory.extent.label == label);
+            let found = found.filter(|memory| !self.is_itself || memory.check().is_ok());
             found.max_by_key(|memory| memory.extent.id).cloned()
         });
         found.ok_or_else(|| self.unknown(format!("{label:?}")))
@@ -226,6 +277,7 @@ impl Peer {
     /// All that is registered, as far as is known, in order of its numbers.
     pub(crate) fn memories(&self) -> Result<Vec<Arc<Routed>>, AgentError> {
         self.check()?;
+        self.look_at_own()?;
         let mut all: Vec<_> = self.look(|known| {
             let live = known.memories.values().filter(|memory| memory.check().is_ok());
             live.cloned().collect()
@@ -237,6 +289,7 @@ impl Peer {
     /// Of what is known of its memory.
     pub(crate) fn version(&self) -> Result<u64, AgentError> {
         self.check()?;
+        self.look_at_own()?;
         Ok(self.look(|known| known.version))
     }
 
@@ -270,8 +323,11 @@ impl Asked for Peer {
     }
 
     fn link(self: Arc<Self>, deadline: &Deadline) -> Result<Arc<Link>, AgentError> {
-        let why = || lost(&self.name, "this agent has ended");
-        let control = self.control.upgrade().ok_or_else(why)?;
+        let control = self.control.upgrade().ok_or_else(|| ended(&self.name))?;
+        if self.is_itself {
+            let why = "an agent has no connection to itself".to_owned();
+            return Err(AgentError::Refused { peer: self.name.to_string(), why });
+        }
         let remote: Arc<dyn Remote> = self;
         connect(&control, &remote, deadline)
     }
@@ -337,91 +393,5 @@ impl Remote for Peer {
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Peer({}, gone {:?})", self.name, self.gone.get())
-    }
-}
-
-/// Memory of a peer, from which lists of blocks are made.
-#[derive(Clone)]
-pub struct RemoteMemory(pub(crate) Arc<Routed>);
-
-impl RemoteMemory {
-    /// The owner's number of it.
-    pub fn id(&self) -> u32 {
-        self.0.extent.id
-    }
-
-    /// The owner's name for it.
-    pub fn label(&self) -> &str {
-        &self.0.extent.label
-    }
-
-    /// Whose it is.
-    pub fn owner(&self) -> &Owner {
-        &self.0.extent.owner
-    }
-
-    /// Length in bytes.
-    pub fn len(&self) -> u64 {
-        self.0.extent.len
-    }
-
-    /// Where it begins in the owner's process, as the owner says. Ranges of lists are offsets from here.
-    pub fn addr(&self) -> u64 {
-        self.0.info.addr
-    }
-
-    /// Whether it is host memory.
-    pub fn is_host(&self) -> bool {
-        self.0.info.place == Place::Host
-    }
-
-    /// The number of the GPU whose memory it is, as the owner's process counts them.
-    pub fn device(&self) -> Option<u32> {
-        match self.0.info.place {
-            Place::Cuda(number) | Place::Hip(number) => Some(number),
-            _ => None,
-        }
-    }
-
-    /// Whether there are no bytes: never.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// `count` blocks of `len` bytes, one after the other from `offset` on.
-    ///
-    /// # Errors
-    /// There are none, or they are not inside the memory.
-    pub fn blocks(&self, offset: u64, len: u64, count: usize) -> Result<BlockList, AgentError> {
-        self.0.extent.run(offset, len, len, count)
-    }
-
-    /// `count` blocks of `len` bytes, each `stride` bytes after the one before it.
-    ///
-    /// # Errors
-    /// There are none, or they are not inside the memory.
-    pub fn strided(
-        &self,
-        offset: u64,
-        len: u64,
-        stride: u64,
-        count: usize,
-    ) -> Result<BlockList, AgentError> {
-        self.0.extent.run(offset, len, stride, count)
-    }
-
-    /// Blocks of `len` bytes at each of `offsets`.
-    ///
-    /// # Errors
-    /// There are none, or they are not inside the memory.
-    pub fn blocks_at(&self, offsets: &[u64], len: u64) -> Result<BlockList, AgentError> {
-        self.0.extent.at(offsets, len)
-    }
-}
-
-impl fmt::Debug for RemoteMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (label, owner, len) = (self.label(), self.owner(), self.len());
-        write!(f, "RemoteMemory({label:?} of {owner}, {len} bytes)")
     }
 }

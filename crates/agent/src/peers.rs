@@ -2,11 +2,12 @@
 
 use crate::control::{Asked, Control, Remote, is_alive};
 use crate::deadline::Deadline;
+use crate::memories::{self, Memories};
 use crate::metadata::{Content, Metadata};
 use crate::names::Owner;
 use crate::peer::{Peer, Ways};
 use crate::quota::Quota;
-use crate::{AgentError, lock, memories};
+use crate::{AgentError, lock};
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -14,6 +15,8 @@ use std::time::Duration;
 pub(crate) struct Peers {
     control: Arc<Control>,
     ways: Ways,
+    /// The agent itself.
+    itself: Arc<Peer>,
     table: RwLock<HashMap<Arc<str>, Arc<Peer>>>,
     /// Metadata has been loaded.
     news: Condvar,
@@ -42,16 +45,26 @@ fn unknown(name: &str) -> AgentError {
 }
 
 impl Peers {
-    pub(crate) fn new(control: &Arc<Control>, ways: Ways, deadline: Duration) -> Self {
-        Self {
+    pub(crate) fn new(
+        (control, memories): (&Arc<Control>, &Arc<Memories>),
+        ways: Ways,
+        deadline: Duration,
+    ) -> Result<Self, AgentError> {
+        Ok(Self {
             control: control.clone(),
+            itself: Peer::itself(memories, &ways)?,
             ways,
             table: RwLock::default(),
             news: Condvar::new(),
             news_lock: Mutex::new(()),
             deadline,
             brought: Quota::new(MOST_BROUGHT),
-        }
+        })
+    }
+
+    /// The agent as a peer of its own.
+    pub(crate) fn itself(&self) -> &Arc<Peer> {
+        &self.itself
     }
 
     /// Takes what connections may bring, as others do that keep it, but for this many bytes.
@@ -65,6 +78,9 @@ impl Peers {
     }
 
     pub(crate) fn peer(&self, name: &str) -> Result<Arc<Peer>, AgentError> {
+        if *name == *self.itself.name.name {
+            return Ok(self.itself.clone());
+        }
         let peers = self.table.read().unwrap_or_else(PoisonError::into_inner);
         peers.get(name).cloned().ok_or_else(|| unknown(name))
     }
@@ -83,6 +99,10 @@ impl Peers {
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<(), AgentError> {
+        if *name == *self.itself.name.name {
+            let expected = "a peer: an agent does not forget itself";
+            return Err(AgentError::Config { field: "peer", value: name.to_owned(), expected });
+        }
         let known = self.change(|peers| peers.remove(name)).ok_or_else(|| unknown(name))?;
         let (peer, why) = (known.name.to_string(), "it was removed here".to_owned());
         known.lose(AgentError::PeerLost { peer, why });
@@ -92,8 +112,9 @@ impl Peers {
     /// Ends the use of all, which are known no more.
     pub(crate) fn end_all(&self, why: &AgentError) -> Vec<Arc<dyn Remote>> {
         let all = self.change(std::mem::take);
-        all.values().for_each(|peer| peer.lose(why.clone()));
-        all.into_values().map(|peer| peer as Arc<dyn Remote>).collect()
+        let all: Vec<_> = all.into_values().chain([self.itself.clone()]).collect();
+        all.iter().for_each(|peer| peer.lose(why.clone()));
+        all.into_iter().map(|peer| peer as Arc<dyn Remote>).collect()
     }
 
     pub(crate) fn knows(&self, name: &str) -> bool {
@@ -149,6 +170,10 @@ impl Peers {
         };
         if let Some(from) = from.filter(|from| **from != owner) {
             return Err(foreign(from.to_string()));
+        }
+        if owner == own.owner {
+            // Its own, which it knows better.
+            return Ok(owner.name.to_string());
         }
         if owner.name == own.owner.name {
             return Err(foreign("an agent of another name".into()));

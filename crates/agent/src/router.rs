@@ -10,7 +10,7 @@ use crate::prepared::Side;
 use crate::route::{Chosen, Rate};
 use crate::run::{Part, Plan};
 use crate::{AgentConfig, AgentError, EXCLUDED};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::descriptor::Trust;
 use warpverbs_peer::{Decision, Identity, Reason, RemoteRange, reach};
@@ -64,7 +64,7 @@ impl Router {
         let part = |Span { slots, pieces, bytes }| {
             let (local, remote) = (&here[slots.0 as usize], &there[slots.1 as usize]);
             let route = self.route(local, peer, remote, deadline)?;
-            let (kind, lists) = (route.kind(), Mutex::default());
+            let (kind, lists) = (route.kind(), Arc::default());
             let (local, remote) = (local.clone(), remote.memory.clone());
             let job = Arc::new(Job { op, kind, local, remote, pieces, bytes, lists });
             Ok(Part { job, route })
@@ -81,7 +81,7 @@ impl Router {
         remote: &Arc<Routed>,
         deadline: &Deadline,
     ) -> Result<Arc<Chosen>, AgentError> {
-        let place = local.region().kind().into();
+        let place = local.kind.into();
         let what = || format!("a path to {:?} of {}", remote.extent.label, peer.name);
         let ends = Ends { local, peer, remote, deadline };
         remote.route_from(place).get_or_make(deadline, what, || self.choose(place, &ends))
@@ -123,6 +123,9 @@ impl Router {
         let no = |why: &dyn std::fmt::Display| vec![why.to_string()];
         if !self.config.allows(kind) {
             return Err(no(&EXCLUDED));
+        }
+        if peer.is_itself && kind != PathKind::SameProcess {
+            return Err(no(&"the peer is this agent itself"));
         }
         let asked = &peer.asked();
         match kind {

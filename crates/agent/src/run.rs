@@ -122,6 +122,8 @@ enum Notice {
     None,
     /// To be sent when all blocks are in place.
     Later(Arc<Link>, Vec<u8>),
+    /// To be put into this agent's own inbox when all blocks are in place.
+    Own(Vec<u8>),
     /// On its way.
     Sent(Arc<Link>, Arc<Receipt>),
     /// To be sent when all blocks are in place, without confirmation.
@@ -273,7 +275,10 @@ impl Shared {
         }
         let (phase, deadline) = (&self.phase, Deadline::since(posted, run.deadline));
         if let Some(bytes) = notification {
-            run.notice = Notice::Later(peer.clone().link(&deadline)?, bytes);
+            run.notice = match *peer.owner() == control.own.owner {
+                true => Notice::Own(bytes),
+                false => Notice::Later(peer.clone().link(&deadline)?, bytes),
+            };
         }
         if let Some(frame) = then {
             run.notice = Notice::Then(peer.clone().link(&deadline)?, frame);
@@ -329,7 +334,13 @@ impl Shared {
             let receipt = link.notify(bytes, QUEUED)?;
             run.notice = Notice::Sent(link.clone(), receipt);
         }
-        match &run.notice {
+        match &mut run.notice {
+            Notice::Own(bytes) => {
+                let control = self.control.upgrade().ok_or_else(|| self.ended())?;
+                control.notify_itself(std::mem::take(bytes))?;
+                run.notice = Notice::None;
+                Ok(true)
+            }
             Notice::Sent(link, receipt) => receipt.poll(link),
             Notice::Then(link, frame) => {
                 link.send(frame);

@@ -24,9 +24,10 @@ pub trait Mapping: Send + Sync {}
 /// Memory a kernel can use. Cloning shares it.
 #[derive(Clone)]
 pub struct Buffer {
+    // Dropped first: who waits for the end of the region may free what is mapped.
+    mapping: Option<Arc<dyn Mapping>>,
     region: Region,
     kernel_addr: u64,
-    mapping: Option<Arc<dyn Mapping>>,
 }
 
 impl Buffer {
@@ -43,6 +44,11 @@ impl Buffer {
     /// host memory for the SIMT device.
     pub fn of_region(region: Region) -> Self {
         Self { kernel_addr: region.addr(), region, mapping: None }
+    }
+
+    /// The same memory; `keep` is dropped after the last clone or part of what is returned.
+    pub fn kept_with(self, keep: impl Send + Sync + 'static) -> Self {
+        Self { region: self.region.kept_with(keep), ..self }
     }
 
     /// `len` bytes from `offset` on, sharing ownership.

@@ -12,6 +12,7 @@ mod cells;
 mod copier;
 mod doorbell;
 mod error;
+mod file;
 mod give_way;
 mod guarded;
 mod holes;
@@ -37,6 +38,10 @@ pub use cells::{Cell, Cells};
 pub use copier::{Copier, CopyTicket, Pending, Progress, copy, copy_on_host};
 pub use doorbell::{DoorbellPage, RegisterPage};
 pub use error::MemError;
+pub use file::{
+    Alignment, FileBatch, FileEngine, FileFailure, FileIoError, FileOp, FileQueue, FileRequest,
+    MOST_IN_FLIGHT, duplicate_descriptor, read_file, write_file,
+};
 pub use give_way::{give_way, pause};
 #[cfg(feature = "fault-guard")]
 pub use guarded::resume_at;
@@ -47,7 +52,7 @@ pub use kind::Kind;
 pub use memfd::{SharedError, check_sealed, map_sealed, named_memfd, sealed_memfd};
 pub use process::{Direction, Process, ProcessError, ProcessPiece, same_user};
 pub use proof::{Proof, ProofPlace};
-pub use region::{Backing, Region};
+pub use region::{Backing, Region, WeakRegion};
 pub use registration::{Dmabuf, NotExported, RegistrationPath};
 pub use ring::{Block, CompletionRecord, CompletionRing, QueueRecord, ReceiveRing, SendRing};
 pub use share::{Share, ShareHandle, SharePiece};

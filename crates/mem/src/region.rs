@@ -1,5 +1,9 @@
 //! A span of memory that stays valid while the value lives.
 
+mod weak;
+
+pub use weak::WeakRegion;
+
 use crate::guarded::{self, Word};
 use crate::{Copier, Dmabuf, Kind, MemError, NotExported, Share};
 use std::fmt;
@@ -65,6 +69,45 @@ unsafe impl<K: Send + Sync + 'static> Backing for Foreign<K> {
     }
 }
 
+/// Memory of another region, and a value that outlives its last user.
+struct KeptWith<K> {
+    region: Region,
+    // Dropped after the memory.
+    _keep: K,
+}
+
+// SAFETY: the region keeps its bytes as its own backing has promised.
+unsafe impl<K: Send + Sync + 'static> Backing for KeptWith<K> {
+    fn addr(&self) -> u64 {
+        self.region.addr
+    }
+
+    fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    fn kind(&self) -> Kind {
+        self.region.kind
+    }
+
+    fn is_register(&self) -> bool {
+        self.region.is_register()
+    }
+
+    fn copier(&self) -> Option<Arc<dyn Copier>> {
+        self.region.copier()
+    }
+
+    fn export_dmabuf(&self) -> Result<Dmabuf, NotExported> {
+        self.region.export_dmabuf()
+    }
+
+    fn share(&self, offset: u64, len: u64) -> Result<Share, NotExported> {
+        let part = self.region.slice(offset, len as usize);
+        part.map_err(|error| NotExported(error.to_string()))?.share()
+    }
+}
+
 /// A span of memory, kept alive by this value. Cloning shares it.
 #[derive(Clone)]
 pub struct Region {
@@ -97,6 +140,12 @@ impl Region {
     /// Until `keep` is dropped, the memory must be as [`Backing`] says of its own.
     pub unsafe fn foreign(addr: u64, len: usize, keep: impl Send + Sync + 'static) -> Self {
         Self::new(Foreign { addr, len, _keep: keep })
+    }
+
+    /// The same memory. `keep` is dropped after the last clone or part of what is returned, which says that
+    /// nobody has the memory from there any more.
+    pub fn kept_with(self, keep: impl Send + Sync + 'static) -> Self {
+        Self::new(KeptWith { region: self, _keep: keep })
     }
 
     /// Part of this region, sharing ownership.

@@ -14,13 +14,23 @@ use std::time::Duration;
 /// From now on the kernel writes to no other process for this thread, though it reads there, as a
 /// system's policy may have it (seccomp(2)). Whether the filter is in place: a system may allow none.
 pub fn forbid_process_writes() -> bool {
+    forbid(libc::SYS_process_vm_writev)
+}
+
+/// The same of io_uring: this thread gets no ring.
+pub fn forbid_io_uring() -> bool {
+    forbid(libc::SYS_io_uring_setup)
+}
+
+/// Refuses a system call to this thread.
+fn forbid(call: libc::c_long) -> bool {
     let one = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
-    let write = u32::try_from(libc::SYS_process_vm_writev).expect("a number of a system call");
+    let call = u32::try_from(call).expect("a number of a system call");
     let mut filter = [
         // The number of the call is the first word of `seccomp_data`.
         one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, write),
+        one(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call),
         one(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
         one(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];

@@ -8,6 +8,7 @@ mod backend;
 mod config;
 mod error;
 mod exchange;
+mod file;
 mod index;
 mod kind;
 mod list;
@@ -20,11 +21,13 @@ pub use backend::{BackendId, Params, Plugin};
 pub use config::{Config, CurrentGpu};
 pub use error::{Error, Status};
 pub use exchange::{Place, Store, WHOLE};
+pub use file::{FileError, FileInfo, FilePath, FilePiece, FileTransfer, Files};
 pub use kind::Kind;
 pub use list::{Desc, List, MOST_DESCRIPTORS, RegDesc, RegList, Strided};
 pub use prepared::Prepared;
 pub use transfer::{Estimate, Notification, Telemetry, Transfer};
 pub use warpverbs_agent::Op;
+pub use warpverbs_mem::{FileEngine, FileOp};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

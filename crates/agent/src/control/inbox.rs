@@ -16,6 +16,9 @@ pub(crate) const MOST_WAITING: usize = 512 << 20;
 /// Memory of one notification beside its payload, about.
 const BESIDE: usize = 512;
 
+/// The reason why a notification is declined.
+pub(super) const FULL: &str = "its inbox is full: too many notifications wait to be taken";
+
 /// A notification of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -68,6 +71,11 @@ struct Credited {
 }
 
 impl Sender {
+    /// The memory of all notifications up to which another one of this sender is taken.
+    fn most(&self) -> usize {
+        if self.waiting == 0 { MOST_WAITING } else { MOST_WAITING / 2 }
+    }
+
     /// Grants credits to the newest connection.
     fn give(&mut self, count: u32) {
         if count > 0
@@ -129,9 +137,9 @@ impl Inbox {
         let mut guard = self.state();
         let state = &mut *guard;
         let Some(sender) = state.senders.get_mut(&notification.from) else { return Put::Beyond };
+        let most = sender.most();
         let its = sender.links.iter_mut().find(|one| one.link.id == link);
         let Some(its) = its.filter(|one| one.credits > 0) else { return Put::Beyond };
-        let most = if sender.waiting == 0 { MOST_WAITING } else { MOST_WAITING / 2 };
         let weight = state.weight.saturating_add(notification.weight());
         if weight > most {
             return Put::Full;
@@ -143,6 +151,23 @@ impl Inbox {
         drop(guard);
         self.news.notify_all();
         Put::Taken
+    }
+
+    /// Of this agent to itself, which needs no credit; whether there is memory for it.
+    pub(super) fn push_own(&self, notification: Notification) -> bool {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let weight = state.weight.saturating_add(notification.weight());
+        let waiting = state.senders.get(&notification.from);
+        if weight > waiting.map_or(MOST_WAITING, Sender::most) {
+            return false;
+        }
+        state.senders.entry(notification.from.clone()).or_default().waiting += 1;
+        state.weight = weight;
+        state.all.push_back(notification);
+        drop(guard);
+        self.news.notify_all();
+        true
     }
 
     /// Takes the first that fits, and gives its sender a credit.

@@ -7,7 +7,7 @@
 
 use super::frame::{Frame, Longest, Service, check_protocol};
 use super::handshake::{self, Key, same};
-use super::inbox::{Notification, Put};
+use super::inbox::{FULL, Notification, Put};
 use super::link::{Link, lost};
 use super::remote::Remote;
 use super::services::Services;
@@ -446,8 +446,6 @@ fn answer(
     link.send(&Frame::Reply { number, answer });
     Ok(())
 }
-
-const FULL: &str = "its inbox is full: too many notifications wait to be taken";
 
 /// Puts a notification into the inbox; returns the answer to its sender.
 fn take(

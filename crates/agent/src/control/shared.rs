@@ -1,7 +1,7 @@
 //! The part of a control loop that other threads share with its thread.
 
 use super::handshake::Key;
-use super::inbox::Inbox;
+use super::inbox::{FULL, Inbox, Notification};
 use super::link::{Link, Revoked, ended};
 use super::remote::Remote;
 use crate::lock;
@@ -213,6 +213,31 @@ impl Control {
     /// Revokes deregistered memory at all peers; it is kept until none of them accesses it.
     pub(crate) fn revoke(&self, kept: &Arc<dyn Revoked>) {
         lock(&self.inbound).iter().for_each(|(_, link)| link.revoke(kept));
+    }
+
+    /// The peers that have not confirmed yet that they do not touch deregistered memory.
+    pub(crate) fn holders(&self, id: u32) -> Vec<String> {
+        let inbound = lock(&self.inbound);
+        let holds = |(_, link): &&(Owner, Arc<Link>)| lock(&link.revoking).contains_key(&id);
+        let mut names: Vec<_> =
+            inbound.iter().filter(holds).map(|(peer, _)| peer.to_string()).collect();
+        names.dedup();
+        names
+    }
+
+    /// Puts a notification of this agent to itself into its inbox. It waits for no room.
+    pub(crate) fn notify_itself(&self, bytes: Vec<u8>) -> Result<(), AgentError> {
+        self.check()?;
+        let (len, most) = (bytes.len(), AgentConfig::MAX_NOTIFICATION);
+        let no = |why: String| AgentError::Notification { len, why };
+        if len > most {
+            return Err(no(format!("at most {most} are taken")));
+        }
+        let from = self.own.owner.clone();
+        match self.inbox.push_own(Notification { from, bytes }) {
+            true => Ok(()),
+            false => Err(no(FULL.to_owned())),
+        }
     }
 
     /// Whether this start of an agent holds a connection to this one.

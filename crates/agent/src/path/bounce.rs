@@ -3,6 +3,7 @@
 
 use super::copying::{Copying, KernelCopy};
 use super::{Cursor, Job, Limit};
+use crate::memory::Held;
 use crate::names::Op;
 use crate::plan::Piece;
 use crate::{AgentError, CopyBy, lock, try_lock};
@@ -85,6 +86,7 @@ struct Cut<'a> {
 struct Run<'a> {
     bounce: &'a Bounce,
     job: &'a Job,
+    local: &'a Region,
     memory: &'a Buffer,
     /// The local memory as kernels reach it, if they copy, and the lists of earlier posts.
     kernel: Option<(Buffer, &'a mut Vec<Blocks>)>,
@@ -121,15 +123,19 @@ impl Bounce {
     /// copies between the bounce buffer and that process.
     pub(super) fn run(
         &self,
-        job: &Job,
+        (job, held): (&Job, &Held),
         base: u64,
         limit: &Limit<'_>,
         mut transfer: impl FnMut(&Region, &[ProcessPiece]) -> Result<(), AgentError>,
     ) -> Result<(), AgentError> {
         let memory = self.turn(limit)?;
         let mut lists = lock(&job.lists);
-        let kernel = self.kernel_view(job)?.map(|view| (view, &mut *lists));
-        let mut run = Run { bounce: self, job, memory: &memory, kernel };
+        if lists.is_empty() {
+            job.local.ends(&job.lists);
+        }
+        let kernel = self.kernel_view(job, held)?.map(|view| (view, &mut *lists));
+        let local = held.region();
+        let mut run = Run { bounce: self, job, local, memory: &memory, kernel };
         let mut cut = Cut { pieces: &job.pieces, base, cursor: Cursor::default(), count: 0 };
         // Behind the memory, so that the copies end before another transfer uses it.
         let mut batches = [Batch::default(), Batch::default()];
@@ -171,12 +177,12 @@ impl Bounce {
     }
 
     /// The local memory as kernels reach it, if they are to copy this list.
-    fn kernel_view(&self, job: &Job) -> Result<Option<Buffer>, AgentError> {
+    fn kernel_view(&self, job: &Job, held: &Held) -> Result<Option<Buffer>, AgentError> {
         let auto = self.copying.copy_by == CopyBy::Auto;
         if !self.by_kernel || auto && !(job.pieces.len() > 1 && Copying::are_small(job)) {
             return Ok(None);
         }
-        match job.local.view.get(&job.local.buffer, &*self.copying.gpu) {
+        match held.view.get(&held.buffer, &*self.copying.gpu) {
             Ok(view) => Ok(Some(view)),
             Err(_) if auto => Ok(None),
             Err(error) => Err(job.failed(&error)),
@@ -214,11 +220,11 @@ impl Run<'_> {
         index: usize,
         limit: &Limit<'_>,
     ) -> Result<(), AgentError> {
-        let Self { bounce, job, memory, kernel } = self;
+        let Self { bounce, job, local, memory, kernel } = self;
         let pieces = batch.local.iter().zip(&batch.packed);
         let Some((view, lists)) = kernel else {
             let mut pending = Vec::with_capacity(batch.packed.len());
-            let (local, memory) = (job.local.region(), memory.region());
+            let memory = memory.region();
             for (&here, packed) in pieces {
                 let len = packed.len as usize;
                 let copied = match job.op {

@@ -48,29 +48,49 @@ impl Path for Direct {
         job: &Arc<Job>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
-        match &self.place {
+        let started = match &self.place {
             Place::Here(owner) => {
                 let owner = owner.upgrade().ok_or_else(|| job.remote.extent.deregistered())?;
-                owner.check()?;
-                self.copy(job, (&owner.buffer, &owner.view), None, limit)
+                let held = owner.hold()?;
+                let there = There {
+                    buffer: &held.buffer,
+                    view: &held.view,
+                    owner: Some(&owner),
+                    lease: None,
+                };
+                let started = self.copy(job, there, limit);
+                owner.left();
+                started
             }
-            Place::Mapped(remote, view) => {
-                let lease = job.remote.lease(&**peer)?;
-                self.copy(job, (remote, view), Some(lease), limit)
+            Place::Mapped(buffer, view) => {
+                let lease = Some(job.remote.lease(&**peer)?);
+                self.copy(job, There { buffer, view, owner: None, lease }, limit)
             }
-        }
+        };
+        job.local.left();
+        started
     }
+}
+
+/// The peer's memory during a post.
+struct There<'a> {
+    buffer: &'a Buffer,
+    view: &'a KernelView,
+    /// Its registration, if that is of this process.
+    owner: Option<&'a LocalMemory>,
+    lease: Option<Lease>,
 }
 
 impl Direct {
     fn copy(
         &self,
         job: &Arc<Job>,
-        (remote, view): (&Buffer, &KernelView),
-        lease: Option<Lease>,
+        there: There<'_>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
-        let (local, copying) = (&job.local.buffer, &self.copying);
+        let held = job.local.hold()?;
+        let There { buffer: remote, view, owner, lease } = there;
+        let (local, copying) = (&held.buffer, &self.copying);
         let on_host = |buffer: &Buffer| buffer.region().kind() == Kind::Host;
         let mixed = on_host(local) != on_host(remote);
         let by_kernel = match copying.copy_by {
@@ -81,29 +101,35 @@ impl Direct {
             CopyBy::Engine => false,
         };
         if !by_kernel && !mixed {
-            return one_by_one(job, remote, lease, limit);
+            return one_by_one(job, (local, remote), lease, limit);
         }
         // A copy engine, too, is faster where the host memory is registered with the driver.
-        let views = job.local.view.get(local, &*copying.gpu).and_then(|local| {
+        let views = held.view.get(local, &*copying.gpu).and_then(|local| {
             let remote = view.get(remote, &*copying.gpu)?;
             Ok([local, remote])
         });
         match views {
             Ok(views) if by_kernel => {
-                let copy = copying.launch(&self.list(job, &views)?, limit)?;
+                let copy = copying.launch(&self.list(job, owner, &views)?, limit)?;
                 let job = job.clone();
                 let kernel = Kernel { copy, cancelled: false, job, _lease: lease };
                 Ok(Started::Flight(Box::new(kernel)))
             }
             Err(error) if copying.copy_by == CopyBy::Kernel => Err(job.failed(&error)),
-            _ => one_by_one(job, remote, lease, limit),
+            _ => one_by_one(job, (local, remote), lease, limit),
         }
     }
 
     /// The list as the kernel takes it, which the job keeps for the next post.
-    fn list(&self, job: &Job, buffers: &[Buffer; 2]) -> Result<Blocks, AgentError> {
+    fn list(
+        &self,
+        job: &Job,
+        owner: Option<&LocalMemory>,
+        buffers: &[Buffer; 2],
+    ) -> Result<Blocks, AgentError> {
         let mut lists = lock(&job.lists);
         if lists.is_empty() {
+            owner.into_iter().chain([&*job.local]).for_each(|memory| memory.ends(&job.lists));
             lists.push(self.copying.list(job, buffers, job.pieces.iter().copied())?);
         }
         Ok(lists[0].clone())
@@ -137,14 +163,15 @@ impl Flight for Kernel {
 /// Copies by the CPU, or by the copy engine of the side that is not host memory.
 fn one_by_one(
     job: &Arc<Job>,
-    remote: &Buffer,
+    (local, remote): (&Buffer, &Buffer),
     lease: Option<Lease>,
     limit: &Limit<'_>,
 ) -> Result<Started, AgentError> {
-    let (job, remote) = (job.clone(), remote.region().clone());
-    let on_host = (job.local.region().kind(), remote.kind()) == (Kind::Host, Kind::Host);
+    let (local, remote) = (local.region().clone(), remote.region().clone());
+    let on_host = (local.kind(), remote.kind()) == (Kind::Host, Kind::Host);
     let copies = Copies {
-        job,
+        job: job.clone(),
+        local,
         remote,
         cursor: Cursor::default(),
         in_flight: VecDeque::new(),
@@ -161,6 +188,7 @@ fn one_by_one(
 /// Copies of one piece after the other, of which an engine is given several at a time.
 struct Copies {
     job: Arc<Job>,
+    local: Region,
     remote: Region,
     /// How far copies have been started.
     cursor: Cursor,
@@ -179,7 +207,7 @@ impl Copies {
     /// The next copy, if there is one.
     fn step(&mut self) -> Option<Step<'_>> {
         let next = self.cursor.take(&self.job.pieces, STEP)?;
-        let (here, there) = ((self.job.local.region(), next.local), (&self.remote, next.remote));
+        let (here, there) = ((&self.local, next.local), (&self.remote, next.remote));
         let len = next.len;
         Some(match self.job.op {
             Op::Read => (here, there, len as usize),
@@ -236,7 +264,8 @@ pub(crate) fn same_process(
     local: &LocalMemory,
     remote: &Arc<LocalMemory>,
 ) -> Found {
-    reachable(local, &remote.buffer)?;
+    let held = remote.hold().map_err(|error| vec![error.to_string()])?;
+    reachable(local, &held.buffer)?;
     let (place, copying) = (Place::Here(Arc::downgrade(remote)), copying.clone());
     Ok((Box::new(Direct { place, copying }), String::new()))
 }
@@ -253,7 +282,7 @@ pub(crate) fn mapped(
         return Err(decision.not_better.iter().map(ToString::to_string).collect());
     };
     reachable(local, remote)?;
-    let kind = local.region().kind();
+    let kind = local.kind;
     if remote.region().kind() == Kind::Host && kind != Kind::Host {
         // The driver would have to register memory that belongs to another process.
         return Err(vec![format!("{kind} does not reach host memory of others")]);
@@ -265,7 +294,8 @@ pub(crate) fn mapped(
 
 /// Whether the CPU or a copy engine gets from one to the other.
 fn reachable(local: &LocalMemory, remote: &Buffer) -> Result<(), Vec<String>> {
-    let (local, remote) = (local.region(), remote.region());
+    let held = local.hold().map_err(|error| vec![error.to_string()])?;
+    let (local, remote) = (held.region(), remote.region());
     let host = [local, remote].iter().all(|region| region.kind() == Kind::Host);
     match host || local.copier().is_some() || remote.copier().is_some() {
         true => Ok(()),

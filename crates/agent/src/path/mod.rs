@@ -18,13 +18,13 @@ pub(crate) use process::process_copy;
 use crate::AgentError;
 use crate::control::{Asked, Control};
 use crate::deadline::Deadline;
-use crate::memory::LocalMemory;
+use crate::memory::{Lists, LocalMemory};
 use crate::names::{Op, Owner, PathKind};
 use crate::phase::Phase;
 use crate::plan::Piece;
 use crate::remote::PeerMemory;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The part of a transfer that is between one local memory and one of the peer.
@@ -37,8 +37,8 @@ pub(crate) struct Job {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bytes: u64,
     /// Where kernels copy: the pieces in memory that they read, from the first post on; several lists
-    /// if each is copied by a launch of its own.
-    pub(crate) lists: Mutex<Vec<warpverbs_gpu::Blocks>>,
+    /// if each is copied by a launch of its own. They end with either memory.
+    pub(crate) lists: Arc<Lists>,
 }
 
 impl Job {

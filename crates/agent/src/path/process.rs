@@ -37,14 +37,17 @@ impl Path for ProcessCopy {
             Op::Read => Direction::Read,
             Op::Write => Direction::Write,
         };
+        let held = job.local.hold()?;
         if let Some(bounce) = &self.bounce {
             let transfer = |memory: &Region, pieces: &[ProcessPiece]| {
                 self.transfer(direction, job, memory, pieces)
             };
-            bounce.run(job, self.base, limit, transfer)?;
-            return Ok(Started::Done);
+            let moved = bounce.run((job, &held), self.base, limit, transfer);
+            job.local.left();
+            return moved.map(|()| Started::Done);
         }
-        let mut batch = Batch { path: self, direction, job, pieces: Vec::new(), bytes: 0 };
+        let local = held.region();
+        let mut batch = Batch { path: self, direction, job, local, pieces: Vec::new(), bytes: 0 };
         if let [piece] = &job.pieces[..]
             && piece.len <= STEP
         {
@@ -86,6 +89,7 @@ struct Batch<'a> {
     path: &'a ProcessCopy,
     direction: Direction,
     job: &'a Job,
+    local: &'a Region,
     pieces: Vec<ProcessPiece>,
     bytes: u64,
 }
@@ -109,7 +113,7 @@ impl Batch<'_> {
     }
 
     fn copy(&self, pieces: &[ProcessPiece]) -> Result<(), AgentError> {
-        self.path.transfer(self.direction, self.job, self.job.local.region(), pieces)
+        self.path.transfer(self.direction, self.job, self.local, pieces)
     }
 }
 
@@ -122,14 +126,15 @@ pub(crate) fn process_copy(
     proven: impl FnOnce() -> Result<Arc<Proven>, AgentError>,
 ) -> Found {
     let no = |why: String| vec![why];
-    let (kind, place) = (local.region().kind(), remote.info.place);
-    let reached = kind == Kind::Host || local.region().copier().is_some();
+    let held = local.hold().map_err(|error| no(error.to_string()))?;
+    let (kind, place) = (local.kind, remote.info.place);
+    let reached = kind == Kind::Host || held.region().copier().is_some();
     if place != Place::Host || !reached {
         return Err(no(format!("from {kind} memory to {place}")));
     }
     let proven = proven().map_err(|error| no(error.to_string()))?;
     let process = proven.process.clone().map_err(no)?;
-    let bounce = bounces.get(copying, local.region());
+    let bounce = bounces.get(copying, held.region());
     let bounce = bounce.map_err(|error| no(format!("the bounce buffer: {error}")))?;
     let by = bounce.as_ref().map_or("", |bounce| bounce.explain()).to_owned();
     let base = remote.info.addr;

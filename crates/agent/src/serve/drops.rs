@@ -82,7 +82,7 @@ fn memory_stays_under_a_peer_whichever_thread_drops_the_agent() {
         // Confirms nothing: as a peer does that copies.
         let (mut copying, _) = hostile(&peer, &target, true);
         let memory = target.register(vec![7; 4096], "memory").unwrap();
-        let kept = Arc::downgrade(memory.memory());
+        let kept = Arc::downgrade(&memory.memory().hold().unwrap());
         let control = Arc::downgrade(&target.desk().control);
         let thread = if by_itself { &target } else { &peer };
         let thread = thread.desk().control.clone();
@@ -132,7 +132,7 @@ fn a_panic_in_the_control_thread_ends_the_agent_as_its_drop_does() {
     peer.connect("target", SOON).unwrap();
     let lists = (memory.blocks(0, 64, 1).unwrap(), ours.blocks(0, 64, 1).unwrap());
     let write = target.transfer(crate::Op::Write, &lists.0, &lists.1).unwrap();
-    let kept = Arc::downgrade(memory.memory());
+    let kept = Arc::downgrade(&memory.memory().hold().unwrap());
     // As an owner of memory may that is dropped there.
     let panic = |over: &AtomicBool| {
         assert!(over.swap(true, Ordering::AcqRel), "a transfer of this test panics");

@@ -6,7 +6,7 @@ use crate::deadline::Deadline;
 use crate::memories::Registration;
 use crate::metadata::{NAMES, check_name};
 use crate::names::{Owner, PathKind};
-use crate::peer::RemoteMemory;
+use crate::remote_memory::RemoteMemory;
 use crate::transfer::Transfer;
 use crate::{AgentError, lock};
 use std::fmt;

@@ -3,6 +3,7 @@
 mod bed;
 mod bytes;
 mod control;
+mod deregister;
 mod device_memory;
 mod drops;
 mod ends;
@@ -11,6 +12,7 @@ mod exchange;
 mod gpu;
 mod kills;
 mod known;
+mod loopback;
 mod model;
 mod network;
 mod processes;

@@ -76,6 +76,16 @@ struct Sides {
 impl Sides {
     fn new(config: &dyn Fn() -> AgentConfig) -> Self {
         let (initiator, target) = pair(config);
+        Self::between(initiator, target)
+    }
+
+    /// Between memories of one agent.
+    fn of_one() -> Self {
+        let agent = Agent::new("only", AgentConfig::default()).unwrap();
+        Self::between(agent.clone(), agent)
+    }
+
+    fn between(initiator: Agent, target: Agent) -> Self {
         let two = |()| (0..2).map(|_| HostBuf::region(LEN).unwrap()).collect::<Vec<_>>();
         let buffers = [(); 2].map(two);
         let register = |agent: &Agent, buffers: &[Region]| -> Vec<_> {
@@ -154,6 +164,8 @@ proptest! {
         static NETWORK: OnceLock<Sides> = OnceLock::new();
         static TCP: OnceLock<Sides> = OnceLock::new();
         static NIC: OnceLock<warpverbs_transport::Device> = OnceLock::new();
+        static OWN: OnceLock<Sides> = OnceLock::new();
+        OWN.get_or_init(Sides::of_one).check(&case).unwrap();
         check(&CPU, &AgentConfig::default, &case);
         check(&KERNEL, &|| AgentConfig::default().copy_by(CopyBy::Kernel), &case);
         let nic = NIC.get_or_init(|| Context::new().unwrap().open("soft").unwrap());

@@ -10,6 +10,7 @@ use crate::path::{Cursor, Found, Job, Limit, Path, Started};
 use crate::remote::{Lease, PeerMemory};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use warpverbs_mem::Region;
 use warpverbs_tcp::protocol::{PostError, Refusal};
 use warpverbs_tcp::{RemoteKey, Request, TcpError};
 
@@ -30,9 +31,11 @@ impl Path for ByTcp {
         let remote = key(peer, &job.remote, &limit.deadline)?;
         // Making it took time: an agent that ends has the peer confirm nothing that begins later.
         limit.control.check()?;
+        let local = job.local.hold()?.region().clone();
         Started::by(Wired::new(Work {
             peer: peer.clone(),
             job: job.clone(),
+            local,
             sockets: self.0.clone(),
             made,
             remote,
@@ -60,6 +63,7 @@ pub(crate) fn tcp(
 struct Work {
     peer: Arc<dyn Asked>,
     job: Arc<Job>,
+    local: Region,
     sockets: Arc<Sockets>,
     made: Arc<Connected>,
     remote: RemoteKey,
@@ -83,7 +87,7 @@ impl Work {
             if !self.window.is_open() {
                 return Ok(false);
             }
-            let local = self.job.local.region().slice(next.local, next.len as usize)?;
+            let local = self.local.slice(next.local, next.len as usize)?;
             let remote = self.remote.at(next.remote);
             let posted = match self.job.op {
                 Op::Read => posting.read(local, remote),
