@@ -9,7 +9,7 @@ use crate::options::{Options, of_call};
 use crate::{lock, log, memory};
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex};
-use warpverbs_nixl::{BackendId, Config, Plugin};
+use warpverbs_nixl::{BackendId, Config, Kind, Plugin};
 
 /// An agent, and what its program has created of it.
 pub(crate) struct Agent {
@@ -45,6 +45,15 @@ impl Agent {
             Failure::new(Code::NOT_FOUND, why)
         })?;
         Ok(Backend::new(self, plugin, *id))
+    }
+
+    /// The first backend that takes memory of a kind.
+    pub(crate) fn backend_for(&self, kind: Kind) -> Result<BackendId, Failure> {
+        let backends = lock(&self.backends);
+        let found = backends.iter().find(|(plugin, _)| plugin.kinds().contains(&kind));
+        found.map(|(_, id)| *id).ok_or_else(|| {
+            Failure::new(Code::NOT_FOUND, format!("the agent has created no backend for {kind}"))
+        })
     }
 }
 

@@ -87,7 +87,7 @@ impl<T: Object> Handle<T> {
     }
 
     fn wrong(&self, name: Option<&str>) -> Failure {
-        let Self(handle, _) = self;
+        let handle = self.0;
         let expected = T::NAME;
         Failure::invalid(match name {
             _ if handle.is_null() => format!("a handle is null, expected {expected}"),
@@ -121,7 +121,7 @@ mod tests {
         let one = Handle::new(Name("one".into()));
         assert_eq!(*one.get().unwrap(), Name("one".into()));
         let wrong = same::<Number>(&one).get().unwrap_err();
-        assert!(wrong.why.ends_with("is name, expected number"), "{}", wrong.why);
+        assert_eq!(wrong.why, format!("handle {:#x} is name, expected number", one.0.addr()));
         let held = one.get().unwrap();
         assert_eq!(one.take().unwrap(), held);
         let freed = one.take().unwrap_err();

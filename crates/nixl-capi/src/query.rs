@@ -88,11 +88,8 @@ extern "C" fn nixl_capi_query_mem(
     call("nixl_capi_query_mem", || {
         let (agent, list, resp) = (agent.get()?, descs.get()?.list()?, resp.get()?);
         of_call(&opt_args, &agent, Some(list.kind))?;
-        *lock(&resp.0) = answers(&list)?;
+        let backend = agent.backend_for(list.kind)?;
+        *lock(&resp.0) = agent.nixl.query(&list, backend)?;
         Ok(())
     })
-}
-
-fn answers(list: &warpverbs_nixl::RegList) -> Result<Vec<Option<warpverbs_nixl::Params>>, Failure> {
-    Err(Failure::new(Code::BACKEND, format!("nothing is known of {}", list.kind)))
 }

@@ -93,7 +93,7 @@ extern "C" fn nixl_capi_prep_mem_view_local(
     })
 }
 
-/// Refuses: there are no views of peers' memory.
+/// Refuses: there are no views of peers' memory. Peers that are not known are named first.
 #[unsafe(no_mangle)]
 extern "C" fn nixl_capi_prep_mem_view_remote(
     agent: Handle<Agent>,
@@ -102,11 +102,19 @@ extern "C" fn nixl_capi_prep_mem_view_remote(
     opt_args: Handle<Options>,
 ) -> Code {
     call("nixl_capi_prep_mem_view_remote", || {
-        let agent = agent.get()?;
-        descs.get()?;
+        let (agent, descs) = (agent.get()?, descs.get()?);
         mvh.place("mvh")?;
         of_call(&opt_args, &agent, None)?;
-        Err(unsupported())
+        let all = lock(&descs.all);
+        let mut peers = all.iter().filter_map(|(_, peer)| peer.as_deref()).peekable();
+        let not_found = |why: String| Err(Failure::new(Code::NOT_FOUND, why));
+        if peers.peek().is_none() {
+            return not_found("no descriptor of the list names a peer".into());
+        }
+        match peers.find(|peer| !agent.nixl.knows(peer, None)) {
+            Some(peer) => not_found(format!("no metadata of {peer} are loaded")),
+            None => Err(unsupported()),
+        }
     })
 }
 

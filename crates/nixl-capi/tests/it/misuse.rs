@@ -1,7 +1,8 @@
 //! What no program should do.
 
 use crate::bed::{
-    BACKEND, Bed, INVALID_PARAM, at, call, has, is_stub, last_error, made, ok, seeded, text,
+    BACKEND, Bed, INVALID_PARAM, NOT_FOUND, at, call, has, is_stub, last_error, made, ok, seeded,
+    text,
 };
 use crate::table::{self, FUNCTIONS};
 
@@ -103,10 +104,16 @@ fn texts_that_are_none_are_refused() {
 fn views_are_refused_with_the_reason() {
     let mut rng = seeded();
     let mut bed = Bed::registered("views", 4096, &mut rng);
+    let peer = Bed::registered("peer", 4096, &mut rng);
     let (list, remote) = (bed.list(&[(0, 64)]), made("nixl_capi_create_remote_dlist", &[0]));
     let mut view = 0_u64;
-    ok("nixl_capi_remote_dlist_add_desc", &[remote, 4096, 64, 0, text(c"peer")]);
+    let prepare =
+        |view: &mut u64| call("nixl_capi_prep_mem_view_remote", &[bed.agent, remote, at(view), 0]);
     ok("nixl_capi_remote_dlist_add_desc", &[remote, 4096, 64, 0, 0]);
+    assert_eq!(prepare(&mut view), NOT_FOUND);
+    ok("nixl_capi_remote_dlist_add_desc", &[remote, 4096, 64, 0, text(c"peer")]);
+    assert_eq!(prepare(&mut view), NOT_FOUND);
+    bed.load(&peer);
     for (name, list) in
         [("nixl_capi_prep_mem_view_local", list), ("nixl_capi_prep_mem_view_remote", remote)]
     {
