@@ -9,7 +9,7 @@ use crate::names::{Generation, Op, Owner};
 use crate::parts::Parts;
 use crate::peers::Peers;
 use crate::plan::list::BlockList;
-use crate::plan::{Blocks, Indexed, spans};
+use crate::plan::{self, Indexed, spans};
 use crate::prepared::Prepared;
 use crate::remote_memory::RemoteMemory;
 use crate::route::Explanation;
@@ -325,7 +325,7 @@ impl Agent {
     /// It names memory that is not registered, or ranges that are not inside it.
     pub fn prepare(&self, list: &BlockList) -> Result<Prepared, AgentError> {
         let (side, mut slots) = self.shared.resolved(list)?;
-        Ok(Prepared { blocks: Blocks::of(list, &mut slots), side })
+        Ok(Prepared { blocks: plan::blocks(list, &mut slots), side })
     }
 
     /// A transfer between blocks of prepared lists: the block `local_index[i]` here, and

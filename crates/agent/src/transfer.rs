@@ -46,6 +46,11 @@ impl Transfer {
         self.shared.post(PostOptions::new(), Some(frame))
     }
 
+    /// Bytes of all blocks.
+    pub fn bytes(&self) -> u64 {
+        self.shared.plan.bytes
+    }
+
     /// Where it stands.
     pub fn state(&self) -> State {
         self.shared.progress();

@@ -144,7 +144,7 @@ extern "C" fn nixl_capi_estimate_xfer_cost(
         of_call(&opt_args, &agent, None)?;
         let duration = duration_us.place("duration_us")?;
         let (margin, method) = (err_margin_us.place("err_margin_us")?, method.place("method")?);
-        let estimate = request.transfer()?.estimate();
+        let estimate = request.transfer()?.estimate()?;
         duration.set(estimate.duration_us.try_into().unwrap_or(i64::MAX));
         margin.set(estimate.margin_us.try_into().unwrap_or(i64::MAX));
         method.set(u32::from(!estimate.measured));

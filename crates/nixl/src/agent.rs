@@ -5,8 +5,11 @@ use crate::exchange::{Exchanger, Place, Request};
 use crate::index::{Index, Range, runs};
 use crate::memory::Memories;
 use crate::prepared::{Blocks, Prepared, Rows};
-use crate::transfer::{Notification, Terms, Transfer};
-use crate::{Config, Desc, Error, Kind, List, MOST_DESCRIPTORS, RegList, Status, Strided};
+use crate::transfer::{Notification, Terms, Transfer, Work};
+use crate::{
+    Config, Desc, Error, FileInfo, FileOp, FilePiece, Files, Kind, List, MOST_DESCRIPTORS, RegDesc,
+    RegList, Status, Strided,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -31,6 +34,7 @@ pub struct Agent {
     gpus: Mutex<HashMap<u64, Arc<dyn Gpu>>>,
     peers: Mutex<HashMap<String, Known>>,
     exchanger: Exchanger,
+    files: Files,
 }
 
 /// What is known of a peer's memory, and the state of knowledge that it is of.
@@ -60,6 +64,7 @@ impl Agent {
             gpus: Mutex::default(),
             peers: Mutex::default(),
             exchanger: Exchanger::default(),
+            files: Files::start(),
         };
         if agent.config.listen.is_some() {
             agent.agent()?;
@@ -146,10 +151,7 @@ impl Agent {
             one.desc.end().map_err(|error| wrong(error.why))?;
         }
         match list.kind {
-            Kind::File => {
-                self.memories.register_files(list);
-                Ok(())
-            }
+            Kind::File => self.memories.register_files(list, &self.files),
             Kind::Dram => self.memories.register(self.agent()?, list, &mut |desc| {
                 adopt(None, desc).map_err(|why| refused(list.kind, desc, &why))
             }),
@@ -231,15 +233,32 @@ impl Agent {
     ) -> Result<Prepared, Error> {
         let agent = agent.to_owned();
         if kind == Kind::File {
-            let rows: Vec<Strided> = rows.collect();
-            crate::prepared::check_files(&self.memories.index(), &rows, &self.owned())?;
-            return Ok(Prepared { kind, agent, blocks: Blocks::Files(Rows::new(rows)) });
+            let blocks = Blocks::Files(self.rows(&agent, kind, rows)?);
+            return Ok(Prepared { kind, agent, blocks });
         }
         let blocks = self.blocks(&agent, kind, rows.clone())?;
         let prepared = self.agent()?.prepare(&blocks)?;
         let keeps = agent.is_empty() && self.backends.created(Plugin::Posix).is_some();
-        let rows = keeps.then(|| Rows::new(rows.collect()));
+        let rows = keeps.then(|| self.rows(&agent, kind, rows)).transpose()?;
         Ok(Prepared { kind, agent, blocks: Blocks::Memory { prepared, rows } })
+    }
+
+    /// A list of this agent's memory or files, as transfers with files take it.
+    fn rows(
+        &self,
+        agent: &str,
+        kind: Kind,
+        rows: impl ExactSizeIterator<Item = Strided>,
+    ) -> Result<Rows, Error> {
+        if !agent.is_empty() && agent != self.name {
+            let why =
+                format!("files of {agent}: only those of this agent, {}, are reached", self.name);
+            return Err(Error::new(Status::NotSupported, why));
+        }
+        checked_count(rows.len())?;
+        let (index, rows): (_, Vec<Strided>) = (self.memories.index(), rows.collect());
+        runs(&index, kind, rows.iter().copied(), &self.owned())?;
+        Ok(Rows::new(kind, index, rows))
     }
 
     /// The list as the agent takes it.
@@ -313,7 +332,22 @@ impl Agent {
                 let inner = agent.prepared_transfer(op, here, local_index, there, remote_index)?;
                 Ok(self.transfer(inner, local_index.len(), notification))
             }
-            _ => Err(unsupported(Kind::File)),
+            (Blocks::Memory { rows: Some(here), .. }, Blocks::Files(there)) => {
+                let pairs = local_index.iter().zip(remote_index);
+                if local_index.len() != remote_index.len() || local_index.is_empty() {
+                    let (here, there) = (local_index.len(), remote_index.len());
+                    let why = format!("{here} indices here, {there} of files, expected as many");
+                    return Err(Error::new(Status::InvalidParam, why));
+                }
+                let pairs = pairs.map(|(here, there)| (*here as usize, *there as usize));
+                self.file_transfer(op, (here, there), pairs, notification)
+            }
+            (Blocks::Files(_), _) => Err(unsupported(Kind::File)),
+            _ => {
+                let why =
+                    "transfers with files need a backend POSIX, created before lists are prepared";
+                Err(Error::new(Status::NotFound, why))
+            }
         }
     }
 
@@ -335,6 +369,13 @@ impl Agent {
             return Err(Error::new(Status::InvalidParam, why));
         }
         let rows = |list: &List| list.descs.clone().into_iter().map(Strided::from);
+        if remote.kind == Kind::File {
+            self.backends.check(Kind::File)?;
+            let mine = self.rows("", local.kind, rows(local))?;
+            let files = self.rows(peer, remote.kind, rows(remote))?;
+            let pairs = (0..here).map(|at| (at, at));
+            return self.file_transfer(op, (&mine, &files), pairs, notification);
+        }
         let mine = self.blocks("", local.kind, rows(local))?;
         let theirs = self.blocks(peer, remote.kind, rows(remote))?;
         let inner = self.agent()?.transfer(op, &mine, &theirs)?;
@@ -347,8 +388,69 @@ impl Agent {
         descriptors: usize,
         notification: Notification,
     ) -> Transfer {
+        Transfer::new(Work::Memory(inner), descriptors, notification, self.terms())
+    }
+
+    fn terms(&self) -> Terms {
         let Config { telemetry, transfer_deadline: deadline, .. } = self.config;
-        Transfer::new(inner, descriptors, notification, Terms { deadline, telemetry })
+        Terms { deadline, telemetry }
+    }
+
+    /// A transfer between this agent's memory and its files, of blocks by their numbers.
+    fn file_transfer(
+        &self,
+        op: Op,
+        (here, there): (&Rows, &Rows),
+        pairs: impl ExactSizeIterator<Item = (usize, usize)>,
+        notification: Notification,
+    ) -> Result<Transfer, Error> {
+        let count = pairs.len();
+        let mut pieces = Vec::with_capacity(count);
+        for (number, (mine, theirs)) in pairs.enumerate() {
+            let (memory, at, block) = here.get(mine)?;
+            let (file, _, range) = there.get(theirs)?;
+            if block.len != range.len {
+                let (here, there) = (block.len, range.len);
+                let why = format!("descriptor {number}: {here} bytes of memory, {there} of a file");
+                return Err(Error::new(Status::InvalidParam, why));
+            }
+            let gone = || {
+                Error::new(
+                    Status::NotFound,
+                    format!("descriptor {number} is not registered any more"),
+                )
+            };
+            let (region, fd) = (memory.region().ok_or_else(gone)?, file.file().ok_or_else(gone)?);
+            pieces.push(FilePiece { memory: region, at, fd, offset: range.addr, len: range.len });
+        }
+        let op = match op {
+            Op::Read => FileOp::Read,
+            Op::Write => FileOp::Write,
+        };
+        let inner = self.files.transfer(op, pieces)?;
+        Ok(Transfer::new(Work::Files(inner), count, notification, self.terms()))
+    }
+
+    /// What is known of files, by path (the bytes of a descriptor) or by number: size, mode and time of change, or
+    /// nothing if there is none.
+    ///
+    /// # Errors
+    /// The backend is none of this agent's, or knows of no files.
+    pub fn query(&self, list: &RegList, backend: BackendId) -> Result<Vec<Option<Params>>, Error> {
+        let plugin = self.backends.plugin(backend)?;
+        if plugin != Plugin::Posix {
+            let why = format!("{} cannot be asked, expected POSIX", plugin.name());
+            return Err(Error::new(Status::NotSupported, why));
+        }
+        let ask = |one: &RegDesc| match (&one.meta[..], i32::try_from(one.desc.dev)) {
+            ([], Ok(fd)) => Files::query_descriptor(fd).ok(),
+            ([], Err(_)) => None,
+            (path, _) => Files::query(path),
+        };
+        let entries = |found: FileInfo| {
+            found.entries().map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
+        };
+        Ok(list.descs.iter().map(|one| ask(one).map(entries)).collect())
     }
 
     /// All notifications that have come since the last call.

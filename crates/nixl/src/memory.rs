@@ -1,41 +1,56 @@
 //! The memory that a program has registered.
 
 use crate::index::{Index, Range, device};
-use crate::{Desc, Error, Kind, RegList, Status};
+use crate::{Desc, Error, FilePath, Files, Kind, RegList, Status};
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use warpverbs_agent::{Agent, Memory, Registration};
 use warpverbs_gpu::Buffer;
+use warpverbs_mem::Region;
 
-/// A registered range. Memory has a registration of the agent's; a file has none.
+/// A registered range.
 pub(crate) struct Extent {
     pub(crate) desc: Desc,
     pub(crate) kind: Kind,
-    memory: Option<Held>,
+    what: What,
 }
 
-struct Held {
-    buffer: Buffer,
-    registration: RwLock<Option<Registration>>,
+enum What {
+    /// Memory, until it is deregistered.
+    Memory(RwLock<Option<Registration>>),
+    /// A file that the program has opened, or that was opened for it.
+    File(Option<OwnedFd>),
 }
 
 impl Extent {
-    /// The bytes, unless they are a file's.
-    pub(crate) fn buffer(&self) -> Option<&Buffer> {
-        self.memory.as_ref().map(|held| &held.buffer)
+    fn registration(&self) -> Option<RwLockReadGuard<'_, Option<Registration>>> {
+        match &self.what {
+            What::Memory(slot) => Some(slot.read().unwrap_or_else(PoisonError::into_inner)),
+            What::File(_) => None,
+        }
+    }
+
+    /// The bytes, of memory that is registered.
+    pub(crate) fn region(&self) -> Option<Region> {
+        Some(self.registration()?.as_ref()?.buffer().region().clone())
+    }
+
+    /// The number of the open file.
+    pub(crate) fn file(&self) -> Option<i32> {
+        match &self.what {
+            What::File(Some(opened)) => Some(opened.as_raw_fd()),
+            What::File(None) => i32::try_from(self.desc.dev).ok(),
+            What::Memory(_) => None,
+        }
     }
 
     /// Ends the registration, and waits until nothing touches the memory any more.
     fn end(&self, timeout: Duration) -> Result<(), Error> {
-        let Some(held) = &self.memory else { return Ok(()) };
-        let mut slot = held.registration.write().unwrap_or_else(PoisonError::into_inner);
-        let registration = slot.take();
-        drop(slot);
-        // TEMPORARY until Registration::deregister exists.
-        let _ = timeout;
-        drop(registration);
-        Ok(())
+        let What::Memory(slot) = &self.what else { return Ok(()) };
+        let registration = slot.write().unwrap_or_else(PoisonError::into_inner).take();
+        registration.map_or(Ok(()), |one| Ok(one.deregister(timeout)?))
     }
 }
 
@@ -45,11 +60,9 @@ pub(crate) fn with<T>(
     look: impl FnOnce(&[&Registration]) -> T,
 ) -> T {
     // Each once: a thread that waits to write keeps out a second look.
-    extents.sort_by_key(|one| Arc::as_ptr(one));
+    extents.sort_by_key(Arc::as_ptr);
     extents.dedup_by_key(|one| Arc::as_ptr(one));
-    let held = extents.iter().filter_map(|one| one.memory.as_ref());
-    let held: Vec<_> =
-        held.map(|one| one.registration.read().unwrap_or_else(PoisonError::into_inner)).collect();
+    let held: Vec<_> = extents.iter().filter_map(|one| one.registration()).collect();
     let these: Vec<&Registration> = held.iter().filter_map(|one| one.as_ref()).collect();
     look(&these)
 }
@@ -125,32 +138,42 @@ impl Memories {
         for one in &list.descs {
             let buffer = adopt(&one.desc)?;
             // Dropped with `made` if a later one fails: nothing knows of it yet.
-            let registration = agent.register(Memory::from(&buffer), label(list.kind))?;
-            made.push((registration, buffer, one.desc));
+            made.push((agent.register(Memory::from(buffer), label(list.kind))?, one.desc));
         }
         self.change(|table| {
-            for (registration, buffer, desc) in made {
+            for (registration, desc) in made {
                 let id = registration.id();
-                let registration = RwLock::new(Some(registration));
-                let memory = Some(Held { buffer, registration });
-                table.add(id, Extent { desc, kind: list.kind, memory });
+                let what = What::Memory(RwLock::new(Some(registration)));
+                table.add(id, Extent { desc, kind: list.kind, what });
             }
             table.sort();
         });
         Ok(())
     }
 
-    /// Registers files, which the agent has no part in.
-    pub(crate) fn register_files(&self, list: &RegList) {
+    /// Registers files, which the agent has no part in: open ones, or such that are named by path and opened here.
+    pub(crate) fn register_files(&self, list: &RegList, files: &Files) -> Result<(), Error> {
+        let mut made = Vec::with_capacity(list.descs.len());
+        for one in &list.descs {
+            let opened = FilePath::parse(&one.meta).map(|path| path.open()).transpose()?;
+            if opened.is_none() {
+                let closed = Error::new(
+                    Status::InvalidParam,
+                    format!("device {}, expected the number of an open file", one.desc.dev),
+                );
+                files.check(i32::try_from(one.desc.dev).map_err(|_| closed)?)?;
+            }
+            made.push(Extent { desc: one.desc, kind: list.kind, what: What::File(opened) });
+        }
         self.change(|table| {
-            for one in &list.descs {
+            for extent in made {
                 table.files += 1;
-                let extent = Extent { desc: one.desc, kind: list.kind, memory: None };
                 // From the top, where the agent's numbers never get to.
                 table.add(u32::MAX - table.files, extent);
             }
             table.sort();
         });
+        Ok(())
     }
 
     /// Takes the newest registrations of these descriptors out of the table; all of them or none.

@@ -1,6 +1,6 @@
 //! Lists whose descriptors have been looked up.
 
-use crate::index::{Index, device};
+use crate::index::Index;
 use crate::memory::Extent;
 use crate::{Desc, Error, Kind, Status, Strided};
 use std::fmt;
@@ -22,6 +22,16 @@ pub(crate) enum Blocks {
         rows: Option<Rows>,
     },
     Files(Rows),
+}
+
+/// Blocks as a program gave them, by number, and where they lie.
+pub(crate) struct Rows {
+    kind: Kind,
+    index: Arc<Index<Arc<Extent>>>,
+    rows: Vec<Strided>,
+    /// For each row, how many blocks the rows before it have.
+    before: Vec<u64>,
+    count: usize,
 }
 
 impl Prepared {
@@ -51,59 +61,36 @@ impl fmt::Debug for Prepared {
     }
 }
 
-/// Blocks as a program gave them, by number.
-pub(crate) struct Rows {
-    rows: Vec<Strided>,
-    /// For each row, how many blocks the rows before it have.
-    before: Vec<u64>,
-    count: usize,
-}
-
 impl Rows {
-    pub(crate) fn new(rows: Vec<Strided>) -> Self {
+    pub(crate) fn new(kind: Kind, index: Arc<Index<Arc<Extent>>>, rows: Vec<Strided>) -> Self {
         let mut count = 0;
         let mut before = Vec::with_capacity(rows.len());
         for row in &rows {
             before.push(count);
             count += row.count;
         }
-        Self { rows, before, count: count as usize }
+        Self { kind, index, rows, before, count: count as usize }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    pub(crate) fn get(&self, index: usize) -> Option<Desc> {
-        if index >= self.count {
-            return None;
+    /// The block of a number: in which registration, where in it, and the block itself.
+    pub(crate) fn get(&self, number: usize) -> Result<(&Arc<Extent>, u64, Desc), Error> {
+        let wrong = |status, why| Error::new(status, why);
+        if number >= self.count {
+            let why = format!("index {number}, the list has {} blocks", self.count);
+            return Err(wrong(Status::InvalidParam, why));
         }
-        let index = index as u64;
-        let at = self.before.partition_point(|before| *before <= index) - 1;
+        let at = self.before.partition_point(|before| *before <= number as u64) - 1;
         let Strided { addr, len, dev, stride, .. } = self.rows[at];
-        Some(Desc { addr: addr + stride * (index - self.before[at]), len, dev })
+        // Inside a row, whose end was checked.
+        let addr = addr + stride * (number as u64 - self.before[at]);
+        let range = self.index.find(self.kind, dev, addr, len).ok_or_else(|| {
+            let why = format!("{len} bytes at {addr:#x} of {} {dev} are not registered", self.kind);
+            wrong(Status::NotFound, why)
+        })?;
+        Ok((&range.value, addr - range.addr, Desc { addr, len, dev }))
     }
-}
-
-/// Checks that blocks of files lie in registered files.
-pub(crate) fn check_files(
-    index: &Index<Arc<Extent>>,
-    rows: &[Strided],
-    owner: &dyn fmt::Display,
-) -> Result<(), Error> {
-    crate::index::runs(index, Kind::File, rows.iter().copied(), owner).map(drop)
-}
-
-/// The registered memory in which a block lies.
-pub(crate) fn memory_of(
-    index: &Index<Arc<Extent>>,
-    kind: Kind,
-    block: &Desc,
-) -> Result<(Arc<Extent>, u64), Error> {
-    let found = index.find(kind, device(kind, block.dev), block.addr, block.len);
-    let range = found.ok_or_else(|| {
-        let why = format!("{} bytes at {:#x} of {kind} are not registered", block.len, block.addr);
-        Error::new(Status::NotFound, why)
-    })?;
-    Ok((range.value.clone(), block.addr - range.addr))
 }

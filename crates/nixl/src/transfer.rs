@@ -1,25 +1,41 @@
 //! Transfers, as programs post and look at them.
 
 use crate::backend::Plugin;
-use crate::{Error, Status};
+use crate::{Error, FileTransfer, Status};
 use std::fmt;
 use std::sync::Mutex;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use warpverbs_agent::{PathKind, PostOptions, State};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use warpverbs_agent::{AgentError, PathKind, PostOptions, State};
 
 /// Bytes that are sent to the peer when all blocks are in place.
 pub type Notification = Option<Vec<u8>>;
 
 /// Blocks to be moved, any number of times. Dropping it cancels what is in progress.
 pub struct Transfer {
-    inner: warpverbs_agent::Transfer,
+    work: Work,
     /// Of posts that are given none.
     notification: Notification,
     deadline: Duration,
     descriptors: usize,
     telemetry: bool,
-    /// When it was last posted.
-    posted: Mutex<Option<SystemTime>>,
+    last: Mutex<Last>,
+}
+
+/// What moves the bytes.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Memory(warpverbs_agent::Transfer),
+    Files(FileTransfer),
+}
+
+/// The last post, by the clock.
+#[derive(Clone, Copy)]
+struct Last {
+    posted: SystemTime,
+    began: Instant,
+    post: Duration,
+    /// When its end was seen; transfers between memories know it themselves.
+    over: Option<Duration>,
 }
 
 /// The cost of a transfer's last post. Times are whole microseconds, rounded up, at least 1.
@@ -58,13 +74,15 @@ pub(crate) struct Terms {
 
 impl Transfer {
     pub(crate) fn new(
-        inner: warpverbs_agent::Transfer,
+        work: Work,
         descriptors: usize,
         notification: Notification,
         terms: Terms,
     ) -> Self {
         let Terms { deadline, telemetry } = terms;
-        Self { inner, notification, deadline, descriptors, telemetry, posted: Mutex::default() }
+        let (posted, began) = (UNIX_EPOCH, Instant::now());
+        let last = Mutex::new(Last { posted, began, post: Duration::ZERO, over: None });
+        Self { work, notification, deadline, descriptors, telemetry, last }
     }
 
     /// Begins to move the blocks; they may be in place on return. `notification` goes before the one
@@ -73,14 +91,27 @@ impl Transfer {
     /// # Errors
     /// The transfer is in progress ([`Status::RepostActive`]), or it failed at once.
     pub fn post(&self, notification: Notification) -> Result<Status, Error> {
-        let mut options = PostOptions::new().deadline(self.deadline);
-        if let Some(bytes) = notification.or_else(|| self.notification.clone()) {
-            options = options.notify(bytes);
-        }
-        let posted = SystemTime::now();
-        let state = self.inner.post(options)?;
-        *crate::lock(&self.posted) = Some(posted);
-        self.status_of(state)
+        let (posted, began) = (SystemTime::now(), Instant::now());
+        let notification = notification.or_else(|| self.notification.clone());
+        let status = match &self.work {
+            Work::Memory(inner) => {
+                let mut options = PostOptions::new().deadline(self.deadline);
+                if let Some(bytes) = notification {
+                    options = options.notify(bytes);
+                }
+                self.status_of(inner, inner.post(options)?)?
+            }
+            Work::Files(_) if notification.is_some() => {
+                let why = "a notification of a transfer with files: nobody is there to be notified";
+                return Err(Error::new(Status::NotSupported, why));
+            }
+            Work::Files(inner) => {
+                inner.post()?;
+                Status::InProgress
+            }
+        };
+        *crate::lock(&self.last) = Last { posted, began, post: began.elapsed(), over: None };
+        Ok(status)
     }
 
     /// Where it stands.
@@ -88,20 +119,39 @@ impl Transfer {
     /// # Errors
     /// It was not posted, it failed, with the first cause, or it was cancelled.
     pub fn status(&self) -> Result<Status, Error> {
-        self.status_of(self.inner.state())
+        match &self.work {
+            Work::Memory(inner) => self.status_of(inner, inner.state()),
+            Work::Files(inner) => match inner.poll() {
+                None => {
+                    self.keep_deadline(inner);
+                    Ok(Status::InProgress)
+                }
+                Some(result) => {
+                    let mut last = crate::lock(&self.last);
+                    last.over = last.over.or_else(|| Some(last.began.elapsed()));
+                    Ok(result.map(|()| Status::Success)?)
+                }
+            },
+        }
     }
 
-    fn status_of(&self, state: State) -> Result<Status, Error> {
+    /// Files know no deadlines.
+    fn keep_deadline(&self, files: &FileTransfer) {
+        if crate::lock(&self.last).began.elapsed() > self.deadline {
+            files.cancel();
+        }
+    }
+
+    fn status_of(&self, inner: &warpverbs_agent::Transfer, state: State) -> Result<Status, Error> {
         match state {
             State::Done => Ok(Status::Success),
             State::InProgress => Ok(Status::InProgress),
-            State::NotPosted => Err(warpverbs_agent::AgentError::NotPosted.into()),
-            State::Cancelled => Err(warpverbs_agent::AgentError::Cancelled.into()),
-            State::Failed => Err(match self.inner.error() {
-                Some(error) => error.into(),
-                // Posted again by another thread between the two looks.
-                None => return Ok(Status::InProgress),
-            }),
+            State::NotPosted => Err(AgentError::NotPosted.into()),
+            State::Cancelled => Err(AgentError::Cancelled.into()),
+            // Without one it was posted again by another thread between the two looks.
+            State::Failed => {
+                inner.error().map_or(Ok(Status::InProgress), |error| Err(error.into()))
+            }
         }
     }
 
@@ -110,18 +160,38 @@ impl Transfer {
     /// # Errors
     /// As for [`Transfer::status`]; and that it is still in progress after `timeout`, which changes nothing.
     pub fn wait(&self, timeout: Duration) -> Result<Status, Error> {
-        self.inner.wait(timeout)?;
-        Ok(Status::Success)
-    }
-
-    /// A future of its end, whose result is that of [`Transfer::wait`].
-    pub fn completion(&self) -> warpverbs_agent::Completion<'_> {
-        self.inner.completion()
+        match &self.work {
+            Work::Memory(inner) => {
+                inner.wait(timeout)?;
+                Ok(Status::Success)
+            }
+            Work::Files(inner) => {
+                let _ = inner.wait(timeout);
+                match self.status()? {
+                    Status::InProgress => {
+                        let why = format!("transfer with files: not done after {timeout:?}");
+                        Err(Error::new(Status::Backend, why))
+                    }
+                    over => Ok(over),
+                }
+            }
+        }
     }
 
     /// Stops it: blocks that have not begun are not moved.
     pub fn cancel(&self) {
-        self.inner.cancel();
+        match &self.work {
+            Work::Memory(inner) => inner.cancel(),
+            Work::Files(inner) => inner.cancel(),
+        }
+    }
+
+    /// Bytes of all blocks.
+    pub fn bytes(&self) -> u64 {
+        match &self.work {
+            Work::Memory(inner) => inner.bytes(),
+            Work::Files(inner) => inner.bytes(),
+        }
     }
 
     /// The cost of the last post.
@@ -134,29 +204,49 @@ impl Transfer {
                 "set capture_telemetry in the agent's configuration, or NIXL_TELEMETRY_ENABLE=y";
             return Err(Error::new(Status::NoTelemetry, why));
         }
-        let cost = self.inner.telemetry()?;
-        let post_us = micros(cost.post);
-        let start = crate::lock(&self.posted).unwrap_or(UNIX_EPOCH);
+        let (post, transfer, paths) = match &self.work {
+            Work::Memory(inner) => {
+                let cost = inner.telemetry()?;
+                (cost.post, cost.transfer, cost.paths)
+            }
+            Work::Files(_) => {
+                self.status()?;
+                let last = *crate::lock(&self.last);
+                let in_progress = || Error::from(AgentError::InProgress);
+                (last.post, last.over.ok_or_else(in_progress)?, Vec::new())
+            }
+        };
+        let posted = crate::lock(&self.last).posted;
+        let post_us = micros(post);
         Ok(Telemetry {
-            start_us: micros(start.duration_since(UNIX_EPOCH).unwrap_or_default()),
+            start_us: micros(posted.duration_since(UNIX_EPOCH).unwrap_or_default()),
             post_us,
-            transfer_us: micros(cost.transfer).max(post_us),
-            bytes: cost.bytes,
+            transfer_us: micros(transfer).max(post_us),
+            bytes: self.bytes(),
             descriptors: self.descriptors,
-            paths: cost.paths,
+            paths,
         })
     }
 
     /// How long it may take.
-    pub fn estimate(&self) -> Estimate {
-        let estimate = self.inner.estimate();
+    ///
+    /// # Errors
+    /// Nobody can say it of files.
+    pub fn estimate(&self) -> Result<Estimate, Error> {
+        let Work::Memory(inner) = &self.work else {
+            return Err(Error::new(Status::NotSupported, "the time of a transfer with files"));
+        };
+        let estimate = inner.estimate();
         let (duration_us, margin_us) = (micros(estimate.duration), micros(estimate.margin));
-        Estimate { duration_us, margin_us, measured: estimate.measured }
+        Ok(Estimate { duration_us, margin_us, measured: estimate.measured })
     }
 
     /// What moves the bytes.
     pub fn plugin(&self) -> Plugin {
-        Plugin::Ucx
+        match &self.work {
+            Work::Memory(_) => Plugin::Ucx,
+            Work::Files(_) => Plugin::Posix,
+        }
     }
 }
 
@@ -166,6 +256,6 @@ fn micros(time: Duration) -> u64 {
 
 impl fmt::Debug for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+        self.work.fmt(f)
     }
 }

@@ -79,7 +79,12 @@ impl ProcessCopy {
     ) -> Result<(), AgentError> {
         self.process.copy(direction, local, pieces).map_err(|error| match error {
             ProcessError::Memory(error) => error.into(),
-            // A process that has just ended shows here first.
+            // A process that has just ended shows here before its connection does: the thread is the one that
+            // serves all connections of the peer.
+            error @ ProcessError::Ended { .. } => {
+                let peer = job.remote.extent.owner.to_string();
+                AgentError::PeerLost { peer, why: error.to_string() }
+            }
             error => job.failed(&error),
         })
     }

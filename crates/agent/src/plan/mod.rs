@@ -1,56 +1,28 @@
 //! The plan of a transfer: lists whose ranges are checked, and the pieces between two of them. Values
 //! alone; nothing here waits, locks or touches memory.
 
+mod blocks;
 pub(crate) mod list;
 
+pub(crate) use blocks::Blocks;
+
 use crate::AgentError;
+use blocks::Block;
 use list::{BlockList, Extent, Run};
 use rustc_hash::FxHashMap;
+
+/// Blocks that are looked up at a time: memory is slow where indices jump, and has several requests open if
+/// none of them waits for what is done with the others.
+const LOT: usize = 32;
 
 /// Pieces for which there is room at once.
 const ROOM: usize = 1 << 16;
 
-/// A block: which memory, by its place in the list's table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Block {
-    slot: u32,
-    offset: u64,
-    len: u64,
-}
-
-pub(crate) enum Blocks {
-    Run { offset: u64, len: u64, stride: u64, count: usize },
-    Each(Vec<Block>),
-}
-
-impl Blocks {
-    /// Of a list that was checked.
-    pub(crate) fn of(list: &BlockList, slots: &mut Slots) -> Self {
-        if let &[Run { offset, len, stride, count, .. }] = list.runs() {
-            return Self::Run { offset, len, stride, count: count as usize };
-        }
-        let mut walk = Walk::new(list, slots);
-        Self::Each((0..list.len()).map_while(|at| walk.block(at)).collect())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Run { count, .. } => *count,
-            Self::Each(blocks) => blocks.len(),
-        }
-    }
-
-    #[inline]
-    fn get(&self, index: usize) -> Option<Block> {
-        match self {
-            &Self::Run { offset, len, stride, count } => (index < count).then(|| Block {
-                slot: 0,
-                offset: offset + stride * index as u64,
-                len,
-            }),
-            Self::Each(blocks) => blocks.get(index).copied(),
-        }
-    }
+/// The blocks of a list that was checked, to be found by their numbers.
+pub(crate) fn blocks(list: &BlockList, slots: &mut Slots) -> Blocks {
+    // Every memory of a checked list has a slot.
+    let slotted = list.runs().iter().filter_map(|run| Some((slots.get(run.memory)?, run)));
+    Blocks::new((list.len(), list.runs().len()), slotted)
 }
 
 /// Which memory of a table a number names.
@@ -200,13 +172,24 @@ pub(crate) fn spans(
         return Err(AgentError::Count { what: "the remote side", found: other, expected });
     }
     let mut build = Builder { count, spans: Vec::new(), known: None };
-    for index in 0..count {
-        let Some(here) = from.block(index) else { return Err(from.missing("local", index)) };
-        let Some(there) = to.block(index) else { return Err(to.missing("remote", index)) };
-        if here.len != there.len {
-            return Err(AgentError::Lengths { index, local: here.len, remote: there.len });
+    let (mut here, mut there) = ([Block::default(); LOT], [Block::default(); LOT]);
+    for base in (0..count).step_by(LOT) {
+        let lot = LOT.min(count - base);
+        let found = gather(&mut from, base, &mut here[..lot]);
+        let other = gather(&mut to, base, &mut there[..lot]);
+        let pairs = found.min(other);
+        for (at, (here, there)) in here.iter().zip(&there).enumerate().take(pairs) {
+            if here.len != there.len {
+                let (local, remote) = (here.len, there.len);
+                return Err(AgentError::Lengths { index: base + at, local, remote });
+            }
+            build.push(*here, *there);
         }
-        build.push(here, there);
+        match pairs {
+            _ if pairs == lot => {}
+            _ if pairs == found => return Err(from.missing("local", base + pairs)),
+            _ => return Err(to.missing("remote", base + pairs)),
+        }
     }
     for span in &mut build.spans {
         if span.pieces.len() < span.pieces.capacity() / 2 {
@@ -214,6 +197,18 @@ pub(crate) fn spans(
         }
     }
     Ok(build.spans)
+}
+
+/// The blocks from number `base` on; how many of them there are.
+#[inline]
+fn gather(from: &mut impl Sequence, base: usize, into: &mut [Block]) -> usize {
+    for (at, block) in into.iter_mut().enumerate() {
+        match from.block(base + at) {
+            Some(next) => *block = next,
+            None => return at,
+        }
+    }
+    into.len()
 }
 
 struct Builder {

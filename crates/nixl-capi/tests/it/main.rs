@@ -3,6 +3,7 @@
 
 mod agents;
 mod bed;
+mod files;
 mod lists;
 mod misuse;
 mod objects;

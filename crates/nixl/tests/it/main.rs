@@ -2,5 +2,6 @@
 
 mod bed;
 mod exchange;
+mod files;
 mod lists;
 mod transfers;
