@@ -46,50 +46,64 @@ enum Outcome {
     Failed(String),
 }
 
+/// The tests of one program, and what came of each.
+type Outcomes = Vec<(String, Outcome)>;
+
 pub(crate) fn run(options: &NixlSys) -> Result<()> {
     needs_libclang()?;
     let folder = workspace::target()?.join("nixl-sys");
     let library = library(options)?;
     let libraries = library.parent().context("a library without a folder")?;
     let source = source(&folder)?;
-    let (mut rows, mut unexpected, mut passed) = (Vec::new(), Vec::new(), 0);
+    let mut all = Vec::new();
     for program in built(&source)? {
-        let mut tests = outcomes(&program, libraries, options.words.as_deref())?;
-        if tests.is_empty() && options.words.is_none() {
-            let why = format!("{} has no tests on this machine", program.target);
-            tests.push(("-".into(), Outcome::Skipped(why)));
-        }
-        for (name, outcome) in tests {
-            passed += u32::from(outcome == Outcome::Passed);
-            if let Outcome::Failed(_) = outcome {
-                unexpected.push(format!("{} of {}", name, program.target));
-            }
-            rows.push(row(&program.target, &name, &outcome));
-        }
+        let outcomes = outcomes(&program, libraries, options.words.as_deref())?;
+        all.push((program.target, outcomes));
     }
-    ensure!(!rows.is_empty(), "no test has {:?} in its name", options.words);
-    println!("{}", table(&rows));
-    println!("{passed} of {} passed, nixl-sys {VERSION} on {}", rows.len(), library.display());
-    match &unexpected[..] {
-        [] => Ok(()),
-        failed => bail!("{} failed: {}", failed.len(), failed.join(", ")),
+    let tests: usize = all.iter().map(|(_, outcomes)| outcomes.len()).sum();
+    ensure!(tests > 0, "no test has {:?} in its name", options.words.as_deref().unwrap_or(""));
+    println!("nixl-sys {VERSION} on {}", library.display());
+    println!(
+        "{}",
+        table(&all.iter().map(|(program, all)| counts(program, all)).collect::<Vec<_>>())
+    );
+    let rest = all.iter().flat_map(|(program, all)| all.iter().filter_map(|one| row(program, one)));
+    let rest: Vec<_> = rest.collect();
+    if !rest.is_empty() {
+        println!("{}", table(&rest));
     }
+    let failed = all.iter().flat_map(|(_, all)| all);
+    let failed = failed.filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+    let failed: Vec<_> = failed.map(|(name, _)| name.as_str()).collect();
+    ensure!(failed.is_empty(), "{} failed: {}", failed.len(), failed.join(", "));
+    Ok(())
 }
 
-fn row(program: &str, name: &str, outcome: &Outcome) -> Columns {
+/// How many tests of a program ended how.
+fn counts(program: &str, all: &Outcomes) -> Columns {
+    let count = |is: &dyn Fn(&Outcome) -> bool| {
+        all.iter().filter(|(_, outcome)| is(outcome)).count().to_string()
+    };
+    vec![
+        ("program", program.to_owned()),
+        ("tests", all.len().to_string()),
+        ("passed", count(&|one| *one == Outcome::Passed)),
+        ("skipped", count(&|one| matches!(one, Outcome::Skipped(_)))),
+        ("unsupported", count(&|one| matches!(one, Outcome::Unsupported(_)))),
+        ("failed", count(&|one| matches!(one, Outcome::Failed(_)))),
+    ]
+}
+
+/// A test that did not pass.
+fn row(program: &str, (name, outcome): &(String, Outcome)) -> Option<Columns> {
     let (word, why) = match outcome {
-        Outcome::Passed => ("passed", ""),
+        Outcome::Passed => return None,
         Outcome::Skipped(why) => ("skipped", why.as_str()),
         Outcome::Unsupported(why) => ("unsupported", *why),
         Outcome::Failed(why) => ("FAILED", why.as_str()),
     };
-    let name = name.strip_prefix("test_").unwrap_or(name);
-    vec![
-        ("program", program.into()),
-        ("test", name.into()),
-        ("result", word.into()),
-        ("why", why.into()),
-    ]
+    let cells = [program, name, word, why].map(str::to_owned);
+    Some(["program", "test", "result", "why"].into_iter().zip(cells).collect())
 }
 
 /// Says what is missing, since the package's build script would only panic.
@@ -180,7 +194,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// The package's test programs.
 fn built(source: &Path) -> Result<Vec<TestProgram>> {
     let mut build = cargo(source);
-    build.args(["test", "--quiet", "--no-run", "--lib", "--tests", "--features", "stub-api"]);
+    build.args(["test", "--quiet", "--no-run", "--test", "*", "--features", "stub-api"]);
     build.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
     build.env("CARGO_TARGET_DIR", source.with_file_name("target"));
     let built = build.output().context("cargo")?;
@@ -188,50 +202,50 @@ fn built(source: &Path) -> Result<Vec<TestProgram>> {
     Ok(String::from_utf8_lossy(&built.stdout).lines().filter_map(TestProgram::of).collect())
 }
 
-/// The tests of a program, and what came of each.
-fn outcomes(
-    program: &TestProgram,
-    libraries: &Path,
-    words: Option<&str>,
-) -> Result<Vec<(String, Outcome)>> {
+/// Runs a program.
+fn outcomes(program: &TestProgram, libraries: &Path, words: Option<&str>) -> Result<Outcomes> {
     let mut command = Command::new("timeout");
     command.arg(SECONDS).arg(&program.path).arg("--show-output").args(words);
     command.current_dir(&program.folder).env("LD_LIBRARY_PATH", libraries);
     command.stderr(Stdio::inherit());
     let output = command.output().with_context(|| program.path.display().to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let tests = parsed(&text);
-    let failed =
-        tests.iter().any(|(_, outcome)| !matches!(outcome, Outcome::Passed | Outcome::Skipped(_)));
-    if !output.status.success() && !failed {
+    parsed(&text).with_context(|| {
         println!("{text}");
-        bail!("{} ends in the middle ({})", program.target, output.status);
-    }
-    Ok(tests)
+        format!("{} ends in the middle ({})", program.target, output.status)
+    })
 }
 
-/// What a program of tests has printed, with the output of all of them.
-fn parsed(text: &str) -> Vec<(String, Outcome)> {
-    let ended = text.lines().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
-    ended
-        .map(|(name, result)| {
-            let name = name.trim_end_matches(" - should panic");
-            let said = said(text, name);
-            let skips = said.lines().find(|line| line.to_lowercase().contains("skipping"));
-            let unsupported = UNSUPPORTED.iter().find(|(test, _)| *test == name);
-            let outcome = match (result, skips, unsupported) {
-                ("ok", None, _) => Outcome::Passed,
-                ("ok", Some(why), _) => Outcome::Skipped(why.into()),
-                (_, _, Some((_, why))) => Outcome::Unsupported(why),
-                _ => {
-                    // The line behind the one that says where it panicked says why.
-                    let why = said.lines().skip_while(|line| !line.contains("panicked at")).nth(1);
-                    Outcome::Failed(why.unwrap_or(result).into())
-                }
-            };
-            (name.to_owned(), outcome)
-        })
-        .collect()
+/// What a program of tests has printed at its end, with the output of all of them. What it prints before
+/// is mixed with what the library prints.
+fn parsed(text: &str) -> Option<Outcomes> {
+    let (_, result) = text.rsplit_once("\ntest result: ")?;
+    let mut counts = result.split(['.', ';']).filter_map(|part| part.trim().split_once(' '));
+    let mut count = |what| counts.find(|(_, word)| *word == what)?.0.parse::<usize>().ok();
+    let (passed, failed) = (count("passed")?, count("failed")?);
+    let (good, bad) = (names(text, "successes"), names(text, "failures"));
+    if (good.len(), bad.len()) != (passed, failed) {
+        return None;
+    }
+    let passed = good.into_iter().map(|name| {
+        let why = said(text, name).lines().find(|line| line.to_lowercase().contains("skipping"));
+        (name.to_owned(), why.map_or(Outcome::Passed, |why| Outcome::Skipped(why.into())))
+    });
+    let failed = bad.into_iter().map(|name| {
+        if let Some((_, why)) = UNSUPPORTED.iter().find(|(test, _)| *test == name) {
+            return (name.to_owned(), Outcome::Unsupported(why));
+        }
+        // The line behind the one that says where it panicked says why.
+        let why = said(text, name).lines().skip_while(|line| !line.contains("panicked at")).nth(1);
+        (name.to_owned(), Outcome::Failed(why.unwrap_or("nothing said").into()))
+    });
+    Some(passed.chain(failed).collect())
+}
+
+/// The last list of names with this head.
+fn names<'a>(text: &'a str, head: &str) -> Vec<&'a str> {
+    let list = text.rsplit_once(&format!("\n{head}:\n")).map_or("", |(_, list)| list);
+    list.lines().map_while(|line| line.strip_prefix("    ")).collect()
 }
 
 /// What a test has printed.
@@ -245,8 +259,9 @@ mod tests {
     use super::*;
 
     const PRINTED: &str = "\
-running 5 tests
-test one - should panic ... ok
+running 4 tests
+test one - should panic ... printed by the library
+ok
 test test_prep_mem_view_local ... FAILED
 test three ... FAILED
 test four ... ok
@@ -256,10 +271,10 @@ successes:
 ---- four stdout ----
 Skipping it - nothing is set
 
----- one stdout ----
 
-thread 'one' (7) panicked at here.rs:1:1:
-as it should
+successes:
+    four
+    one
 
 failures:
 
@@ -273,16 +288,31 @@ no view
 thread 'three' (9) panicked at here.rs:3:3:
 why three fails
 note: a note
+
+
+failures:
+    test_prep_mem_view_local
+    three
+
+test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.03s
 ";
 
     #[test]
     fn outcomes_are_what_was_printed() {
         let expected = [
+            ("four", Outcome::Skipped("Skipping it - nothing is set".into())),
             ("one", Outcome::Passed),
             ("test_prep_mem_view_local", Outcome::Unsupported(VIEWS)),
             ("three", Outcome::Failed("why three fails".into())),
-            ("four", Outcome::Skipped("Skipping it - nothing is set".into())),
         ];
-        assert_eq!(parsed(PRINTED), expected.map(|(name, outcome)| (name.to_owned(), outcome)));
+        let expected = expected.map(|(name, outcome)| (name.to_owned(), outcome));
+        assert_eq!(parsed(PRINTED).unwrap(), expected);
+        assert_eq!(parsed("\ntest result: ok. 0 passed; 0 failed; 0 ignored").unwrap(), []);
+    }
+
+    #[test]
+    fn a_program_that_ends_in_the_middle_has_no_outcomes() {
+        assert_eq!(parsed(PRINTED.split_once("test result").unwrap().0), None);
+        assert_eq!(parsed(&PRINTED.replace("    three\n", "")), None);
     }
 }

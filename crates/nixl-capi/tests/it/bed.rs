@@ -21,7 +21,7 @@ pub(crate) const DRAM: u64 = 0;
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
-    let places = [folder.parent().unwrap(), folder].map(|place| place.join("libnixl_capi.so"));
+    let places = [folder, folder.parent().unwrap()].map(|place| place.join("libnixl_capi.so"));
     let found: Option<PathBuf> = places.into_iter().find(|path| path.exists());
     // SAFETY: this project's library, whose constructors are those of Rust.
     unsafe { Library::new(found.expect("the library is built for its tests")) }.unwrap()
