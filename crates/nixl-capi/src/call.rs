@@ -110,12 +110,14 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 fn tell(call: &'static str, failure: &Failure) {
     let text = format!("{call}: {}", failure.why).replace('\0', "\\0");
     let text = CString::new(text).unwrap_or_default();
-    let is_new = LAST.with(|last| {
+    let keep = |last: &RefCell<Last>| {
         let mut last = last.borrow_mut();
         let is_new = !last.failed || last.call != call || last.text != text;
         *last = Last { call, text, failed: true };
         is_new
-    });
+    };
+    // A thread that is ending keeps nothing any more.
+    let is_new = LAST.try_with(keep).unwrap_or(true);
     log::start();
     match failure.expected || !is_new {
         true => tracing::debug!(target: "nixl", call, "{}", failure.why),
@@ -132,7 +134,6 @@ extern "C" fn warpverbs_nixl_last_error() -> *const c_char {
         let last = last.borrow();
         if last.failed { last.text.as_ptr() } else { ptr::null() }
     };
-    // A thread that is ending has no last error any more.
     LAST.try_with(text).unwrap_or(ptr::null())
 }
 

@@ -41,7 +41,6 @@ impl Adopter {
                 Buffer::of_region(unsafe { Region::foreign(start, len, ()) })
             }
         };
-        // What is said to lie in memory is no longer than a slice can be: `len` is.
         whole.slice(lead, len - lead as usize).map_err(|error| error.to_string())
     }
 }

@@ -8,6 +8,7 @@ use crate::workspace::{self, TestProgram, cargo};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -55,6 +56,7 @@ pub(crate) fn run(options: &NixlSys) -> Result<()> {
     let library = library(options)?;
     let libraries = library.parent().context("a library without a folder")?;
     let source = source(&folder)?;
+    let functions = functions(&source, &library)?;
     let mut all = Vec::new();
     for program in built(&source)? {
         let outcomes = outcomes(&program, libraries, options.words.as_deref())?;
@@ -62,7 +64,7 @@ pub(crate) fn run(options: &NixlSys) -> Result<()> {
     }
     let tests: usize = all.iter().map(|(_, outcomes)| outcomes.len()).sum();
     ensure!(tests > 0, "no test has {:?} in its name", options.words.as_deref().unwrap_or(""));
-    println!("nixl-sys {VERSION} on {}", library.display());
+    println!("{} has all {functions} functions of nixl-sys {VERSION}", library.display());
     println!(
         "{}",
         table(&all.iter().map(|(program, all)| counts(program, all)).collect::<Vec<_>>())
@@ -191,6 +193,33 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// How many functions the package declares, all of which the library must have.
+fn functions(source: &Path, library: &Path) -> Result<usize> {
+    let header = fs::read_to_string(source.join("wrapper.h")).context("the header of nixl-sys")?;
+    let declared = declared(&header);
+    ensure!(!declared.is_empty(), "the header of nixl-sys declares nothing");
+    let mut nm = Command::new("nm");
+    nm.args(["--dynamic", "--defined-only", "--format=just-symbols"]).arg(library);
+    let symbols = nm.output().context("nm, of binutils")?;
+    ensure!(symbols.status.success(), "nm fails ({})", symbols.status);
+    let symbols = String::from_utf8_lossy(&symbols.stdout);
+    let symbols: BTreeSet<&str> = symbols.lines().collect();
+    let missing: Vec<_> = declared.difference(&symbols).copied().collect();
+    ensure!(missing.is_empty(), "the library has no {}", missing.join(", "));
+    Ok(declared.len())
+}
+
+/// The functions of a header: names before a parenthesis, outside of comments.
+fn declared(header: &str) -> BTreeSet<&str> {
+    let code = header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code));
+    let lines =
+        code.flat_map(|code| code.lines().map(|line| line.split("//").next().unwrap_or("")));
+    let words = lines.flat_map(|line| line.match_indices('(').map(|(at, _)| &line[..at]));
+    let last =
+        |text: &str| text.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+    words.map(|text| &text[last(text)..]).filter(|name| name.starts_with("nixl_capi_")).collect()
+}
+
 /// The package's test programs.
 fn built(source: &Path) -> Result<Vec<TestProgram>> {
     let mut build = cargo(source);
@@ -308,6 +337,15 @@ test result: FAILED. 2 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         let expected = expected.map(|(name, outcome)| (name.to_owned(), outcome));
         assert_eq!(parsed(PRINTED).unwrap(), expected);
         assert_eq!(parsed("\ntest result: ok. 0 passed; 0 failed; 0 ignored").unwrap(), []);
+    }
+
+    #[test]
+    fn functions_are_found_in_a_header() {
+        let header = "/* nixl_capi_not(this) */ nixl_capi_status_t nixl_capi_one(void);\n\
+                      // nixl_capi_nor(this)\nnixl_capi_status_t\nnixl_capi_two(nixl_capi_agent_t a,\n\
+                      int b);\nstruct nixl_capi_s { int a; };\nbool\nnixl_capi_three();\n";
+        let expected = ["nixl_capi_one", "nixl_capi_two", "nixl_capi_three"];
+        assert_eq!(declared(header), expected.into());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod agents;
 mod bed;
 mod files;
+mod gpu;
 mod lists;
 mod misuse;
 mod objects;
