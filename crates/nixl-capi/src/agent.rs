@@ -1,14 +1,11 @@
-//! Agents, and the memory that they register.
+//! Agents and their backends, as the handles of programs name them.
 
-use crate::backend::Backend;
 use crate::border::{In, Out, Text};
 use crate::call::{Code, Failure, call};
 use crate::handle::{Handle, Object};
-use crate::lists::RegList;
-use crate::options::{Options, of_call};
 use crate::{lock, log, memory};
 use std::ffi::{c_int, c_uint};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use warpverbs_nixl::{BackendId, Config, Kind, Plugin};
 
 /// An agent, and what its program has created of it.
@@ -54,6 +51,35 @@ impl Agent {
         found.map(|(_, id)| *id).ok_or_else(|| {
             Failure::new(Code::NOT_FOUND, format!("the agent has created no backend for {kind}"))
         })
+    }
+}
+
+/// A backend of an agent. It lives as long as the agent does, whatever becomes of handles.
+pub(crate) struct Backend {
+    agent: Weak<Agent>,
+    plugin: Plugin,
+    id: BackendId,
+}
+
+impl Object for Backend {
+    const NAME: &'static str = "nixl_capi_backend_t";
+}
+
+impl Backend {
+    pub(crate) fn new(agent: &Arc<Agent>, plugin: Plugin, id: BackendId) -> Self {
+        Self { agent: Arc::downgrade(agent), plugin, id }
+    }
+
+    pub(crate) fn is_of(&self, agent: &Arc<Agent>) -> bool {
+        self.agent.as_ptr() == Arc::as_ptr(agent)
+    }
+
+    pub(crate) fn plugin(&self) -> Plugin {
+        self.plugin
+    }
+
+    pub(crate) fn id(&self) -> BackendId {
+        self.id
     }
 }
 
@@ -106,50 +132,4 @@ extern "C" fn nixl_capi_create_agent(name: Text, agent: Out<Handle<Agent>>) -> C
 #[unsafe(no_mangle)]
 extern "C" fn nixl_capi_destroy_agent(agent: Handle<Agent>) -> Code {
     call("nixl_capi_destroy_agent", || Ok(agent.take()?.nixl.deregister_all()?))
-}
-
-/// Registers memory or files, all of the list or nothing. Memory must stay mapped, readable and writable,
-/// until its deregistration has succeeded.
-#[unsafe(no_mangle)]
-extern "C" fn nixl_capi_register_mem(
-    agent: Handle<Agent>,
-    dlist: Handle<RegList>,
-    opt_args: Handle<Options>,
-) -> Code {
-    call("nixl_capi_register_mem", || {
-        let (agent, list) = (agent.get()?, dlist.get()?.list()?);
-        of_call(&opt_args, &agent, Some(list.kind))?;
-        let mut adopter = memory::Adopter::default();
-        Ok(agent.nixl.register(&list, &mut |gpu, desc| adopter.adopt(gpu, desc))?)
-    })
-}
-
-/// Ends registrations, and waits until no transfer and no peer can touch the memory any more. On success
-/// the program may free it. If a peer did not confirm in time, the status is that of a failed backend, and
-/// the memory must stay.
-#[unsafe(no_mangle)]
-extern "C" fn nixl_capi_deregister_mem(
-    agent: Handle<Agent>,
-    dlist: Handle<RegList>,
-    opt_args: Handle<Options>,
-) -> Code {
-    call("nixl_capi_deregister_mem", || {
-        let (agent, list) = (agent.get()?, dlist.get()?.list()?);
-        of_call(&opt_args, &agent, Some(list.kind))?;
-        Ok(agent.nixl.deregister(&list)?)
-    })
-}
-
-/// Connects to a peer, which its first transfer would do otherwise.
-#[unsafe(no_mangle)]
-extern "C" fn nixl_capi_agent_make_connection(
-    agent: Handle<Agent>,
-    remote_agent: Text,
-    opt_args: Handle<Options>,
-) -> Code {
-    call("nixl_capi_agent_make_connection", || {
-        let (agent, peer) = (agent.get()?, remote_agent.get("remote_agent")?);
-        of_call(&opt_args, &agent, None)?;
-        Ok(agent.nixl.connect(peer)?)
-    })
 }

@@ -1,38 +1,12 @@
 //! Plugins and backends.
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Backend};
 use crate::border::{Out, Text};
 use crate::call::{Code, Failure, call};
-use crate::handle::{Handle, Object};
+use crate::handle::Handle;
 use crate::params::Params;
 use crate::strings::{Kinds, Strings};
-use std::sync::{Arc, Weak};
-use warpverbs_nixl::{BackendId, Plugin};
-
-/// A backend of an agent. It lives as long as the agent does, whatever becomes of handles.
-pub(crate) struct Backend {
-    agent: Weak<Agent>,
-    plugin: Plugin,
-    id: BackendId,
-}
-
-impl Object for Backend {
-    const NAME: &'static str = "nixl_capi_backend_t";
-}
-
-impl Backend {
-    pub(crate) fn new(agent: &Arc<Agent>, plugin: Plugin, id: BackendId) -> Self {
-        Self { agent: Arc::downgrade(agent), plugin, id }
-    }
-
-    pub(crate) fn is_of(&self, agent: &Arc<Agent>) -> bool {
-        self.agent.as_ptr() == Arc::as_ptr(agent)
-    }
-
-    pub(crate) fn plugin(&self) -> Plugin {
-        self.plugin
-    }
-}
+use warpverbs_nixl::Plugin;
 
 /// The names of all plugins.
 #[unsafe(no_mangle)]
@@ -48,7 +22,7 @@ extern "C" fn nixl_capi_get_available_plugins(
     })
 }
 
-/// What a plugin takes: kinds of memory and parameters.
+/// Kinds of memory and parameters that a plugin takes.
 #[unsafe(no_mangle)]
 extern "C" fn nixl_capi_get_plugin_params(
     agent: Handle<Agent>,
@@ -92,7 +66,7 @@ extern "C" fn nixl_capi_destroy_backend(backend: Handle<Backend>) -> Code {
     call("nixl_capi_destroy_backend", || backend.take().map(drop))
 }
 
-/// What a backend takes, and the parameters that it has.
+/// Kinds of memory that a backend takes, and the parameters that it has.
 #[unsafe(no_mangle)]
 extern "C" fn nixl_capi_get_backend_params(
     agent: Handle<Agent>,
@@ -106,8 +80,8 @@ extern "C" fn nixl_capi_get_backend_params(
         if !backend.is_of(&agent) {
             return Err(Failure::new(Code::BACKEND, "the backend is another agent's"));
         }
-        let found = agent.nixl.backend_params(backend.id).map_err(Failure::backend)?;
-        mems.set(Handle::new(Kinds(backend.plugin.kinds())));
+        let found = agent.nixl.backend_params(backend.id()).map_err(Failure::backend)?;
+        mems.set(Handle::new(Kinds(backend.plugin().kinds())));
         params.set(Handle::new(Params::new(found)));
         Ok(())
     })

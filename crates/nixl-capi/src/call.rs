@@ -1,5 +1,5 @@
-//! What every function of the interface does around its work: it keeps panics in, gives a status, and
-//! leaves the cause of a failure where it can be found.
+//! The frame that every function of the interface has around its work: it keeps panics in, gives a status,
+//! and leaves the cause of a failure where it can be found.
 
 use crate::log;
 use std::any::Any;

@@ -1,11 +1,11 @@
 //! `libnixl_capi.so`: NIXL's C interface, as of its version 1.5.2, over [`warpverbs_nixl`].
 //!
-//! Programs load the library by its name, and declare its functions by NIXL's header `wrapper.h`. Nothing in
+//! Programs load the library by its name, and declare its functions by NIXL's header. Nothing in
 //! here is for Rust; `docs/nixl-capi.md` says what C programs can rely on.
 //!
 //! `border` has the caller's pointers, `handle` its handles, `call` what all functions have in common, `log`
 //! where events go, `memory` the caller's memory, `options` optional arguments; the functions are in `agent`,
-//! `backend`, `lists`, `remote`, `metadata`, `notify`, `params`, `query`, `strings` and `transfer`, by their
+//! `backend`, `lists`, `metadata`, `notify`, `params`, `query`, `register`, `remote`, `strings` and `transfer`, by their
 //! subjects.
 
 mod agent;
@@ -21,6 +21,7 @@ mod notify;
 mod options;
 mod params;
 mod query;
+mod register;
 mod remote;
 mod strings;
 mod transfer;

@@ -16,9 +16,9 @@ pub(crate) struct Descs<T> {
     all: Mutex<Vec<T>>,
 }
 
-/// What is to be moved.
+/// Memory to be moved.
 pub(crate) type XferList = Descs<Desc>;
-/// What is to be registered.
+/// Memory to be registered.
 pub(crate) type RegList = Descs<RegDesc>;
 
 impl Object for XferList {
@@ -29,9 +29,9 @@ impl Object for RegList {
     const NAME: &'static str = "nixl_capi_reg_dlist_t";
 }
 
-/// What both kinds of lists are made of.
+/// The entries of both kinds of lists.
 pub(crate) trait Item: Clone {
-    /// What a list grows by when it is made longer.
+    /// The entry by which a list grows when it is made longer.
     const EMPTY: Self;
     fn desc(&self) -> &Desc;
     fn meta(&self) -> &[u8];

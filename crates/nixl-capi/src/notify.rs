@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Mutex;
 
-/// What came of one sender. Each has a zero byte behind its last one, for programs that print it.
+/// Notifications of one sender. Each has a zero byte behind its last one, for programs that print it.
 struct Sender {
     name: CString,
     all: Vec<Box<[u8]>>,
 }
 
-/// What came of all senders.
+/// Notifications of all senders.
 #[derive(Default)]
 struct Notifs(Mutex<BTreeMap<String, Sender>>);
 

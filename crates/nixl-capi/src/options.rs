@@ -1,7 +1,6 @@
 //! Optional arguments of calls.
 
-use crate::agent::Agent;
-use crate::backend::Backend;
+use crate::agent::{Agent, Backend};
 use crate::border::{Data, Out, Text, given};
 use crate::call::{Code, Failure, call};
 use crate::handle::{Handle, Object};
@@ -25,7 +24,7 @@ struct Given {
     port: Option<u16>,
 }
 
-/// What a program has set.
+/// Arguments that a program has set.
 #[derive(Default)]
 pub(crate) struct Options(Mutex<Given>);
 

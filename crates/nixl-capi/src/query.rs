@@ -1,4 +1,4 @@
-//! What is known of files and memory that are not registered yet.
+//! Questions about files that are not registered yet.
 
 use crate::agent::Agent;
 use crate::border::Out;
@@ -59,7 +59,7 @@ extern "C" fn nixl_capi_query_resp_list_has_value(
     })
 }
 
-/// What is known of what exists, as parameters that the caller frees.
+/// The answer about something that exists, as parameters that the caller frees.
 #[unsafe(no_mangle)]
 extern "C" fn nixl_capi_query_resp_list_get_params(
     list: Handle<Answers>,

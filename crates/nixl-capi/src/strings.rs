@@ -50,7 +50,7 @@ pub(crate) fn number_of(kind: Option<Kind>) -> c_uint {
     kind.map_or(UNKNOWN, Kind::number)
 }
 
-/// What the interface calls a kind.
+/// The interface's name of a kind.
 pub(crate) fn name_of(kind: Option<Kind>) -> &'static CStr {
     match kind {
         Some(Kind::Dram) => c"DRAM",
@@ -139,7 +139,7 @@ extern "C" fn nixl_capi_mem_list_get(
     })
 }
 
-/// What a kind is called, forever.
+/// The name of a kind, which stays.
 #[unsafe(no_mangle)]
 extern "C" fn nixl_capi_mem_type_to_string(mem_type: c_uint, str: Out<*const c_char>) -> Code {
     call("nixl_capi_mem_type_to_string", || {

@@ -1,7 +1,6 @@
 //! Prepared lists, and transfers.
 
-use crate::agent::Agent;
-use crate::backend::Backend;
+use crate::agent::{Agent, Backend};
 use crate::border::{Indices, Out, Text};
 use crate::call::{Code, Failure, call, call_for};
 use crate::handle::{Handle, Object};
@@ -176,7 +175,7 @@ extern "C" fn nixl_capi_get_xfer_status(agent: Handle<Agent>, req_hndl: Handle<R
     })
 }
 
-/// What moves the bytes, by a new handle.
+/// A new handle of the backend that moves the bytes.
 #[unsafe(no_mangle)]
 extern "C" fn nixl_capi_query_xfer_backend(
     agent: Handle<Agent>,

@@ -36,7 +36,7 @@ pub(crate) struct NixlSys {
     words: Option<String>,
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -245,8 +245,8 @@ fn outcomes(program: &TestProgram, libraries: &Path, words: Option<&str>) -> Res
     })
 }
 
-/// What a program of tests has printed at its end, with the output of all of them. What it prints before
-/// is mixed with what the library prints.
+/// The results that a program of tests prints at its end, with the output of all of them. Its lines before
+/// that are mixed with those of the library.
 fn parsed(text: &str) -> Option<Outcomes> {
     let (_, result) = text.rsplit_once("\ntest result: ")?;
     let mut counts = result.split(['.', ';']).filter_map(|part| part.trim().split_once(' '));
@@ -277,7 +277,7 @@ fn names<'a>(text: &'a str, head: &str) -> Vec<&'a str> {
     list.lines().map_while(|line| line.strip_prefix("    ")).collect()
 }
 
-/// What a test has printed.
+/// The output of a test.
 fn said<'a>(text: &'a str, name: &str) -> &'a str {
     let Some((_, said)) = text.split_once(&format!("---- {name} stdout ----\n")) else { return "" };
     said.split_once("\n---- ").map_or(said, |(said, _)| said)

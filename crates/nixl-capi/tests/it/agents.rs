@@ -7,7 +7,7 @@ use crate::bed::{
 use rand::Rng;
 use std::time::Instant;
 
-/// What a program fills in: as the header's structure, with garbage between its fields.
+/// The header's structure, which a program fills in.
 #[repr(C)]
 struct Config {
     enable_prog_thread: bool,

@@ -74,7 +74,7 @@ pub(crate) fn is_stub() -> bool {
     unsafe { function() }
 }
 
-/// What the library says of the last failure in this thread.
+/// The library's words on the last failure in this thread.
 pub(crate) fn last_error() -> String {
     type Last = unsafe extern "C" fn() -> *const c_char;
     // SAFETY: the function's type.
@@ -215,7 +215,7 @@ impl Drop for Bed {
     }
 }
 
-/// What is in a map of notifications.
+/// All that is in a map of notifications.
 pub(crate) fn notifs(map: u64) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for sender in 0..made("nixl_capi_notif_map_size", &[map]) {

@@ -62,7 +62,7 @@ fn bytes_go_to_a_file_and_back() {
     let expected = [&found[200_000..], &found[..200_000]].concat();
     assert!(bed.memory == expected, "other bytes than those of the file");
 
-    // What moved them is the backend of files.
+    // The backend of files moved them.
     let backend = made("nixl_capi_query_xfer_backend", &[bed.agent, get]);
     let (mut mems, mut params) = (0_u64, 0_u64);
     let args = [bed.agent, backend, at(&mut mems), at(&mut params)];

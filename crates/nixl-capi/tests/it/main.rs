@@ -6,6 +6,7 @@ mod bed;
 mod files;
 mod gpu;
 mod lists;
+mod log;
 mod misuse;
 mod objects;
 mod table;

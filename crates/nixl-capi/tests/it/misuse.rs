@@ -1,4 +1,4 @@
-//! What no program should do.
+//! Calls that no program should make.
 
 use crate::bed::{
     BACKEND, Bed, INVALID_PARAM, NOT_FOUND, at, call, has, is_stub, last_error, made, ok, seeded,

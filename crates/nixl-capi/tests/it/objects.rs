@@ -23,7 +23,7 @@ fn all(params: u64) -> BTreeMap<String, String> {
             break;
         }
         found.push((key, value));
-        // What is changed meanwhile does not matter to an iterator.
+        // An iterator does not see later changes.
         ok("nixl_capi_params_add", &[params, text(c"zzz"), text(c"late")]);
     }
     let pairs = found.iter().map(|(key, value)| (string(*key), string(*value))).collect();
