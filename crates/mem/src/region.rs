@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// `[addr, addr + len)` must stay allocated, at the same place, until the value is dropped; for
 /// [`Kind::Host`] it must be readable and writable by this process, or, with the feature
 /// `fault-guard`, a handler of SIGSEGV and SIGBUS must go on where `resume_at` says: accesses to
-/// what is not mapped fail then. `addr` is 16-byte aligned.
+/// what is not mapped fail then. `addr` may be any: who needs words of more than a byte checks it.
 pub unsafe trait Backing: Send + Sync + 'static {
     /// First byte, as the NIC addresses it.
     fn addr(&self) -> u64;

@@ -22,7 +22,12 @@ pub fn forbid_io_uring() -> bool {
     forbid(libc::SYS_io_uring_setup)
 }
 
-/// Refuses a system call to this thread.
+/// This thread, and those that it starts, may make rings and not use them.
+pub fn forbid_io_uring_use() -> bool {
+    forbid(libc::SYS_io_uring_enter)
+}
+
+/// Refuses a system call to this thread, and to those that it starts.
 fn forbid(call: libc::c_long) -> bool {
     let one = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
@@ -41,6 +46,17 @@ fn forbid(call: libc::c_long) -> bool {
     let mode = libc::SECCOMP_MODE_FILTER;
     // SAFETY: a program of `len` instructions that lives during the call, which copies it.
     kept && unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } == 0
+}
+
+/// `len` zeroed bytes of host memory that begin, as their owner has them, `shift` bytes behind a page's
+/// first.
+///
+/// # Errors
+/// There is not enough memory.
+pub fn shifted(shift: usize, len: usize) -> Result<Region, MemError> {
+    let whole = HostBuf::region(shift.saturating_add(len))?.slice(shift as u64, len)?;
+    // SAFETY: `whole` is those bytes, and is kept as long.
+    Ok(unsafe { Region::foreign(whole.addr(), len, whole) })
 }
 
 /// A copy engine that performs copies when a test allows it, in the order in which they were

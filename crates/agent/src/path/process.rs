@@ -29,10 +29,21 @@ struct ProcessCopy {
 impl Path for ProcessCopy {
     fn start(
         &self,
-        _: &Arc<dyn Asked>,
+        peer: &Arc<dyn Asked>,
         job: &Arc<Job>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
+        self.copy(job, limit).inspect_err(|error| {
+            // Its connection will say so, too, perhaps later.
+            if matches!(error, AgentError::PeerLost { .. }) {
+                peer.lose(error.clone());
+            }
+        })
+    }
+}
+
+impl ProcessCopy {
+    fn copy(&self, job: &Arc<Job>, limit: &Limit<'_>) -> Result<Started, AgentError> {
         let direction = match job.op {
             Op::Read => Direction::Read,
             Op::Write => Direction::Write,
@@ -62,9 +73,7 @@ impl Path for ProcessCopy {
         batch.flush()?;
         Ok(Started::Done)
     }
-}
 
-impl ProcessCopy {
     fn piece(&self, piece: &Piece) -> ProcessPiece {
         let Piece { local: offset, remote, len } = *piece;
         ProcessPiece { offset, remote: self.base + remote, len }

@@ -21,8 +21,8 @@ pub(super) enum Lane {
 /// A list of requests on its way.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Requests of host memory go by the ring.
-    has_ring: bool,
+    /// The way of each request.
+    lanes: Box<[Lane]>,
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -49,10 +49,11 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Goes on to the next request that `is_own` and has bytes left.
-    fn settle(&mut self, requests: &[FileRequest], is_own: impl Fn(&FileRequest) -> bool) {
-        while let Some(request) = requests.get(self.request)
-            && (!is_own(request) || self.moved >= request.len)
+    /// Goes on to the next request of the lane `own` that has bytes left.
+    fn settle(&mut self, requests: &[FileRequest], lanes: &[Lane], own: Lane) {
+        while let (Some(request), Some(lane)) =
+            (requests.get(self.request), lanes.get(self.request))
+            && (*lane != own || self.moved >= request.len)
         {
             *self = Self { request: self.request + 1, moved: 0 };
         }
@@ -71,8 +72,8 @@ pub(super) struct Part {
 }
 
 impl Batch {
-    /// `requests` have been checked.
-    pub(super) fn new(requests: Arc<[FileRequest]>, has_ring: bool) -> Self {
+    /// `requests` have been checked, and each has its lane. The ring has host memory alone.
+    pub(super) fn new(requests: Arc<[FileRequest]>, lanes: Box<[Lane]>) -> Self {
         let state = State {
             requests: Some(requests),
             next: [Cursor::default(); 2],
@@ -81,7 +82,7 @@ impl Batch {
             is_stopped: false,
             is_over: false,
         };
-        let batch = Self { has_ring, state: Mutex::new(state), ended: Condvar::new() };
+        let batch = Self { lanes, state: Mutex::new(state), ended: Condvar::new() };
         let mut state = batch.state();
         for lane in [Lane::Ring, Lane::Workers] {
             batch.settle(&mut state, lane);
@@ -94,16 +95,9 @@ impl Batch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lane(&self, request: &FileRequest) -> Lane {
-        match self.has_ring && request.memory.kind() == Kind::Host {
-            true => Lane::Ring,
-            false => Lane::Workers,
-        }
-    }
-
     fn settle(&self, state: &mut State, lane: Lane) {
         let State { requests: Some(requests), next, .. } = state else { return };
-        next[lane as usize].settle(requests, |request| self.lane(request) == lane);
+        next[lane as usize].settle(requests, &self.lanes, lane);
     }
 
     /// Whether `lane` has something to take.
@@ -146,7 +140,7 @@ impl Batch {
     /// Nothing more of it will be moved: the lane is broken.
     pub(super) fn fail(&self, error: FileIoError) {
         let mut state = self.state();
-        if !state.is_over {
+        if state.requests.is_some() {
             state.failure.get_or_insert(FileFailure { request: None, error });
         }
         self.end(state);

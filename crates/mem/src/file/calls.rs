@@ -58,8 +58,7 @@ impl Span {
     /// The error of a call that failed.
     fn explained(&self, file: BorrowedFd<'_>, errno: Errno) -> FileIoError {
         let Self { op, addr, offset, len, .. } = *self;
-        let flags = fcntl(file, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
-        if errno == Errno::EINVAL && flags.is_ok_and(|flags| flags.contains(OFlag::O_DIRECT)) {
+        if errno == Errno::EINVAL && is_direct(file) {
             let [memory, file] = alignments(file);
             return FileIoError::Alignment { op, offset, len, addr, memory, file };
         }
@@ -82,6 +81,12 @@ pub(super) unsafe fn step(file: BorrowedFd<'_>, span: &Span) -> Result<u64, Errn
         FileOp::Write => unsafe { libc::pwrite64(fd, addr, len, at) },
     };
     u64::try_from(moved).map_err(|_| Errno::last())
+}
+
+/// Whether it was opened with `O_DIRECT`.
+pub(super) fn is_direct(file: BorrowedFd<'_>) -> bool {
+    let flags = fcntl(file, FcntlArg::F_GETFL).map(OFlag::from_bits_retain);
+    flags.is_ok_and(|flags| flags.contains(OFlag::O_DIRECT))
 }
 
 /// Bytes that the file has now.

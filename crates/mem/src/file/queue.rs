@@ -1,12 +1,13 @@
 //! The queue: what programs submit lists to.
 
 use super::batch::{Batch, FileBatch, Lane};
-use super::calls::Limit;
+use super::calls::{Limit, is_direct};
 use super::error::{FileFailure, FileIoError};
 use super::request::{FileOp, FileRequest, check};
 use super::ring::{Ring, SLOTS};
 use super::workers::{MOST_THREADS, Workers};
-use std::os::fd::AsFd;
+use crate::Kind;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 /// Operations that the kernel has at a time, of one queue, at most. Others wait.
@@ -15,10 +16,12 @@ pub const MOST_IN_FLIGHT: usize = SLOTS;
 /// The performer of a queue's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FileEngine {
-    /// io_uring where the system allows it, threads otherwise.
+    /// io_uring for files that were opened with `O_DIRECT`, where the system allows it, and threads for
+    /// others. Most operations on the system's cache of a file are copies, which one ring does one after the
+    /// other, and threads on several processors; those on a device wait, and a ring has more of them waiting.
     #[default]
     Auto,
-    /// io_uring, or nothing. Memory that only a copy engine reaches goes by threads all the same.
+    /// io_uring for all files, or nothing. Memory that only a copy engine reaches goes by threads all the same.
     Ring,
     /// Threads.
     Threads,
@@ -63,7 +66,11 @@ impl FileQueue {
     pub fn explain(&self) -> String {
         let Started { ring, why, .. } = self.started();
         match (ring, self.engine) {
-            (Some(_), _) => format!("io_uring, {SLOTS} operations at a time"),
+            (Some(_), FileEngine::Ring) => format!("io_uring, {SLOTS} operations at a time"),
+            (Some(_), _) => format!(
+                "io_uring for files opened with O_DIRECT, {SLOTS} operations at a time, and up to \
+                 {MOST_THREADS} threads for others"
+            ),
             (None, FileEngine::Ring) => format!("nobody: io_uring cannot be had: {why}"),
             (None, _) => format!("up to {MOST_THREADS} threads, not io_uring: {why}"),
         }
@@ -89,7 +96,8 @@ impl FileQueue {
             let error = FileIoError::NoRing { why: why.clone() };
             return Err(FileFailure { request: None, error });
         }
-        let batch = Arc::new(Batch::new(requests, ring.is_some()));
+        let lanes = self.lanes(&requests, ring.is_some());
+        let batch = Arc::new(Batch::new(requests, lanes));
         let mut wake = None;
         if let Some(ring) = ring {
             wake = Some(ring.waker());
@@ -104,5 +112,22 @@ impl FileQueue {
             }
         }
         Ok(FileBatch::new(batch, wake))
+    }
+
+    /// The way of each request.
+    fn lanes(&self, requests: &[FileRequest], has_ring: bool) -> Box<[Lane]> {
+        // The system is asked once for neighbours of the same file.
+        let mut last: Option<(&Arc<OwnedFd>, bool)> = None;
+        let mut lanes = Vec::with_capacity(requests.len());
+        for FileRequest { memory, file, .. } in requests {
+            let is_known = last.is_some_and(|(before, _)| Arc::ptr_eq(before, file));
+            if self.engine == FileEngine::Auto && !is_known {
+                last = Some((file, is_direct(file.as_fd())));
+            }
+            let suits = last.is_none_or(|(_, is_direct)| is_direct);
+            let is_by_ring = has_ring && suits && memory.kind() == Kind::Host;
+            lanes.push(if is_by_ring { Lane::Ring } else { Lane::Workers });
+        }
+        lanes.into()
     }
 }

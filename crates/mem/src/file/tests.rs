@@ -212,18 +212,19 @@ fn what_a_file_cannot_do_is_an_error_with_its_reason() {
     }
 }
 
+/// Where build outputs are, and not in the folder of temporary files, which may be in memory.
+fn direct_file() -> Option<Arc<OwnedFd>> {
+    let mut options = File::options();
+    let flags = libc::O_TMPFILE | libc::O_DIRECT;
+    let program = std::env::current_exe().unwrap();
+    let opened = options.read(true).write(true).custom_flags(flags).open(program.parent().unwrap());
+    opened.ok().map(|file| Arc::new(file.into()))
+}
+
 #[test]
 fn direct_files_take_what_is_aligned_and_say_what_is_not() {
     let mut rng = seeded();
-    let mut options = File::options();
-    let direct = options.read(true).write(true).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
-    // Not the folder of temporary files, which may be one in memory.
-    let folder = std::env::var_os("CARGO_TARGET_TMPDIR")
-        .map_or_else(|| "/var/tmp".into(), std::path::PathBuf::from);
-    let Ok(file) = direct.open(folder) else {
-        return println!("no file system for O_DIRECT");
-    };
-    let file = Arc::new(OwnedFd::from(file));
+    let Some(file) = direct_file() else { return println!("no file system for O_DIRECT") };
     let data = bytes(&mut rng, (2 << 20) + 8192);
     for engine in engines() {
         let (queue, memory) = (FileQueue::new(engine), region_of(&data));
@@ -250,6 +251,63 @@ fn direct_files_take_what_is_aligned_and_say_what_is_not() {
             assert!(matches!(failure.error, FileIoError::Alignment { .. }), "{text}");
             assert!(text.contains("the address must be a multiple of"), "{text}");
         }
+    }
+}
+
+/// Reads the end of a block device, if there is one that this user may read.
+#[test]
+fn a_block_device_ends_where_the_system_says() {
+    let all = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let opened = all.filter_map(|entry| {
+        let sectors = std::fs::read_to_string(entry.path().join("size")).ok()?;
+        let size = 512 * sectors.trim().parse::<u64>().ok()?;
+        let file = File::open(std::path::Path::new("/dev").join(entry.file_name())).ok()?;
+        (size >= 8192).then_some((Arc::new(OwnedFd::from(file)), size))
+    });
+    let Some((device, size)) = { opened }.next() else {
+        return println!("no block device may be read");
+    };
+    for engine in engines() {
+        let (queue, memory) = (FileQueue::new(engine), HostBuf::region(8192).unwrap());
+        let result = |offset| {
+            let requests = [request(FileOp::Read, &memory, 0, &device, offset, 4096)];
+            done(&queue.submit(requests.into()).unwrap()).map_err(|failure| failure.error)
+        };
+        result(size - 4096).unwrap();
+        let short = |offset| Err(FileIoError::Short { offset, len: 4096, size });
+        assert_eq!(result(size - 100), short(size - 100));
+        assert_eq!(result(size + 4096), short(size + 4096));
+    }
+}
+
+/// A list for both: of files in the system's cache and of such that are not, of host and device memory.
+#[test]
+fn a_list_is_divided_between_the_ring_and_threads() {
+    const BLOCK: u64 = 65536;
+    let mut rng = seeded();
+    let Some(direct) = direct_file() else { return println!("no file system for O_DIRECT") };
+    let data = bytes(&mut rng, 100 * BLOCK as usize);
+    let (cached, memory) = (file_of(&data), region_of(&data));
+    write_file(direct.as_fd(), 0, &memory, 0, data.len() as u64).unwrap();
+    let copier = Arc::new(LazyCopier::default());
+    copier.pace(1);
+    let (device, view) = LazyMemory::regions(data.len(), 0, &copier).unwrap();
+    let host = HostBuf::region(data.len()).unwrap();
+    let queue = FileQueue::new(FileEngine::Auto);
+    println!("{}", queue.explain());
+    for _ in 0..4 {
+        let requests = (0..100).flat_map(|block| {
+            let files = [rng.random_bool(0.5), rng.random_bool(0.5)];
+            let file = files.map(|is_direct| if is_direct { &direct } else { &cached });
+            [(&host, file[0]), (&device, file[1])].map(|(memory, file)| {
+                request(FileOp::Read, memory, block * BLOCK, file, block * BLOCK, BLOCK)
+            })
+        });
+        let requests = requests.collect();
+        done(&queue.submit(requests).unwrap()).unwrap();
+        assert!(content(&host) == data && content(&view) == data);
+        host.fill(0, data.len(), 0).unwrap();
+        view.fill(0, data.len(), 0).unwrap();
     }
 }
 
@@ -315,16 +373,19 @@ fn memory_of_a_device_goes_by_its_engine() {
 #[test]
 fn who_moves_the_bytes_is_said() {
     let threads = FileQueue::new(FileEngine::Threads);
-    assert_eq!(threads.explain(), "up to 8 threads, not io_uring: threads were asked for");
+    assert_eq!(threads.explain(), "up to 16 threads, not io_uring: threads were asked for");
     let (auto, ring) = (FileQueue::new(FileEngine::Auto), FileQueue::new(FileEngine::Ring));
     match ring.submit(Arc::new([])) {
         Ok(batch) => {
             assert_eq!(batch.poll(), Some(Ok(())));
-            assert_eq!(auto.explain(), "io_uring, 128 operations at a time");
+            assert_eq!(ring.explain(), "io_uring, 128 operations at a time");
+            let both = "io_uring for files opened with O_DIRECT, 128 operations at a time, and up to 16 \
+                        threads for others";
+            assert_eq!(auto.explain(), both);
         }
         Err(failure) => {
             assert!(matches!(failure.error, FileIoError::NoRing { .. }));
-            assert!(auto.explain().starts_with("up to 8 threads, not io_uring: "));
+            assert!(auto.explain().starts_with("up to 16 threads, not io_uring: "));
         }
     }
 }

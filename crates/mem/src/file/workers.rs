@@ -1,5 +1,5 @@
-//! Threads that move parts by blocking calls: all of them where there is no ring, and those of memory that
-//! only a copy engine reaches.
+//! Threads that move parts by blocking calls: all of them where there is no ring, those of files in the
+//! system's cache, and those of memory that only a copy engine reaches.
 
 use super::batch::{Lane, Part};
 use super::calls::{PART, perform};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Threads at most. They wait for a device most of the time, so it is not the number of processors.
-pub(super) const MOST_THREADS: usize = 8;
+pub(super) const MOST_THREADS: usize = 16;
 
 /// The threads. They start when work waits and nobody is idle, and end with this value.
 #[derive(Debug)]

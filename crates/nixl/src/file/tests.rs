@@ -15,9 +15,15 @@ use warpverbs_mem::{FileIoError, HostBuf, Kind, MemError, Region};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Threads, and what this system has.
-fn all() -> [Files; 2] {
-    let all = [FileEngine::Threads, FileEngine::Auto].map(Files::with);
+/// All that move bytes here.
+fn all() -> Vec<Files> {
+    let mut all: Vec<_> = [FileEngine::Threads, FileEngine::Auto].map(Files::with).into();
+    let ring = Files::with(FileEngine::Ring);
+    let none = ring.transfer(FileOp::Read, vec![]).unwrap();
+    match none.post() {
+        Ok(()) => all.push(ring),
+        Err(error) => assert_eq!(error.status(), Status::NotSupported, "{error}"),
+    }
     all.iter().for_each(|files| println!("{}", files.explain()));
     all
 }
@@ -286,6 +292,46 @@ fn memory_of_a_gpu_goes_both_ways() {
     }
 }
 
+/// A file system without room, in a mount namespace of a process of its own.
+#[test]
+fn a_full_file_system_is_named() {
+    const FULL: &str = "WARPVERBS_TEST_FULL_FOLDER";
+    let Some(folder) = std::env::var_os(FULL) else {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "mount -t tmpfs -o size=256k none \"$1\" || exit 77
+            exec \"$0\" --exact file::tests::a_full_file_system_is_named --nocapture";
+        let out = std::process::Command::new("unshare")
+            .args(["-rm", "sh", "-c", script])
+            .args([std::env::current_exe().unwrap().as_os_str(), folder.path().as_os_str()])
+            .env(FULL, folder.path())
+            .output();
+        let Ok(out) = out else { return println!("SKIPPED: no unshare") };
+        let (text, errors) =
+            (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        if !text.contains("running 1 test") {
+            return println!("SKIPPED: nothing may be mounted: {errors}");
+        }
+        assert!(out.status.success() && text.contains("1 passed"), "{text}{errors}");
+        return;
+    };
+    let memory = region_of(&[1; 1 << 20]);
+    for files in all() {
+        let path = std::path::Path::new(&folder).join("file");
+        let file =
+            File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        let pieces = (0..16).rev().map(|i| piece(&memory, i << 16, &file, i << 16, 1 << 16));
+        let transfer = files.transfer(FileOp::Write, pieces.collect()).unwrap();
+        transfer.post().unwrap();
+        let error = done(&transfer).unwrap_err();
+        assert!(error.to_string().ends_with("ENOSPC: No space left on device"), "{error}");
+        assert_eq!(error.status(), Status::Backend);
+        // There is room for a part.
+        file.set_len(0).unwrap();
+        moved(&files, FileOp::Write, vec![piece(&memory, 0, &file, 0, 1 << 16)]).unwrap();
+        assert_eq!(content_of(&file), [1; 1 << 16]);
+    }
+}
+
 /// The same of a real one, whose copy engine pins what it copies through.
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
@@ -374,9 +420,12 @@ fn nothing_is_left_of_transfers() {
     let state = || (count("/proc/self/fd"), count("/proc/self/task"));
     let (memory, target) = (region_of(&[7; 100_000]), file_of(&[]));
     let before = state();
-    for engine in [FileEngine::Threads, FileEngine::Auto] {
+    for engine in [FileEngine::Threads, FileEngine::Auto, FileEngine::Ring] {
         let files = Files::with(engine);
         println!("{}", files.explain());
+        if files.explain().starts_with("nobody") {
+            continue;
+        }
         let started = state();
         let pieces = |at: u64| vec![piece(&memory, at, &target, at, 100)];
         let transfers: Vec<_> =
