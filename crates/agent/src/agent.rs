@@ -5,13 +5,13 @@ use crate::deadline::Deadline;
 use crate::memories::Registration;
 use crate::memory::Memory;
 use crate::metadata::Content;
-use crate::names::{Generation, Op, Owner};
+use crate::names::{Op, Owner};
 use crate::parts::Parts;
 use crate::peers::Peers;
 use crate::plan::list::BlockList;
 use crate::plan::{self, Indexed, spans};
 use crate::prepared::Prepared;
-use crate::remote_memory::RemoteMemory;
+use crate::remote_memory::{PeerMemories, RemoteMemory};
 use crate::route::Explanation;
 use crate::router::Router;
 use crate::stream::{Sending, StreamConfig, StreamReceiver, StreamSender};
@@ -67,11 +67,6 @@ impl Agent {
     /// Its name and generation, by which lists of blocks name it.
     pub fn owner(&self) -> &Owner {
         &self.shared.control.own.owner
-    }
-
-    /// Which start of an agent of this name it is.
-    pub fn generation(&self) -> Generation {
-        self.shared.control.own.owner.generation
     }
 
     /// Registers memory under a label, by which peers find it. Labels need not be unique: the newest
@@ -299,24 +294,12 @@ impl Agent {
         Ok(RemoteMemory(self.shared.peers.peer(peer)?.memory_called(label)?))
     }
 
-    /// All registered memory of a peer that is known here, in order of its numbers: the oldest first.
+    /// The registered memory of a peer, as far as it is known here.
     ///
     /// # Errors
     /// No such peer, or it is lost.
-    pub fn memories_of(&self, peer: &str) -> Result<Vec<RemoteMemory>, AgentError> {
-        let known = self.shared.peers.peer(peer)?.memories()?;
-        Ok(known.into_iter().map(RemoteMemory).collect())
-    }
-
-    /// A number that changes with what [`Agent::memories_of`] gives: when memory of the peer becomes known
-    /// or is deregistered, and when the peer is known anew, of whichever generation. No number comes twice
-    /// in a process, so an index that was made of the memories may be kept as long as the number that was
-    /// asked for before them stays.
-    ///
-    /// # Errors
-    /// As for [`Agent::memories_of`].
-    pub fn memories_version(&self, peer: &str) -> Result<u64, AgentError> {
-        self.shared.peers.peer(peer)?.version()
+    pub fn memories_of(&self, peer: &str) -> Result<PeerMemories, AgentError> {
+        PeerMemories::of(self.shared.peers.peer(peer)?)
     }
 
     /// Checks a list, of this agent's memory or of a peer's, so that transfers can be made of it.

@@ -194,7 +194,7 @@ impl AgentConfig {
     ///
     /// With [`AgentConfig::NO_WINDOW`] a sender never waits for this program to take any. Then memory is
     /// the only bound: 512 MiB for those of all peers, each of which counts as its bytes and 512 more, and
-    /// half of it for a peer that has others waiting, so about 500,000 short ones. What comes beyond is
+    /// half of it for a peer that has others waiting, so about 500,000 short ones. Anything beyond is
     /// declined: its transfer fails with [`AgentError::Notification`].
     #[must_use]
     pub fn notification_window(self, count: u32) -> Self {

@@ -107,7 +107,7 @@ pub use memory::Memory;
 pub use names::{Generation, Op, Owner, PathKind, State, Telemetry};
 pub use plan::list::{BlockList, Run};
 pub use prepared::Prepared;
-pub use remote_memory::RemoteMemory;
+pub use remote_memory::{PeerMemories, RemoteMemory};
 pub use route::{Estimate, Explanation};
 pub use run::PostOptions;
 pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};

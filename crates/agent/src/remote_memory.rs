@@ -1,8 +1,9 @@
 //! Memory of a peer, as programs see it.
 
 use crate::AgentError;
+use crate::control::Asked as _;
 use crate::names::{Owner, Place};
-use crate::peer::Routed;
+use crate::peer::{Peer, Routed};
 use crate::plan::list::BlockList;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +11,39 @@ use std::sync::Arc;
 /// Memory of a peer, from which lists of blocks are made.
 #[derive(Clone)]
 pub struct RemoteMemory(pub(crate) Arc<Routed>);
+
+/// The memory of a peer, as far as it is known to an agent.
+pub struct PeerMemories(Arc<Peer>);
+
+impl PeerMemories {
+    pub(crate) fn of(peer: Arc<Peer>) -> Result<Self, AgentError> {
+        peer.check().map(|()| Self(peer))
+    }
+
+    /// All that is registered, in order of its numbers: the oldest first.
+    ///
+    /// # Errors
+    /// The peer is lost.
+    pub fn all(&self) -> Result<Vec<RemoteMemory>, AgentError> {
+        Ok(self.0.memories()?.into_iter().map(RemoteMemory).collect())
+    }
+
+    /// A number that changes with all of it: when memory of the peer becomes known or is deregistered, and when the
+    /// peer is known anew, of whichever generation. No number comes twice in a process, so an index that was
+    /// made of the memories may be kept as long as the number that was asked for before them stays.
+    ///
+    /// # Errors
+    /// The peer is lost.
+    pub fn version(&self) -> Result<u64, AgentError> {
+        self.0.version()
+    }
+}
+
+impl fmt::Debug for PeerMemories {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerMemories({})", self.0.name)
+    }
+}
 
 impl RemoteMemory {
     /// The owner's number of it.

@@ -187,7 +187,7 @@ fn all_connections_of_a_sender_share_its_window() {
     assert!(refused.contains("beyond the credits"), "{refused}");
 }
 
-/// Who has room is told of more only now and then, and who has none at once.
+/// A sender that has room is told of more only now and then, and one that has none at once.
 #[test]
 fn room_is_told_in_halves_of_the_window_and_at_once_to_a_sender_that_has_none() {
     let config = AgentConfig::default().token(TOKEN).notification_window(8);

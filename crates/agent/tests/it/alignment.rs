@@ -41,7 +41,7 @@ impl Case {
         Self { op, len, here, there }
     }
 
-    /// What is in both memories afterwards.
+    /// The bytes of both memories afterwards.
     fn expect(&self, here: &mut [u8], there: &mut [u8]) {
         for (&a, &b) in self.here.iter().zip(&self.there) {
             let (a, b) = (&mut here[a..a + self.len], &mut there[b..b + self.len]);

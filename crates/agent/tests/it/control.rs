@@ -173,7 +173,7 @@ fn a_connection_that_breaks_the_rules_ends_and_others_go_on() {
     b.wait_remote_done("a", b"still here", SOON).unwrap();
 }
 
-/// Whoever shows the token gets an answer, as long as the agent wants that.
+/// The token gets an answer, as long as the agent wants that.
 #[test]
 fn metadata_is_served_to_strangers_or_not() {
     let config = AgentConfig::default().token("the job's").serve_metadata(false);

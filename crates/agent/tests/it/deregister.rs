@@ -119,7 +119,7 @@ fn an_agent_as_its_own_peer_gives_memory_back() {
         let (here, there) = (a.register(&agent, "a"), b.register(&agent, "b"));
         let write = agent.transfer(Op::Write, &blocks(&here), &blocks(&there)).unwrap();
         run(&write);
-        let known = agent.memories_of("self").unwrap();
+        let known = agent.memories_of("self").unwrap().all().unwrap();
         there.deregister(ENOUGH).unwrap();
         b.reuse(3, Duration::ZERO);
         is_deregistered(&write, "b");

@@ -1,4 +1,4 @@
-//! What an agent knows of its peers' memory, for programs that name memory by addresses.
+//! An agent's knowledge of its peers' memory, for programs that name memory by addresses.
 
 use crate::bed::{SOON, pair, run, tell};
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use warpverbs_agent::{
 use warpverbs_mem::HostBuf;
 
 fn seen(agent: &Agent) -> Vec<(u32, String, u64, u64)> {
-    let all = agent.memories_of("target").unwrap();
+    let all = agent.memories_of("target").unwrap().all().unwrap();
     assert!(all.iter().all(|one| one.is_host() && one.device().is_none()));
     all.iter().map(|one| (one.id(), one.label().to_owned(), one.addr(), one.len())).collect()
 }
@@ -27,7 +27,7 @@ struct Versions(HashSet<u64>, u64);
 
 impl Versions {
     fn is_news(&mut self, agent: &Agent) -> bool {
-        let version = agent.memories_version("target").unwrap();
+        let version = agent.memories_of("target").unwrap().version().unwrap();
         let changed = version != self.1;
         assert_eq!(changed, self.0.insert(version), "a number that was there before");
         self.1 = version;
@@ -39,10 +39,10 @@ impl Versions {
 fn memory_of_a_peer_is_listed_and_a_change_shows() {
     let (initiator, target) = pair(AgentConfig::default);
     assert_eq!(*target.owner().name, *"target");
-    assert_eq!(target.owner().generation, target.generation());
+    assert_eq!(&*target.owner().name, target.name());
     let unknown = initiator.memories_of("target").unwrap_err();
     assert!(matches!(&unknown, AgentError::UnknownPeer { name } if name == "target"), "{unknown}");
-    assert!(initiator.memories_version("target").is_err());
+    assert!(initiator.memories_of("target").is_err());
 
     let region = HostBuf::region(4096).unwrap();
     let first = target.register(region.slice(1, 100).unwrap(), "same").unwrap();
@@ -83,7 +83,7 @@ fn memory_of_a_peer_is_listed_and_a_change_shows() {
     assert!(versions.is_news(&initiator));
     assert_eq!(seen(&initiator), own(&[&only]));
     initiator.remove_peer("target").unwrap();
-    assert!(initiator.memories_version("target").is_err());
+    assert!(initiator.memories_of("target").is_err());
     tell(&initiator, &target);
     assert!(versions.is_news(&initiator), "known anew");
 }

@@ -56,7 +56,7 @@ fn memory_of_one_agent_is_read_and_written_by_itself() {
     assert_eq!(a.to_vec().unwrap()[..9], b.to_vec().unwrap()[3..12]);
 }
 
-/// What a block of bytes becomes that is moved onto itself: nothing else changes, and each byte of it
+/// The outcome of a block that is moved onto itself: nothing else changes, and each byte of it
 /// is one of the block's.
 #[test]
 fn blocks_may_overlap_their_targets() {
@@ -142,25 +142,26 @@ fn an_agent_knows_itself_and_no_other_of_its_name() {
     agent.connect("self", SOON).unwrap();
     agent.wait_peer("self", Duration::ZERO).unwrap();
     let a = memory(&agent, 1, "a");
-    let version = agent.memories_version("self").unwrap();
+    let version = agent.memories_of("self").unwrap().version().unwrap();
     let metadata = agent.metadata().unwrap();
     assert_eq!(agent.load_metadata(&metadata).unwrap(), "self");
-    assert_eq!(agent.memories_version("self").unwrap(), version);
-    let ids =
-        || -> Vec<u32> { agent.memories_of("self").unwrap().iter().map(|one| one.id()).collect() };
+    assert_eq!(agent.memories_of("self").unwrap().version().unwrap(), version);
+    let ids = || -> Vec<u32> {
+        agent.memories_of("self").unwrap().all().unwrap().iter().map(|one| one.id()).collect()
+    };
     assert_eq!(ids(), [a.id()]);
     let b = memory(&agent, 2, "b");
     // Old metadata do not take away what is there.
     agent.load_metadata(&metadata).unwrap();
     assert_eq!(ids(), [a.id(), b.id()]);
-    let addr = agent.memories_of("self").unwrap()[1].addr();
+    let addr = agent.memories_of("self").unwrap().all().unwrap()[1].addr();
     assert_eq!(addr, b.buffer().region().addr());
-    assert_ne!(agent.memories_version("self").unwrap(), version);
-    let version = agent.memories_version("self").unwrap();
-    assert_eq!(agent.memories_version("self").unwrap(), version);
+    assert_ne!(agent.memories_of("self").unwrap().version().unwrap(), version);
+    let version = agent.memories_of("self").unwrap().version().unwrap();
+    assert_eq!(agent.memories_of("self").unwrap().version().unwrap(), version);
     let (gone, list) = (a.id(), a.blocks(0, 8, 1).unwrap());
     drop(a);
-    assert_ne!(agent.memories_version("self").unwrap(), version);
+    assert_ne!(agent.memories_of("self").unwrap().version().unwrap(), version);
     assert_eq!(ids(), [b.id()]);
     assert!(agent.remote("self", "a").is_err());
     let refused = agent.transfer(Op::Read, &b.blocks(0, 8, 1).unwrap(), &list).unwrap_err();
