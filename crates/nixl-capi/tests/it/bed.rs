@@ -19,13 +19,18 @@ pub(crate) const NOT_FOUND: c_int = -6;
 pub(crate) const DRAM: u64 = 0;
 
 static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
+    // SAFETY: this project's library, whose constructors are those of Rust.
+    unsafe { Library::new(path()) }.unwrap()
+});
+
+/// The library that cargo has built beside this test.
+pub(crate) fn path() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
     let places = [folder, folder.parent().unwrap()].map(|place| place.join("libnixl_capi.so"));
-    let found: Option<PathBuf> = places.into_iter().find(|path| path.exists());
-    // SAFETY: this project's library, whose constructors are those of Rust.
-    unsafe { Library::new(found.expect("the library is built for its tests")) }.unwrap()
-});
+    let found = places.into_iter().find(|path| path.exists());
+    found.expect("the library is built for its tests")
+}
 
 type Function = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> c_int;
 

@@ -12,3 +12,4 @@ mod objects;
 mod table;
 mod threads;
 mod transfers;
+mod unload;

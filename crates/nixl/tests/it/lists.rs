@@ -1,7 +1,9 @@
 //! Registrations: found, added, taken back.
 
 use crate::bed::{Bed, config, done, seeded};
+use std::sync::Arc;
 use std::time::Duration;
+use warpverbs_mem::HostBuf;
 use warpverbs_nixl::{Agent, Kind, Op, Params, RegList, Status};
 
 #[test]
@@ -94,4 +96,26 @@ fn memory_is_free_once_it_is_deregistered() {
     assert_eq!(refused.status, Status::NotFound, "{refused}");
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(b.bytes(), [0x5a; 4096]);
+}
+
+#[test]
+fn all_registrations_end_together() {
+    let mut rng = seeded();
+    let mut bed = Bed::new("ends", config(), 16384, &mut rng);
+    bed.agent.deregister_all().unwrap();
+    let lists = [[(0, 4096), (4096, 4096)], [(0, 16384), (8, 8)]].map(|ranges| bed.reg(&ranges));
+    let owner = Arc::new(());
+    let held = Arc::downgrade(&owner);
+    bed.memory = bed.memory.clone().kept_with(owner);
+    for list in &lists {
+        bed.register(list);
+    }
+    bed.agent.deregister_all().unwrap();
+    for list in &lists {
+        assert_eq!(bed.agent.deregister(list).unwrap_err().status, Status::NotFound);
+    }
+    assert!(bed.agent.prepare("", &bed.list(&[(0, 1)])).is_err());
+    // Nothing of the agent's keeps the memory.
+    bed.memory = HostBuf::region(64).unwrap();
+    assert_eq!(held.strong_count(), 0);
 }
