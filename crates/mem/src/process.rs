@@ -292,7 +292,12 @@ impl Process {
                 },
             };
             let Ok(mut moved) = usize::try_from(moved) else {
-                return Err(ProcessError::Refused { pid: self.pid(), errno: Errno::last() });
+                let pid = self.pid();
+                return Err(match Errno::last() {
+                    // A process that is ending has given its memory up before its threads are gone.
+                    Errno::ESRCH => ProcessError::Ended { pid },
+                    errno => ProcessError::Refused { pid, errno },
+                });
             };
             for (here, there) in local.iter_mut().zip(remote.iter_mut()) {
                 let step = moved.min(here.iov_len);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// `[addr, addr + len)` must stay allocated, at the same place, until the value is dropped; for
 /// [`Kind::Host`] it must be readable and writable by this process, or, with the feature
 /// `fault-guard`, a handler of SIGSEGV and SIGBUS must go on where `resume_at` says: accesses to
-/// what is not mapped fail then. `addr` is 16-byte aligned.
+/// what is not mapped fail then. `addr` may be any: who needs words of more than a byte checks it.
 pub unsafe trait Backing: Send + Sync + 'static {
     /// First byte, as the NIC addresses it.
     fn addr(&self) -> u64;
@@ -382,6 +382,8 @@ unsafe fn copy_bytes(dst: u64, src: u64, len: usize) -> Option<()> {
 mod tests {
     use super::*;
     use crate::HostBuf;
+    use crate::testing::{LazyCopier, LazyMemory};
+    use std::sync::Mutex;
 
     /// Every length to 80, every alignment of both sides, overlapping ranges as well: the bytes are
     /// those of a copy through an array, and none beside them changes.
@@ -407,5 +409,59 @@ mod tests {
         region.read(0, &mut after).unwrap();
         assert_eq!((after[2], after[3], after[252], after[253]), (start[2], 7, 7, after[253]));
         assert!(after[3..253].iter().all(|byte| *byte == 7));
+    }
+
+    /// Writes down its drop.
+    struct Mark(Arc<Mutex<Vec<&'static str>>>, &'static str);
+
+    impl Drop for Mark {
+        fn drop(&mut self) {
+            self.0.lock().unwrap().push(self.1);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_with_a_region_goes_after_its_last_user_and_its_owner() {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let mark = |what| Mark(said.clone(), what);
+        let bytes = HostBuf::region(64).unwrap();
+        let keep = (bytes.clone(), mark("owner"));
+        // SAFETY: the bytes of `bytes`, which is kept.
+        let whole = unsafe { Region::foreign(bytes.addr(), 64, keep) };
+        let others = whole.clone();
+        let kept = whole.slice(3, 50).unwrap().kept_with(mark("all"));
+        drop(whole);
+        assert_eq!((kept.addr(), kept.len()), (bytes.addr() + 3, 50));
+        let part = kept.slice(1, 7).unwrap();
+        part.write(0, b"by part").unwrap();
+        let mut found = [0; 7];
+        bytes.read(4, &mut found).unwrap();
+        assert_eq!(&found, b"by part");
+        part.write(1, &[0; 7]).unwrap_err();
+        drop(kept);
+        assert!(said.lock().unwrap().is_empty());
+        drop(part);
+        assert_eq!(*said.lock().unwrap(), ["all"], "users of the region before it do not count");
+        drop(others);
+        assert_eq!(*said.lock().unwrap(), ["all", "owner"]);
+
+        // SAFETY: as above.
+        let whole =
+            unsafe { Region::foreign(bytes.addr(), 64, (bytes.clone(), mark("2nd owner"))) };
+        drop(whole.kept_with(mark("2nd all")));
+        assert_eq!(said.lock().unwrap()[2..], ["2nd owner", "2nd all"]);
+    }
+
+    #[test]
+    fn what_is_kept_changes_nothing_of_the_memory() {
+        let engine = Arc::new(LazyCopier::default());
+        let file = crate::sealed_memfd(64).unwrap();
+        let (device, _) = LazyMemory::exporting(64, 3, &engine, Some((file, 4096))).unwrap();
+        let part = device.slice(5, 50).unwrap().kept_with(()).slice(2, 20).unwrap();
+        assert_eq!((part.kind(), part.addr(), part.len()), (Kind::Cuda(3), device.addr() + 7, 20));
+        assert!(part.copier().is_some() && !part.is_register());
+        assert_eq!(part.export_dmabuf().unwrap().offset, 4096 + 7);
+        let refused = part.share().unwrap_err().0;
+        assert!(refused.contains("cuda"), "{refused}");
     }
 }

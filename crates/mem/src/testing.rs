@@ -48,6 +48,17 @@ fn forbid(call: libc::c_long) -> bool {
     kept && unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } == 0
 }
 
+/// `len` zeroed bytes of host memory that begin, as their owner has them, `shift` bytes behind a page's
+/// first.
+///
+/// # Errors
+/// There is not enough memory.
+pub fn shifted(shift: usize, len: usize) -> Result<Region, MemError> {
+    let whole = HostBuf::region(shift.saturating_add(len))?.slice(shift as u64, len)?;
+    // SAFETY: `whole` is those bytes, and is kept as long.
+    Ok(unsafe { Region::foreign(whole.addr(), len, whole) })
+}
+
 /// A copy engine that performs copies when a test allows it, in the order in which they were
 /// started.
 #[derive(Debug, Default)]

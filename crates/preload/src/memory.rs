@@ -1,6 +1,5 @@
 //! The program's memory: read and written by calls that cannot crash, and as regions of the NIC.
 
-use crate::nic::refuse_region;
 use std::ffi::c_void;
 use warpverbs_mem::Region;
 use warpverbs_uverbs::{Errno, Refusal, UserMemory};
@@ -62,15 +61,11 @@ pub(crate) fn region(
     let first = address & !(PAGE - 1);
     populate(first, end.next_multiple_of(PAGE) - first, writable)
         .map_err(|()| fault(if writable { "are not writable" } else { "are not readable" }))?;
-    // A backing begins at a multiple of 16.
-    let aligned = address & !15;
-    let lead = address - aligned;
     // SAFETY: the span was mapped readable just now, and writable unless the key that names it lets
     // nobody write (the caller's part). A kernel would keep the pages; here the program may unmap
     // them. With the feature `fault-guard` every access to a region may fault, and then fails
     // (`faults` has the handler).
-    let whole = unsafe { Region::foreign(aligned, bytes + lead as usize, ()) };
-    whole.slice(lead, bytes).map_err(|error| refuse_region(what, &error))
+    Ok(unsafe { Region::foreign(address, bytes, ()) })
 }
 
 /// Has the kernel make every page of the span present, or say that it cannot.

@@ -96,6 +96,7 @@ impl NixlAgent {
             )));
         }
         let telemetry = config.getattr("captureTelemetry")?.extract()?;
+        crate::own::log::start(py)?;
         let made = py.detach(|| {
             let config = Config { listen, ..Config::from_env()?.telemetry(telemetry) };
             Agent::new(&name, config)

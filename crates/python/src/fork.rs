@@ -16,6 +16,17 @@ impl Origin {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
+    /// # Errors
+    /// This is a child of it: threads and connections stayed with the parent.
+    pub(crate) fn check(self) -> PyResult<()> {
+        match self.is_here() {
+            true => Ok(()),
+            false => Err(pyo3::exceptions::PyRuntimeError::new_err(
+                "this agent belongs to the parent process: make one after the fork, or spawn processes",
+            )),
+        }
+    }
+
     /// Whether it is still this one.
     pub(crate) fn is_here(self) -> bool {
         self == Self::here()

@@ -34,3 +34,19 @@ fn index(object: &Bound<'_, PyAny>) -> PyResult<u32> {
     let why = || errors::invalid(object.py(), format!("no descriptor has the index {value}"));
     u32::try_from(value).map_err(|_| why())
 }
+
+/// Offsets: a sequence of numbers, or an array of any integer type.
+///
+/// # Errors
+/// It is neither, or one of them is negative.
+pub(crate) fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    if let Some(array) = Array::of(object)? {
+        return array.values();
+    }
+    let each = object.try_iter()?.map(|each| each?.extract::<u64>());
+    let found: Vec<u64> = each.take(MOST_DESCRIPTORS + 1).collect::<PyResult<_>>()?;
+    if found.len() > MOST_DESCRIPTORS {
+        return Err(errors::invalid(object.py(), format!("at most {MOST_DESCRIPTORS} offsets")));
+    }
+    Ok(found)
+}

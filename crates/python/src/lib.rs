@@ -10,6 +10,7 @@ mod indices;
 mod items;
 mod lists;
 mod memory;
+mod own;
 mod text;
 mod utils;
 
@@ -23,5 +24,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::add(module)?;
     lists::add(module)?;
     utils::add(module)?;
+    own::add(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

@@ -13,6 +13,7 @@ mod layouts;
 mod lint;
 mod nightly;
 mod nixl;
+mod nixl_sys;
 mod nvshmem;
 mod package;
 mod python;
@@ -57,6 +58,8 @@ enum Task {
     BenchNvshmem(nvshmem::Bench),
     /// Measures NIXL and this project beside each other, on this machine.
     BenchNixl(nixl::Bench),
+    /// Runs NIXL's tests of its Rust package on our `libnixl_capi.so`.
+    NixlSys(nixl_sys::NixlSys),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Task::BenchVerbs(bench) => bench_verbs::run(&bench),
         Task::BenchNvshmem(bench) => nvshmem::run(&bench),
         Task::BenchNixl(bench) => nixl::run(&bench),
+        Task::NixlSys(options) => nixl_sys::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -77,7 +77,7 @@ pub(crate) fn test_programs(flags: &[&str]) -> Result<Vec<TestProgram>> {
 
 impl TestProgram {
     /// The program that a message of cargo's is about, if it is one of tests.
-    fn of(message: &str) -> Option<Self> {
+    pub(crate) fn of(message: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(message).ok()?;
         let path = message["executable"].as_str()?.into();
         let folder = Path::new(message["manifest_path"].as_str()?).parent()?.into();

@@ -55,11 +55,15 @@ struct Arrived {
     senders: HashMap<Owner, Sender>,
 }
 
-/// `waiting` and all `credits` together never exceed the window.
+/// `waiting`, `owed` and all `credits` together never exceed the window.
 #[derive(Default)]
 struct Sender {
     /// Notifications that wait to be taken.
     waiting: u32,
+    /// The window of the newest connection.
+    window: u32,
+    /// Room that the sender has not been told of, since it has enough.
+    owed: u32,
     /// Its connections, the newest last.
     links: Vec<Credited>,
 }
@@ -76,11 +80,19 @@ impl Sender {
         if self.waiting == 0 { MOST_WAITING } else { MOST_WAITING / 2 }
     }
 
-    /// Grants credits to the newest connection.
+    /// Room for so many has become free.
     fn give(&mut self, count: u32) {
-        if count > 0
-            && let Some(newest) = self.links.last_mut()
-        {
+        self.owed += count;
+        self.tell();
+    }
+
+    /// Grants what is owed to the newest connection, once that has less than half of the window: one
+    /// message for many notifications that are taken, and at once for a sender that waits.
+    fn tell(&mut self) {
+        // Without a connection the next one counts the room anew.
+        let Some(newest) = self.links.last_mut() else { return self.owed = 0 };
+        if self.owed > 0 && newest.credits < self.window.div_ceil(2) {
+            let count = std::mem::take(&mut self.owed);
             newest.credits += count;
             newest.link.send(&Frame::Credit { count });
         }
@@ -116,6 +128,7 @@ impl Inbox {
         let sender = state.senders.entry(from.clone()).or_default();
         let earlier = sender.links.iter().fold(0, |sum: u32, one| sum.saturating_add(one.credits));
         let credits = window.saturating_sub(sender.waiting.saturating_add(earlier));
+        (sender.window, sender.owed) = (window, 0);
         sender.links.push(Credited { link: link.clone(), credits });
         credits
     }
@@ -146,6 +159,7 @@ impl Inbox {
         }
         its.credits -= 1;
         sender.waiting += 1;
+        sender.tell();
         state.weight = weight;
         state.all.push_back(notification);
         drop(guard);

@@ -187,6 +187,40 @@ fn all_connections_of_a_sender_share_its_window() {
     assert!(refused.contains("beyond the credits"), "{refused}");
 }
 
+/// Who has room is told of more only now and then, and who has none at once.
+#[test]
+fn room_is_told_in_halves_of_the_window_and_at_once_to_a_sender_that_has_none() {
+    let config = AgentConfig::default().token(TOKEN).notification_window(8);
+    let (target, sender) = (Agent::new("target", config).unwrap(), agent("sender"));
+    let (mut stream, mut credits) = hostile(&sender, &target, true);
+    let (mut frames, mut number) = (0, 0);
+    // Sends one, and waits until it is accepted; what it is granted meanwhile counts.
+    let mut send = |credits: &mut u32, frames: &mut u32| {
+        *credits -= 1;
+        stream.send(&Frame::Notify { number, bytes: b"n"[..].into() }).unwrap();
+        loop {
+            match stream.receive().unwrap() {
+                Frame::Credit { count } => (*credits, *frames) = (*credits + count, *frames + 1),
+                Frame::Accepted { number: accepted } => break assert_eq!(accepted, number),
+                other => panic!("{other:?}"),
+            }
+        }
+        number += 1;
+    };
+    for _ in 0..100 {
+        assert!(credits > 0);
+        send(&mut credits, &mut frames);
+        target.wait_notification(SOON).unwrap();
+    }
+    assert!((15..=30).contains(&frames), "{frames} messages for 100 notifications");
+    // All but what it has not been told of.
+    while credits > 0 {
+        send(&mut credits, &mut frames);
+    }
+    target.wait_notification(SOON).unwrap();
+    assert!(matches!(stream.receive().unwrap(), Frame::Credit { count: 1.. }));
+}
+
 /// A sender of which nothing waits finds room when those whose notifications nobody takes have filled
 /// theirs, and connects when there is none at all.
 #[test]

@@ -13,6 +13,7 @@ use warpverbs_agent::{
     Registration, State, Transfer,
 };
 use warpverbs_dev::{Child, say};
+use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Region};
 
 const LEN: usize = 1 << 20;
@@ -223,10 +224,18 @@ fn target_by(path: PathKind) -> (Child, SocketAddr) {
 
 #[test]
 fn memory_of_another_process_is_given_back_beside_posts() {
-    let paths = [PathKind::Mapped, PathKind::ProcessCopy, PathKind::Network, PathKind::Tcp];
-    for path in paths {
+    let paths = [
+        (PathKind::Mapped, CopyBy::Auto),
+        (PathKind::Mapped, CopyBy::Kernel),
+        (PathKind::ProcessCopy, CopyBy::Auto),
+        // Through a bounce buffer.
+        (PathKind::ProcessCopy, CopyBy::Kernel),
+        (PathKind::Network, CopyBy::Auto),
+        (PathKind::Tcp, CopyBy::Auto),
+    ];
+    for (path, copy_by) in paths {
         let (mut child, address) = target_by(path);
-        let agent = Agent::new("initiator", by(path)).unwrap();
+        let agent = Agent::new("initiator", by(path).copy_by(copy_by)).unwrap();
         agent.fetch_metadata(address, SOON).unwrap();
         let ours = Owned::new(9);
         let here = ours.register(&agent, "ours");
@@ -322,6 +331,40 @@ fn a_stopped_peer_is_named_and_keeps_the_memory() {
         }
         let refused = child.ask("again");
         assert!(refused.contains("has been deregistered"), "{path}: {refused}");
+    }
+}
+
+/// The engine of a device may still be at it.
+#[test]
+fn copies_of_an_engine_keep_the_memory() {
+    let engine = Arc::new(LazyCopier::default());
+    let (device, _) = LazyMemory::regions(LEN, 0, &engine).unwrap();
+    for own in [true, false] {
+        let (initiator, target) = pair(AgentConfig::default);
+        let owned = Owned::new(13);
+        let lent = device.clone().kept_with(owned.lent.clone());
+        let (ours, theirs): (Region, Region) = match own {
+            true => (lent, HostBuf::region(LEN).unwrap()),
+            false => (HostBuf::region(LEN).unwrap(), lent),
+        };
+        let here = initiator.register(ours, "ours").unwrap();
+        let there = target.register(theirs, "theirs").unwrap();
+        tell(&initiator, &target);
+        let list = |memory: &Registration| memory.blocks(0, LEN as u64, 1).unwrap();
+        let write = initiator.transfer(Op::Write, &list(&here), &list(&there)).unwrap();
+        assert_eq!(write.post(PostOptions::new()).unwrap(), State::InProgress);
+        let (memory, label) = if own { (here, "ours") } else { (there, "theirs") };
+        let refused = memory.deregister(Duration::from_millis(30)).unwrap_err();
+        assert!(matches!(refused, AgentError::InUse { .. }), "{refused}");
+        assert!(!owned.is_free());
+        engine.allow(1);
+        assert_eq!(write.wait(SOON).unwrap(), State::Done);
+        let start = Instant::now();
+        while !owned.is_free() {
+            assert!(start.elapsed() < SOON, "it is not given back");
+            std::thread::yield_now();
+        }
+        is_deregistered(&write, label);
     }
 }
 

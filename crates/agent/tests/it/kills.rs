@@ -104,6 +104,9 @@ fn write_until_lost(agent: &Agent, ours: &[Registration]) -> Option<String> {
         for write in &writes {
             let options = PostOptions::new().notify(b"survivor's");
             if let Err(error) = write.post(options).and_then(|_| write.wait(SOON)) {
+                // Whichever path or connection sees it first.
+                assert!(matches!(error, AgentError::PeerLost { .. }), "{error:?}");
+                assert!(!agent.knows("victim"), "known after {error}");
                 return failed(error);
             }
         }

@@ -1,5 +1,6 @@
 //! Tests of the crate as a whole.
 
+mod alignment;
 mod bed;
 mod bytes;
 mod control;

@@ -1,0 +1,77 @@
+//! Waits without the interpreter's lock, which Ctrl-C ends.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at signals.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
+/// What a timeout may be at most: a year.
+const LONGEST: f64 = 31_536_000.0;
+
+/// Seconds of a program as a time; `None` for as long as it takes.
+pub(crate) fn seconds(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = timeout else { return Ok(None) };
+    match (0.0..=LONGEST).contains(&seconds) {
+        true => Ok(Some(Duration::from_secs_f64(seconds))),
+        false => {
+            let why = format!("a timeout of {seconds} seconds, expected 0 to {LONGEST}, or None");
+            Err(PyValueError::new_err(why))
+        }
+    }
+}
+
+/// Calls `look`, which waits for at most the time that it is given, until it has a result or `timeout` is
+/// over. Signals are handled in between.
+pub(crate) fn until<T: Send>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    mut look: impl FnMut(Duration) -> Option<T> + Send,
+) -> PyResult<Option<T>> {
+    let began = Instant::now();
+    loop {
+        let left = timeout.map_or(SLICE, |timeout| timeout.saturating_sub(began.elapsed()));
+        let slice = left.min(SLICE);
+        if let Some(result) = py.detach(|| look(slice)) {
+            return Ok(Some(result));
+        }
+        py.check_signals()?;
+        if left <= slice && timeout.is_some() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Whether this is the thread in which Python handles signals.
+fn handles_signals() -> bool {
+    rustix::thread::gettid() == rustix::process::getpid()
+}
+
+/// Does something that may wait long and cannot be done in slices. After Ctrl-C the exception comes at
+/// once, while the work goes on to its own end.
+pub(crate) fn done<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    if !handles_signals() {
+        return Ok(py.detach(work));
+    }
+    let (send, result) = mpsc::sync_channel(1);
+    let started = thread::Builder::new().name("wv-call".into()).spawn(move || {
+        // Nobody waits for it any more after Ctrl-C.
+        let _ = send.send(work());
+    });
+    started?;
+    let result = std::sync::Mutex::new(result);
+    let got = until(py, None, |slice| {
+        let result = result.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match result.recv_timeout(slice) {
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            got => Some(got.ok()),
+        }
+    })?;
+    got.flatten()
+        .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the call's thread panicked"))
+}
