@@ -1,4 +1,4 @@
-//! What programs name as plugins and backends.
+//! Plugins and backends, by the names that programs give them.
 
 use crate::{Error, Kind, Status};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 /// Parameters of a backend, by name.
 pub type Params = BTreeMap<String, String>;
 
-/// What moves bytes, by the name under which programs ask for it.
+/// A mover of bytes, by the name under which programs ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
     /// The agent's paths between memories of processes. The name is that of NIXL's default, which

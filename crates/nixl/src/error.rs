@@ -103,7 +103,7 @@ impl Status {
 pub struct Error {
     /// The status that NIXL's interfaces report.
     pub status: Status,
-    /// What was wrong, and what was expected.
+    /// The cause: the wrong value, and the expected one.
     pub why: String,
     /// The agent's error, if it caused this one.
     #[source]

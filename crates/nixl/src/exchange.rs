@@ -94,7 +94,7 @@ fn key(agent: &str, label: &str) -> String {
     format!("/nixl/agents/{agent}/{label}")
 }
 
-/// What the thread does.
+/// A task of the thread.
 pub(crate) enum Request {
     /// Has the other end load metadata of this agent.
     Send(Vec<u8>),
@@ -163,7 +163,7 @@ impl Exchanger {
 }
 
 impl Drop for Exchanger {
-    /// What a program has asked for is done: often, to tell peers that it ends.
+    /// All that a program has asked for is done: often, to tell peers that it ends.
     fn drop(&mut self) {
         if !self.drain(PATIENCE) {
             crate::lock(&self.shared.0).waiting.clear();
@@ -231,7 +231,7 @@ impl Job {
         }
     }
 
-    /// What was loaded is the metadata of the agent at the place, whoever was asked for.
+    /// The metadata of the agent at the place were loaded, whoever was asked for.
     fn found(&self, wanted: &str, name: &str) -> Result<(), String> {
         match name == wanted {
             true => Ok(()),

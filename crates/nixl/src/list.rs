@@ -60,7 +60,7 @@ impl From<Desc> for Strided {
 /// Descriptors of memory of one kind, to be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List {
-    /// What they describe.
+    /// The kind of memory.
     pub kind: Kind,
     /// The descriptors, in order.
     pub descs: Vec<Desc>,
@@ -86,7 +86,7 @@ pub struct RegDesc {
 /// Ranges of one kind of memory, to be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegList {
-    /// What they describe.
+    /// The kind of memory.
     pub kind: Kind,
     /// The ranges, in order.
     pub descs: Vec<RegDesc>,

@@ -67,7 +67,7 @@ pub(crate) fn with<T>(
     look(&these)
 }
 
-/// What identifies a registration to the program.
+/// By this a program names a registration.
 type Key = (Kind, Desc);
 
 fn key(kind: Kind, desc: &Desc) -> Key {

@@ -48,7 +48,7 @@ impl Prepared {
         self.len() == 0
     }
 
-    /// What it describes.
+    /// The kind of memory.
     pub fn kind(&self) -> Kind {
         self.kind
     }

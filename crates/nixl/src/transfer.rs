@@ -21,7 +21,7 @@ pub struct Transfer {
     last: Mutex<Last>,
 }
 
-/// What moves the bytes.
+/// The mover of the bytes.
 #[derive(Debug)]
 pub(crate) enum Work {
     Memory(warpverbs_agent::Transfer),
@@ -66,7 +66,7 @@ pub struct Estimate {
     pub measured: bool,
 }
 
-/// What all transfers of an agent have in common.
+/// The settings that all transfers of an agent have in common.
 pub(crate) struct Terms {
     pub(crate) deadline: Duration,
     pub(crate) telemetry: bool,
@@ -241,7 +241,7 @@ impl Transfer {
         Ok(Estimate { duration_us, margin_us, measured: estimate.measured })
     }
 
-    /// What moves the bytes.
+    /// The mover of the bytes.
     pub fn plugin(&self) -> Plugin {
         match &self.work {
             Work::Memory(_) => Plugin::Ucx,

@@ -88,7 +88,7 @@ fn memory_is_free_once_it_is_deregistered() {
     done(&write);
     assert_eq!(a.bytes(), b.bytes());
     b.agent.deregister(&b.reg(&all)).unwrap();
-    // What the program writes now stays: a transfer that was made before fails.
+    // The program's next bytes stay: a transfer that was made before fails.
     b.memory.fill(0, 4096, 0x5a).unwrap();
     let refused = write.post(None).unwrap_err();
     assert_eq!(refused.status, Status::NotFound, "{refused}");

@@ -152,7 +152,7 @@ impl PyAgent {
         Ok(made)
     }
 
-    /// What peers call it.
+    /// Its name among peers.
     #[getter]
     fn name(&self) -> &str {
         &self.name
@@ -199,8 +199,8 @@ impl PyAgent {
         made.raise(py).map(Memory::allocated)
     }
 
-    /// What peers load to reach this agent: its addresses, its secret and its registered memory, or only these. Treat it
-    /// like a password.
+    /// The bytes that peers load to reach this agent: its addresses, its secret and its registered memory, or only these.
+    /// Treat them like a password.
     #[pyo3(signature = (*only))]
     fn metadata<'py>(
         &self,

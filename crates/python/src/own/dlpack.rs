@@ -1,8 +1,7 @@
 //! DLPack (<https://dmlc.github.io/dlpack>), the exchange format of tensors: what its unversioned capsule
 //! says of the memory.
 
-use super::object::{Found, is_dense};
-use pyo3::exceptions::PyValueError;
+use super::found::{Found, is_dense, wrong};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -29,10 +28,6 @@ const CPU: i32 = 1;
 const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 const CUDA_MANAGED: i32 = 13;
-
-fn wrong<T>(why: String) -> PyResult<T> {
-    Err(PyValueError::new_err(why))
-}
 
 /// The memory of an object with `__dlpack__`, if it has one. The capsule is kept, and not consumed: its own
 /// destructor gives the tensor back.

@@ -55,7 +55,7 @@ fn involved(error: &AgentError) -> (Option<&str>, Option<String>) {
     }
 }
 
-/// What an agent gave, or the exception.
+/// The result of a call on an agent, or the exception.
 pub(crate) trait Raise<T> {
     /// As Python has it.
     fn raise(self, py: Python<'_>) -> PyResult<T>;

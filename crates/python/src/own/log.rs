@@ -66,7 +66,7 @@ impl<S: Subscriber> Layer<S> for Forward {
     }
 }
 
-/// What ends the thread, and the thread.
+/// The thread, and the queue whose end ends it.
 type Running = (SyncSender<Option<Line>>, JoinHandle<()>);
 
 static THREAD: Mutex<Option<Running>> = Mutex::new(None);

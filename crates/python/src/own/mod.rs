@@ -4,6 +4,7 @@ mod agent;
 mod blocks;
 mod dlpack;
 mod errors;
+mod found;
 pub(crate) mod log;
 mod memory;
 mod object;

@@ -1,23 +1,11 @@
 //! The memory of Python's objects: arrays, tensors and buffers, none of whose libraries is imported.
 
 use super::dlpack;
+use super::found::{Found, is_dense, wrong};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-
-/// Memory of an object, which lives as long as `keep`.
-pub(crate) struct Found {
-    pub(crate) addr: u64,
-    pub(crate) len: usize,
-    /// The CUDA device that it is on; `None` for the host.
-    pub(crate) device: Option<u32>,
-    pub(crate) keep: Py<PyAny>,
-}
-
-fn wrong<T>(why: impl Into<String>) -> PyResult<T> {
-    Err(PyValueError::new_err(why.into()))
-}
 
 /// The memory of an object: contiguous, writable, at least one byte.
 ///
@@ -118,23 +106,6 @@ fn array(
     }
     let device = on_device.then(|| device_of(object, addr)).transpose()?;
     Ok(Found { addr, len, device, keep: object.clone().unbind() })
-}
-
-/// Whether elements follow one another, in the order of the dimensions or in any other.
-pub(crate) fn is_dense(shape: &[usize], strides: &[isize], item: usize) -> bool {
-    if shape.len() != strides.len() {
-        return false;
-    }
-    let mut axes: Vec<(isize, usize)> =
-        strides.iter().copied().zip(shape.iter().copied()).collect();
-    axes.retain(|(_, length)| *length != 1);
-    axes.sort_unstable();
-    let mut expected = item;
-    axes.into_iter().all(|(stride, length)| {
-        let fits = usize::try_from(stride) == Ok(expected);
-        expected = expected.saturating_mul(length);
-        fits
-    })
 }
 
 /// The CUDA device of an array: what the object says, else what the driver says of the address.

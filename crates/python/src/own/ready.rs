@@ -1,4 +1,4 @@
-//! What wakes an event loop: a descriptor that becomes readable when transfers end.
+//! A descriptor that wakes an event loop when transfers end.
 
 use super::errors::Raise;
 use pyo3::prelude::*;

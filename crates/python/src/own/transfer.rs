@@ -133,7 +133,7 @@ impl PyTransfer {
         }
     }
 
-    /// What an event loop polls.
+    /// For an event loop.
     fn _pending(&self) -> PyResult<Pending> {
         self.origin.check()?;
         Ok(Pending::new(self.inner.clone()))

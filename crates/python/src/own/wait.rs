@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
-/// What a timeout may be at most: a year.
+/// The longest timeout: a year.
 const LONGEST: f64 = 31_536_000.0;
 
 /// Seconds of a program as a time; `None` for as long as it takes.
