@@ -28,7 +28,7 @@ def test_blocks_arrive(rng, pair, op, way):
             np = pytest.importorskip("numpy")
             local, remote = np.array(local, "i8"), np.array(remote, "u8")
         rng.shuffle(order)
-        indices = np.array(order, rng.choice(["i4", "u4", "i8", "u2"])) if way == "arrays" else order
+        indices = np.array(order, rng.choice(["i4", "u4", "i8", "u2", "u1", ">i4"])) if way == "arrays" else order
         left = a.prep_xfer_dlist(rng.choice(["", "NIXL_INIT_AGENT"]), local, "DRAM")
         right = a.prep_xfer_dlist(rng.choice([name, name.encode()]), remote, "DRAM")
         handle = a.make_prepped_xfer(op, left, indices, right, indices)
