@@ -3,6 +3,7 @@
 
 mod adopt;
 mod arguments;
+mod call;
 mod life;
 mod telemetry;
 
@@ -11,14 +12,14 @@ use crate::agent::arguments::{Side, kinds, message, no_views, place, plugin_of, 
 use crate::agent::life::{Inner, lock};
 use crate::lists::{RegionList, XferList};
 use crate::text::{Blob, Name};
-use crate::{enums, errors, indices};
+use crate::{enums, errors, indices, own};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::Arc;
 use std::time::Duration;
 use telemetry::XferTelemetry;
-use warpverbs_nixl::{Agent, Config, Error, Params, Plugin, Prepared, Status, Transfer};
+use warpverbs_nixl::{Agent, Config, CurrentGpu, Params, Plugin, Prepared, Status, Transfer};
 
 /// How long a look at a transfer in progress lets other threads run, so that polling does not take the
 /// processor from the threads that move the bytes.
@@ -34,35 +35,6 @@ pub(crate) struct NixlAgent {
 }
 
 impl NixlAgent {
-    /// Calls the core while other threads have the interpreter.
-    fn call<T: Send>(
-        &self,
-        py: Python<'_>,
-        call: impl FnOnce(&Agent) -> Result<T, Error> + Send,
-    ) -> PyResult<T> {
-        let agent = self.inner.agent(py)?;
-        py.detach(|| {
-            let made = call(&agent);
-            // Here, since the last clone ends the agent.
-            drop(agent);
-            made
-        })
-        .map_err(|error| errors::raised(py, &error))
-    }
-
-    /// As [`Self::call`], for what the program named as backends: they must be this agent's.
-    fn call_by<T: Send>(
-        &self,
-        py: Python<'_>,
-        backends: &[u64],
-        call: impl FnOnce(&Agent) -> Result<T, Error> + Send,
-    ) -> PyResult<T> {
-        self.call(py, |agent| {
-            backends.iter().try_for_each(|each| agent.backend_plugin(*each).map(drop))?;
-            call(agent)
-        })
-    }
-
     fn transfer(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Transfer>> {
         self.inner.agent(py)?;
         self.inner.transfers.get(py, handle)
@@ -99,6 +71,8 @@ impl NixlAgent {
         crate::own::log::start(py)?;
         let made = py.detach(|| {
             let config = Config { listen, ..Config::from_env()?.telemetry(telemetry) };
+            let current_gpu: Option<Arc<CurrentGpu>> = Some(Arc::new(own::current_gpu));
+            let config = Config { current_gpu, ..config };
             Agent::new(&name, config)
         });
         let agent = made.map_err(|error| errors::raised(py, &error))?;
@@ -169,7 +143,7 @@ impl NixlAgent {
         backends: Backends,
     ) -> PyResult<Py<PyAny>> {
         let list = descs.list.now();
-        self.call_by(py, &backends, |agent| agent.deregister(&list))?;
+        self.call_long(py, &backends, move |agent| agent.deregister(&list))?;
         Self::done(py)
     }
 
@@ -192,7 +166,7 @@ impl NixlAgent {
         remote_agent: Name,
         backends: Backends,
     ) -> PyResult<Py<PyAny>> {
-        self.call_by(py, &backends, |agent| agent.connect(&remote_agent.0))?;
+        self.call_long(py, &backends, move |agent| agent.connect(&remote_agent.0))?;
         Self::done(py)
     }
 
@@ -358,7 +332,7 @@ impl NixlAgent {
         msg: Blob,
         backends: Backends,
     ) -> PyResult<Py<PyAny>> {
-        self.call_by(py, &backends, |agent| agent.notify(&remote_agent.0, &msg.0))?;
+        self.call_long(py, &backends, move |agent| agent.notify(&remote_agent.0, &msg.0))?;
         Self::done(py)
     }
 
@@ -389,7 +363,7 @@ impl NixlAgent {
         py: Python<'py>,
         remote_metadata: Blob,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let name = self.call(py, |agent| agent.load(&remote_metadata.0))?;
+        let name = self.call_long(py, &[], move |agent| agent.load(&remote_metadata.0))?;
         Ok(PyBytes::new(py, name.as_bytes()))
     }
 

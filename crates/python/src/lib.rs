@@ -13,6 +13,7 @@ mod memory;
 mod own;
 mod text;
 mod utils;
+mod wait;
 
 use pyo3::prelude::*;
 

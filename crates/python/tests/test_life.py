@@ -324,3 +324,37 @@ def test_the_program():
     assert run.stdout.split() == ["warpverbs", warpverbs.__version__]
     bad = subprocess.run([sys.executable, "-m", "warpverbs", "nonsense"], capture_output=True, text=True, timeout=30)
     assert bad.returncode == 2 and "nonsense" in bad.stderr
+
+
+INTERRUPTED = """
+import os, signal, subprocess, sys, threading, time
+import warpverbs.nixl as nixl
+target = subprocess.Popen([sys.executable, "-c",
+    "import sys; import warpverbs.nixl as nixl\\n"
+    "a = nixl.nixl_agent('target'); print(a.get_agent_metadata().hex(), flush=True); sys.stdin.read()"],
+    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+agent = nixl.nixl_agent("initiator")
+agent.add_remote_agent(bytes.fromhex(target.stdout.readline()))
+agent.send_notif("target", b"hello")
+os.kill(target.pid, signal.SIGSTOP)
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    # More than the connection takes without its other end.
+    while True:
+        agent.send_notif("target", b"x" * 60000)
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - began < 5)
+finally:
+    os.kill(target.pid, signal.SIGCONT)
+    target.kill()
+    target.wait()
+"""
+
+
+def test_an_interrupt_ends_a_call_that_waits_for_a_peer():
+    run = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "WARPVERBS_DEADLINE": "20", "NIXL_LOG_LEVEL": "ERROR"},
+    )
+    assert (run.returncode, run.stdout) == (0, "interrupted True\n"), run

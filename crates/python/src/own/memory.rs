@@ -2,8 +2,8 @@
 
 use super::blocks::{Blocks, Wanted, slice};
 use super::errors::Raise;
-use super::wait;
 use crate::fork::Origin;
+use crate::wait;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySlice};

@@ -11,9 +11,21 @@ mod object;
 mod ready;
 mod settings;
 mod transfer;
-mod wait;
 
 use pyo3::prelude::*;
+use std::sync::Arc;
+use warpverbs_gpu::Gpu;
+
+/// The GPU that PyTorch uses at this moment, if it uses one that can be opened.
+pub(crate) fn current_gpu() -> Option<Arc<dyn Gpu>> {
+    Python::attach(|py| match settings::gpu(py, None) {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!("the GPU that PyTorch uses is not used: {error}");
+            None
+        }
+    })
+}
 
 /// Puts the classes into the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -2,8 +2,8 @@
 
 use super::errors::{Raise, raised};
 use super::ready::Pending;
-use super::wait;
 use crate::fork::Origin;
+use crate::wait;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
