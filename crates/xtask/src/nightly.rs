@@ -190,6 +190,13 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let matrix = Campaign::new("shmem matrix", format!("cells: {cells}"), test);
     all.push(matrix.env("WARPVERBS_SHMEM_CELLS", cells));
     all.push(thread_sanitizer()?);
+    let python = Campaign::new(
+        "Python: killed peers",
+        format!("{rounds} kills"),
+        "xtask python -- -k killed",
+    );
+    all.push(python.env("WARPVERBS_RUNS", rounds));
+    all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();
         let arguments = format!("xtask fuzz --seconds {seconds} {target}");
