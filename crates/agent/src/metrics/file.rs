@@ -1,6 +1,6 @@
 //! Counters in a file.
 
-use super::{Ending, Source};
+use super::ending::{Ending, Source};
 use crate::{AgentError, lock};
 use rustix::event::{PollFd, PollFlags};
 use std::collections::BTreeSet;

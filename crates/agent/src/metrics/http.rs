@@ -1,7 +1,7 @@
 //! Counters by HTTP: one thread, few connections, a request of bounded length and time on each.
 
+use super::ending::{Ending, Source};
 use super::request::{LONGEST, answer, decide};
-use super::{Ending, Source};
 use crate::AgentError;
 use rustix::event::{PollFd, PollFlags};
 use std::io::{self, ErrorKind, Read, Write};

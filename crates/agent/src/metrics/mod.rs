@@ -1,26 +1,22 @@
 //! Where an agent's counters are to be had as text: a file, or an HTTP listener of their own. One thread for
 //! an agent, which ends with it and never delays it.
 
+mod ending;
 mod file;
 mod http;
 mod request;
 
 use crate::{AgentError, panics::guarded};
+use ending::{Ending, Source};
 use file::Written;
 use http::Server;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use warpverbs_meet::Wake;
 
 /// Between two times a file is written, unless another interval is given.
 const INTERVAL: Duration = Duration::from_secs(15);
-
-/// Gives the text.
-pub(crate) type Source = dyn Fn() -> String + Send;
 
 /// Where the counters of an agent go as text that Prometheus reads ([`AgentConfig::metrics`](crate::AgentConfig::metrics)).
 #[derive(Clone, Debug)]
@@ -85,19 +81,6 @@ impl MetricsTo {
     }
 }
 
-/// What ends the wait of the thread.
-#[derive(Clone)]
-struct Ending {
-    wake: Arc<Wake>,
-    ends: Arc<AtomicBool>,
-}
-
-impl Ending {
-    fn has_come(&self) -> bool {
-        self.ends.load(Ordering::Acquire)
-    }
-}
-
 /// The counters as they are shown. Dropping it ends that.
 pub(crate) struct Metrics {
     address: Option<SocketAddr>,
@@ -124,8 +107,7 @@ impl Metrics {
     }
 
     fn of(to: &To, agent: &str, source: Box<Source>) -> Result<Self, AgentError> {
-        let wake = Wake::new().map_err(|error| AgentError::system("eventfd", error))?;
-        let ending = Ending { wake: Arc::new(wake), ends: Arc::default() };
+        let ending = Ending::new().map_err(|error| AgentError::system("eventfd", error))?;
         let mut metrics = Self { address: None, file: None, ending: ending.clone(), thread: None };
         let work: Box<dyn FnOnce() + Send> = match to {
             To::File(path, every) => {
@@ -160,8 +142,7 @@ impl Metrics {
 
 impl Drop for Metrics {
     fn drop(&mut self) {
-        self.ending.ends.store(true, Ordering::Release);
-        self.ending.wake.wake();
+        self.ending.come();
         if let Some(thread) = self.thread.take() {
             // It waits for nobody but this, and for a file system that stops for ever it never ends either way.
             let _ = thread.join();

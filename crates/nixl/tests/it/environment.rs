@@ -1,0 +1,134 @@
+//! What the environment asks of an unchanged program's agents.
+
+use crate::bed::{Bed, SOON, done, seeded};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use warpverbs_nixl::{Config, Op, Status};
+
+/// A configuration as these variables make it.
+fn of(vars: &[(&str, &str)]) -> Config {
+    let found = |name: &str| {
+        vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+    };
+    let config = Config::from_vars(&found).unwrap();
+    Config { address: Ipv4Addr::LOCALHOST.into(), deadline: SOON, ..config }
+}
+
+/// Two agents, of which the second knows the first.
+fn pair(make: impl Fn() -> Config) -> (Bed, Bed) {
+    let mut rng = seeded();
+    let [target, initiator] = ["target", "initiator"].map(|name| {
+        let bed = Bed::new(name, make(), 4096, &mut rng);
+        bed.register(&bed.reg(&[(0, 4096)]));
+        bed
+    });
+    initiator.agent.load(&target.agent.metadata().unwrap()).unwrap();
+    (target, initiator)
+}
+
+/// As between two hosts, where nothing but TCP leads.
+fn far_apart(mut config: Config) -> Config {
+    use warpverbs_agent::PathKind;
+    for near in [PathKind::SameProcess, PathKind::Mapped, PathKind::ProcessCopy] {
+        config.agent = config.agent.without(near);
+    }
+    config
+}
+
+/// An unchanged program fails, and says why, instead of running over TCP.
+#[test]
+fn a_program_that_must_not_use_tcp_fails_loudly() {
+    let read = |target: &Bed, initiator: &Bed| {
+        let (into, from) = (initiator.list(&[(0, 4096)]), target.list(&[(0, 4096)]));
+        initiator.agent.create(Op::Read, &into, &from, "target", None)
+    };
+    // Without the variable it runs over TCP.
+    let (target, initiator) = pair(|| far_apart(of(&[])));
+    done(&read(&target, &initiator).unwrap());
+    assert_eq!(initiator.bytes(), target.bytes());
+
+    let (target, initiator) = pair(|| far_apart(of(&[("WARPVERBS_REQUIRE", "direct")])));
+    let before = initiator.bytes();
+    let refused = read(&target, &initiator).map(|_| ()).unwrap_err();
+    assert_ne!(refused.status, Status::Success);
+    let text = refused.to_string();
+    for part in ["TCP", "excluded by the configuration", "target"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(initiator.bytes(), before, "nothing was moved");
+    let counters = initiator.agent.agent().unwrap().counters();
+    assert!(counters.no_path >= 1 && counters.moved.iter().all(|one| one.transfers == 0));
+
+    // Where a better path leads, it runs.
+    let (target, initiator) = pair(|| of(&[("WARPVERBS_REQUIRE", "direct")]));
+    done(&read(&target, &initiator).unwrap());
+    assert_eq!(initiator.bytes(), target.bytes());
+}
+
+#[test]
+fn a_variable_with_a_wrong_value_says_what_is_expected() {
+    let wrong = [
+        ("WARPVERBS_REQUIRE", "rdma", "same-process, mapped-memory, process-copy, network, tcp"),
+        ("WARPVERBS_METRICS", "9400", "ADDRESS:PORT"),
+        ("WARPVERBS_METRICS", "localhost:9400", "ADDRESS:PORT"),
+        ("WARPVERBS_EXPLAIN", "perhaps", "expected 1"),
+    ];
+    for (name, value, expected) in wrong {
+        let var = |asked: &str| (asked == name).then(|| value.to_owned());
+        let error = Config::from_vars(&var).unwrap_err();
+        assert_eq!(error.status, Status::InvalidParam);
+        let text = error.to_string();
+        assert!(text.contains(name) && text.contains(expected), "{text}");
+    }
+}
+
+fn ask(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn metrics_are_served_where_the_environment_says() {
+    let (target, initiator) = pair(|| of(&[("WARPVERBS_METRICS", "127.0.0.1:0")]));
+    let (into, from) = (initiator.list(&[(0, 512)]), target.list(&[(0, 512)]));
+    done(&initiator.agent.create(Op::Read, &into, &from, "target", None).unwrap());
+    let text = ask(initiator.agent.agent().unwrap().metrics_address().unwrap());
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    let line = r#"warpverbs_agent_transfer_bytes_total{agent="initiator",path="same-process",op="read"} 512"#;
+    assert!(text.lines().any(|one| one == line), "{text}");
+    assert!(
+        ask(target.agent.agent().unwrap().metrics_address().unwrap())
+            .contains(r#"{agent="target"}"#)
+    );
+}
+
+/// Workers that an engine starts have the same variables, and so have all agents of a process.
+#[test]
+fn agents_for_which_there_is_no_port_or_file_go_without() {
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = held.local_addr().unwrap().to_string();
+    let (target, initiator) = pair(|| of(&[("WARPVERBS_METRICS", &taken)]));
+    for bed in [&target, &initiator] {
+        assert_eq!(bed.agent.agent().unwrap().metrics_address(), None);
+    }
+    let (into, from) = (initiator.list(&[(0, 64)]), target.list(&[(0, 64)]));
+    done(&initiator.agent.create(Op::Read, &into, &from, "target", None).unwrap());
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all.prom");
+    let (target, initiator) = pair(|| of(&[("WARPVERBS_METRICS", path.to_str().unwrap())]));
+    assert_eq!(target.agent.agent().unwrap().metrics_file(), Some(&*path));
+    assert_eq!(initiator.agent.agent().unwrap().metrics_file(), None);
+    drop((target, initiator));
+    let each = folder.path().join("{agent}.{pid}.prom");
+    let (target, initiator) = pair(|| of(&[("WARPVERBS_METRICS", each.to_str().unwrap())]));
+    for (bed, name) in [(&target, "target"), (&initiator, "initiator")] {
+        let text =
+            std::fs::read_to_string(bed.agent.agent().unwrap().metrics_file().unwrap()).unwrap();
+        assert!(text.contains(&format!("warpverbs_agent_peers{{agent=\"{name}\"}} ")), "{text}");
+    }
+}
