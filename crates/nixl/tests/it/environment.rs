@@ -1,8 +1,13 @@
 //! What the environment asks of an unchanged program's agents.
 
 use crate::bed::{Bed, SOON, done, seeded};
+use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 use warpverbs_nixl::{Config, Op, Status};
 
 /// A configuration as these variables make it.
@@ -130,5 +135,65 @@ fn agents_for_which_there_is_no_port_or_file_go_without() {
         let text =
             std::fs::read_to_string(bed.agent.agent().unwrap().metrics_file().unwrap()).unwrap();
         assert!(text.contains(&format!("warpverbs_agent_peers{{agent=\"{name}\"}} ")), "{text}");
+    }
+}
+
+/// What all threads of the tests log, with its level. One for the process: tracing remembers for each line
+/// whether anybody wants it, which changes too late for a thread that others run beside.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = String::new();
+        event
+            .record(&mut |field: &Field, value: &dyn Debug| line += &format!(" {field}={value:?}"));
+        self.0.lock().unwrap().push((*event.metadata().level(), line));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn the_first_choice_of_a_path_is_logged_with_its_reasons_and_further_ones_are_not_news() {
+    let log = Lines::default();
+    tracing::subscriber::set_global_default(log.clone()).unwrap();
+    for (wish, name, level) in [("0", "quiet", Level::INFO), ("1", "loud", Level::WARN)] {
+        let mut rng = seeded();
+        let [target, initiator] = [name, "initiator"].map(|name| {
+            let config = far_apart(of(&[("WARPVERBS_EXPLAIN", wish)]));
+            let bed = Bed::new(name, config, 4096, &mut rng);
+            // Each is a memory with a path of its own.
+            bed.register(&bed.reg(&[(0, 512), (1024, 512), (2048, 512)]));
+            bed
+        });
+        initiator.agent.load(&target.agent.metadata().unwrap()).unwrap();
+        let ranges = [(0, 512), (1024, 512), (2048, 512)];
+        let (into, from) = (initiator.list(&ranges), target.list(&ranges));
+        done(&initiator.agent.create(Op::Read, &into, &from, name, None).unwrap());
+        let lines = log.0.lock().unwrap().clone();
+        let to_it = format!("peer={name} ");
+        let chosen =
+            lines.iter().filter(|(_, line)| line.contains("path chosen") && line.contains(&to_it));
+        let levels: Vec<Level> = chosen.clone().map(|(level, _)| *level).collect();
+        assert_eq!(levels, [level, Level::DEBUG, Level::DEBUG], "{lines:?}");
+        let (_, first) = chosen.clone().next().unwrap();
+        for part in ["TCP", "process copy: excluded by the configuration"] {
+            assert!(first.contains(part), "{first}");
+        }
     }
 }
