@@ -1,6 +1,6 @@
-//! What an agent counts while it works: always, and so cheaply that a post does not notice.
+//! What an agent counts while it works: always, at the cost of a few nanoseconds a post.
 //!
-//! A locked instruction takes a twentieth of the shortest post, so each thread that posts has cells of its
+//! Locked instructions would cost the shortest post a tenth, so each thread that posts has cells of its
 //! own in each agent, which it alone writes. Whoever asks adds them up. Threads beyond [`SLOTS`] share the
 //! last cells, and pay for it.
 
