@@ -16,9 +16,10 @@ use crate::route::Explanation;
 use crate::router::Router;
 use crate::stream::{Sending, StreamConfig, StreamReceiver, StreamSender};
 use crate::transfer::Transfer;
-use crate::{AgentConfig, AgentError, PostOptions};
+use crate::{AgentConfig, AgentError, Counters, PostOptions};
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_gpu::{Buffer, Gpu, Place};
@@ -405,6 +406,21 @@ impl Agent {
     ) -> Result<StreamSender, AgentError> {
         let sending: Arc<dyn Sending> = self.shared.clone();
         StreamSender::new(&sending, peer, name, &Deadline::after(timeout))
+    }
+
+    /// What it has counted since its start, and what it has now. Counting is always on.
+    pub fn counters(&self) -> Counters {
+        self.shared.counters()
+    }
+
+    /// Where it serves its counters by HTTP, if [`AgentConfig::metrics`] says so and the address was free.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.shared.metrics.as_ref()?.address()
+    }
+
+    /// The file into which it writes its counters, if [`AgentConfig::metrics`] says so and it can.
+    pub fn metrics_file(&self) -> Option<&Path> {
+        self.shared.metrics.as_ref()?.file()
     }
 
     /// How long everything that waits for a peer may take unless it is given its own time.

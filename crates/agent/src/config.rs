@@ -1,6 +1,7 @@
 //! How an agent is made.
 
 use crate::AgentError;
+use crate::metrics::MetricsTo;
 use crate::names::PathKind;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -53,6 +54,8 @@ pub struct AgentConfig {
     pub(crate) without: Vec<PathKind>,
     pub(crate) copy_by: CopyBy,
     pub(crate) kernel_blocks: Option<u32>,
+    pub(crate) metrics: Option<MetricsTo>,
+    pub(crate) announces_paths: bool,
 }
 
 impl Default for AgentConfig {
@@ -75,6 +78,8 @@ impl Default for AgentConfig {
             without: Vec::new(),
             copy_by: CopyBy::Auto,
             kernel_blocks: None,
+            metrics: None,
+            announces_paths: false,
         }
     }
 }
@@ -227,6 +232,20 @@ impl AgentConfig {
         Self { kernel_blocks: Some(most), ..self }
     }
 
+    /// Where [`Agent::counters`](crate::Agent::counters) are to be had as text that Prometheus reads; by default
+    /// nowhere.
+    #[must_use]
+    pub fn metrics(self, to: MetricsTo) -> Self {
+        Self { metrics: Some(to), ..self }
+    }
+
+    /// Whether the first choice of each path to a peer is logged as a warning, with its reasons, so that it
+    /// shows where a program has set up no logging; by default as information.
+    #[must_use]
+    pub fn announce_paths(self, announces: bool) -> Self {
+        Self { announces_paths: announces, ..self }
+    }
+
     pub(crate) fn allows(&self, path: PathKind) -> bool {
         !self.without.contains(&path) && self.require.is_none_or(|required| required == path)
     }
@@ -258,7 +277,8 @@ impl AgentConfig {
         field("deadline", millis, !self.deadline.is_zero(), "more than 0 ms")?;
         let silence = u64::try_from(self.silence.as_millis()).unwrap_or(u64::MAX);
         let day = 24 * 3600 * 1000;
-        field("silence", silence, (1..=day).contains(&silence), "1 ms to 24 hours")
+        field("silence", silence, (1..=day).contains(&silence), "1 ms to 24 hours")?;
+        self.metrics.as_ref().map_or(Ok(()), MetricsTo::check)
     }
 }
 
@@ -275,6 +295,7 @@ impl fmt::Debug for AgentConfig {
             .field("window", &self.window)
             .field("require", &self.require)
             .field("without", &self.without)
+            .field("metrics", &self.metrics)
             .finish_non_exhaustive()
     }
 }

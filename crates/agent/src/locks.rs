@@ -21,7 +21,7 @@
 //! | | `Inbox::state` | the same | the program, the control thread |
 //! | 12 | `Control::active`, `Control::handed`, `Link::revoking`, `Link::notices`, `Link::calls`, `Link::proofs`, `LocalMemory::lists`, `Streams::ends`, `Prover::process`, `Bounces` | for a look or a change | all |
 //! | 13 | `Link::out` | while bytes are given to the system, which takes what it can at once | all |
-//! | 14 | `Shared::outcome`, `Made::state`, `Gone::over`, `AGENTS`, `Peers::news_lock` | for a look or a change | all |
+//! | 14 | `Shared::outcome`, `Made::state`, `Gone::over`, `AGENTS`, `Peers::news_lock`, `Peer::told`, `WRITTEN` | for a look or a change | all |
 //!
 //! [`Made`](crate::made::Made) holds no lock while a value is made, so threads that need a connection,
 //! queue pairs, sockets, a proof or a path which another thread makes wait each until their own deadline.

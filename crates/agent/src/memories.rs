@@ -55,6 +55,8 @@ pub(crate) struct Memories {
 struct Table {
     all: FxHashMap<u32, Arc<LocalMemory>>,
     changes: u64,
+    /// Of all of them.
+    bytes: u64,
 }
 
 impl Memories {
@@ -94,10 +96,15 @@ impl Memories {
         lock(&AGENTS).remove(&start(&self.owner));
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut FxHashMap<u32, Arc<LocalMemory>>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.changes += 1;
-        change(&mut table.all)
+        change(&mut table)
+    }
+
+    /// How much is registered: how many memories, and their bytes.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        self.look(|table| (table.all.len() as u64, table.bytes))
     }
 
     fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
@@ -127,14 +134,20 @@ impl Memories {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let extent = Extent { owner: self.owner.clone(), id, label: label.into(), len };
         let memory = Arc::new(LocalMemory::new(extent, exported, keys, gone));
-        self.change(|all| all.insert(id, memory.clone()));
+        self.change(|table| {
+            table.bytes += len;
+            table.all.insert(id, memory.clone())
+        });
         Ok(Registration { memory, buffer, of: Arc::downgrade(self) })
     }
 
     /// Takes memory out of the table, and has peers say when they do not touch it any more.
     fn forget(&self, memory: &Arc<LocalMemory>) {
         let id = memory.extent.id;
-        if self.change(|all| all.remove(&id)).is_some() {
+        let taken = self.change(|table| {
+            table.all.remove(&id).inspect(|memory| table.bytes -= memory.extent.len)
+        });
+        if taken.is_some() {
             if let Some(itself) = self.itself.get().and_then(Weak::upgrade) {
                 itself.revoke(id);
                 itself.is_idle_at(id);
@@ -171,7 +184,10 @@ impl Memories {
 
     /// Ends all registrations.
     pub(crate) fn end_all(&self) -> Vec<Arc<dyn Revoked>> {
-        let all = self.change(std::mem::take);
+        let all = self.change(|table| {
+            table.bytes = 0;
+            std::mem::take(&mut table.all)
+        });
         let end = |memory: &Arc<LocalMemory>| {
             memory.retire();
             Kept::new(memory) as Arc<dyn Revoked>

@@ -113,6 +113,17 @@ impl PathKind {
     /// All of them, the best first.
     pub const ALL: [Self; 5] =
         [Self::SameProcess, Self::Mapped, Self::ProcessCopy, Self::Network, Self::Tcp];
+
+    /// Its name as one word, for settings and monitoring: `process-copy`, for example.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::SameProcess => "same-process",
+            Self::Mapped => "mapped-memory",
+            Self::ProcessCopy => "process-copy",
+            Self::Network => "network",
+            Self::Tcp => "tcp",
+        }
+    }
 }
 
 impl fmt::Display for PathKind {

@@ -1,9 +1,11 @@
 //! The parts of an agent, put together here and nowhere else.
 
 use crate::control::{Asked, Control, Link, ended};
+use crate::counters::Counters;
 use crate::deadline::Deadline;
 use crate::memories::{Memories, Registration};
 use crate::metadata::{NAMES, check_name, random};
+use crate::metrics::{Metrics, MetricsTo};
 use crate::names::{Generation, Op, Owner, PathKind};
 use crate::path::answering::Answering;
 use crate::path::network::Nics;
@@ -32,11 +34,13 @@ pub(crate) struct Parts {
     pub(crate) router: Arc<Router>,
     /// It answers peers' questions.
     pub(crate) desk: Arc<Desk>,
+    /// It shows the counters to others.
+    pub(crate) metrics: Option<Metrics>,
 }
 
 impl Parts {
     /// Of an agent whose control thread does not run yet.
-    pub(crate) fn new(name: &str, config: AgentConfig) -> Result<Self, AgentError> {
+    pub(crate) fn new(name: &str, mut config: AgentConfig) -> Result<Self, AgentError> {
         let (expected, value) = (NAMES, format!("{name:?}"));
         check_name("name", name).map_err(|_| AgentError::Config {
             field: "name",
@@ -78,8 +82,28 @@ impl Parts {
             serving: Serving::default(),
             streams: Arc::new(Offered::default()),
         });
-        let router = Arc::new(Router::new(owner, identity, config, (gpu, host)));
-        Ok(Self { control, memories, peers, router, desk })
+        let metrics = config.metrics.take();
+        let tally = control.tally.clone();
+        let router = Arc::new(Router::new(owner, identity, config, (gpu, host), tally));
+        let mut parts = Self { control, memories, peers, router, desk, metrics: None };
+        // Last: from here on, what was begun ends when it is dropped.
+        parts.metrics = metrics.map(|to| parts.show(&to)).transpose()?.flatten();
+        Ok(parts)
+    }
+
+    /// What was counted, and what there is.
+    pub(crate) fn counters(&self) -> Counters {
+        Counters::of(&self.control, &self.memories, &self.peers)
+    }
+
+    /// Begins to show the counters to others.
+    fn show(&self, to: &MetricsTo) -> Result<Option<Metrics>, AgentError> {
+        let (control, desk) = (self.control.clone(), self.desk.clone());
+        let name = self.memories.owner.name.clone();
+        let agent = name.clone();
+        let text =
+            move || Counters::of(&control, &desk.memories, &desk.peers).to_prometheus(&agent);
+        Metrics::start(to, &name, Box::new(text))
     }
 
     /// The memory that a list names, every range of it checked.
@@ -172,6 +196,8 @@ impl Sending for Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
+        // While there is something to count.
+        drop(self.metrics.take());
         let why = ended(&self.control.own.owner);
         self.memories.leave();
         // The control thread ends transfers, memory and peers, in this order, wherever the agent is dropped.

@@ -5,7 +5,7 @@ use crate::deadline::Deadline;
 use crate::made::Made;
 use crate::memories::Memories;
 use crate::metadata::{Contact, Content, MemoryInfo, Metadata, Secret};
-use crate::names::{Owner, Place};
+use crate::names::{Owner, PathKind, Place};
 use crate::numbers::Numbers;
 use crate::path::Bounces;
 use crate::path::network::{Nics, Pairs, Poster};
@@ -15,6 +15,7 @@ use crate::proof::Prover;
 use crate::quota::{Quota, Share};
 use crate::remote::PeerMemory;
 use crate::route::Chosen;
+use crate::tally;
 use crate::{AgentError, lock};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -53,6 +54,8 @@ pub(crate) struct Peer {
     pub(crate) kernel_pairs: Arc<Pairs>,
     pub(crate) sockets: Arc<Sockets>,
     pub(crate) bounces: Bounces,
+    /// The paths to it that were told of.
+    told: Mutex<Vec<(Place, Place, PathKind)>>,
     /// Of what is kept for others, if a connection has brought it.
     share: Option<Share>,
 }
@@ -165,6 +168,7 @@ impl Peer {
             kernel_pairs: Pairs::new(&ways.nics, Poster::Kernels),
             sockets: Sockets::new(&ways.tcp),
             bounces: Bounces::default(),
+            told: Mutex::default(),
             share,
         })
     }
@@ -297,6 +301,28 @@ impl Peer {
         AgentError::UnknownMemory { peer: self.name.to_string(), memory }
     }
 
+    /// Whether this path, from memory of a kind to such, was not told of yet. From now on it was.
+    pub(crate) fn is_news(&self, path: (Place, Place, PathKind)) -> bool {
+        let mut told = lock(&self.told);
+        let news = !told.contains(&path);
+        if news {
+            told.push(path);
+        }
+        news
+    }
+
+    /// It is used no more; whether it was until now. Not counted as a loss: the program wishes it so.
+    pub(crate) fn give_up(&self, why: AgentError) -> bool {
+        let first = self.gone.set(why.clone()).is_ok();
+        self.sockets.close();
+        self.look(|known| known.memories.values().for_each(|memory| memory.revoke()));
+        // A thread that is connecting sees that the peer is gone.
+        if let Some(link) = self.slot.get() {
+            link.lose(why);
+        }
+        first
+    }
+
     /// It as paths see it.
     pub(crate) fn asked(self: &Arc<Self>) -> Arc<dyn Asked> {
         self.clone()
@@ -313,12 +339,11 @@ impl Asked for Peer {
     }
 
     fn lose(&self, why: AgentError) {
-        let _ = self.gone.set(why.clone());
-        self.sockets.close();
-        self.look(|known| known.memories.values().for_each(|memory| memory.revoke()));
-        // A thread that is connecting sees that the peer is gone.
-        if let Some(link) = self.slot.get() {
-            link.lose(why);
+        if self.give_up(why)
+            && let Some(control) = self.control.upgrade()
+            && control.check().is_ok()
+        {
+            tally::count(&control.tally.peers_lost);
         }
     }
 

@@ -105,7 +105,7 @@ impl Peers {
         }
         let known = self.change(|peers| peers.remove(name)).ok_or_else(|| unknown(name))?;
         let (peer, why) = (known.name.to_string(), "it was removed here".to_owned());
-        known.lose(AgentError::PeerLost { peer, why });
+        known.give_up(AgentError::PeerLost { peer, why });
         Ok(())
     }
 
@@ -113,8 +113,19 @@ impl Peers {
     pub(crate) fn end_all(&self, why: &AgentError) -> Vec<Arc<dyn Remote>> {
         let all = self.change(std::mem::take);
         let all: Vec<_> = all.into_values().chain([self.itself.clone()]).collect();
-        all.iter().for_each(|peer| peer.lose(why.clone()));
+        for peer in &all {
+            peer.give_up(why.clone());
+        }
         all.into_iter().map(|peer| peer as Arc<dyn Remote>).collect()
+    }
+
+    /// Peers that are known and not lost, and connections to them.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let peers = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let known = peers.values().filter(|peer| peer.check().is_ok());
+        let connected = |peer: &&Arc<Peer>| peer.slot().get().is_some_and(|link| !link.is_lost());
+        let connections = peers.values().filter(connected).count();
+        (known.count() as u64, connections as u64)
     }
 
     pub(crate) fn knows(&self, name: &str) -> bool {
@@ -214,7 +225,7 @@ impl Peers {
             if let Some(known) = peers.remove(&owner.name) {
                 let (peer, why) =
                     (owner.to_string(), "the agent announced that it is shutting down".to_owned());
-                known.lose(AgentError::PeerLost { peer, why });
+                known.give_up(AgentError::PeerLost { peer, why });
             }
             return Ok(());
         }

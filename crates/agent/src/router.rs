@@ -9,6 +9,7 @@ use crate::plan::Span;
 use crate::prepared::Side;
 use crate::route::{Chosen, Rate};
 use crate::run::{Part, Plan};
+use crate::tally::{self, Tally};
 use crate::{AgentConfig, AgentError, EXCLUDED};
 use std::sync::Arc;
 use warpverbs_gpu::Gpu;
@@ -24,6 +25,7 @@ pub(crate) struct Router {
     /// The host SIMT device, which maps host memory of other processes. `gpu` itself if that is it.
     pub(crate) host: Arc<dyn Gpu>,
     copying: Copying,
+    tally: Arc<Tally>,
 }
 
 /// The two memories between which a path is searched, and the deadline.
@@ -40,9 +42,10 @@ impl Router {
         identity: Identity,
         config: AgentConfig,
         (gpu, host): (Arc<dyn Gpu>, Arc<dyn Gpu>),
+        tally: Arc<Tally>,
     ) -> Self {
         let copying = Copying::new(&gpu, &config);
-        Self { owner, identity, config, gpu, host, copying }
+        Self { owner, identity, config, gpu, host, copying, tally }
     }
 
     /// The plan of a transfer between two lists, of which these are the pieces.
@@ -96,13 +99,8 @@ impl Router {
                     let (rate, same_machine) = (Rate::default(), peer.prover.same_machine());
                     let how = Decision { route: kind, by, not_better: tried };
                     let chosen = Chosen { how, path, rate, same_machine };
-                    tracing::info!(
-                        local = %local.extent.label,
-                        remote = %remote.extent.label,
-                        peer = %peer.name,
-                        how = chosen.how.explain(),
-                        "path chosen"
-                    );
+                    self.tally.chose(kind);
+                    self.announce(&chosen, place, ends);
                     return Ok(Arc::new(chosen));
                 }
                 Err(reasons) => {
@@ -111,11 +109,35 @@ impl Router {
                 }
             }
         }
+        tally::count(&self.tally.no_path);
         Err(AgentError::NoPath {
             local: format!("{place} {:?}", local.extent.label),
             remote: format!("{} {:?} of {}", remote.info.place, remote.extent.label, peer.name),
             tried,
         })
+    }
+
+    /// Tells of a path that was chosen. A peer may have thousands of memories, so only the first path of a kind
+    /// from memory of a kind is news.
+    fn announce(&self, chosen: &Chosen, place: Place, ends: &Ends<'_>) {
+        let Ends { local, peer, remote, .. } = ends;
+        macro_rules! tell {
+            ($tell:ident) => {
+                tracing::$tell!(
+                    local = %local.extent.label,
+                    remote = %remote.extent.label,
+                    peer = %peer.name,
+                    how = chosen.how.explain(),
+                    "path chosen"
+                )
+            };
+        }
+        match (peer.is_news((place, remote.info.place, chosen.kind())), self.config.announces_paths)
+        {
+            (false, _) => tell!(debug),
+            (true, false) => tell!(info),
+            (true, true) => tell!(warn),
+        }
     }
 
     fn attempt(&self, kind: PathKind, ends: &Ends<'_>) -> Found {

@@ -12,6 +12,7 @@ use crate::names::{Op, PathKind, State};
 use crate::path::{Flight, Job, Limit, Started};
 use crate::phase::{End, Phase};
 use crate::route::Chosen;
+use crate::tally::Tally;
 use crate::wakers::Wakers;
 use crate::{AgentConfig, AgentError, lock, try_lock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -58,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) peer: Arc<dyn Asked>,
     pub(crate) parts: Vec<Part>,
     pub(crate) bytes: u64,
+    /// Of all parts, if they take the same.
+    path: Option<PathKind>,
 }
 
 /// A job between two memories, and the way.
@@ -69,7 +72,10 @@ pub(crate) struct Part {
 impl Plan {
     pub(crate) fn new(op: Op, peer: Arc<dyn Asked>, parts: Vec<Part>) -> Self {
         let bytes = parts.iter().map(|part| part.job.bytes).sum();
-        Self { op, peer, parts, bytes }
+        let mut paths = parts.iter().map(|part| part.route.kind());
+        let first = paths.next();
+        let path = first.filter(|first| paths.all(|path| path == *first));
+        Self { op, peer, parts, bytes, path }
     }
 
     /// Pieces of all parts.
@@ -81,6 +87,7 @@ impl Plan {
 /// The state of a transfer.
 pub(crate) struct Shared {
     control: Weak<Control>,
+    tally: Arc<Tally>,
     /// Of a post that is given none.
     deadline: Duration,
     pub(crate) plan: Plan,
@@ -154,6 +161,7 @@ impl Shared {
     pub(crate) fn new(control: &Arc<Control>, deadline: Duration, plan: Plan) -> Self {
         Self {
             control: Arc::downgrade(control),
+            tally: control.tally.clone(),
             deadline,
             plan,
             phase: Phase::default(),
@@ -219,6 +227,7 @@ impl Shared {
         if !self.phase.begin() {
             return Err(AgentError::InProgress);
         }
+        self.tally.begun();
         let posted = Instant::now();
         let mut run = self.run();
         let mut outcome = lock(&self.outcome);
@@ -364,6 +373,11 @@ impl Shared {
         let mut outcome = lock(&self.outcome);
         if let Some(timing) = &mut outcome.timing {
             timing.over = Some(took);
+        }
+        let Plan { op, path, bytes, .. } = self.plan;
+        match &result {
+            Ok(()) => self.tally.done(op, path, bytes, took),
+            Err(why) => self.tally.failed(op, path, why),
         }
         let end = match result {
             Ok(()) => End::Done,

@@ -4,10 +4,10 @@ use crate::exchange::Store;
 use crate::{Error, Status};
 use std::env;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_agent::{AgentConfig, PathKind};
+use warpverbs_agent::{AgentConfig, MetricsTo, PathKind};
 use warpverbs_gpu::Gpu;
 
 /// The token of agents that are given none, so that those of one job know each other as NIXL's do.
@@ -84,6 +84,15 @@ impl Config {
         if let Some(seconds) = var("WARPVERBS_TRANSFER_DEADLINE") {
             config.transfer_deadline = seconds_of("WARPVERBS_TRANSFER_DEADLINE", &seconds)?;
         }
+        if let Some(to) = var("WARPVERBS_METRICS") {
+            config.agent = config.agent.metrics(metrics(&to)?);
+        }
+        if let Some(wish) = var("WARPVERBS_EXPLAIN") {
+            let explains = switch(&wish);
+            let expected = "1 (or yes, true, on) or 0 (or no, false, off)";
+            let explains = explains.ok_or_else(|| wrong("WARPVERBS_EXPLAIN", &wish, expected))?;
+            config.agent = config.agent.announce_paths(explains);
+        }
         config.store = var("NIXL_TCPSTORE_ENDPOINT").map(|at| Store::tcp(&at)).transpose()?;
         Ok(config)
     }
@@ -98,11 +107,26 @@ impl Config {
 }
 
 fn telemetry(wished: bool, variable: Option<&str>) -> bool {
-    match variable.map(str::to_ascii_lowercase).as_deref() {
-        Some("y" | "yes" | "1" | "true" | "on") => true,
-        Some("n" | "no" | "0" | "false" | "off") => false,
-        _ => wished,
+    variable.and_then(switch).unwrap_or(wished)
+}
+
+fn switch(value: &str) -> Option<bool> {
+    match &*value.to_ascii_lowercase() {
+        "y" | "yes" | "1" | "true" | "on" => Some(true),
+        "n" | "no" | "0" | "false" | "off" => Some(false),
+        _ => None,
     }
+}
+
+/// A path if there is a slash in it, else an address. An agent goes without where another process, or another
+/// agent of this one, has the port: engines start workers with the same variables.
+fn metrics(to: &str) -> Result<MetricsTo, Error> {
+    if to.contains('/') {
+        return Ok(MetricsTo::file(to).optional());
+    }
+    let expected = "ADDRESS:PORT, such as 127.0.0.1:9400, or a path with a slash in it";
+    let address: SocketAddr = parse("WARPVERBS_METRICS", to, expected)?;
+    Ok(MetricsTo::http(address).optional())
 }
 
 fn wrong(name: &str, value: &str, expected: &str) -> Error {
@@ -126,10 +150,9 @@ fn require(config: AgentConfig, path: &str) -> Result<AgentConfig, Error> {
     if path == "direct" {
         return Ok(config.without(PathKind::Tcp));
     }
-    let word = |kind: &PathKind| kind.to_string().to_lowercase().replace(' ', "-");
-    let found = PathKind::ALL.into_iter().find(|kind| word(kind) == path);
+    let found = PathKind::ALL.into_iter().find(|kind| kind.word() == path);
     let kind = found.ok_or_else(|| {
-        let words = PathKind::ALL.iter().map(word).collect::<Vec<_>>().join(", ");
+        let words = PathKind::ALL.map(PathKind::word).join(", ");
         wrong("WARPVERBS_REQUIRE", path, &format!("direct (any but tcp) or one of {words}"))
     })?;
     Ok(config.require(kind))

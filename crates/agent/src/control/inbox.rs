@@ -203,6 +203,11 @@ impl Inbox {
         Self::take(&mut self.state(), &fits)
     }
 
+    /// How many wait to be taken.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.state().all.len() as u64
+    }
+
     /// As [`Inbox::take_first`], and waits for it.
     pub(crate) fn wait_first(
         &self,

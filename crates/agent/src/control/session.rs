@@ -15,6 +15,7 @@ use super::shared::Handed;
 use crate::lock;
 use crate::metadata::random;
 use crate::names::Owner;
+use crate::tally;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -307,7 +308,11 @@ impl Session {
                 Role::Asking { from } | Role::Inbound { from },
                 Frame::Call { number, service, bytes },
             ) => answer(services, &self.link, from, (number, service), &bytes),
-            (Role::Outbound { .. }, Frame::Accepted { number }) => self.link.accepted(number),
+            (Role::Outbound { .. }, Frame::Accepted { number }) => {
+                self.link.accepted(number)?;
+                tally::count(&services.control().tally.notifications_sent);
+                Ok(())
+            }
             (Role::Outbound { .. }, Frame::Declined { number, why }) => {
                 self.link.declined(number, why.into_owned())
             }
@@ -457,9 +462,16 @@ fn take(
     if len > most {
         return Err(format!("a notification of {len} bytes, expected at most {most}"));
     }
-    match services.control().inbox.push(arrived, link.id) {
-        Put::Taken => Ok(Frame::Accepted { number }),
-        Put::Full => Ok(Frame::Declined { number, why: FULL.into() }),
+    let (inbox, tally) = (&services.control().inbox, &services.control().tally);
+    match inbox.push(arrived, link.id) {
+        Put::Taken => {
+            tally::count(&tally.notifications_received);
+            Ok(Frame::Accepted { number })
+        }
+        Put::Full => {
+            tally::count(&tally.notifications_declined);
+            Ok(Frame::Declined { number, why: FULL.into() })
+        }
         Put::Beyond => Err("a notification beyond the credits of this connection".to_owned()),
     }
 }

@@ -7,6 +7,7 @@ use super::remote::Remote;
 use crate::lock;
 use crate::metadata::{MAX_ADDRESSES, Secret};
 use crate::names::Owner;
+use crate::tally::{self, Tally};
 use crate::{AgentConfig, AgentError};
 use rustix::event::{PollFd, PollFlags};
 use std::cell::Cell;
@@ -80,6 +81,7 @@ pub(crate) struct Control {
     address: SocketAddr,
     pub(super) settings: Settings,
     pub(crate) inbox: Inbox,
+    pub(crate) tally: Arc<Tally>,
     /// Connections that other threads have made.
     pub(super) handed: Mutex<Vec<Handed>>,
     /// Peers that may touch memory of this agent.
@@ -114,6 +116,7 @@ impl Control {
                 serves_metadata: config.serves_metadata,
             },
             inbox: Inbox::default(),
+            tally: Arc::new(Tally::new()),
             handed: Mutex::default(),
             inbound: Mutex::default(),
             active: Mutex::new(Some(Vec::new())),
@@ -235,9 +238,21 @@ impl Control {
         }
         let from = self.own.owner.clone();
         match self.inbox.push_own(Notification { from, bytes }) {
-            true => Ok(()),
-            false => Err(no(FULL.to_owned())),
+            true => {
+                tally::count(&self.tally.notifications_sent);
+                tally::count(&self.tally.notifications_received);
+                Ok(())
+            }
+            false => {
+                tally::count(&self.tally.notifications_declined);
+                Err(no(FULL.to_owned()))
+            }
         }
+    }
+
+    /// How many connections of peers there are.
+    pub(crate) fn connected(&self) -> u64 {
+        lock(&self.inbound).iter().filter(|(_, link)| !link.is_lost()).count() as u64
     }
 
     /// Whether this start of an agent holds a connection to this one.
