@@ -17,6 +17,8 @@ pub(crate) struct RemoteDesc {
 pub(crate) trait Row: Clone + PartialEq + Sized {
     /// The elements of a tuple of it, for texts.
     const FIELDS: &'static str;
+    /// How many they are.
+    const WIDTH: usize;
 
     /// A row without content.
     fn empty() -> Self;
@@ -44,7 +46,7 @@ pub(crate) fn row<R: Row>(object: &Bound<'_, PyAny>) -> PyResult<R> {
         let why = format!("each descriptor must be a tuple {}, not {class}", R::FIELDS);
         return Err(PyTypeError::new_err(why));
     };
-    let (expected, found) = (R::FIELDS.split(',').count(), tuple.len());
+    let (expected, found) = (R::WIDTH, tuple.len());
     if expected != found {
         let fields = R::FIELDS;
         let why = format!(
@@ -80,6 +82,7 @@ fn decode_blob(bytes: &mut &[u8]) -> Option<Vec<u8>> {
 
 impl Row for Desc {
     const FIELDS: &'static str = "(address, length, device)";
+    const WIDTH: usize = 3;
 
     fn empty() -> Self {
         Self { addr: 0, len: 0, dev: 0 }
@@ -108,6 +111,7 @@ impl Row for Desc {
 
 impl Row for RegDesc {
     const FIELDS: &'static str = "(address, length, device, meta)";
+    const WIDTH: usize = 4;
 
     fn empty() -> Self {
         Self::of(Desc::empty())
@@ -139,6 +143,7 @@ impl Row for RegDesc {
 
 impl Row for RemoteDesc {
     const FIELDS: &'static str = "(address, length, device, agent)";
+    const WIDTH: usize = 4;
 
     fn empty() -> Self {
         Self::of(Desc::empty())
