@@ -39,7 +39,7 @@ def measure(args):
                     row = {"op": op, "local": here, "remote": there, "bytes": size, "blocks": count, "layout": layout, "threads": 1}
                     row.update(case.making(args.makes))
                     case.fill(peer, local, len(rows) + 1)
-                    row.update(case.run(case.raw(), args.warmup, args.seconds))
+                    row.update(case.run(args.warmup, args.seconds))
                     case.check(peer, local)
                     rows.append(dict(row, data="equal"))
         peer.end()

@@ -243,30 +243,21 @@ class Case:
         else:
             compare(local, self.here)
 
-    def raw(self):
-        """Calls of the bindings: post, its arguments, look, its arguments, and their two answers."""
-        bind, raw = importlib.import_module(self.api.__package__ + "._bindings"), self.handle._handle
-        lower = self.agent.agent
-        return lower.postXferReq, (raw, b""), lower.getXferStatus, (raw,), bind.NIXL_SUCCESS, bind.NIXL_IN_PROG
-
-    def wrapped(self):
-        """The same of the wrapper, which programs call."""
-        agent, handle = self.agent, (self.handle,)
-        return agent.transfer, handle, agent.check_xfer_state, handle, "DONE", "PROC"
-
-    def run(self, calls, warmup, seconds):
+    def run(self, warmup, seconds):
         # Of `make`, which merges neighbours; what `initialize` gives does not.
-        post_call, posted_with, status_call, asked_with, done, in_progress = calls
+        bind, raw = importlib.import_module(self.api.__package__ + "._bindings"), self.handle._handle
+        post_call, status_call = self.agent.agent.postXferReq, self.agent.agent.getXferStatus
+        done, in_progress = bind.NIXL_SUCCESS, bind.NIXL_IN_PROG
         post, transfer, taken, begin = [], [], 0, None
         while begin is None or now() - begin < seconds * 1e9:
             if taken == warmup:
                 begin = now()
                 post, transfer = [], []
             start = now()
-            state = post_call(*posted_with)
+            state = post_call(raw, b"")
             posted = now()
             while state == in_progress:
-                state = status_call(*asked_with)
+                state = status_call(raw)
             ended = now()
             if state != done:
                 raise RuntimeError(f"transfer ended with {state}")
