@@ -11,6 +11,7 @@ use crate::{Config, Desc, Error, Files, Kind, MOST_DESCRIPTORS, RegList, Status}
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 use warpverbs_agent::Owner;
 use warpverbs_gpu::{Buffer, Gpu, GpuChoice};
 
@@ -203,10 +204,20 @@ impl Agent {
 
     /// All notifications that have come since the last call.
     pub fn notifications(&self) -> Notifications {
+        self.notifications_within(Duration::ZERO)
+    }
+
+    /// The same; if there are none, it waits for so long until one comes.
+    pub fn notifications_within(&self, timeout: Duration) -> Notifications {
         let mut all = Notifications::new();
         let Some(agent) = self.made.get() else { return all };
-        while let Some(one) = agent.next_notification() {
+        let mut next = agent.next_notification();
+        if next.is_none() && !timeout.is_zero() {
+            next = agent.wait_notification(timeout).ok();
+        }
+        while let Some(one) = next {
             all.entry(one.from.name.to_string()).or_default().push(one.bytes);
+            next = agent.next_notification();
         }
         all
     }

@@ -5,11 +5,13 @@ mod adopt;
 mod arguments;
 mod call;
 mod life;
+mod polls;
 mod telemetry;
 
 use crate::agent::adopt::Lent;
 use crate::agent::arguments::{Side, kinds, message, no_views, place, plugin_of, side};
 use crate::agent::life::{Inner, lock};
+use crate::agent::polls::{GLANCE, Polls};
 use crate::lists::{RegionList, XferList};
 use crate::text::{Blob, Name};
 use crate::{enums, errors, indices, own};
@@ -17,13 +19,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::Arc;
-use std::time::Duration;
 use telemetry::XferTelemetry;
 use warpverbs_nixl::{Agent, Config, CurrentGpu, Params, Plugin, Prepared, Status, Transfer};
-
-/// How long a look at a transfer in progress lets other threads run, so that polling does not take the
-/// processor from the threads that move the bytes.
-const GLANCE: Duration = Duration::from_micros(20);
 
 /// Backends by number; empty for all.
 type Backends = Vec<u64>;
@@ -32,16 +29,17 @@ type Backends = Vec<u64>;
 #[pyclass(frozen, weakref, name = "nixlAgent", module = "nixl._bindings")]
 pub(crate) struct NixlAgent {
     inner: Arc<Inner>,
+    polls: Polls,
 }
 
 impl NixlAgent {
     fn transfer(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Transfer>> {
-        self.inner.agent(py)?;
+        self.inner.check(py)?;
         self.inner.transfers.get(py, handle)
     }
 
     fn list(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Prepared>> {
-        self.inner.agent(py)?;
+        self.inner.check(py)?;
         self.inner.lists.get(py, handle)
     }
 
@@ -82,7 +80,7 @@ impl NixlAgent {
             // Programs that choose port 0 for an agent look for this line.
             py.import("warpverbs.nixl._notes")?.call_method1("listening", (port,))?;
         }
-        Ok(Self { inner })
+        Ok(Self { inner, polls: Polls::default() })
     }
 
     /// Names of the plugins.
@@ -306,7 +304,9 @@ impl NixlAgent {
         notif_map: Bound<'py, PyDict>,
         backends: Backends,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let new = self.call_by(py, &backends, |agent| Ok(agent.notifications()))?;
+        let glance = self.polls.glance();
+        let new = self.call_by(py, &backends, |agent| Ok(agent.notifications_within(glance)))?;
+        self.polls.found(!new.is_empty());
         for (sender, messages) in new {
             let list = match notif_map.get_item(&sender)? {
                 Some(list) => list,

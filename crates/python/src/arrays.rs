@@ -4,7 +4,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::ptr;
 use warpverbs_nixl::MOST_DESCRIPTORS;
 
 /// An array of integers, and the object that owns its memory.
@@ -79,16 +78,10 @@ impl<'a, 'py> Array<'a, 'py> {
             return wrong(format!("an Nx{N} array is expected, not one of {count}x{columns}"));
         }
         let mut out = vec![[0; N]; count];
-        if self.item == 8 && !self.swapped && self.strides == dense(&self.shape, 8)? {
-            // SAFETY: the interface of the array promises all its elements, which here lie in order;
-            // the vector has as many, and nobody else has it.
-            unsafe {
-                ptr::copy_nonoverlapping(
-                    self.data as *const u8,
-                    out.as_mut_ptr().cast(),
-                    count * N * 8,
-                )
-            };
+        if let Some(all) = self.in_order::<8>() {
+            for (value, bytes) in out.as_flattened_mut().iter_mut().zip(all) {
+                *value = u64::from_ne_bytes(*bytes);
+            }
             return Ok(out);
         }
         for (row, made) in out.iter_mut().enumerate() {
@@ -136,6 +129,35 @@ impl<'a, 'py> Array<'a, 'py> {
 
     fn negative<T>(&self) -> PyResult<T> {
         wrong(format!("{}: a negative number", self.owner.get_type().name()?))
+    }
+
+    /// The same as indices, if all are, and lie as arrays of indices do: their usual types, in order.
+    /// Otherwise [`Self::values`] gives them, or says what is wrong.
+    pub(crate) fn indices(&self) -> Option<Vec<u32>> {
+        let narrow = |bytes: &[u8; 8]| u32::try_from(u64::from_ne_bytes(*bytes)).ok();
+        let short = |bytes: &[u8; 4]| {
+            let value = u32::from_ne_bytes(*bytes);
+            (!self.signed || value.cast_signed() >= 0).then_some(value)
+        };
+        match (&self.shape[..], self.item) {
+            ([_], 4) => self.in_order::<4>()?.iter().map(short).collect(),
+            ([_], 8) => self.in_order::<8>()?.iter().map(narrow).collect(),
+            _ => None,
+        }
+    }
+
+    /// The elements, if they have so many bytes each, in the order of this machine, and no gaps between them.
+    fn in_order<const ITEM: usize>(&self) -> Option<&[[u8; ITEM]]> {
+        let dense = dense(&self.shape, self.item).ok()?;
+        if self.item != ITEM || self.swapped || self.strides != dense {
+            return None;
+        }
+        match self.shape.iter().product() {
+            0 => Some(&[]),
+            // SAFETY: the interface of the array promises all its elements, which here lie in order, of bytes,
+            // which need no alignment; the owner is borrowed while this thread is attached to the interpreter.
+            count => Some(unsafe { std::slice::from_raw_parts(self.data as *const _, count) }),
+        }
     }
 
     /// Integers of 64 bits are taken bit by bit, as NIXL does: an address may be in either type.

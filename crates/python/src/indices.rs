@@ -19,7 +19,10 @@ pub(crate) fn read(object: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         return list.iter().map(|each| index(&each)).collect();
     }
     if let Some(array) = Array::of(object)? {
-        return array.values()?.into_iter().map(narrow).collect();
+        return match array.indices() {
+            Some(all) => Ok(all),
+            None => array.values()?.into_iter().map(narrow).collect(),
+        };
     }
     let each = object.try_iter()?.map(|each| index(&each?));
     let found: Vec<u32> = each.take(MOST_DESCRIPTORS + 1).collect::<PyResult<_>>()?;

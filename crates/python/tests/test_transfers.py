@@ -12,6 +12,14 @@ def blocks(rng, memory, count, length):
     return [place * length for place in places], [(memory.addr + place * length, length, 0) for place in places]
 
 
+def index_array(rng, np, order):
+    """Of any type, in order or with gaps."""
+    gaps = rng.choice([1, 3])
+    whole = np.zeros(gaps * len(order), rng.choice(["i4", "u4", "i8", "u8", "u2", ">i4", ">u8"]))
+    whole[::gaps] = order
+    return whole[::gaps]
+
+
 @pytest.mark.parametrize("op", ["READ", "WRITE"])
 @pytest.mark.parametrize("way", ["lists", "prepared", "arrays"])
 def test_blocks_arrive(rng, pair, op, way):
@@ -28,7 +36,7 @@ def test_blocks_arrive(rng, pair, op, way):
             np = pytest.importorskip("numpy")
             local, remote = np.array(local, "i8"), np.array(remote, "u8")
         rng.shuffle(order)
-        indices = np.array(order, rng.choice(["i4", "u4", "i8", "u2", "u1", ">i4"])) if way == "arrays" else order
+        indices = index_array(rng, np, order) if way == "arrays" else order
         left = a.prep_xfer_dlist(rng.choice(["", "NIXL_INIT_AGENT"]), local, "DRAM")
         right = a.prep_xfer_dlist(rng.choice([name, name.encode()]), remote, "DRAM")
         handle = a.make_prepped_xfer(op, left, indices, right, indices)
@@ -130,6 +138,16 @@ def test_states_and_misuse(pair):
     for indices in ([-1], [1], [1 << 40]):
         with pytest.raises(b.nixlInvalidParamError, match="index"):
             a.make_prepped_xfer("READ", left, indices, right, indices)
+    np = pytest.importorskip("numpy")
+    for dtype, value, error in (
+        ("i4", -1, ValueError),
+        ("i4", 1, b.nixlInvalidParamError),
+        ("u4", (1 << 32) - 1, b.nixlInvalidParamError),
+        ("i8", -1, b.nixlInvalidParamError),
+        ("u8", 1 << 32, b.nixlInvalidParamError),
+    ):
+        with pytest.raises(error, match="index|negative"):
+            a.make_prepped_xfer("READ", left, [0], right, np.array([value], dtype))
     with pytest.raises(b.nixlInvalidParamError):
         a.make_prepped_xfer("READ", left, [0], right, [0, 0])
 

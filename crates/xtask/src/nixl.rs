@@ -1,16 +1,17 @@
-//! NIXL beside this project: builds `warpverbs`, finds NIXL's wheel and runs
-//! `crates/xtask/nixl/run.sh`, which needs no cargo itself.
+//! NIXL beside this project: builds `warpverbs`, or its Python package, finds NIXL's wheel and runs
+//! `crates/xtask/nixl/run.sh` or `python.py`, which need no cargo themselves.
 
 use crate::bench::compared::seconds;
 use crate::bench::ours;
-use crate::workspace;
+use crate::{python, workspace};
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Packages that `pip` installs without `--wheel`.
-const PACKAGES: [&str; 2] = ["nixl-cu13==1.5.1", "numpy"];
+const PACKAGES: [&str; 2] = [NIXL, "numpy"];
+const NIXL: &str = "nixl-cu13==1.5.1";
 
 /// Options of `bench-nixl`.
 #[derive(Args)]
@@ -28,30 +29,61 @@ pub(crate) struct Bench {
     /// Python has none; otherwise pip installs both into a scratch folder
     #[arg(long)]
     wheel: Option<PathBuf>,
+    /// Measures the two Python packages by the calls that programs make; ours is built and installed, with
+    /// NIXL's beside it, into an environment in the target folder
+    #[arg(long, conflicts_with_all = ["program", "out"])]
+    python: bool,
     /// Which Python
     #[arg(long, default_value = "python3")]
-    python: PathBuf,
+    interpreter: PathBuf,
     /// A built `warpverbs`; otherwise it is built
     #[arg(long)]
     program: Option<PathBuf>,
     /// Folder for the JSON of each turn
     #[arg(long)]
     out: Option<PathBuf>,
+    /// File for the JSON of `--python`
+    #[arg(long, requires = "python")]
+    json: Option<PathBuf>,
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<()> {
+    if bench.python {
+        return packages(bench);
+    }
     let program = ours::program(bench.program.as_deref())?;
     let scratch = tempfile::tempdir()?;
     let wheel = match &bench.wheel {
         Some(folder) => folder.clone(),
-        None => install(&bench.python, scratch.path())?,
+        None => install(&bench.interpreter, scratch.path())?,
     };
     workspace::script("crates/xtask/nixl/run.sh", |command| {
-        command.arg(program).env("NIXL", wheel).env("PYTHON", &bench.python);
+        command.arg(program).env("NIXL", wheel).env("PYTHON", &bench.interpreter);
         command.env("TURNS", bench.turns.to_string()).env("DURATION", bench.seconds.to_string());
         command.env_remove("GPUS").envs(bench.gpus.as_ref().map(|gpus| ("GPUS", gpus)));
         command.env_remove("OUT").envs(bench.out.as_ref().map(|out| ("OUT", out)));
     })
+}
+
+/// Both Python packages in turns.
+fn packages(bench: &Bench) -> Result<()> {
+    let environment = workspace::target()?.join("bench-python");
+    let python = python::prepare(&bench.interpreter, &environment, &[python::BUILDS, "numpy"])?;
+    let wheel = python::build(&python, &environment, true)?;
+    python::install(&python, &wheel)?;
+    if bench.wheel.is_none() {
+        // Without what it names as needed: torch, of which it takes nothing here.
+        python::pip(&python, &["install", "--quiet", "--no-deps", NIXL], |pip| pip)?;
+    }
+    let mut command = Command::new(&python);
+    command.arg(workspace::root()?.join("crates/xtask/nixl/python.py"));
+    command.args(["--turns", &bench.turns.to_string(), "--seconds", &bench.seconds.to_string()]);
+    command.args(bench.gpus.iter().flat_map(|gpus| ["--gpus", gpus]));
+    if let Some(file) = &bench.json {
+        command.arg("--json").arg(file);
+    }
+    command.envs(bench.wheel.as_ref().map(|folder| ("PYTHONPATH", folder)));
+    workspace::done(&mut command, "python.py")
 }
 
 fn install(python: &Path, scratch: &Path) -> Result<PathBuf> {

@@ -13,7 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Packages for the build and the tests.
-const PACKAGES: [&str; 5] = ["maturin>=1.9.4,<2", "mypy", "numpy", "pytest", "pytest-timeout"];
+const PACKAGES: [&str; 5] = [BUILDS, "mypy", "numpy", "pytest", "pytest-timeout"];
+
+/// The package that builds wheels.
+pub(crate) const BUILDS: &str = "maturin>=1.9.4,<2";
 
 /// Options of `python`.
 #[derive(Args)]
@@ -47,21 +50,15 @@ pub(crate) fn run(options: &Python) -> Result<()> {
         Some(folder) => std::path::absolute(folder)?,
         None => workspace::target()?.join("python"),
     };
-    let python = environment.join("bin/python");
-    if !python.exists() {
-        let mut make = Command::new(&options.python);
-        workspace::done(make.args(["-m", "venv"]).arg(&environment), "python3 -m venv")?;
-    }
     let torch = options.torch.then_some("torch");
     let packages: Vec<&str> = PACKAGES.into_iter().chain(torch).collect();
-    pip(&python, &["install", "--quiet"], |pip| pip.args(&packages))?;
+    let python = prepare(&options.python, &environment, &packages)?;
     let wheel = build(&python, &environment, options.release)?;
     println!("{}: {} bytes", wheel.display(), fs::metadata(&wheel)?.len());
     if options.wheel {
         return Ok(());
     }
-    let install = ["install", "--quiet", "--no-deps", "--force-reinstall"];
-    pip(&python, &install, |pip| pip.arg(&wheel))?;
+    install(&python, &wheel)?;
     let mut tests = Command::new(&python);
     tests.current_dir(workspace::root()?.join("crates/python"));
     tests
@@ -81,7 +78,28 @@ pub(crate) fn run(options: &Python) -> Result<()> {
     }
 }
 
-fn pip(
+/// An environment with these packages, made if it is not there; returns its interpreter.
+pub(crate) fn prepare(
+    interpreter: &Path,
+    environment: &Path,
+    packages: &[&str],
+) -> Result<PathBuf> {
+    let python = environment.join("bin/python");
+    if !python.exists() {
+        let mut make = Command::new(interpreter);
+        workspace::done(make.args(["-m", "venv"]).arg(environment), "python3 -m venv")?;
+    }
+    pip(&python, &["install", "--quiet"], |pip| pip.args(packages))?;
+    Ok(python)
+}
+
+/// Installs a wheel over the one that is there.
+pub(crate) fn install(python: &Path, wheel: &Path) -> Result<()> {
+    let words = ["install", "--quiet", "--no-deps", "--force-reinstall"];
+    pip(python, &words, |pip| pip.arg(wheel))
+}
+
+pub(crate) fn pip(
     python: &Path,
     words: &[&str],
     more: impl FnOnce(&mut Command) -> &mut Command,
@@ -92,7 +110,7 @@ fn pip(
 }
 
 /// Builds the wheel, and says where it is.
-fn build(python: &Path, environment: &Path, release: bool) -> Result<PathBuf> {
+pub(crate) fn build(python: &Path, environment: &Path, release: bool) -> Result<PathBuf> {
     let target = workspace::target()?;
     // Empty but for this wheel, whose name has the version and the platform.
     let folder = target.join("wheels");

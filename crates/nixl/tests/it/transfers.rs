@@ -2,6 +2,7 @@
 
 use crate::bed::{Bed, config, done, notified, seeded};
 use rand::RngExt;
+use std::time::{Duration, Instant};
 use warpverbs_nixl::{Kind, List, Op, Status};
 
 #[test]
@@ -61,6 +62,8 @@ fn an_agent_is_its_own_peer() {
     assert_eq!(notified(&a.agent, "self", 1), [b"over"]);
     a.agent.notify("self", b"by hand").unwrap();
     assert_eq!(notified(&a.agent, "self", 1), [b"by hand"]);
+    let (begin, short) = (Instant::now(), Duration::from_millis(5));
+    assert!(a.agent.notifications_within(short).is_empty() && begin.elapsed() >= short);
     let (local, remote) = (a.agent.prepare("", &to), a.agent.prepare("self", &from));
     let (local, remote) = (local.unwrap(), remote.unwrap());
     done(&a.agent.make(Op::Read, (&local, &[0]), (&remote, &[0]), None).unwrap());

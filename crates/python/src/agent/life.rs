@@ -87,9 +87,18 @@ impl Inner {
     /// The agent, unless it has ended or belongs to a parent process.
     pub(super) fn agent(&self, py: Python<'_>) -> PyResult<Arc<Agent>> {
         let found = self.agent.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(agent) = found.filter(|_| self.origin.is_here()) {
-            return Ok(agent);
+        found.filter(|_| self.origin.is_here()).ok_or_else(|| self.gone(py))
+    }
+
+    /// That there is one, for calls on what was made of it.
+    pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        match self.is_over() {
+            true => Err(self.gone(py)),
+            false => Ok(()),
         }
+    }
+
+    fn gone(&self, py: Python<'_>) -> PyErr {
         let name = &self.name;
         let why = match self.origin.is_here() {
             true => format!("the agent {name} has ended"),
@@ -97,7 +106,7 @@ impl Inner {
                 "the agent {name} is of the process that forked this one; make another here, or spawn"
             ),
         };
-        Err(errors::raised(py, &Error::new(Status::NotAllowed, why)))
+        errors::raised(py, &Error::new(Status::NotAllowed, why))
     }
 
     /// Whether it has ended, or is of a parent process: then its handles are nothing any more.

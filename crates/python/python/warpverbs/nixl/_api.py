@@ -16,6 +16,9 @@ DEFAULT_COMM_PORT = nixlBind.DEFAULT_COMM_PORT
 
 nixl_backend_handle = int
 
+# Names of this module: a transfer of a few bytes takes hardly longer than looking two up in another.
+_DONE, _IN_PROGRESS = nixlBind.NIXL_SUCCESS, nixlBind.NIXL_IN_PROG
+
 # The name of a number of threads in options of each backend.
 _THREADS = {"UCX": "num_threads", "OBJ": "num_threads", "LIBFABRIC": "num_threads", "GDS_MT": "thread_count", "UCCL": "num_cpus"}
 
@@ -279,17 +282,13 @@ class nixl_agent:
 
     def transfer(self, handle: nixl_xfer_handle, notif_msg: bytes = b"") -> str:
         """Begins it: "DONE" or "PROC". A notification here takes the place of the earlier one."""
-        return self._word(self.agent.postXferReq(handle._handle, notif_msg))
+        status = self.agent.postXferReq(handle._handle, notif_msg)
+        return "DONE" if status == _DONE else "PROC" if status == _IN_PROGRESS else "ERR"
 
     def check_xfer_state(self, handle: nixl_xfer_handle) -> str:
         """Whether it is over: "DONE" or "PROC"; a failure raises."""
-        return self._word(self.agent.getXferStatus(handle._handle))
-
-    @staticmethod
-    def _word(status: int) -> str:
-        if status == nixlBind.NIXL_SUCCESS:
-            return "DONE"
-        return "PROC" if status == nixlBind.NIXL_IN_PROG else "ERR"
+        status = self.agent.getXferStatus(handle._handle)
+        return "DONE" if status == _DONE else "PROC" if status == _IN_PROGRESS else "ERR"
 
     def get_xfer_telemetry(self, handle: nixl_xfer_handle) -> nixlBind.nixlXferTelemetry:
         """Times in microseconds, bytes and descriptors of a transfer that is over."""
