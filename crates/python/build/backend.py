@@ -22,19 +22,23 @@ def _profile(settings) -> str:
     return words[words.index("--profile") + 1] if "--profile" in words else "release"
 
 
-def _program(settings) -> None:
-    """Puts the program and the library that it preloads where the package looks for them."""
+def _build(profile: str) -> Path:
     root = HERE.parent.parent
-    profile = _profile(settings)
     cargo = [os.environ.get("CARGO", "cargo"), "build", "--locked", "--profile", profile]
     subprocess.run([*cargo, "-p", "warpverbs-cli", "-p", "warpverbs-preload"], cwd=root, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-    built = target / ("debug" if profile == "dev" else profile)
+    return target / ("debug" if profile == "dev" else profile)
+
+
+def _program(settings) -> None:
+    """Puts the program and the library that it preloads where the package looks for them."""
+    # Ready ones, where a build of the whole workspace has just made them.
+    built = os.environ.get("WARPVERBS_PROGRAM_DIR") or _build(_profile(settings))
     folder = HERE / "python" / "warpverbs" / "_bin"
     folder.mkdir(exist_ok=True)
     for name in PROGRAM:
         # Beside the old file, then over it: a program that runs keeps its own.
-        shutil.copy2(built / name, folder / f".{name}")
+        shutil.copy2(Path(built) / name, folder / f".{name}")
         os.replace(folder / f".{name}", folder / name)
 
 

@@ -3,8 +3,10 @@
 import ctypes
 import os
 import random
+import signal
 import time
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,17 @@ def until(what, check):
         if found:
             return found
         assert time.monotonic() < end, f"no {what} in {DEADLINE} s"
+
+
+def stop(pid):
+    """Stops a process, and waits until all of its threads stand: the signal reaches one, which stops the others."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stands():
+        states = [one.read_text().rpartition(")")[2].split()[0] for one in Path(f"/proc/{pid}/task").glob("*/stat")]
+        return states and all(state == "T" for state in states)
+
+    until("stop", stands)
 
 
 def finish(agent, handle):

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import Memory, Pair, finish, new_agent, until
+from conftest import Memory, Pair, finish, new_agent, stop, until
 from warpverbs.nixl import _bindings as b
 
 PAIR = """
@@ -124,13 +124,6 @@ def peer():
     return child, int(addr), bytes.fromhex(metadata)
 
 
-def stop(child):
-    """Stops it, and waits until it stands: a signal takes its time."""
-    os.kill(child.pid, signal.SIGSTOP)
-    state = lambda: open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()[0]
-    until("stop", lambda: state() == "T")
-
-
 def test_a_peer_that_is_killed_and_comes_again(rng):
     agent, memory = new_agent(), Memory(rng.randbytes(1 << 16))
     agent.register_memory([memory.reg()], "DRAM")
@@ -148,12 +141,11 @@ def test_a_peer_that_is_killed_and_comes_again(rng):
         handle = write(addr)
         child.kill()
         child.wait(10)
-        with pytest.raises((b.nixlRemoteDisconnectError, b.nixlBackendError), match="peer") as lost:
+        with pytest.raises(b.nixlRemoteDisconnectError, match="peer"):
             end = time.monotonic() + 20
             while time.monotonic() < end:
                 finish(agent, handle)
-        assert isinstance(lost.value, b.nixlRemoteDisconnectError), lost.value
-        until("end of its metadata", lambda: not agent.check_remote_metadata("peer"))
+        assert not agent.check_remote_metadata("peer")
         handle.release()
         child, addr, metadata = peer()
         assert agent.add_remote_agent(metadata) == b"peer" and agent.check_remote_metadata("peer")
@@ -173,7 +165,7 @@ def test_a_peer_that_stands_still_does_not_stop_others(rng, monkeypatch):
         local = made.a.get_xfer_descs([(made.here.addr, 4096, 0)], "DRAM")
         handle = made.a.initialize_xfer("WRITE", local, remote, "peer", b"n")
         finish(made.a, handle)
-        stop(child)
+        stop(child.pid)
         made.a.transfer(handle)
         good = made.a.get_xfer_descs([(made.there.addr, 4096, 0)], "DRAM")
         finish(made.a, made.a.initialize_xfer("WRITE", local, good, made.b.name))
@@ -196,7 +188,7 @@ def test_the_interpreter_is_free_while_one_waits_for_a_peer(rng, monkeypatch):
         agent, memory, turns = new_agent(), Memory(rng.randbytes(64)), [0]
         agent.register_memory([memory.reg()], "DRAM")
         agent.add_remote_agent(metadata)
-        stop(child)
+        stop(child.pid)
         lists = [agent.get_xfer_descs([(each, 64, 0)], "DRAM") for each in (memory.addr, addr)]
 
         def count(over):

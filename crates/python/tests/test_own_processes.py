@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from conftest import stop
 
 import warpverbs
 
@@ -111,7 +112,7 @@ def test_a_stopped_peer_is_late_and_goes_on():
         a.load(target.metadata)
         remote = a.remote("target", "data")
         a.read(ours[:], remote[:]).wait(20)
-        os.kill(target.process.pid, signal.SIGSTOP)
+        stop(target.process.pid)
         try:
             read = a.read(ours[:], remote[:], timeout=20)
             with pytest.raises(TimeoutError, match="in progress"):

@@ -127,6 +127,9 @@ fn build(python: &Path, environment: &Path, release: bool) -> Result<PathBuf> {
         pip.env("CARGO_TARGET_DIR", &target).env("PATH", path).arg("--wheel-dir").arg(&folder);
         if !release {
             pip.args(["-C", "build-args=--profile dev"]);
+            if workspace::is_built() {
+                pip.env("WARPVERBS_PROGRAM_DIR", target.join("debug"));
+            }
         }
         let package = workspace::root().map(|root| root.join("crates/python"));
         pip.arg(package.unwrap_or_else(|_| "crates/python".into()))

@@ -36,10 +36,15 @@ pub(crate) fn done(command: &mut Command, what: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether the whole workspace was built before, without optimisation.
+pub(crate) fn is_built() -> bool {
+    std::env::var_os("WARPVERBS_XTASK_BUILT").is_some()
+}
+
 /// Runs `cargo build` with `arguments`, into [`target`]; unless everything was built before, and cargo
 /// is busy with something else.
 pub(crate) fn build(arguments: &[&str]) -> Result<()> {
-    if std::env::var_os("WARPVERBS_XTASK_BUILT").is_some() {
+    if is_built() {
         return Ok(());
     }
     let mut cargo = cargo(root()?);

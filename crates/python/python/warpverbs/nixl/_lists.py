@@ -147,7 +147,16 @@ class _Lists(pickle.Unpickler):
 
 
 def loads(data: bytes):
-    """A list of its pickle."""
+    """A list of its pickle; anything else is a `pickle.UnpicklingError`."""
     import io
 
-    return _Lists(io.BytesIO(data)).load()
+    try:
+        found = _Lists(io.BytesIO(data)).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:
+        # Broken bytes end in many kinds of exceptions.
+        raise pickle.UnpicklingError(f"no pickle of a list of descriptors: {error!r}") from error
+    if not isinstance(found, tuple(getattr(nixlBind, name) for name in LISTS)):
+        raise pickle.UnpicklingError(f"a list of descriptors is expected, not {type(found).__name__}")
+    return found
