@@ -91,7 +91,12 @@ const LMCACHE_NEEDS: &[&str] = &[
     "uvicorn",
 ];
 
-const CONSUMERS: [Consumer; 6] = [
+const fn lmcache(files: &'static [&'static str]) -> Consumer {
+    let what = What::Tests(files, &LMCACHE_TESTS);
+    Consumer { package: &LMCACHE, what, needs: LMCACHE_NEEDS, quick: false }
+}
+
+const CONSUMERS: [Consumer; 9] = [
     Consumer {
         package: &VLLM,
         what: What::Driver("vllm_transports.py"),
@@ -116,26 +121,16 @@ const CONSUMERS: [Consumer; 6] = [
     },
     Consumer { package: &SGLANG, what: What::Driver("sglang_hicache.py"), needs: &[], quick: true },
     Consumer {
-        package: &LMCACHE,
-        what: What::Tests(
-            &["tests/v1/distributed/transfer_channel/test_nixl_impl.py"],
-            &LMCACHE_TESTS,
-        ),
-        needs: LMCACHE_NEEDS,
-        quick: false,
+        package: &SGLANG,
+        what: What::Driver("sglang_manager.py"),
+        needs: &["msgspec"],
+        quick: true,
     },
-    Consumer {
-        package: &LMCACHE,
-        what: What::Tests(&["tests/v1/distributed/test_nixl_store_l2_adapter.py"], &LMCACHE_TESTS),
-        needs: LMCACHE_NEEDS,
-        quick: false,
-    },
-    Consumer {
-        package: &LMCACHE,
-        what: What::Tests(&["tests/v1/test_nixl_storage.py"], &LMCACHE_TESTS),
-        needs: LMCACHE_NEEDS,
-        quick: false,
-    },
+    lmcache(&["tests/v1/distributed/transfer_channel/test_nixl_impl.py"]),
+    lmcache(&["tests/disagg/test_nixl_channel.py"]),
+    lmcache(&["tests/v1/distributed/test_nixl_store_l2_adapter.py"]),
+    lmcache(&["tests/v1/distributed/test_nixl_store_dynamic_l2_adapter.py"]),
+    lmcache(&["tests/v1/test_nixl_storage.py"]),
 ];
 
 /// Runs all, or the quick ones, and prints a table; `nixl` adds a column with NIXL's own package.
