@@ -1,4 +1,4 @@
-"""What the drivers share: steps that are timed and counted, and a second process that answers lines."""
+"""Shared by the drivers: steps that are timed and counted, and a second process that answers lines."""
 
 import base64
 import hashlib

@@ -119,7 +119,7 @@ class Run:
         return number, time.monotonic() - begin
 
     def fate(self, number, patience=PATIENCE):
-        """What polls say of a write in the end."""
+        """The last word of polls on a write."""
 
         def ask():
             result = self.tier.transport.poll("decode:1")

@@ -20,11 +20,11 @@ struct Package {
     version: &'static str,
     /// As sources, by a build that makes nothing but their list of files.
     sources: bool,
-    /// What that build must be told.
+    /// Environment of that build.
     told: &'static [(&'static str, &'static str)],
 }
 
-/// What is run.
+/// A run: tests or a driver.
 enum What {
     /// Tests of the consumer's, by pytest; their modules are in the second package.
     Tests(&'static [&'static str], &'static Package),
@@ -35,7 +35,7 @@ enum What {
 struct Consumer {
     package: &'static Package,
     what: What,
-    /// What its modules import, beside torch and numpy.
+    /// Packages that its modules import, beside torch and numpy.
     needs: &'static [&'static str],
     quick: bool,
 }
@@ -57,7 +57,7 @@ const SGLANG: Package = Package { name: "sglang", version: "0.5.23", sources: fa
 const DYNAMO: Package =
     Package { name: "ai-dynamo-runtime", version: "1.6.1", sources: false, told: &[] };
 
-/// What builds of sources need, since they run without an environment of their own.
+/// Packages that builds of sources need: they run without an environment of their own.
 const BUILDS: [&str; 7] =
     ["cmake", "jinja2", "ninja", "packaging", "setuptools_scm", "setuptools-rust", "wheel"];
 
@@ -153,7 +153,7 @@ pub(super) fn run(python: &Path, cache: &Path, quick: bool, nixl: bool) -> Resul
         rows.push((consumer, ours, theirs));
     }
     let beside = if nixl { " | NIXL's own package" } else { "" };
-    println!("\n{:24} {:50} result{beside}", "consumer", "what was run");
+    println!("\n{:24} {:50} result{beside}", "consumer", "program");
     for (consumer, ours, theirs) in rows {
         let package = format!("{} {}", consumer.package.name, consumer.package.version);
         let theirs = theirs.map(|text| format!(" | {}", said(text))).unwrap_or_default();
