@@ -132,7 +132,8 @@ impl NixlAgent {
         Self::done(py)
     }
 
-    /// Deregisters memory: when it returns, nobody touches it any more.
+    /// Deregisters memory: when it returns, nobody touches it any more. An agent that has ended has none, and
+    /// destructors that run after it must not fail.
     #[pyo3(signature = (descs, backends=Backends::new()))]
     fn deregisterMem(
         &self,
@@ -140,8 +141,10 @@ impl NixlAgent {
         descs: &RegionList,
         backends: Backends,
     ) -> PyResult<Py<PyAny>> {
-        let list = descs.list.now();
-        self.call_long(py, &backends, move |agent| agent.deregister(&list))?;
+        if !self.inner.has_ended() {
+            let list = descs.list.now();
+            self.call_long(py, &backends, move |agent| agent.deregister(&list))?;
+        }
         Self::done(py)
     }
 
@@ -367,8 +370,11 @@ impl NixlAgent {
         Ok(PyBytes::new(py, name.as_bytes()))
     }
 
-    /// Forgets an agent; returns whether it was known.
+    /// Forgets an agent; returns whether it was known. An agent that has ended knows none.
     fn invalidateRemoteMD(&self, py: Python<'_>, remote_agent: Name) -> PyResult<Py<PyAny>> {
+        if self.inner.has_ended() {
+            return enums::status(py, Status::NotFound);
+        }
         let forgot = self.call(py, |agent| Ok(agent.forget(&remote_agent.0).is_ok()))?;
         enums::status(py, if forgot { Status::Success } else { Status::NotFound })
     }

@@ -46,6 +46,25 @@ def test_the_interpreter_ends_during_a_transfer(end):
     python(PAIR + f"    agents[0].transfer(handle)\n    {end}\n")
 
 
+def test_destructors_that_run_after_the_interpreter_has_ended_agents_do_not_fail():
+    said = python(
+        PAIR
+        + """
+    class Holder:
+        def __init__(self):
+            self.kept = agents[0], handle, regs[0], os.write
+        def __del__(self):
+            agent, handle, registered, write = self.kept
+            agent.release_xfer_handle(handle)
+            agent.remove_remote_agent("two")
+            agent.deregister_memory(registered)
+            write(1, b"given back")
+    holder = Holder()
+"""
+    )
+    assert said.endswith("given back")
+
+
 def test_the_interpreter_ends_while_threads_poll():
     python(
         PAIR

@@ -1,6 +1,7 @@
 //! The Python package: builds the wheel, installs it into an environment of its own, and runs its tests;
 //! on request also programs of NIXL's, unchanged.
 
+mod consumers;
 mod programs;
 
 use crate::workspace;
@@ -40,6 +41,18 @@ pub(crate) struct Python {
     /// Builds the wheel and leaves it in the target folder's `wheels`, nothing else
     #[arg(long)]
     wheel: bool,
+    /// Fetches programs that use NIXL, and runs their tests and classes on the wheel; installs torch too
+    #[arg(long)]
+    consumers: bool,
+    /// Of those only the ones that take seconds
+    #[arg(long, requires = "consumers")]
+    quick: bool,
+    /// Runs them on NIXL's own package, too
+    #[arg(long, requires = "consumers")]
+    nixl: bool,
+    /// Where they are kept; otherwise in the target folder
+    #[arg(long, requires = "consumers")]
+    cache: Option<PathBuf>,
     /// Words for pytest, such as -k NAME
     #[arg(last = true)]
     pytest: Vec<OsString>,
@@ -72,10 +85,17 @@ pub(crate) fn run(options: &Python) -> Result<()> {
     let mut types = Command::new(&python);
     types.current_dir(&environment).args(["-m", "mypy", "-p", "warpverbs"]);
     workspace::done(&mut types, "mypy -p warpverbs")?;
-    match &options.sources {
-        Some(sources) => programs::run(&python, sources),
-        None => Ok(()),
+    if let Some(sources) = &options.sources {
+        programs::run(&python, sources)?;
     }
+    if options.consumers {
+        let cache = match &options.cache {
+            Some(folder) => folder.clone(),
+            None => workspace::target()?.join("consumers"),
+        };
+        consumers::run(&python, &cache, options.quick, options.nixl)?;
+    }
+    Ok(())
 }
 
 /// An environment with these packages, made if it is not there; returns its interpreter.

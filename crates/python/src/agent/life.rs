@@ -115,6 +115,11 @@ impl Inner {
         agent.is_none() || !self.origin.is_here()
     }
 
+    /// Whether it has ended in this process, as at the end of the interpreter: it has no memory and knows no peers.
+    pub(super) fn has_ended(&self) -> bool {
+        self.origin.is_here() && self.is_over()
+    }
+
     /// Ends it. It may wait for peers, and must not be called with the interpreter held.
     fn close(&self) {
         let agent = self.agent.write().unwrap_or_else(PoisonError::into_inner).take();

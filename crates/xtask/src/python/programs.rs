@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpverbs_bench::child::{self, Running};
 
 /// How long a program may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// How a program is run, and what shows that it went well.
@@ -185,7 +185,7 @@ fn expect(who: &str, out: &[u8], err: &[u8], texts: &[&str]) -> Result<()> {
 }
 
 /// Runs a program to its end, or kills it after [`PATIENCE`].
-fn output(command: &mut Command) -> Result<Output> {
+pub(super) fn output(command: &mut Command) -> Result<Output> {
     let scratch = tempfile::tempdir()?;
     let (outs, errs) = (scratch.path().join("out"), scratch.path().join("err"));
     command.stdin(Stdio::null()).stdout(fs::File::create(&outs)?).stderr(fs::File::create(&errs)?);
@@ -198,7 +198,7 @@ fn free_port() -> Result<u16> {
 }
 
 /// Copies a folder: programs write beside themselves.
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
         let entry = entry?;
