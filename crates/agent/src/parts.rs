@@ -91,7 +91,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// What was counted, and what there is.
+    /// All that was counted, and all there is.
     pub(crate) fn counters(&self) -> Counters {
         Counters::of(&self.control, &self.memories, &self.peers)
     }

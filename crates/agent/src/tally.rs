@@ -1,7 +1,7 @@
-//! What an agent counts while it works: always, at the cost of a few nanoseconds a post.
+//! The counters of an agent while it works: always, at the cost of a few nanoseconds a post.
 //!
 //! Locked instructions would cost the shortest post a tenth, so each thread that posts has cells of its
-//! own in each agent, which it alone writes. Whoever asks adds them up. Threads beyond [`SLOTS`] share the
+//! own in each agent, which it alone writes. The reader adds them up. Threads beyond [`SLOTS`] share the
 //! last cells, and pay for it.
 
 use crate::AgentError;
@@ -126,7 +126,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        // What the thread counts from now on, in other destructors.
+        // For counts of this thread from now on, in other destructors.
         AT.set(SLOTS);
         if self.0 < SLOTS {
             TAKEN.fetch_and(!(1 << self.0), Ordering::Release);

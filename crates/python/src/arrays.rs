@@ -4,6 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::ptr;
 use warpverbs_nixl::MOST_DESCRIPTORS;
 
 /// An array of integers, and the object that owns its memory.

@@ -1,4 +1,4 @@
-//! What the thread shows, and until when.
+//! The thread's subject, and when it ends.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use warpverbs_meet::Wake;
 /// Gives the text.
 pub(crate) type Source = dyn Fn() -> String + Send;
 
-/// What ends the wait of the thread.
+/// The end of the thread's wait.
 #[derive(Clone)]
 pub(super) struct Ending {
     pub(super) wake: Arc<Wake>,

@@ -19,7 +19,7 @@ const MOST_ACCEPTS: usize = 16;
 const MOST_READS: usize = 8;
 
 enum Stage {
-    /// What has arrived of the request.
+    /// The bytes of the request that have arrived.
     Reading(Vec<u8>),
     /// The answer, and how much of it is written.
     Writing(Vec<u8>, usize),

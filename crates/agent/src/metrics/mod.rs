@@ -53,7 +53,7 @@ impl MetricsTo {
         self
     }
 
-    /// An address at which `GET /metrics` gives them, port 0 for a free one. Whoever reaches it may read
+    /// An address at which `GET /metrics` gives them, port 0 for a free one. Everybody who reaches it may read
     /// them. [`Agent::metrics_address`](crate::Agent::metrics_address) has the address.
     #[must_use]
     pub fn http(address: impl Into<SocketAddr>) -> Self {

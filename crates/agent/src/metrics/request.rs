@@ -1,4 +1,4 @@
-//! What is asked by HTTP, and the answer. No I/O.
+//! Requests by HTTP, and their answers. No I/O.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ pub(super) const LONGEST: usize = 8 << 10;
 
 const END: &[u8] = b"\r\n\r\n";
 
-/// What a request asks for.
+/// The subject of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// The metrics, or with `false` only the headers of the answer.

@@ -1,4 +1,4 @@
-//! What an agent counts, against what was done with it.
+//! The counters of an agent, against what was done with it.
 
 use crate::bed::{SOON, by, pair, run, tell, transfer};
 use crate::exposition::Page;

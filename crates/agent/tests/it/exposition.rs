@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 type Labels = BTreeMap<String, String>;
 
-/// What a page says.
+/// The content of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     /// By name: its type.

@@ -44,7 +44,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
     rest(stream)
 }
 
-/// What a good answer says.
+/// The content of a good answer.
 fn page(answer: &str) -> Page {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");

@@ -1,4 +1,4 @@
-//! What the environment asks of an unchanged program's agents.
+//! Settings by the environment, for an unchanged program's agents.
 
 use crate::bed::{Bed, SOON, done, seeded};
 use std::fmt::Debug;
@@ -138,7 +138,7 @@ fn agents_for_which_there_is_no_port_or_file_go_without() {
     }
 }
 
-/// What all threads of the tests log, with its level. One for the process: tracing remembers for each line
+/// The log of all threads of the tests, with levels. One for the process: tracing remembers for each line
 /// whether anybody wants it, which changes too late for a thread that others run beside.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<(Level, String)>>>);

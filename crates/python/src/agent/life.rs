@@ -90,7 +90,7 @@ impl Inner {
         found.filter(|_| self.origin.is_here()).ok_or_else(|| self.gone(py))
     }
 
-    /// That there is one, for calls on what was made of it.
+    /// An error if there is none, for calls on what was made of it.
     pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
         match self.is_over() {
             true => Err(self.gone(py)),
