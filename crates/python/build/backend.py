@@ -24,6 +24,8 @@ def _profile(settings) -> str:
 
 def _build(profile: str) -> Path:
     root = HERE.parent.parent
+    # As fast where bytes move, and smaller.
+    profile = "wheel" if profile == "release" else profile
     cargo = [os.environ.get("CARGO", "cargo"), "build", "--locked", "--profile", profile]
     subprocess.run([*cargo, "-p", "warpverbs-cli", "-p", "warpverbs-preload"], cwd=root, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
