@@ -7,13 +7,11 @@ use crate::memory::Memory;
 use crate::metadata::Content;
 use crate::names::{Op, Owner};
 use crate::parts::Parts;
-use crate::peers::Peers;
 use crate::plan::list::BlockList;
 use crate::plan::{self, Indexed, spans};
 use crate::prepared::Prepared;
 use crate::remote_memory::{PeerMemories, RemoteMemory};
 use crate::route::Explanation;
-use crate::router::Router;
 use crate::stream::{Sending, StreamConfig, StreamReceiver, StreamSender};
 use crate::transfer::Transfer;
 use crate::{AgentConfig, AgentError, Counters, PostOptions};
@@ -32,7 +30,7 @@ const PROBE: u64 = 1 << 20;
 /// number of threads.
 #[derive(Clone)]
 pub struct Agent {
-    shared: Arc<Parts>,
+    pub(crate) shared: Arc<Parts>,
 }
 
 impl Agent {
@@ -45,14 +43,6 @@ impl Agent {
         // From here on, dropping stops the thread.
         control::start(shared.desk.clone())?;
         Ok(Self { shared })
-    }
-
-    pub(crate) fn peers(&self) -> &Peers {
-        &self.shared.peers
-    }
-
-    pub(crate) fn router(&self) -> &Router {
-        &self.shared.router
     }
 
     #[cfg(test)]
@@ -89,7 +79,7 @@ impl Agent {
     /// # Errors
     /// There is not enough memory; otherwise as [`Agent::register`].
     pub fn alloc(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
-        self.alloc_on(&self.shared.router.gpu, len, label)
+        alloc_on(self, &self.shared.router.gpu, len, label)
     }
 
     /// As [`Agent::alloc`], always host memory.
@@ -97,19 +87,7 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::alloc`].
     pub fn alloc_host(&self, len: u64, label: &str) -> Result<Registration, AgentError> {
-        self.alloc_on(&self.shared.router.host, len, label)
-    }
-
-    fn alloc_on(
-        &self,
-        gpu: &Arc<dyn Gpu>,
-        len: u64,
-        label: &str,
-    ) -> Result<Registration, AgentError> {
-        let arena = gpu.arena(len.max(1))?;
-        let segment = arena.commit(0, arena.len())?;
-        let exact = usize::try_from(len).unwrap_or(usize::MAX);
-        self.register(segment.buffer().slice(0, exact)?, label)
+        alloc_on(self, &self.shared.router.host, len, label)
     }
 
     /// The metadata of this agent and of all its registered memory, which peers load with
@@ -356,13 +334,13 @@ impl Agent {
     ) -> Result<Explanation, AgentError> {
         let peer = self.shared.peers.peer_of(remote.owner())?;
         let deadline = Deadline::after(self.deadline());
-        let route = self.router().route(local.memory(), &peer, &remote.0, &deadline)?;
+        let route = self.shared.router.route(local.memory(), &peer, &remote.0, &deadline)?;
         let len = local.len().min(remote.len()).min(PROBE);
         if route.rate.get().is_none() && len >= 1 << 18 {
             // Of the same kind as the local memory, so that the path is the same.
             let scratch = match local.buffer().region().kind() {
                 Kind::Host => Buffer::of_region(HostBuf::region(len as usize)?),
-                _ => self.router().gpu.alloc(len as usize, Place::Device)?,
+                _ => self.shared.router.gpu.alloc(len as usize, Place::Device)?,
             };
             let into = self.register(scratch, "scratch of a probe")?;
             let (list, from) = (into.blocks(0, len, 1)?, remote.blocks(0, len, 1)?);
@@ -408,7 +386,7 @@ impl Agent {
         StreamSender::new(&sending, peer, name, &Deadline::after(timeout))
     }
 
-    /// What it has counted since its start, and what it has now. Counting is always on.
+    /// Its counts since its start, and all that there is now. Counting is always on.
     pub fn counters(&self) -> Counters {
         self.shared.counters()
     }
@@ -427,6 +405,18 @@ impl Agent {
     pub fn deadline(&self) -> Duration {
         self.shared.router.config.deadline
     }
+}
+
+fn alloc_on(
+    agent: &Agent,
+    gpu: &Arc<dyn Gpu>,
+    len: u64,
+    label: &str,
+) -> Result<Registration, AgentError> {
+    let arena = gpu.arena(len.max(1))?;
+    let segment = arena.commit(0, arena.len())?;
+    let exact = usize::try_from(len).unwrap_or(usize::MAX);
+    agent.register(segment.buffer().slice(0, exact)?, label)
 }
 
 impl fmt::Debug for Agent {

@@ -40,7 +40,7 @@ pub struct Undone {
     pub transfers: u64,
 }
 
-/// What an agent has counted since its start, and what it has at this moment. Made by
+/// The counts of an agent since its start, and all that it has at this moment. Made by
 /// [`Agent::counters`](crate::Agent::counters).
 ///
 /// A transfer that is posted twice counts twice. A post that is refused because the transfer is in progress

@@ -33,8 +33,8 @@ impl Agent {
     /// # Errors
     /// The peer is lost, or kernels cannot reach its memory: with every reason.
     pub fn kernel_access(&self, remote: &RemoteMemory) -> Result<KernelAccess, AgentError> {
-        let router = self.router();
-        let peer = self.peers().peer_of(remote.owner())?;
+        let router = &self.shared.router;
+        let peer = self.shared.peers.peer_of(remote.owner())?;
         peer.check()?;
         remote.0.check()?;
         let mut tried = Vec::new();

@@ -49,7 +49,7 @@ impl Agent {
         local: &[&Registration],
         remote: &[Option<&RemoteMemory>],
     ) -> Result<Views, AgentError> {
-        let (gpu, deadline) = (&self.router().gpu, self.deadline());
+        let (gpu, deadline) = (&self.shared.router.gpu, self.deadline());
         let mut peers: Vec<Reached> = Vec::new();
         let mut parts: Vec<Option<RemotePart>> = remote.iter().map(|_| None).collect();
         for (owner, entries) in by_owner(remote) {
@@ -84,7 +84,7 @@ impl Agent {
         owner: &Owner,
         memories: &[&RemoteMemory],
     ) -> Result<(Reached, Vec<RemoteWay>), AgentError> {
-        let peer = self.peers().peer_of(owner)?;
+        let peer = self.shared.peers.peer_of(owner)?;
         let deadline = Deadline::after(self.deadline());
         let access = |memory: &&RemoteMemory| self.kernel_access(memory);
         let found = memories.iter().map(access).collect::<Result<Vec<_>, _>>()?;
@@ -111,7 +111,7 @@ impl Agent {
                 }
                 // Other memory of this peer is reached through queue pairs alone.
                 KernelAccess::Direct(_) => {
-                    let range = self.router().range(&peer, &memory.0, &deadline)?;
+                    let range = self.shared.router.range(&peer, &memory.0, &deadline)?;
                     range.region().ok_or_else(|| no_key(memory))?
                 }
             };

@@ -397,7 +397,7 @@ mod tests {
             theirs.blocks_at(&vec![0; times], len as u64).unwrap(),
         );
         let write = a.transfer(Op::Write, &here, &there).unwrap();
-        let peer = a.peers().peer("ahead-b").unwrap();
+        let peer = a.shared.peers.peer("ahead-b").unwrap();
         let (asked, deadline) = (peer.asked(), Deadline::after(SOON));
         let set = peer.pairs.get(&asked, &deadline).unwrap();
         let remote: Arc<[_]> = [theirs.nic().unwrap().remote()].into();

@@ -177,12 +177,12 @@ fn many_ask_at_a_time() {
     said.memories = vec![one];
     let name = asker.load_metadata(&said.to_bytes(TOKEN).unwrap()).unwrap();
     let ours = asker.register(vec![0; LEN], "ours").unwrap();
-    let peer = asker.peers().peer(&name).unwrap();
+    let peer = asker.shared.peers.peer(&name).unwrap();
     let remote = asker.remote(&name, "m").unwrap();
     std::thread::scope(|scope| {
         for _ in 0..count {
             scope.spawn(|| {
-                let own = &asker.router().owner;
+                let own = &asker.shared.router.owner;
                 let deadline = Deadline::after(SOON);
                 peer.prover.ask(own, &peer.asked(), &remote.0, &deadline).unwrap();
             });

@@ -258,7 +258,7 @@ fn notifications_of_all_senders_have_one_bound() {
 fn metadata_that_all_peers_bring_has_one_bound() {
     let (target, member) = (agent("target"), agent("member"));
     let _memory = member.register(vec![0; 64], "memory").unwrap();
-    let _others = target.peers().take_all_but(1 << 20);
+    let _others = target.shared.peers.take_all_but(1 << 20);
     let own = member.desk().control.own.clone();
     let metadata = member.metadata().unwrap();
     let named = |name: &str| {
@@ -282,7 +282,7 @@ fn metadata_that_all_peers_bring_has_one_bound() {
     }
     // Those that are known to be lost make room.
     assert!(bring("another one").is_err());
-    let lost = target.peers().peer("made up 000").unwrap();
+    let lost = target.shared.peers.peer("made up 000").unwrap();
     lost.lose(AgentError::Cancelled);
     drop(lost);
     bring("another one").unwrap();

@@ -31,7 +31,7 @@ fn what_was_asked_for_by_a_connection_outlives_others_of_the_same_peer() {
         a.load_metadata(&b.metadata().unwrap()).unwrap();
         let lists = (ours.blocks(0, 8, 1).unwrap(), theirs.blocks(0, 8, 1).unwrap());
         let write = a.transfer(Op::Write, &lists.0, &lists.1).unwrap();
-        let peer = a.peers().peer("b").unwrap();
+        let peer = a.shared.peers.peer("b").unwrap();
         for _ in 0..10 {
             write.post(PostOptions::new()).unwrap();
             assert_eq!(write.wait(SOON).unwrap(), State::Done);
@@ -168,12 +168,15 @@ fn a_start_from_the_future_keeps_nobody_out() {
     b.notify("a", b"still here", SOON).unwrap();
     // Whose start runs is not replaced by what comes by a connection, whatever its clock says.
     let from = Owner { name: "a".into(), generation: Generation::of(u64::MAX, 1) };
-    let stale = b.peers().load_brought(&future, &from).unwrap_err();
+    let stale = b.shared.peers.load_brought(&future, &from).unwrap_err();
     assert!(matches!(stale, AgentError::Stale { .. }), "{stale}");
     b.notify("a", b"still here", SOON).unwrap();
     // One that has ended is replaced, although its clock was ahead.
     drop(a);
-    b.peers().load_brought(&past, &Owner { generation: Generation::of(1, 1), ..from }).unwrap();
+    b.shared
+        .peers
+        .load_brought(&past, &Owner { generation: Generation::of(1, 1), ..from })
+        .unwrap();
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn agents_of_this_process_are_known_by_all_of_their_generation() {
     });
     assert_eq!(shown[0], shown[1]);
     a.load_metadata(&other).unwrap();
-    assert!(a.peers().peer("b").unwrap().here.is_none());
+    assert!(a.shared.peers.peer("b").unwrap().here.is_none());
 }
 
 #[test]
@@ -268,5 +271,5 @@ fn metadata_is_had_within_the_time_of_the_caller() {
     }
     // Nothing has changed.
     let known = Owner { name: "b".into(), generation: Generation::of(u64::MAX, 1) };
-    assert!(a.peers().peer_of(&known).is_ok());
+    assert!(a.shared.peers.peer_of(&known).is_ok());
 }
