@@ -340,6 +340,8 @@ def test_the_program():
 INTERRUPTED = """
 import os, signal, subprocess, sys, threading, time
 import warpverbs.nixl as nixl
+# A shell may have started the tests in the background, where the signal is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 target = subprocess.Popen([sys.executable, "-c",
     "import sys; import warpverbs.nixl as nixl\\n"
     "a = nixl.nixl_agent('target'); print(a.get_agent_metadata().hex(), flush=True); sys.stdin.read()"],
