@@ -261,6 +261,7 @@ def test_install_makes_nixl_ours():
         import warpverbs.nixl, importlib.util, importlib.metadata, pickle, sys
         warpverbs.nixl.install()
         warpverbs.nixl.install()
+        assert sys.modules["nixl"].__file__ == warpverbs.nixl.__file__
         import nixl, nixl._api, nixl._bindings as b, nixl._utils, nixl.logging
         from nixl._api import nixl_agent
         assert nixl_agent is warpverbs.nixl.nixl_agent is nixl.nixl_agent and nixl.nixlXferDList is b.nixlXferDList

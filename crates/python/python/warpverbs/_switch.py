@@ -26,6 +26,8 @@ class _Package(Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__doc__ = "NIXL's Python interface, by warpverbs."
         module.__warpverbs__ = True  # type: ignore[attr-defined]
+        # Programs print it, to see which package they have.
+        module.__file__ = importlib.import_module(OURS).__file__
         # Names that the upper layer makes only when asked, such as `np`.
         module.__getattr__ = importlib.import_module(f"{OURS}._api").__getattr__  # type: ignore[method-assign]
         for name in SUBMODULES:
