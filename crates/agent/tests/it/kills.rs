@@ -104,9 +104,11 @@ fn write_until_lost(agent: &Agent, ours: &[Registration]) -> Option<String> {
         for write in &writes {
             let options = PostOptions::new().notify(b"survivor's");
             if let Err(error) = write.post(options).and_then(|_| write.wait(SOON)) {
-                // By any path or connection that sees it first.
-                assert!(matches!(error, AgentError::PeerLost { .. }), "{error:?}");
-                assert!(!agent.knows("victim"), "known after {error}");
+                // A socket of the TCP path may break before the connection that tells of the loss.
+                if !matches!(error, AgentError::Path { path: PathKind::Tcp, .. }) {
+                    assert!(matches!(error, AgentError::PeerLost { .. }), "{error:?}");
+                    assert!(!agent.knows("victim"), "known after {error}");
+                }
                 return failed(error);
             }
         }
