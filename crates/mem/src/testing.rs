@@ -11,6 +11,20 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Host memory with these bytes.
+pub fn region_of(bytes: &[u8]) -> Region {
+    let region = HostBuf::region(bytes.len()).expect("host memory");
+    region.write(0, bytes).expect("as many bytes");
+    region
+}
+
+/// All bytes of some memory.
+pub fn content(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read_through(0, &mut bytes).expect("as many bytes");
+    bytes
+}
+
 /// From now on the kernel writes to no other process for this thread, though it reads there, as a
 /// system's policy may have it (seccomp(2)). Whether the filter is in place: a system may allow none.
 pub fn forbid_process_writes() -> bool {

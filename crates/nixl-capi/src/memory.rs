@@ -1,10 +1,9 @@
 //! Memory of the program, which agents are given as long as it is registered.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::fs;
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Gpu, GpuChoice};
-use warpverbs_mem::Region;
+use warpverbs_mem::{Mapped, Region};
 use warpverbs_nixl::Desc;
 
 /// Adopted memory begins at a multiple of this.
@@ -13,8 +12,8 @@ const ALIGN: u64 = 16;
 /// Adopts the ranges of one call.
 #[derive(Default)]
 pub(crate) struct Adopter {
-    /// Looked up with the first range of host memory.
-    mapped: Option<Mapped>,
+    /// Looked up with the first range of host memory; `Some(None)` where the system does not say.
+    mapped: Option<Option<Mapped>>,
 }
 
 impl Adopter {
@@ -35,7 +34,9 @@ impl Adopter {
                 whole.map_err(|error| error.to_string())?
             }
             None => {
-                self.mapped.get_or_insert_with(Mapped::now).check(desc.addr, desc.len)?;
+                if let Some(mapped) = self.mapped.get_or_insert_with(mapped) {
+                    mapped.check(desc.addr, desc.len).map_err(|error| error.to_string())?;
+                }
                 // SAFETY: mapped for reading and writing just now, the bytes before it on the same page,
                 // and by the interface it stays so until the deregistration.
                 Buffer::of_region(unsafe { Region::foreign(start, len, ()) })
@@ -45,50 +46,9 @@ impl Adopter {
     }
 }
 
-/// Which addresses of this process can be read and written, in order; neighbours are one range. `None`:
-/// the system does not say.
-struct Mapped(Option<Vec<(u64, u64)>>);
-
-impl Mapped {
-    fn now() -> Self {
-        match fs::read_to_string("/proc/self/maps") {
-            Ok(text) => Self(Some(ranges(&text))),
-            Err(error) => {
-                tracing::warn!(target: "nixl", "memory is registered unseen: /proc/self/maps: {error}");
-                Self(None)
-            }
-        }
-    }
-
-    /// Whether all of it can be read and written.
-    fn check(&self, addr: u64, len: u64) -> Result<(), String> {
-        let Some(ranges) = &self.0 else { return Ok(()) };
-        let at = ranges.partition_point(|(start, _)| *start <= addr);
-        let end = at.checked_sub(1).map_or(0, |at| ranges[at].1);
-        match addr.checked_add(len) {
-            Some(last) if last <= end => Ok(()),
-            _ if end <= addr => Err("not mapped for reading and writing".into()),
-            _ => Err(format!("mapped for reading and writing only up to {end:#x}")),
-        }
-    }
-}
-
-/// The ranges that a text in the form of `/proc/self/maps` says to be readable and writable.
-fn ranges(text: &str) -> Vec<(u64, u64)> {
-    let mut all: Vec<(u64, u64)> = Vec::new();
-    for line in text.lines() {
-        let mut words = line.split(' ');
-        let bounds = words.next().and_then(|bounds| bounds.split_once('-'));
-        let number = |text: &str| u64::from_str_radix(text, 16).ok();
-        let bounds = bounds.and_then(|(start, end)| Some((number(start)?, number(end)?)));
-        let writable = words.next().is_some_and(|rights| rights.starts_with("rw"));
-        let Some((start, end)) = bounds.filter(|_| writable) else { continue };
-        match all.last_mut() {
-            Some(last) if last.1 == start => last.1 = end,
-            _ => all.push((start, end)),
-        }
-    }
-    all
+fn mapped() -> Option<Mapped> {
+    let now = Mapped::now();
+    now.map_err(|error| tracing::warn!(target: "nixl", "memory is registered unseen: {error}")).ok()
 }
 
 /// The GPU that the program uses in this thread, if it has loaded the driver of NVIDIA's.
@@ -126,42 +86,6 @@ fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MAPS: &str = "\
-1000-2000 r--p 00000000 00:01 17   /a program
-2000-3000 rw-p 00000000 00:00 0
-3000-5000 rw-s 00000000 00:01 18   /memory (deleted)
-5000-6000 ---p 00000000 00:00 0
-6000-7000 rwxp 00000000 00:00 0    [heap]
-ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
-";
-
-    #[test]
-    fn ranges_are_those_that_can_be_read_and_written() {
-        let mapped = Mapped(Some(ranges(MAPS)));
-        assert_eq!(mapped.0, Some(vec![(0x2000, 0x5000), (0x6000, 0x7000)]));
-        for (addr, len) in [(0x2000, 0x3000), (0x2fff, 2), (0x4fff, 1), (0x6010, 0xff0)] {
-            mapped.check(addr, len).unwrap();
-        }
-        for (addr, len) in [(0x10, 1), (0x1fff, 1), (0x5000, 1), (0x7000, 1), (u64::MAX, 1)] {
-            let why = mapped.check(addr, len).unwrap_err();
-            assert_eq!(why, "not mapped for reading and writing", "{addr:#x}");
-        }
-        for (addr, len) in [(0x2000, 0x3001), (0x4fff, 0x1002), (0x2000, u64::MAX)] {
-            let why = mapped.check(addr, len).unwrap_err();
-            assert_eq!(why, "mapped for reading and writing only up to 0x5000", "{addr:#x}");
-        }
-    }
-
-    #[test]
-    fn own_memory_is_found() {
-        let bytes = [1_u8; 100];
-        let mapped = Mapped::now();
-        mapped.check(bytes.as_ptr() as u64, 100).unwrap();
-        // Code is not writable.
-        let code = own_memory_is_found as *const () as u64;
-        assert!(mapped.check(code, 1).is_err());
-    }
 
     #[test]
     fn adopted_memory_may_begin_anywhere() {

@@ -71,6 +71,11 @@ impl List {
     pub fn new(kind: Kind) -> Self {
         Self { kind, descs: Vec::new() }
     }
+
+    /// The descriptors as rows of one block each.
+    pub(crate) fn rows(&self) -> impl ExactSizeIterator<Item = Strided> + Clone + '_ {
+        self.descs.iter().map(|one| Strided::from(*one))
+    }
 }
 
 /// A range to be registered, with bytes of the program's own: a path or a key where the kind of memory

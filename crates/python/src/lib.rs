@@ -9,7 +9,6 @@ mod fork;
 mod indices;
 mod items;
 mod lists;
-mod memory;
 mod own;
 mod text;
 mod utils;

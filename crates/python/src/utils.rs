@@ -1,11 +1,11 @@
 //! `nixl._utils`: memory for tests and examples. Unlike NIXL's, a wrong address is an exception.
 
-use crate::memory::Mapped;
 use pyo3::exceptions::{PyAssertionError, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use warpverbs_mem::Mapped;
 
 /// As direct access to files wants it.
 const ALIGNMENT: usize = 4096;
@@ -44,8 +44,8 @@ fn free_passthru(buf: usize) -> PyResult<()> {
 }
 
 fn check(addr: usize, size: usize) -> PyResult<()> {
-    let checked = Mapped::now().and_then(|all| all.check(addr as u64, size as u64));
-    checked.map_err(|why| PyValueError::new_err(format!("{size} bytes at {addr:#x}: {why}")))
+    let checked = Mapped::now()?.check(addr as u64, size as u64);
+    checked.map_err(|error| PyValueError::new_err(format!("{size} bytes at {addr:#x}: {error}")))
 }
 
 /// Fills memory with 0xba.

@@ -160,10 +160,7 @@ impl Inbox {
         its.credits -= 1;
         sender.waiting += 1;
         sender.tell();
-        state.weight = weight;
-        state.all.push_back(notification);
-        drop(guard);
-        self.news.notify_all();
+        self.keep(guard, notification);
         Put::Taken
     }
 
@@ -177,11 +174,16 @@ impl Inbox {
             return false;
         }
         state.senders.entry(notification.from.clone()).or_default().waiting += 1;
-        state.weight = weight;
-        state.all.push_back(notification);
-        drop(guard);
-        self.news.notify_all();
+        self.keep(guard, notification);
         true
+    }
+
+    /// Keeps a notification, of whose sender one more waits, and wakes those who wait for one.
+    fn keep(&self, mut state: MutexGuard<'_, Arrived>, notification: Notification) {
+        state.weight = state.weight.saturating_add(notification.weight());
+        state.all.push_back(notification);
+        drop(state);
+        self.news.notify_all();
     }
 
     /// Takes the first that fits, and gives its sender a credit.

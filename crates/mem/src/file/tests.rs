@@ -3,7 +3,7 @@
 mod ends;
 
 use super::*;
-use crate::testing::{LazyCopier, LazyMemory};
+use crate::testing::{LazyCopier, LazyMemory, content, region_of};
 use crate::{HostBuf, MemError, Region};
 use rand::{Rng as _, RngExt as _, SeedableRng as _, rngs::StdRng};
 use std::fs::File;
@@ -36,18 +36,6 @@ fn seeded() -> StdRng {
 fn bytes(rng: &mut StdRng, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     rng.fill_bytes(&mut bytes);
-    bytes
-}
-
-fn region_of(bytes: &[u8]) -> Region {
-    let region = HostBuf::region(bytes.len()).unwrap();
-    region.write(0, bytes).unwrap();
-    region
-}
-
-fn content(region: &Region) -> Vec<u8> {
-    let mut bytes = vec![0; region.len()];
-    region.read_through(0, &mut bytes).unwrap();
     bytes
 }
 

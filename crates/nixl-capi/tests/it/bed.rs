@@ -123,10 +123,7 @@ pub(crate) fn given(name: &str, args: &[u64], rest: &[u64]) -> Vec<u8> {
 
 /// Printed, so that a failed run can be repeated.
 pub(crate) fn seeded() -> StdRng {
-    let seed = std::env::var("WARPVERBS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(rand::random);
-    println!("WARPVERBS_SEED={seed}");
-    StdRng::seed_from_u64(seed)
+    StdRng::seed_from_u64(warpverbs_dev::seed())
 }
 
 /// An agent, and memory that is not registered by itself.

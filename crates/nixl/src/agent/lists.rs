@@ -18,7 +18,7 @@ impl Agent {
     /// # Errors
     /// A descriptor is not in registered memory, or the peer is not known.
     pub fn prepare(&self, agent: &str, list: &List) -> Result<Prepared, Error> {
-        self.prepare_rows(agent, list.kind, list.descs.iter().map(|one| (*one).into()))
+        self.prepare_rows(agent, list.kind, list.rows())
     }
 
     /// As [`Agent::prepare`], for blocks in rows of equal distances.
@@ -149,16 +149,15 @@ impl Agent {
             let why = format!("{here} descriptors here, {there} at {peer}, expected as many");
             return Err(Error::new(Status::InvalidParam, why));
         }
-        let rows = |list: &List| list.descs.clone().into_iter().map(Strided::from);
         if remote.kind == Kind::File {
             self.backends.check(Kind::File)?;
-            let mine = self.rows("", local.kind, rows(local))?;
-            let files = self.rows(peer, remote.kind, rows(remote))?;
+            let mine = self.rows("", local.kind, local.rows())?;
+            let files = self.rows(peer, remote.kind, remote.rows())?;
             let pairs = (0..here).map(|at| (at, at));
             return self.file_transfer(op, (&mine, &files), pairs, notification);
         }
-        let mine = self.blocks("", local.kind, rows(local))?;
-        let theirs = self.blocks(peer, remote.kind, rows(remote))?;
+        let mine = self.blocks("", local.kind, local.rows())?;
+        let theirs = self.blocks(peer, remote.kind, remote.rows())?;
         let inner = self.agent()?.transfer(op, &mine, &theirs)?;
         Ok(self.transfer(inner, here, notification))
     }

@@ -3,7 +3,7 @@
 use super::{Agent, Known};
 use crate::exchange::{Place, Request};
 use crate::index::{Index, Range};
-use crate::{Error, Kind, List, RegList, Status, Strided};
+use crate::{Error, Kind, List, RegList, Status};
 use std::sync::Arc;
 
 impl Agent {
@@ -82,9 +82,9 @@ impl Agent {
     /// Whether metadata of an agent of this name is loaded, and the agent not known to be lost; with a list,
     /// also whether all of it is in memory that these metadata describe.
     pub fn knows(&self, peer: &str, list: Option<&List>) -> bool {
-        let rows = |list: &List| list.descs.clone().into_iter().map(Strided::from);
-        let has =
-            |list: &List| list.descs.is_empty() || self.blocks(peer, list.kind, rows(list)).is_ok();
+        let has = |list: &List| {
+            list.descs.is_empty() || self.blocks(peer, list.kind, list.rows()).is_ok()
+        };
         self.made.get().is_some_and(|agent| agent.knows(peer)) && list.is_none_or(has)
     }
 

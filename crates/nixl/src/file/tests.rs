@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::time::{Duration, Instant};
 use warpverbs_gpu::{GpuChoice, Place};
-use warpverbs_mem::testing::{LazyCopier, LazyMemory};
+use warpverbs_mem::testing::{LazyCopier, LazyMemory, content, region_of};
 use warpverbs_mem::{FileIoError, HostBuf, Kind, MemError, Region};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -29,26 +29,12 @@ fn all() -> Vec<Files> {
 }
 
 fn seeded() -> StdRng {
-    let seed = rand::random();
-    println!("seed {seed}");
-    StdRng::seed_from_u64(seed)
+    StdRng::seed_from_u64(warpverbs_dev::seed())
 }
 
 fn bytes(rng: &mut StdRng, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     rng.fill_bytes(&mut bytes);
-    bytes
-}
-
-fn region_of(bytes: &[u8]) -> Region {
-    let region = HostBuf::region(bytes.len()).unwrap();
-    region.write(0, bytes).unwrap();
-    region
-}
-
-fn content(region: &Region) -> Vec<u8> {
-    let mut bytes = vec![0; region.len()];
-    region.read_through(0, &mut bytes).unwrap();
     bytes
 }
 

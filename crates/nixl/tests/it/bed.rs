@@ -13,10 +13,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Printed, so that a failed run can be repeated.
 pub(crate) fn seeded() -> StdRng {
-    let seed = std::env::var("WARPVERBS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(rand::random);
-    println!("WARPVERBS_SEED={seed}");
-    StdRng::seed_from_u64(seed)
+    StdRng::seed_from_u64(warpverbs_dev::seed())
 }
 
 pub(crate) struct Bed {

@@ -2,11 +2,10 @@
 
 use crate::agent::life::lock;
 use crate::lists::RegionList;
-use crate::memory::Mapped;
 use pyo3::prelude::*;
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Gpu, Keep};
-use warpverbs_mem::Region;
+use warpverbs_mem::{Mapped, Region};
 use warpverbs_nixl::{Agent, Desc, Error, Kind, RegList, Status};
 
 /// Objects whose memory is registered. Dropping one without the interpreter is left to the next thread
@@ -31,16 +30,14 @@ impl Lent {
     /// # Errors
     /// The agent's, and that a range is not memory of this process.
     pub(super) fn register(self, agent: &Agent) -> Result<(), Error> {
-        let mapped = match self.list.kind {
-            Kind::Dram => Mapped::now().map_err(|why| Error::new(Status::Unknown, why))?,
-            _ => Mapped::none(),
-        };
-        agent.register(&self.list, &mut |gpu, desc| self.adopt(&mapped, gpu, desc))
+        let look = (self.list.kind == Kind::Dram).then(Mapped::now).transpose();
+        let mapped = look.map_err(|error| Error::new(Status::Unknown, error.to_string()))?;
+        agent.register(&self.list, &mut |gpu, desc| self.adopt(mapped.as_ref(), gpu, desc))
     }
 
     fn adopt(
         &self,
-        mapped: &Mapped,
+        mapped: Option<&Mapped>,
         gpu: Option<&Arc<dyn Gpu>>,
         desc: &Desc,
     ) -> Result<Buffer, String> {
@@ -52,7 +49,12 @@ impl Lent {
             let adopted = unsafe { gpu.adopt(addr, bytes, self.keep.clone()) };
             return adopted.map_err(|error| error.to_string());
         }
-        mapped.check(addr, len)?;
+        if let Some(mapped) = mapped {
+            let found = mapped.check(addr, len);
+            found.map_err(|found| {
+                format!("{found}, expected memory that can be read and written")
+            })?;
+        }
         // SAFETY: the range is mapped for reading and writing, and the program promises that it stays so
         // until it deregisters it; that of a tensor is kept.
         let region = unsafe { Region::foreign(addr, bytes, self.keep.clone()) };

@@ -89,10 +89,23 @@ impl PyAgent {
         remote: &Bound<'_, Blocks>,
     ) -> PyResult<PyTransfer> {
         let agent = self.agent()?;
-        let (here, there) = (local.get().0.clone(), remote.get().0.clone());
-        let (peer, nbytes) = (there.owner().name.to_string(), here.bytes());
-        let made = wait::done(py, move || agent.transfer(op, &here, &there))?;
-        Ok(PyTransfer::new(made.raise(py)?, op, peer, nbytes))
+        let (here, there) = (&local.get().0, &remote.get().0);
+        let made = py.detach(|| agent.transfer(op, here, there)).raise(py)?;
+        let nbytes = made.bytes();
+        Ok(PyTransfer::new(made, op, there.owner().name.to_string(), nbytes))
+    }
+
+    /// The same, posted.
+    fn posted(
+        &self,
+        py: Python<'_>,
+        op: Op,
+        (local, remote): (&Bound<'_, Blocks>, &Bound<'_, Blocks>),
+        (notify, timeout): (Option<Vec<u8>>, Option<f64>),
+    ) -> PyResult<PyTransfer> {
+        let made = self.made(py, op, local, remote)?;
+        made.begin(py, notify, timeout)?;
+        Ok(made)
     }
 }
 
@@ -324,9 +337,7 @@ impl PyAgent {
         notify: Option<Vec<u8>>,
         timeout: Option<f64>,
     ) -> PyResult<PyTransfer> {
-        let made = self.made(py, Op::Read, local, remote)?;
-        made.begin(py, notify, timeout)?;
-        Ok(made)
+        self.posted(py, Op::Read, (local, remote), (notify, timeout))
     }
 
     /// Posts a transfer from this agent's memory to a peer's.
@@ -339,9 +350,7 @@ impl PyAgent {
         notify: Option<Vec<u8>>,
         timeout: Option<f64>,
     ) -> PyResult<PyTransfer> {
-        let made = self.made(py, Op::Write, local, remote)?;
-        made.begin(py, notify, timeout)?;
-        Ok(made)
+        self.posted(py, Op::Write, (local, remote), (notify, timeout))
     }
 
     /// Sends a notification that belongs to no transfer, and waits until the peer has it.

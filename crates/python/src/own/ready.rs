@@ -2,29 +2,27 @@
 
 use super::errors::Raise;
 use pyo3::prelude::*;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno, read, write};
 use std::future::Future;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use warpverbs_agent::{AgentError, State, Transfer};
+use warpverbs_meet::Wake as Readable;
 
 /// Which transfers of an event loop have news, and the descriptor that says so.
 #[pyclass(frozen, module = "warpverbs._native")]
 pub(crate) struct Ready(Arc<Bell>);
 
 struct Bell {
-    fd: OwnedFd,
+    readable: Readable,
     rung: Mutex<Vec<u64>>,
 }
 
 impl Bell {
     fn ring(&self, token: u64) {
         self.rung.lock().unwrap_or_else(PoisonError::into_inner).push(token);
-        // It fails only if the counter is at its end, and then the descriptor is readable.
-        let _ = write(&self.fd, &1u64.to_ne_bytes());
+        self.readable.wake();
     }
 }
 
@@ -43,23 +41,18 @@ impl Wake for Token {
 impl Ready {
     #[new]
     fn new() -> PyResult<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let fd = eventfd(0, flags).map_err(std::io::Error::from)?;
-        Ok(Self(Arc::new(Bell { fd, rung: Mutex::default() })))
+        Ok(Self(Arc::new(Bell { readable: Readable::new()?, rung: Mutex::default() })))
     }
 
     /// Readable when `take` has something to give.
     fn fileno(&self) -> i32 {
-        self.0.fd.as_raw_fd()
+        self.0.readable.as_fd().as_raw_fd()
     }
 
     /// The numbers of what has news, since the last call.
-    fn take(&self) -> PyResult<Vec<u64>> {
-        match read(&self.0.fd, &mut [0; 8]) {
-            Ok(_) | Err(Errno::AGAIN) => {}
-            Err(error) => return Err(std::io::Error::from(error).into()),
-        }
-        Ok(std::mem::take(&mut self.0.rung.lock().unwrap_or_else(PoisonError::into_inner)))
+    fn take(&self) -> Vec<u64> {
+        self.0.readable.clear();
+        std::mem::take(&mut self.0.rung.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
