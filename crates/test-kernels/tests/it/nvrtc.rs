@@ -10,6 +10,7 @@ use warpverbs_test_kernels as kernels;
 const TESTS: [&Image; 13] = [
     &kernels::conform::IMAGE,
     &kernels::faults::IMAGE,
+    &kernels::lockstep::IMAGE,
     &kernels::nixl::IMAGE,
     &kernels::nixl_litmus::IMAGE,
     &kernels::perf::IMAGE,
