@@ -45,10 +45,16 @@ pub(crate) struct Call {
 #[derive(Clone, Copy)]
 pub(crate) enum Status {
     Ready,
-    Asleep { site: RawSite },
-    Gathering { site: RawSite },
+    Asleep {
+        site: RawSite,
+    },
+    Gathering {
+        site: RawSite,
+    },
     Collective(Call),
-    Barrier { site: RawSite },
+    Barrier {
+        site: RawSite,
+    },
     /// At the end of a section, where others are to come yet.
     Ending,
     Done,
