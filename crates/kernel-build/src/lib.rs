@@ -209,8 +209,16 @@ pub fn host_compiler() -> cc::Build {
         .flag_if_supported("-fno-rtti")
         // A big frame must meet the lane's guard page, not jump over it.
         .flag_if_supported("-fstack-clash-protection");
+    println!("cargo::rerun-if-env-changed={LANES_VARIABLE}");
+    if let Ok(lanes) = std::env::var(LANES_VARIABLE) {
+        build.define("WV_SIMT_LANES", lanes.as_str());
+    }
     build
 }
+
+/// Name of the environment variable that says, when kernels and the SIMT device are compiled, how many
+/// lanes a warp has there: 32, or 64 as on AMD's data-centre GPUs.
+pub const LANES_VARIABLE: &str = "WARPVERBS_SIMT_LANES";
 
 fn variable(name: &'static str) -> Result<String, BuildError> {
     println!("cargo::rerun-if-env-changed={name}");

@@ -28,6 +28,8 @@ pub struct Lane {
     pub block_dim: u32,
     /// Blocks of the grid.
     pub grid_dim: u32,
+    /// Not 0: the lanes of its warp run in lockstep.
+    pub lockstep: u32,
 }
 
 /// A kernel of `scenarios/`: the queue pair and one number that it makes of what it likes.

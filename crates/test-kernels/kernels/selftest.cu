@@ -110,10 +110,17 @@ WV_SAFE_KERNEL(atomics)(u64* cells WV_COUNT(7), u32* lock WV_COUNT(1), u32 round
       if (was == seen) break;
       seen = was;
     }
-    while (exchange<order::acquire, scope::gpu>(lock, 1) != 0) pause(200);
-    const u64 count = load<order::relaxed, scope::gpu>(cells + 5);
-    store<order::relaxed, scope::gpu>(cells + 5, count + 1);
-    store<order::release, scope::gpu>(lock, 0);
+    // Taken and given back in one turn: lanes in lockstep that got it must not wait for the others.
+    repeat(0, 0, WV_SITE, [&](bool) {
+      if (exchange<order::acquire, scope::gpu>(lock, 1) != 0) {
+        pause(200);
+        return false;
+      }
+      const u64 count = load<order::relaxed, scope::gpu>(cells + 5);
+      store<order::relaxed, scope::gpu>(cells + 5, count + 1);
+      store<order::release, scope::gpu>(lock, 0);
+      return true;
+    });
     fetch_add<order::relaxed, scope::gpu>(reinterpret_cast<u32*>(cells + 6), 3);
   }
 }
@@ -124,15 +131,21 @@ WV_SAFE_KERNEL(relay)(u64* token WV_COUNT(1), u64* data WV_COUNT(1), u32* late W
                       u64 patience) {
   const u64 id = global_thread();
   const u64 start = now_ns();
-  while (load<order::acquire, scope::gpu>(token) != id) {
-    if (now_ns() - start > patience) {
+  // Lanes leave the loop together, so none that had the token waits for those that have not.
+  bool waits = true;
+  while (ballot(whole_warp(), waits) != 0) {
+    if (!waits) continue;
+    if (load<order::acquire, scope::gpu>(token) == id) {
+      *data += id;
+      store<order::release, scope::gpu>(token, id + 1);
+      waits = false;
+    } else if (now_ns() - start > patience) {
       fetch_add<order::relaxed, scope::gpu>(late, 1);
-      return;
+      waits = false;
+    } else {
+      pause(100);
     }
-    pause(100);
   }
-  *data += id;
-  store<order::release, scope::gpu>(token, id + 1);
 }
 
 // Counts without atomics: the result tells how turns were taken.

@@ -67,6 +67,13 @@ constexpr bool of_warps<Warp> = true;
 template <>
 constexpr bool of_warps<Block> = true;
 
+// Behind what some members do for the others: where lanes run in lockstep, one that goes on and waits for
+// an answer would keep another from what is to be answered.
+template <class Coop>
+WV_DEVICE void go_on_together(const Coop&) {
+  if (of_warps<Coop> && lockstep()) sync_warp(all_lanes());
+}
+
 WV_D constexpr Thread thread{};
 WV_D constexpr Warp warp{};
 WV_D constexpr Block block{};

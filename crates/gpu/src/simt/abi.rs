@@ -15,6 +15,7 @@ pub(crate) struct LaneAbi {
     pub(crate) block: u32,
     pub(crate) block_dim: u32,
     pub(crate) grid_dim: u32,
+    pub(crate) lockstep: u32,
     pub(crate) line: Cell<u32>,
     pub(crate) op: Cell<u32>,
     pub(crate) file: Cell<*const c_char>,
@@ -32,10 +33,10 @@ pub(crate) struct Tls {
 }
 
 const _: () = {
-    assert!(size_of::<LaneAbi>() == 48 && align_of::<LaneAbi>() == 8);
-    assert!(core::mem::offset_of!(LaneAbi, line) == 24);
-    assert!(core::mem::offset_of!(LaneAbi, file) == 32);
-    assert!(core::mem::offset_of!(LaneAbi, addr) == 40);
+    assert!(size_of::<LaneAbi>() == 56 && align_of::<LaneAbi>() == 8);
+    assert!(core::mem::offset_of!(LaneAbi, line) == 28);
+    assert!(core::mem::offset_of!(LaneAbi, file) == 40);
+    assert!(core::mem::offset_of!(LaneAbi, addr) == 48);
     assert!(size_of::<Tls>() == 16 && core::mem::offset_of!(Tls, current) == 8);
 };
 

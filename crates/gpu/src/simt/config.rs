@@ -43,6 +43,9 @@ impl<F: Fn() -> bool + Send + Sync> Stepper for F {
 /// Name of the environment variable that holds a seed, decimal or `0x` hexadecimal.
 pub const SEED_VARIABLE: &str = "WARPVERBS_SIMT_SEED";
 
+/// Name of the environment variable that makes lanes of a warp run in lockstep, if it is `1`.
+pub const LOCKSTEP_VARIABLE: &str = "WARPVERBS_SIMT_LOCKSTEP";
+
 /// How a SIMT device is made. Fields are set one by one:
 ///
 /// ```
@@ -62,6 +65,9 @@ pub struct SimtConfig {
     pub ordinal: u32,
     /// How lanes take turns.
     pub mode: Mode,
+    /// Lanes of a warp run in lockstep, as on AMD's GPUs: while one spins, no other of its warp runs, so
+    /// that a lane which waits for another lane of its warp waits for ever. Such waits show under seeds.
+    pub lockstep: bool,
     /// Stack of a lane in bytes, at least 16 KiB; a guard page comes on top.
     pub stack_bytes: usize,
     /// Lanes of one launch that exist at a time, at least 1024; further blocks queue as on a GPU.
@@ -75,6 +81,7 @@ impl Default for SimtConfig {
         Self {
             ordinal: 0,
             mode: Mode::Free,
+            lockstep: false,
             stack_bytes: 64 << 10,
             resident_lanes: 8192,
             shared_bytes: 48 << 10,
@@ -101,6 +108,25 @@ impl SimtConfig {
         Self { ordinal, ..self }
     }
 
+    /// Whether lanes of a warp run in lockstep.
+    #[must_use]
+    pub fn lockstep(self, lockstep: bool) -> Self {
+        Self { lockstep, ..self }
+    }
+
+    /// Whether [`LOCKSTEP_VARIABLE`] asks for lockstep.
+    pub fn lockstep_from_env() -> Result<bool, GpuError> {
+        match std::env::var_os(LOCKSTEP_VARIABLE) {
+            None => Ok(false),
+            Some(text) if text == "0" || text == "1" => Ok(text == "1"),
+            Some(text) => Err(GpuError::BadSetting {
+                setting: LOCKSTEP_VARIABLE,
+                value: text.to_string_lossy().into_owned(),
+                expected: "0 or 1",
+            }),
+        }
+    }
+
     /// Stack of a lane in bytes, 16 KiB to 64 MiB.
     #[must_use]
     pub fn stack_bytes(self, stack_bytes: usize) -> Self {
@@ -119,15 +145,17 @@ impl SimtConfig {
         Self { shared_bytes, ..self }
     }
 
-    /// [`SimtConfig::seeded_real_time`] if [`SEED_VARIABLE`] is set, else the default.
+    /// [`SimtConfig::seeded_real_time`] if [`SEED_VARIABLE`] is set, else the default; in lockstep if
+    /// [`LOCKSTEP_VARIABLE`] says so.
     pub fn from_env() -> Result<Self, GpuError> {
-        match std::env::var(SEED_VARIABLE) {
-            Ok(text) => Ok(Self::seeded_real_time(parse_seed(&text)?)),
-            Err(std::env::VarError::NotPresent) => Ok(Self::default()),
+        let config = match std::env::var(SEED_VARIABLE) {
+            Ok(text) => Self::seeded_real_time(parse_seed(&text)?),
+            Err(std::env::VarError::NotPresent) => Self::default(),
             Err(std::env::VarError::NotUnicode(raw)) => {
-                parse_seed(&raw.to_string_lossy()).map(Self::seeded_real_time)
+                Self::seeded_real_time(parse_seed(&raw.to_string_lossy())?)
             }
-        }
+        };
+        Ok(config.lockstep(Self::lockstep_from_env()?))
     }
 
     /// A seed for a test: that of [`SEED_VARIABLE`] if set, else `default`.

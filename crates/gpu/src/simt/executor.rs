@@ -5,6 +5,7 @@ use super::block::Block;
 use super::config::{Clock, Mode, SimtConfig, Stepper};
 use super::fault::SimtFault;
 use super::lane::{Entry, Lane, LaneClock, Request, Status};
+use super::lockstep::Lockstep;
 use super::policy::Policy;
 use super::queue::{Idle, ReadyQueue, Sleepers};
 use super::report::report;
@@ -84,7 +85,7 @@ impl Executor {
             Mode::Seeded { clock: Clock::Real, .. } | Mode::Free => Some(Instant::now()),
         };
         Self {
-            policy: Policy::new(plan.config.mode, plan.launch),
+            policy: Policy::new(plan.config.mode, plan.config.lockstep, plan.launch),
             clock: Rc::new(LaneClock { real, turn_end: Cell::new(0) }),
             queue: ReadyQueue::new(plan.config.mode == Mode::Free),
             plan,
@@ -195,6 +196,7 @@ impl Executor {
                     block: index,
                     block_dim: threads,
                     grid_dim: self.plan.dim.blocks(),
+                    lockstep: self.plan.config.lockstep.into(),
                     line: Cell::new(0),
                     op: Cell::new(0),
                     file: Cell::new(RawSite::NONE.file),
@@ -205,7 +207,9 @@ impl Executor {
             });
             let lanes = lanes.collect();
             let at = free_slot(&mut self.warps);
-            self.warps[at] = Some(Warp::new(slot, index, warp, lanes));
+            let mut new = Warp::new(slot, index, warp, lanes);
+            new.lockstep = self.plan.config.lockstep.then(Lockstep::default);
+            self.warps[at] = Some(new);
             self.queue.push(at);
             warps.push(at);
         }
@@ -238,7 +242,7 @@ impl Executor {
         }
         if let Some(warp) = self.warps[at].as_mut() {
             warp.settle(|count| self.policy.choose(count));
-            self.queue.requeue(at, warp.ready);
+            self.queue.requeue(at, warp.runnable());
         }
         Ok(())
     }
@@ -248,6 +252,7 @@ impl Executor {
         match request {
             Request::Pause { ns, site } => {
                 warp.lanes[lane as usize].pauses += 1;
+                warp.lockstep.iter_mut().for_each(|lockstep| lockstep.spin(lane));
                 self.counts.pauses += 1;
                 let ns = self.policy.pause(ns);
                 self.sleep(at, lane, ns, site);
@@ -257,6 +262,11 @@ impl Executor {
                 return Ok(());
             }
             Request::Switch => {
+                if let Some(lockstep) = warp.lockstep.as_mut().filter(|l| !l.spins())
+                    && self.policy.hogs()
+                {
+                    lockstep.spin(lane);
+                }
                 if let Some(ns) = self.policy.stall() {
                     let abi = &warp.lanes[lane as usize].shared.abi;
                     let site = RawSite { file: abi.file.get(), line: abi.line.get() };
@@ -265,18 +275,28 @@ impl Executor {
             }
             Request::Active { site } => {
                 let patience = self.policy.patience(warp.alive.count_ones() - 1);
+                if let Some(lockstep) = &mut warp.lockstep
+                    && self.policy.meets()
+                {
+                    lockstep.meet();
+                }
                 warp.gather(lane, site, patience);
                 return Ok(());
             }
             Request::Collective(call) => warp.join(lane, call)?,
             Request::BlockSync { site } => {
                 warp.block_lane(lane, Status::Barrier { site });
+                warp.lockstep.iter_mut().for_each(|lockstep| lockstep.leave(lane));
                 let block = warp.block;
                 if let Some(b) = self.blocks[block].as_mut() {
                     b.waiting += 1;
                 }
                 self.open_barrier(block);
             }
+            Request::Hold { mask } => {
+                warp.lockstep.iter_mut().for_each(|lockstep| lockstep.begin(lane, mask));
+            }
+            Request::Release => warp.end_section(lane),
             Request::Shared { size, align, key } => {
                 let name = warp.name(lane);
                 let limit = self.plan.config.shared_bytes + u64::from(self.plan.dim.shared);
@@ -304,7 +324,7 @@ impl Executor {
     fn wake(&mut self, at: usize, lane: u32) {
         if let Some(warp) = self.warps[at].as_mut() {
             warp.wake_lane(lane);
-            self.queue.requeue(at, warp.ready);
+            self.queue.requeue(at, warp.runnable());
         }
     }
 
@@ -316,7 +336,7 @@ impl Executor {
             for lane in bits(warp.alive) {
                 warp.wake_lane(lane);
             }
-            self.queue.requeue(at, warp.ready);
+            self.queue.requeue(at, warp.runnable());
         }
     }
 
@@ -373,5 +393,7 @@ fn kind(request: &Option<Request>) -> u64 {
         Some(Request::BlockSync { .. }) => 5,
         Some(Request::Shared { .. }) => 6,
         Some(Request::Trap { .. }) => 7,
+        Some(Request::Hold { .. }) => 8,
+        Some(Request::Release) => 9,
     }
 }

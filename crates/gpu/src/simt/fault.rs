@@ -69,12 +69,12 @@ impl fmt::Display for Collective {
 pub enum SimtFault {
     /// A lane called a collective over a mask without itself.
     #[error("{lane} calls {what} at {site} over mask {mask:#010x}, which leaves it out")]
-    OutsideMask { lane: LaneName, what: Collective, mask: u32, site: Site },
+    OutsideMask { lane: LaneName, what: Collective, mask: u64, site: Site },
     /// A collective waits for lanes that have ended or lie beyond the block.
     #[error(
         "{lane} calls {what} at {site} over mask {mask:#010x}, of which {absent:#010x} are gone"
     )]
-    AbsentLanes { lane: LaneName, what: Collective, mask: u32, absent: u32, site: Site },
+    AbsentLanes { lane: LaneName, what: Collective, mask: u64, absent: u64, site: Site },
     /// Two lanes of a warp wait for each other in different collectives; `other` called first.
     #[error(
         "{lane} calls {what} over {mask:#010x} at {site}, but lane {other} waits for it in \
@@ -83,16 +83,16 @@ pub enum SimtFault {
     Mismatch {
         lane: LaneName,
         what: Collective,
-        mask: u32,
+        mask: u64,
         site: Site,
         other: u32,
         other_what: Collective,
-        other_mask: u32,
+        other_mask: u64,
         other_site: Site,
     },
     /// `shfl` from a lane that does not take part.
     #[error("{lane} calls shfl at {site} from lane {source_lane}, not in mask {mask:#010x}")]
-    ShuffleSource { lane: LaneName, source_lane: u32, mask: u32, site: Site },
+    ShuffleSource { lane: LaneName, source_lane: u32, mask: u64, site: Site },
     /// A collective of a number that this device does not know.
     #[error("{lane} calls {what} at {site}, which does not exist")]
     UnknownCollective { lane: LaneName, what: Collective, site: Site },

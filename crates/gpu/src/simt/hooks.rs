@@ -50,13 +50,13 @@ pub(super) extern "C" fn wv_simt_now_ns() -> u64 {
 }
 
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn wv_simt_active(file: *const c_char, line: u32) -> u32 {
-    ask(Request::Active { site: RawSite { file, line } }) as u32
+pub(super) extern "C" fn wv_simt_active(file: *const c_char, line: u32) -> u64 {
+    ask(Request::Active { site: RawSite { file, line } })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn wv_simt_collective(
-    mask: u32,
+    mask: u64,
     op: u32,
     value: u64,
     arg: u32,
@@ -69,6 +69,16 @@ extern "C" fn wv_simt_collective(
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn wv_simt_block_sync(file: *const c_char, line: u32) {
     ask(Request::BlockSync { site: RawSite { file, line } });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_simt_hold(mask: u64) {
+    ask(Request::Hold { mask });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_simt_release() {
+    ask(Request::Release);
 }
 
 #[unsafe(no_mangle)]

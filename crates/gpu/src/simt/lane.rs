@@ -21,6 +21,10 @@ pub(crate) enum Request {
     Collective(Call),
     /// It waits for its block.
     BlockSync { site: RawSite },
+    /// It begins a section which the lanes of the mask, and no others of its warp, run now.
+    Hold { mask: u64 },
+    /// It ends that section.
+    Release,
     /// It wants block-shared memory.
     Shared { size: u64, align: u64, key: u64 },
     /// It gives up.
@@ -30,7 +34,7 @@ pub(crate) enum Request {
 /// A warp collective as called by one lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
-    pub(crate) mask: u32,
+    pub(crate) mask: u64,
     pub(crate) op: u32,
     pub(crate) value: u64,
     pub(crate) arg: u32,
@@ -41,10 +45,18 @@ pub(crate) struct Call {
 #[derive(Clone, Copy)]
 pub(crate) enum Status {
     Ready,
-    Asleep { site: RawSite },
-    Gathering { site: RawSite },
+    Asleep {
+        site: RawSite,
+    },
+    Gathering {
+        site: RawSite,
+    },
     Collective(Call),
-    Barrier { site: RawSite },
+    Barrier {
+        site: RawSite,
+    },
+    /// At the end of a section, where others are to come yet.
+    Ending,
     Done,
 }
 

@@ -10,6 +10,7 @@ mod executor;
 mod fault;
 mod hooks;
 mod lane;
+mod lockstep;
 mod policy;
 mod queue;
 mod report;
@@ -20,7 +21,7 @@ mod tests;
 mod warp;
 
 pub use abi::Site;
-pub use config::{Clock, Mode, SEED_VARIABLE, SimtConfig, Stepper};
+pub use config::{Clock, LOCKSTEP_VARIABLE, Mode, SEED_VARIABLE, SimtConfig, Stepper};
 pub use device::SimtDevice;
 pub use executor::Counts;
 pub use fault::{Collective, LaneName, SimtFault};

@@ -30,20 +30,25 @@ pub(crate) struct Dice {
     step_odds: u32,
     /// Largest log2 of the turns that a lane waits for company.
     patience_bits: u32,
+    /// In lockstep: whether a spinning lane meets others where it asks who is with it.
+    meets: bool,
 }
 
 impl Policy {
     /// `launch` counts the device's launches: each gets a schedule of its own.
-    pub(crate) fn new(mode: Mode, launch: u64) -> Self {
+    pub(crate) fn new(mode: Mode, lockstep: bool, launch: u64) -> Self {
         let Mode::Seeded { seed, .. } = mode else { return Self::Free };
         let mix = seed ^ launch.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut rng = SmallRng::seed_from_u64(mix);
+        // A stall needs a lane that parts from another within a few operations.
+        let longest = if lockstep { 3 } else { 7 };
         Self::Seeded(Box::new(Dice {
-            ln_go_on: (1.0 - 0.5f64.powi(rng.random_range(1..=7))).ln(),
+            ln_go_on: (1.0 - 0.5f64.powi(rng.random_range(1..=longest))).ln(),
             stay: [0.0, 0.5, 0.9][rng.random_range(0..3)],
             stall_odds: 1 << rng.random_range(7..=12u32),
             step_odds: 1 << rng.random_range(0..=8u32),
             patience_bits: rng.random_range(0..=8),
+            meets: lockstep && rng.random(),
             rng,
         }))
     }
@@ -65,6 +70,24 @@ impl Policy {
     pub(crate) fn stall(&mut self) -> Option<u64> {
         let Self::Seeded(d) = self else { return None };
         (d.rng.random_range(0..d.stall_odds) == 0).then(|| d.rng.random_range(100..50_000))
+    }
+
+    /// In lockstep: whether a lane that did not pause is taken for one that spins. It may compute for
+    /// ever between two looks, and no other lane may depend on its standing aside.
+    pub(crate) fn hogs(&mut self) -> bool {
+        match self {
+            Self::Free => true,
+            Self::Seeded(d) => d.rng.random_range(0..32) == 0,
+        }
+    }
+
+    /// In lockstep: whether a spinning lane meets others where it asks who is with it. Else it stays
+    /// alone, as where those others left the loop around that place.
+    pub(crate) fn meets(&self) -> bool {
+        match self {
+            Self::Free => false,
+            Self::Seeded(d) => d.meets,
+        }
     }
 
     /// How long a pause for `ns` takes.
@@ -115,7 +138,7 @@ impl Policy {
     }
 
     /// One of the set bits of `mask`, which is not 0; the lowest without a seed.
-    pub(crate) fn choose_bit(&mut self, mask: u32) -> u32 {
+    pub(crate) fn choose_bit(&mut self, mask: u64) -> u32 {
         let mut rest = mask;
         for _ in 0..self.choose(mask.count_ones() as usize) {
             rest &= rest - 1;
@@ -130,7 +153,7 @@ mod tests {
     use crate::simt::Clock;
 
     fn seeded(seed: u64) -> Policy {
-        Policy::new(Mode::Seeded { seed, clock: Clock::Virtual }, 0)
+        Policy::new(Mode::Seeded { seed, clock: Clock::Virtual }, false, 0)
     }
 
     #[test]
@@ -139,15 +162,15 @@ mod tests {
         assert_eq!(draw(&mut seeded(7)), draw(&mut seeded(7)));
         assert_ne!(draw(&mut seeded(7)), draw(&mut seeded(8)));
         let mode = Mode::Seeded { seed: 7, clock: Clock::Virtual };
-        assert_ne!(draw(&mut Policy::new(mode, 0)), draw(&mut Policy::new(mode, 1)));
+        assert_ne!(draw(&mut Policy::new(mode, false, 0)), draw(&mut Policy::new(mode, false, 1)));
     }
 
     #[test]
     fn bits_are_drawn_from_the_mask_only() {
         for seed in 0..20 {
             let mut policy = seeded(seed);
-            let drawn = (0..200).fold(0, |seen, _| seen | 1 << policy.choose_bit(0x8000_0110));
-            assert_eq!(drawn, 0x8000_0110u32, "seed {seed}");
+            let drawn = (0..200).fold(0, |seen, _| seen | 1u64 << policy.choose_bit(0x8000_0110));
+            assert_eq!(drawn, 0x8000_0110, "seed {seed}");
         }
         assert_eq!(Policy::Free.choose_bit(0x8000_0110), 4);
     }

@@ -12,7 +12,7 @@ pub(crate) struct ReadyQueue {
     queued: Vec<bool>,
     in_order: bool,
     /// The warp of the last turn, and its lanes that have not had one in this round.
-    last: Option<(usize, u32)>,
+    last: Option<(usize, u64)>,
 }
 
 impl ReadyQueue {
@@ -32,7 +32,7 @@ impl ReadyQueue {
     }
 
     /// Adds the warp in slot `at` if any of its lanes may run.
-    pub(crate) fn requeue(&mut self, at: usize, ready: u32) {
+    pub(crate) fn requeue(&mut self, at: usize, ready: u64) {
         if ready != 0 {
             self.push(at);
         }
@@ -44,7 +44,7 @@ impl ReadyQueue {
         warps: &[Option<Warp>],
         policy: &mut Policy,
     ) -> Option<(usize, u32)> {
-        let ready = |at: usize| warps[at].as_ref().map_or(0, |w| w.ready);
+        let ready = |at: usize| warps[at].as_ref().map_or(0, Warp::runnable);
         if self.in_order {
             return self.pick_in_order(ready);
         }
@@ -68,7 +68,7 @@ impl ReadyQueue {
     }
 
     /// A round of a warp gives each lane that is ready at its begin one turn.
-    fn pick_in_order(&mut self, ready: impl Fn(usize) -> u32) -> Option<(usize, u32)> {
+    fn pick_in_order(&mut self, ready: impl Fn(usize) -> u64) -> Option<(usize, u32)> {
         loop {
             if let Some((at, round)) = self.last {
                 let rest = round & ready(at);

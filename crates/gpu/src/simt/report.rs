@@ -13,7 +13,7 @@ const LINES: usize = 24;
 /// Lanes of a warp at the same place, whatever addresses they were at.
 struct Group {
     text: String,
-    mask: u32,
+    mask: u64,
     pauses: u64,
     addrs: BTreeSet<u64>,
 }
@@ -77,6 +77,7 @@ fn describe(lane: &Lane) -> Option<String> {
             let what = Collective::from(call.op);
             format!("in {what} over {:#010x} at {}", call.mask, at(&call.site))
         }
+        Status::Ending => format!("where others of its warp are to come, {}", last_operation(lane)),
         Status::Barrier { site } => format!("in sync_block at {}", at(site)),
     };
     Some(text)

@@ -3,14 +3,22 @@
 use super::abi::RawSite;
 use super::fault::{Collective, LaneName, SimtFault};
 use super::lane::{Call, Lane, Status};
+use super::lockstep::{Lanes, Lockstep};
 
-/// Lanes of a warp.
-pub(crate) const WARP: u32 = 32;
+/// Lanes of a warp: `wv::warp_size` of the kernels, which are compiled for as many.
+pub(crate) const WARP: u32 = match option_env!("WARPVERBS_SIMT_LANES") {
+    None => 32,
+    Some(lanes) => match lanes.as_bytes() {
+        b"32" => 32,
+        b"64" => 64,
+        _ => panic!("WARPVERBS_SIMT_LANES is 32 or 64"),
+    },
+};
 
 /// Lanes that arrived at one `active_mask` and wait for more.
 struct Gather {
     site: RawSite,
-    mask: u32,
+    mask: Lanes,
     /// Turns of this warp that are left to wait.
     patience: u32,
 }
@@ -25,16 +33,28 @@ pub(crate) struct Warp {
     pub(crate) index: u32,
     pub(crate) lanes: Vec<Lane>,
     /// Lanes that may run now.
-    pub(crate) ready: u32,
+    pub(crate) ready: Lanes,
     /// Lanes that have not ended.
-    pub(crate) alive: u32,
+    pub(crate) alive: Lanes,
     gathers: Vec<Gather>,
+    /// If its lanes run in lockstep.
+    pub(crate) lockstep: Option<Lockstep>,
 }
 
 impl Warp {
     pub(crate) fn new(block: usize, block_index: u32, index: u32, lanes: Vec<Lane>) -> Self {
-        let all = u32::MAX >> (WARP - lanes.len() as u32);
-        Self { block, block_index, index, lanes, ready: all, alive: all, gathers: Vec::new() }
+        let all = Lanes::MAX >> (Lanes::BITS - lanes.len() as u32);
+        let (gathers, lockstep) = (Vec::new(), None);
+        Self { block, block_index, index, lanes, ready: all, alive: all, gathers, lockstep }
+    }
+
+    fn allowed(&self) -> Lanes {
+        self.lockstep.as_ref().map_or(Lanes::MAX, Lockstep::allowed)
+    }
+
+    /// Lanes that may have a turn.
+    pub(crate) fn runnable(&self) -> Lanes {
+        self.ready & self.allowed()
     }
 
     pub(crate) fn name(&self, lane: u32) -> LaneName {
@@ -53,6 +73,14 @@ impl Warp {
         self.lanes[lane as usize].status = Status::Ready;
     }
 
+    /// `lane` is at the end of a section that must not be left half done.
+    pub(crate) fn end_section(&mut self, lane: u32) {
+        let Some(lockstep) = &mut self.lockstep else { return };
+        let over = lockstep.end(lane);
+        self.block_lane(lane, Status::Ending);
+        over.into_iter().flat_map(bits).for_each(|lane| self.wake_lane(lane));
+    }
+
     /// `lane` arrived at an `active_mask`; `patience` counts if it is the first there.
     pub(crate) fn gather(&mut self, lane: u32, site: RawSite, patience: u32) {
         self.block_lane(lane, Status::Gathering { site });
@@ -69,30 +97,48 @@ impl Warp {
         while i < self.gathers.len() {
             let gather = &mut self.gathers[i];
             if gather.patience == 0 || gather.mask == self.alive {
-                self.release(i);
+                i += usize::from(!self.release(i));
             } else {
                 gather.patience -= 1;
                 i += 1;
             }
         }
-        if self.ready == 0 && !self.gathers.is_empty() {
-            self.release(choose(self.gathers.len()));
+        if self.runnable() == 0 {
+            let allowed = self.allowed();
+            let may_go: Vec<usize> =
+                (0..self.gathers.len()).filter(|g| self.gathers[*g].mask & allowed != 0).collect();
+            if !may_go.is_empty() {
+                self.release(may_go[choose(may_go.len())]);
+            }
         }
     }
 
-    fn release(&mut self, gather: usize) {
-        let mask = self.gathers.swap_remove(gather).mask;
+    /// Lets go the lanes of a set that may run; true if it is empty then, and gone.
+    fn release(&mut self, gather: usize) -> bool {
+        let mask = self.gathers[gather].mask & self.allowed();
+        self.gathers[gather].mask &= !mask;
+        let gone = self.gathers[gather].mask == 0;
+        if gone {
+            self.gathers.swap_remove(gather);
+        }
         for lane in bits(mask) {
-            self.lanes[lane as usize].answer = mask.into();
+            self.lanes[lane as usize].answer = mask;
             self.wake_lane(lane);
         }
+        gone
     }
 
     /// `lane` joins a collective; if it is the last one, all of them go on with their answers.
     pub(crate) fn join(&mut self, lane: u32, call: Call) -> Result<(), SimtFault> {
         self.check_call(lane, &call)?;
         self.block_lane(lane, Status::Collective(call));
-        let mut arrived = 0;
+        if let Some(lockstep) = &mut self.lockstep {
+            lockstep.join(lane, call.mask, |other| match self.lanes[other as usize].status {
+                Status::Collective(theirs) => theirs.mask,
+                _ => 0,
+            });
+        }
+        let mut arrived: Lanes = 0;
         for other in bits(call.mask) {
             let Status::Collective(theirs) = &self.lanes[other as usize].status else { continue };
             if (theirs.mask, theirs.op) == (call.mask, call.op) {
@@ -136,7 +182,7 @@ impl Warp {
         Ok(())
     }
 
-    fn complete(&mut self, mask: u32) {
+    fn complete(&mut self, mask: Lanes) {
         let mut calls = [None; WARP as usize];
         for lane in bits(mask) {
             if let Status::Collective(call) = self.lanes[lane as usize].status {
@@ -153,6 +199,7 @@ impl Warp {
     pub(crate) fn exit(&mut self, lane: u32) -> Result<(), SimtFault> {
         self.block_lane(lane, Status::Done);
         self.alive &= !(1 << lane);
+        self.lockstep.iter_mut().for_each(|lockstep| lockstep.leave(lane));
         for (waiter, other) in self.lanes.iter().enumerate() {
             if let Status::Collective(call) = other.status {
                 self.check_call(waiter as u32, &call)?;
@@ -178,8 +225,8 @@ fn answer(calls: &[Option<Call>; WARP as usize], lane: usize) -> u64 {
 }
 
 /// Set bits of `mask`, lowest first.
-pub(crate) fn bits(mask: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn bits(mask: Lanes) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(mask), |m| Some(m & m.wrapping_sub(1)))
         .take_while(|m| *m != 0)
-        .map(u32::trailing_zeros)
+        .map(Lanes::trailing_zeros)
 }

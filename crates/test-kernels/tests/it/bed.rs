@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
+use warpverbs::gpu::simt::{Mode, SimtConfig, SimtDevice};
 use warpverbs::gpu::{
     Buffer, DeviceStatus, Dim, Gpu, KernelPtr, LaunchError, Place, Qp, SafeKernel,
 };
@@ -22,20 +22,32 @@ pub(crate) struct Bed {
     _engine: Option<EngineThread>,
 }
 
+/// Whether the environment asks for warps in lockstep.
+pub(crate) fn lockstep() -> bool {
+    SimtConfig::lockstep_from_env().expect("0 or 1")
+}
+
 pub(crate) fn simt() -> Arc<dyn Gpu> {
-    Arc::new(SimtDevice::new(SimtConfig::default()).expect("SIMT device"))
+    Arc::new(SimtDevice::new(SimtConfig::default().lockstep(lockstep())).expect("SIMT device"))
 }
 
 impl Bed {
     /// Host SIMT and NIC on one thread, in turns as the seed says, under virtual clocks.
     pub(crate) fn seeded(seed: u64, config: Config) -> Self {
+        Self::in_turns(SimtConfig::seeded(seed).lockstep(lockstep()), config)
+    }
+
+    /// The same, as `simt` says.
+    pub(crate) fn in_turns(simt: SimtConfig, config: Config) -> Self {
+        let Mode::Seeded { seed, .. } = simt.mode else { panic!("no seed") };
         let clock = VirtualClock::new();
         let config = Config { seed: Some(seed), clock: Clock::Virtual(clock.clone()), ..config };
         let nic = SoftNic::new(config).expect("NIC");
         let engine = nic.clone();
         let stepper = move || clock.drive(&engine);
-        let simt = SimtDevice::with_stepper(SimtConfig::seeded(seed), Arc::new(stepper));
-        let what = format!("WARPVERBS_SIMT_SEED={seed:#x}");
+        let lockstep = u8::from(simt.lockstep);
+        let what = format!("WARPVERBS_SIMT_SEED={seed:#x} WARPVERBS_SIMT_LOCKSTEP={lockstep}");
+        let simt = SimtDevice::with_stepper(simt, Arc::new(stepper));
         Self::of(Arc::new(simt.expect("SIMT device")), nic, what, None)
     }
 

@@ -3,6 +3,7 @@
 
 mod bed;
 mod device;
+mod lockstep;
 mod model;
 mod nvrtc;
 mod selftest;

@@ -7,9 +7,10 @@ use warpverbs::kernels as examples;
 use warpverbs::raw::gpu::cuda::{nvrtc, options};
 use warpverbs_test_kernels as kernels;
 
-const TESTS: [&Image; 13] = [
+const TESTS: [&Image; 14] = [
     &kernels::conform::IMAGE,
     &kernels::faults::IMAGE,
+    &kernels::lockstep::IMAGE,
     &kernels::nixl::IMAGE,
     &kernels::nixl_litmus::IMAGE,
     &kernels::perf::IMAGE,

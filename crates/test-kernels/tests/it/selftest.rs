@@ -156,7 +156,10 @@ fn simt_under_many_seeds() {
     let first = SimtConfig::seed_from_env(0).expect("seed");
     for seed in first..first + 24 {
         println!("WARPVERBS_SIMT_SEED={seed}");
-        all(&SimtDevice::new(SimtConfig::seeded(seed)).expect("device"));
+        for lockstep in [false, true] {
+            let config = SimtConfig::seeded(seed).lockstep(lockstep);
+            all(&SimtDevice::new(config).expect("device"));
+        }
     }
 }
 

@@ -51,32 +51,62 @@ WV_DEVICE void assemble_block() { sync_block(); }
 // Flat number of the calling thread in the launch.
 WV_DEVICE u64 global_thread() { return u64{block_index()} * block_size() + thread_index(); }
 
-// Calls `body(mask)` once, with the lanes that came here together and have the same two keys. On a
-// device whose lanes run in lockstep the groups take turns: a group that waits for another group
-// of its own warp must find it finished.
+// For lanes in lockstep: calls `body(mask)` once, with the lanes that came here together and have the
+// same two keys. Those of one pair of keys after those of another, so that whoever waits in `body` finds
+// the others of its warp before it or behind it. All lanes stay until the last has had its turn: the loop
+// ends for all of them at once, and nothing of `body` can be put off until after it.
 template <class Body>
-WV_DEVICE auto with_group(u64 key, u64 second, site where, Body body) {
-#if defined(WV_ARCH_LOCKSTEP)
-  lane_mask left = active_mask(where);
-  for (;;) {
+WV_DEVICE auto in_turns(u64 key, u64 second, site where, Body body) {
+  decltype(body(lane_mask{})) result{};
+  const lane_mask all = active_mask(where);
+  const Unbroken section(all);
+  for (lane_mask left = all; left != 0;) {
     const u32 first = lowest_bit(left);
-    const u64 key_of_first = shfl(left, key, first);
-    const u64 second_of_first = shfl(left, second, first);
+    const u64 key_of_first = shfl(all, key, first);
+    const u64 second_of_first = shfl(all, second, first);
     const bool same = key == key_of_first && second == second_of_first;
-    const lane_mask group = ballot(left, same);
-    if (same) return body(group);
+    const lane_mask group = ballot(all, same);
+    if (same) result = body(group);
+    sync_warp(all);
     left &= ~group;
   }
-#else
+  return result;
+}
+
+// Calls `body(mask)` once, with the lanes that came here together and have the same two keys.
+template <class Body>
+WV_DEVICE auto with_group(u64 key, u64 second, site where, Body body) {
+  if (lockstep()) return in_turns(key, second, where, body);
   lane_mask group = active_mask(where);
   if (group != lane_bit(lane_id())) group = match_any(match_any(group, key), second);
   return body(group);
-#endif
 }
 
 template <class Body>
 WV_DEVICE auto with_group(u64 key, site where, Body body) {
   return with_group(key, 0, where, body);
+}
+
+// A wait: calls `turn(polls)` until it returns true. Lanes that come together in lockstep end each turn
+// together, so what one of them takes in a turn it must give back in it; for those of the same keys one
+// is chosen each time, of which `polls` is true. Otherwise every lane is.
+template <class Turn>
+WV_DEVICE void repeat(u64 key, u64 second, site where, Turn turn) {
+  if (!lockstep()) {
+    while (!turn(true)) {
+    }
+    return;
+  }
+  in_turns(key, second, where, [&](lane_mask group) {
+    for (lane_mask left = group; left != 0;) {
+      // Work that was posted together is done in the order of lanes.
+      const bool polls = lane_id() == highest_bit(left);
+      bool again = false;
+      if ((left & lane_bit(lane_id())) != 0) again = !turn(polls);
+      left = ballot(group, again);
+    }
+    return true;
+  });
 }
 
 }  // namespace wv

@@ -28,6 +28,8 @@ const wv::host::lane_place* wv_check_place();
 wv::u64 wv_check_clock();
 void wv_check_pause();
 wv::u32 wv_check_active(const char* file, wv::u32 line);
+void wv_check_hold(wv::u32 mask);
+void wv_check_release();
 wv::u64 wv_check_collective(wv::u32 mask, wv::u32 op, wv::u64 value, wv::u32 arg, const char* file, wv::u32 line);
 void wv_check_block_sync(const char* file, wv::u32 line);
 void wv_check_note(wv::u32 index, wv::u64 value);
@@ -101,6 +103,8 @@ inline u32 active(site where) { return wv_check_active(where.file, where.line); 
 inline u64 gather(collective what, u32 mask, u64 value, u32 arg, site where) {
   return wv_check_collective(mask, static_cast<u32>(what), value, arg, where.file, where.line);
 }
+inline void hold(u32 mask) { wv_check_hold(mask); }
+inline void release() { wv_check_release(); }
 inline void block_sync(site where) { wv_check_block_sync(where.file, where.line); }
 // Memory of the block. A structure that is assigned and read whole counts as one plain word of the
 // checker's; the rest is not checked.

@@ -330,6 +330,12 @@ WV_DEVICE void sync_block() { __syncthreads(); }
 // sync_block, and whether it holds for any lane of the block.
 WV_DEVICE bool any_in_block(bool holds) { return __syncthreads_or(holds) != 0; }
 
+// Lanes that parted go on independently, so nothing of theirs has to stay unbroken.
+WV_DEVICE constexpr bool lockstep() { return false; }
+struct Unbroken {
+  explicit WV_DEVICE Unbroken(lane_mask) {}
+};
+
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { asm volatile("trap;"); }
 

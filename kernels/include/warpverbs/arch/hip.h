@@ -4,8 +4,6 @@
 #include "warpverbs/arch/types.h"
 
 #define WV_ARCH_HIP 1
-// Lanes that diverged make no progress until the others come back to them.
-#define WV_ARCH_LOCKSTEP 1
 #define WV_DEVICE __attribute__((device)) __attribute__((always_inline)) inline
 #define WV_NOINLINE __attribute__((noinline))
 #define WV_UNROLL _Pragma("unroll")
@@ -283,6 +281,17 @@ WV_DEVICE bool any_in_block(bool holds) {
   sync_block();
   return result;
 }
+
+// Lanes that parted make no progress until the others come back to them.
+WV_DEVICE constexpr bool lockstep() { return true; }
+
+// The lanes that began it together end it together. The compiler may not move what is inside behind the
+// exit of a loop around it, which is where a lane would wait for those that still loop: it neither
+// duplicates a convergent operation nor makes it depend on a further condition.
+struct Unbroken {
+  explicit WV_DEVICE Unbroken(lane_mask) {}
+  WV_DEVICE ~Unbroken() { __builtin_amdgcn_wave_barrier(); }
+};
 
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { __builtin_trap(); }

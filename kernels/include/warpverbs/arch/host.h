@@ -38,7 +38,21 @@ struct site {
   }
 };
 
-using lane_mask = u32;
+// Lanes of a warp: 32, or 64 as on AMD's data-centre GPUs.
+#if !defined(WV_SIMT_LANES)
+#define WV_SIMT_LANES 32
+#endif
+constexpr u32 warp_size = WV_SIMT_LANES;
+static_assert(warp_size == 32 || warp_size == 64, "WV_SIMT_LANES is 32 or 64");
+template <u32 Lanes>
+struct lanes_of {
+  using mask = u32;
+};
+template <>
+struct lanes_of<64> {
+  using mask = u64;
+};
+using lane_mask = lanes_of<warp_size>::mask;
 
 enum class order : u32 { relaxed, acquire, release, acq_rel, seq_cst };
 // Observers of an access: the block, the device, or everybody including NIC and host.
@@ -59,6 +73,8 @@ namespace host {
 // A lane's place in its launch.
 struct lane_place {
   u32 lane, warp, thread, block, block_dim, grid_dim;
+  // Not 0: lanes of the warp run in lockstep.
+  u32 lockstep;
 };
 
 enum class collective : u32 { sync, shfl, ballot, match_any };

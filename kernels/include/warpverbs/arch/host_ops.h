@@ -1,7 +1,7 @@
 // Common part of the two host builds of the device library, second part: memory operations,
 // collectives and bits, over the functions of namespace `host` that simt.h or check.h has defined:
 //   load store update compare_exchange fence read8 read16 write16   memory, with order and scope as parameters
-//   clock pause place active gather block_sync shared trap
+//   clock pause place active gather block_sync hold release shared trap
 #pragma once
 
 #include "warpverbs/arch/host.h"
@@ -105,7 +105,6 @@ inline void pause(u32 ns, WV_HERE) { host::pause(ns, where); }
 // Between two looks of a wait that is about to end: gives way where lanes would otherwise not run.
 inline void give_way(WV_HERE) { host::pause(0, where); }
 
-constexpr u32 warp_size = 32;
 // Stores of one instruction to the same line are one transfer. Lanes of the host take turns.
 constexpr bool lanes_fill_lines = false;
 inline u32 lane_id() { return host::place().lane; }
@@ -116,25 +115,25 @@ inline u32 block_size() { return host::place().block_dim; }
 inline u32 grid_size() { return host::place().grid_dim; }
 
 // Lanes of this warp that came here together, this one included: any set the scheduler likes.
-inline u32 active_mask(site where) { return host::active(where); }
+inline lane_mask active_mask(site where) { return host::active(where); }
 
 // Collectives: every lane of `mask` calls the same one with the same mask, and is in the mask.
 template <host::word T>
-inline T shfl(u32 mask, T value, u32 source_lane, WV_HERE) {
+inline T shfl(lane_mask mask, T value, u32 source_lane, WV_HERE) {
   return host::unbits<T>(
     host::gather(host::collective::shfl, mask, host::bits(value), source_lane, where));
 }
-inline u32 ballot(u32 mask, bool predicate, WV_HERE) {
-  return static_cast<u32>(host::gather(host::collective::ballot, mask, predicate, 0, where));
+inline lane_mask ballot(lane_mask mask, bool predicate, WV_HERE) {
+  return static_cast<lane_mask>(host::gather(host::collective::ballot, mask, predicate, 0, where));
 }
 // Lanes of `mask` whose value equals this lane's.
 template <host::word T>
-inline u32 match_any(u32 mask, T value, WV_HERE) {
-  return static_cast<u32>(
+inline lane_mask match_any(lane_mask mask, T value, WV_HERE) {
+  return static_cast<lane_mask>(
     host::gather(host::collective::match_any, mask, host::bits(value), 0, where));
 }
 // Also orders memory among the lanes of `mask`.
-inline void sync_warp(u32 mask, WV_HERE) { host::gather(host::collective::sync, mask, 0, 0, where); }
+inline void sync_warp(lane_mask mask, WV_HERE) { host::gather(host::collective::sync, mask, 0, 0, where); }
 // Also orders memory among the lanes of the block.
 inline void sync_block(WV_HERE) { host::block_sync(where); }
 // sync_block, and whether it holds for any lane of the block.
@@ -150,6 +149,26 @@ inline bool any_in_block(bool holds, WV_HERE) {
   return result;
 }
 
+// Whether lanes that parted make no progress until the others come back to them.
+inline bool lockstep() { return host::place().lockstep != 0; }
+
+// While it lives, no lane of the warp but those of `mask` runs where lanes run in lockstep. For what must
+// not be left half done while another lane of the warp spins.
+class Unbroken {
+ public:
+  explicit Unbroken(lane_mask mask) : held_(lockstep()) {
+    if (held_) host::hold(mask);
+  }
+  ~Unbroken() {
+    if (held_) host::release();
+  }
+  Unbroken(const Unbroken&) = delete;
+  Unbroken& operator=(const Unbroken&) = delete;
+
+ private:
+  bool held_;
+};
+
 // Ends the whole launch with an error that names the place.
 [[noreturn]] inline void trap(WV_HERE) { host::trap(where); }
 #undef WV_HERE
@@ -157,7 +176,9 @@ inline bool any_in_block(bool holds, WV_HERE) {
 inline u32 popcount(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }
 inline u32 popcount(u64 x) { return static_cast<u32>(__builtin_popcountll(x)); }
 // Number of lanes of `mask` before the caller.
-inline u32 rank_in(u32 mask) { return popcount(mask & ((u32{1} << lane_id()) - 1)); }
+inline u32 rank_in(lane_mask mask) {
+  return popcount(mask & ((lane_mask{1} << lane_id()) - 1));
+}
 // Index of the lowest set bit; x is not 0.
 inline u32 lowest_bit(u32 x) { return static_cast<u32>(__builtin_ctz(x)); }
 inline u32 lowest_bit(u64 x) { return static_cast<u32>(__builtin_ctzll(x)); }

@@ -28,9 +28,12 @@ void wv_simt_switch();
 // The lane waits; `file` and `line` say where, here and below.
 void wv_simt_pause(wv::u64 ns, const char* file, wv::u32 line);
 wv::u64 wv_simt_now_ns();
-wv::u32 wv_simt_active(const char* file, wv::u32 line);
-wv::u64 wv_simt_collective(wv::u32 mask, wv::u32 op, wv::u64 value, wv::u32 arg, const char* file, wv::u32 line);
+wv::u64 wv_simt_active(const char* file, wv::u32 line);
+wv::u64 wv_simt_collective(wv::u64 mask, wv::u32 op, wv::u64 value, wv::u32 arg, const char* file, wv::u32 line);
 void wv_simt_block_sync(const char* file, wv::u32 line);
+// Until the release, lanes of `mask` alone have turns in the caller's warp.
+void wv_simt_hold(wv::u64 mask);
+void wv_simt_release();
 void* wv_simt_shared(wv::u64 size, wv::u64 align, const void* key);
 [[noreturn]] void wv_simt_trap(const char* file, wv::u32 line);
 }
@@ -121,11 +124,15 @@ inline void fence(site where) {
 inline u64 clock() { return wv_simt_now_ns(); }
 inline void pause(u32 ns, site where) { wv_simt_pause(ns, where.file, where.line); }
 inline const lane_place& place() { return wv_simt_current.self->place; }
-inline u32 active(site where) { return wv_simt_active(where.file, where.line); }
-inline u64 gather(collective what, u32 mask, u64 value, u32 arg, site where) {
+inline lane_mask active(site where) {
+  return static_cast<lane_mask>(wv_simt_active(where.file, where.line));
+}
+inline u64 gather(collective what, lane_mask mask, u64 value, u32 arg, site where) {
   return wv_simt_collective(mask, static_cast<u32>(what), value, arg, where.file, where.line);
 }
 inline void block_sync(site where) { wv_simt_block_sync(where.file, where.line); }
+inline void hold(lane_mask mask) { wv_simt_hold(mask); }
+inline void release() { wv_simt_release(); }
 template <class T>
 T& shared(const void* key) {
   return *static_cast<T*>(wv_simt_shared(sizeof(T), alignof(T), key));

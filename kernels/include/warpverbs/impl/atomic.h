@@ -68,20 +68,27 @@ WV_DEVICE Status fetch_through(const Qp& qp, u32 slot, T& old, Deadline deadline
 }
 
 // Takes a slot, and does everything within the turn that found one: where lanes run in lockstep,
-// those who have a slot must not wait for those who have none.
+// those that have a slot must not wait for those that have none.
 template <class T, class Post>
 WV_DEVICE Status fetch(const Qp& qp, T& old, Timeout timeout, Post post) {
   PostState* state = state_of(qp);
   const Deadline deadline = deadline_of(qp, timeout);
   Backoff backoff;
-  for (;;) {
-    const u32 slot = try_take_scratch(state);
-    if (slot != no_slot) return fetch_through(qp, slot, old, deadline, post);
-    Status status = error_of(state);
-    if (!status.ok()) return status;
+  Status status;
+  u32 slot = no_slot;
+  repeat(qp.state, patience_of(deadline), WV_SITE, [&](bool) {
+    slot = try_take_scratch(state);
+    if (slot != no_slot) {
+      if (lockstep()) status = fetch_through(qp, slot, old, deadline, post);
+      return true;
+    }
+    status = error_of(state);
+    if (!status.ok()) return true;
     status = pause_or_give_up(qp, backoff, deadline, wait_for::scratch, 1, 0);
-    if (!status.ok()) return status;
-  }
+    return !status.ok();
+  });
+  if (lockstep() || slot == no_slot) return status;
+  return fetch_through(qp, slot, old, deadline, post);
 }
 
 template <class T>

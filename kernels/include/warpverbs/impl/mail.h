@@ -100,6 +100,7 @@ WV_DEVICE Status send_message(const Coop& coop, Mail& mail, const Message& messa
   if (Route::may_be_direct && (!Route::may_be_rdma || mail.sends_by == reach::direct)) {
     const u64 there = reinterpret_cast<u64>(arriving) + mail.to_delta;
     write_lines(coop, message, bytes, reinterpret_cast<MailLine*>(there), mail.send_number);
+    go_on_together(coop);
   } else if constexpr (Route::may_be_rdma) {
     // Its last message has been taken, so nobody reads the slot any more.
     MailLine* leaving = arriving + slots_of(mail) * mail.slot_lines;

@@ -288,9 +288,11 @@ WV_DEVICE Status transfer_status(const Transfer& transfer) {
   u64 completed = impl::load_poll_word(queue).completed();
   if (completed >= end) return Status{};
   Status status = impl::error_of(state);
-  if (status.ok() && impl::try_lock(queue, completed)) {
-    status = impl::drain_send<true>(qp, completed);
-    impl::unlock(queue, completed);
+  if (status.ok()) {
+    (void)impl::if_unlocked(queue, [&](u64& done) {
+      status = impl::drain_send<true>(qp, done);
+      completed = done;
+    });
     if (completed >= end) return Status{};
   }
   if (!status.ok()) return status;

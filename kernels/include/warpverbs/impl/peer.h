@@ -79,6 +79,7 @@ WV_DEVICE void copy_and_signal(const Coop& coop, void* to, const void* from, u64
     coop.sync();
   }
   if (coop.thread_rank() == 0) signal_word<order::release>(word, what);
+  go_on_together(coop);
 }
 
 // ---- RDMA

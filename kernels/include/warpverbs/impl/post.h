@@ -34,6 +34,8 @@ WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags
 template <class Lanes, class Op, class Until>
 WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Flags flags,
                               Until until) {
+  // Nothing behind a reserved index is rung until that is, so no lane may wait in between for others.
+  const Unbroken section(group.lanes());
   const SendQueue q(qp);
   const u32 each = op.wqebbs();
   const u32 total = each * group.count;
@@ -122,6 +124,7 @@ WV_DEVICE Posted publish_receives(const RecvQueue& q, const Lanes& group, const 
 }
 
 WV_DEVICE Posted post_receive(const Qp& qp, const Receive& op, Deadline deadline) {
+  const Unbroken section(lane_bit(lane_id()));
   const RecvQueue q(qp);
   const Reserved r = reserve_recv(qp, q, 1, deadline);
   if (!r.status.ok()) return {r.status, 1, 0};

@@ -35,6 +35,7 @@ struct Group {
 
   explicit WV_DEVICE Group(lane_mask lanes)
       : mask(lanes), count(popcount(lanes)), rank(rank_in(lanes)), leader(lowest_bit(lanes)) {}
+  WV_DEVICE lane_mask lanes() const { return mask; }
   WV_DEVICE bool leads() const { return rank == 0; }
   template <class T>
   WV_DEVICE T from_leader(T value) const {
@@ -51,6 +52,7 @@ struct Alone {
   static constexpr u32 count = 1;
   static constexpr u32 rank = 0;
 
+  WV_DEVICE lane_mask lanes() const { return lane_bit(lane_id()); }
   WV_DEVICE bool leads() const { return true; }
   template <class T>
   WV_DEVICE T from_leader(T value) const {

@@ -71,10 +71,7 @@ WV_DEVICE Reserved try_reserve(const Queue& q, u32 n, Refresh refresh) {
 
 WV_DEVICE Reserved try_reserve_send(const Qp& qp, const SendQueue& q, u32 n) {
   return try_reserve(q, n, [&] {
-    u64 done;
-    if (!try_lock(q.counters(), done)) return;
-    (void)drain_send<true>(qp, done);
-    unlock(q.counters(), done);
+    (void)if_unlocked(q.counters(), [&](u64& done) { (void)drain_send<true>(qp, done); });
   });
 }
 

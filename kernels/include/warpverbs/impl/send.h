@@ -37,13 +37,15 @@ WV_DEVICE Status take_receive(const Qp& qp, u64& done, Received& out) {
 WV_DEVICE Status await_receive(const Qp& qp, Received& out, Timeout timeout) {
   const Deadline deadline = deadline_of(qp, timeout);
   Backoff backoff;
-  for (;;) {
-    Status status = poll_recv(qp, out);
-    if (status.kind() != outcome::no_room) return status;
+  Status status;
+  repeat(qp.state, patience_of(deadline), WV_SITE, [&](bool) {
+    status = poll_recv(qp, out);
+    if (status.kind() != outcome::no_room) return true;
     const u64 next = load_poll_word(&state_of(qp)->rq).completed();
     status = pause_or_give_up(qp, backoff, deadline, wait_for::receive, next, next);
-    if (!status.ok()) return status;
-  }
+    return !status.ok();
+  });
+  return status;
 }
 
 struct ReceivedStatus {
@@ -90,10 +92,12 @@ WV_DEVICE Posted receive(const Coop& coop, const Qp& qp, Local local, u32 bytes,
 
 WV_DEVICE Status poll_recv(const Qp& qp, Received& out) {
   PostState* state = impl::state_of(qp);
-  u64 done = 0;
-  if (!impl::try_lock(&state->rq, done)) return Status::of(outcome::no_room);
-  const Status taken = impl::take_receive(qp, done, out);
-  impl::unlock(&state->rq, done);
+  Status taken = Status::of(outcome::no_room);
+  if (!impl::if_unlocked(&state->rq, [&](u64& done) {
+        taken = impl::take_receive(qp, done, out);
+      })) {
+    return taken;
+  }
   if (taken.kind() != outcome::no_room) return taken;
   // Only now: what arrived before the queue pair failed is still delivered.
   const Status error = impl::error_of(state);

@@ -123,10 +123,12 @@ WV_DEVICE Posted post_recv(const Qp& qp, u64 index, Local local, u32 bytes) {
 
 WV_DEVICE void ring_doorbell(const Qp& qp, Posted posted) {
   if (!posted.ok()) return;
+  const Unbroken section(lane_bit(lane_id()));
   impl::publish(impl::SendQueue(qp), impl::Alone{}, posted.index, posted.wqebbs);
 }
 WV_DEVICE void update_recv_dbrec(const Qp& qp, Posted posted) {
   if (!posted.ok()) return;
+  const Unbroken section(lane_bit(lane_id()));
   impl::publish(impl::RecvQueue(qp), impl::Alone{}, posted.index, posted.wqebbs);
 }
 
@@ -170,9 +172,11 @@ WV_DEVICE Status poll_cq_once(const Qp& qp, u64& completed) {
   const u64 before = completed;
   u64 done = impl::load_poll_word(&state->sq).completed();
   Status status = impl::error_of(state);
-  if (status.ok() && impl::try_lock(&state->sq, done)) {
-    status = impl::drain_send<false>(qp, done);
-    impl::unlock(&state->sq, done);
+  if (status.ok()) {
+    (void)impl::if_unlocked(&state->sq, [&](u64& now) {
+      status = impl::drain_send<false>(qp, now);
+      done = now;
+    });
   }
   completed = done;
   return status.ok() && done == before ? Status::of(outcome::no_room) : status;

@@ -81,6 +81,20 @@ WV_DEVICE void unlock(QueueState* q, u64 done) {
   store<order::release, scope::gpu>(&q->poll, PollWord::of(done, false).raw);
 }
 
+// Calls `body(done)`, which may raise `done`, if no other thread polls the queue: one that does is at
+// work, and nobody waits for it. `body` does not wait either.
+template <class Body>
+WV_DEVICE bool if_unlocked(QueueState* q, Body body) {
+  const Unbroken section(lane_bit(lane_id()));
+  u64 done = 0;
+  const bool locked = try_lock(q, done);
+  if (locked) {
+    body(done);
+    unlock(q, done);
+  }
+  return locked;
+}
+
 // Whether the newest reservation is one without a CQE, so that no CQE will ever report it.
 // `unsignalled` is raised before such work is published. A poster that has reserved and not raised
 // it yet makes this false now and true later.
@@ -130,17 +144,20 @@ WV_DEVICE Waited await_send(const Qp& qp, u64 upto, wait_for what, Deadline dead
   Backoff backoff;
   Waited waited{};
   u64 done = 0;
+  bool told = false;
   // Work that was posted alone a moment ago is hardly done yet: its waiter tries for the lock at
-  // once.
-  bool locked = expected.known() && try_lock(q, done);
-  for (;;) {
+  // once, unless a lane that does not get it would wait for one that does.
+  bool locked = !lockstep() && expected.known() && try_lock(q, done);
+  repeat(qp.state, patience_of(deadline), WV_SITE, [&](bool polls) {
     if (!locked) {
       const PollWord now = load_poll_word(q);
       done = now.completed();
-      if (done >= upto) return waited;
+      told = done >= upto;
+      if (told) return true;
       waited.status = error_of(state);
-      if (!waited.status.ok()) return waited;
-      locked = !now.locked() && try_lock(q, done);
+      told = !waited.status.ok();
+      if (told) return true;
+      locked = polls && !now.locked() && try_lock(q, done);
     }
     if (locked) {
       // Somebody may have raised `completed` between our look and our lock.
@@ -148,18 +165,20 @@ WV_DEVICE Waited await_send(const Qp& qp, u64 upto, wait_for what, Deadline dead
         waited = poll_until<StopAtTail, ReturnCqes>(qp, upto, deadline, done, expected);
       }
       unlock(q, done);
-      break;
+      return true;
     }
     if (backoff.look_at_host() && host_aborts(at<u32>(qp.abort))) {
       waited.status = Status::of(outcome::aborted);
-      break;
+      return true;
     }
     if (deadline.passed()) {
       waited.status = Status::of(outcome::timeout);
-      break;
+      return true;
     }
     backoff.pause_behind(upto - done);
-  }
+    return false;
+  });
+  if (told) return waited;
   const outcome kind = waited.status.kind();
   if (kind == outcome::timeout || kind == outcome::aborted) {
     record_fault(state, qp.qpn, waited.status, what, upto, done);

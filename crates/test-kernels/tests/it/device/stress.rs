@@ -1,5 +1,6 @@
 //! Thousands of lanes on one queue pair, far beyond its depth and across the 16-bit wrap.
 
+use crate::bed::lockstep;
 use crate::device::world::{POLICIES, World, pointer};
 use warpverbs::gpu::{Dim, Remote};
 use warpverbs::transport::CqMode;
@@ -68,6 +69,12 @@ const SCOPES: [Scope; 7] = [
     Scope::NoWait,
 ];
 
+/// Those in which lanes of a warp may post on one queue pair: not by verbs if they run in lockstep, where
+/// one that waits for room keeps another from ringing.
+fn scopes<const N: usize>(scopes: [Scope; N]) -> Vec<Scope> {
+    scopes.into_iter().filter(|scope| !lockstep() || *scope != Scope::Verbs).collect()
+}
+
 /// Returns how many WQEBBs went through the queue.
 fn scoped(world: &World, depth: u32, dim: Dim, rounds: u32, scope: Scope) -> u64 {
     let threads = (dim.blocks() * dim.threads()) as usize;
@@ -103,7 +110,7 @@ fn scoped(world: &World, depth: u32, dim: Dim, rounds: u32, scope: Scope) -> u64
 
 #[test]
 fn every_scope_posts_everything_exactly_once() {
-    for (i, scope) in SCOPES.into_iter().enumerate() {
+    for (i, scope) in scopes(SCOPES).into_iter().enumerate() {
         let world = World::seeded(0x5c0e + i as u64, POLICIES[i % 4]);
         // Partial warps in every block.
         scoped(&world, 128, Dim::new(3, 80), 5, scope);
@@ -125,9 +132,10 @@ fn four_thousand_lanes_go_ten_times_round_and_across_the_wrap() {
 /// are ready from end to end before anybody looks. See docs/ordering.md.
 #[test]
 fn full_rings_and_split_wqes_are_rung_for_whole() {
-    let scopes = [Scope::Thread, Scope::EachOfWarp, Scope::EachOfBlock, Scope::Verbs];
+    let scopes = scopes([Scope::Thread, Scope::EachOfWarp, Scope::EachOfBlock, Scope::Verbs]);
     for i in 0..runs(8) {
-        let (seed, policy, scope) = (0xc07 + i, POLICIES[i as usize % 4], scopes[i as usize % 4]);
+        let (seed, policy) = (0xc07 + i, POLICIES[i as usize % 4]);
+        let scope = scopes[i as usize % scopes.len()];
         scoped(&World::seeded(seed, policy), 128, Dim::new(4, 128), 8, scope);
         let world = World::seeded(seed, policy);
         mixed(&world, 128, CqMode::Collapsed, Dim::new(2, 96), 30, i);
@@ -191,8 +199,9 @@ fn messages(world: &World, depth: u32, receives: u32, dim: Dim, rounds: u32) {
 fn every_message_arrives_once() {
     for seed in 0..8 {
         let world = World::seeded(0x3e55 + seed, POLICIES[seed as usize % 4]);
-        // Receive queues smaller than a warp and larger.
-        let receives = [4, 64][seed as usize % 2];
+        // Receive queues smaller than a warp and larger. In lockstep, lanes that offer receives and then
+        // take messages need room for the receives of all of them.
+        let receives = if lockstep() { 64 } else { [4, 64][seed as usize % 2] };
         messages(&world, 128, receives, Dim::new(2, 64), 3);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use warpverbs::gpu::Dim;
 use warpverbs::raw::nic::DoorbellPolicy;
 use warpverbs::transport::{Endpoint, FaultReport, MemoryRegion, Outcome, WaitFor};
+use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::waits as k;
 
 const OK: u32 = 0;
@@ -58,6 +59,16 @@ impl Case {
             from: self.cell.local().into(),
             to: self.cell.remote().into(),
             count,
+            deadline_ns,
+            status: pointer(&self.status),
+            took: pointer(&self.took),
+        }
+    }
+
+    fn old_value(&self, deadline_ns: u64) -> k::OldValue {
+        k::OldValue {
+            qp: self.a.device_qp(),
+            at: self.cell.remote().into(),
             deadline_ns,
             status: pointer(&self.status),
             took: pointer(&self.took),
@@ -203,14 +214,7 @@ fn offers(world: &World) {
 /// slot.
 fn old_value(world: &World) {
     let case = Case::stuck(world, 96);
-    let kernel = k::OldValue {
-        qp: case.a.device_qp(),
-        at: case.cell.remote().into(),
-        deadline_ns: PATIENCE,
-        status: pointer(&case.status),
-        took: pointer(&case.took),
-    };
-    world.run(&kernel, Dim::new(1, 96));
+    world.run(&case.old_value(PATIENCE), Dim::new(1, 96));
     assert_eq!(world.statuses(&case.status), [TIMEOUT; 96], "{}", world.what);
     case.in_time(world);
     assert_eq!(case.a.health().expect("health").send.reserved, 64, "{}", world.what);
@@ -257,6 +261,27 @@ fn no_wait_outlives_its_deadline() {
         for seed in 0..4 {
             case(&World::seeded(seed << 8 | i as u64, DoorbellPolicy::DoorbellFirst));
         }
+    }
+}
+
+/// Lanes of a warp that wait on one queue pair for completions, room, and scratch slots: all of them end
+/// as soon as the NIC has done its work, also where one lane's loop holds up the other lanes of its warp.
+fn together(world: &World) {
+    let case = Case::new(world, 96);
+    world.run(&case.completion(0), Dim::new(1, 96));
+    assert_eq!(world.statuses(&case.status), [OK; 96], "{}", world.what);
+    world.run(&case.room(4, 0), Dim::new(1, 96));
+    assert_eq!(world.statuses(&case.status), [OK; 96], "{}", world.what);
+    world.run(&case.old_value(0), Dim::new(1, 96));
+    assert_eq!(world.statuses(&case.status), [OK; 96], "{}", world.what);
+    assert!(case.a.health().expect("health").is_ok());
+}
+
+#[test]
+fn lanes_of_a_warp_do_not_wait_for_one_another() {
+    for seed in simt_seeds(0, 8) {
+        together(&World::seeded(seed, DoorbellPolicy::DoorbellFirst));
+        together(&World::lockstep(seed, DoorbellPolicy::DoorbellFirst));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::bed::Bed;
 use std::ops::Deref;
 use std::time::Duration;
+use warpverbs::gpu::simt::SimtConfig;
 use warpverbs::gpu::{self, Dim, Element, KernelPtr, SafeKernel};
 use warpverbs::raw::nic::{Config, DoorbellPolicy};
 use warpverbs::transport::{Access, CqMode, Endpoint, EndpointConfig, MemoryRegion};
@@ -30,6 +31,12 @@ impl World {
     pub(crate) fn seeded(seed: u64, policy: DoorbellPolicy) -> Self {
         let config = Config { policy, watch_rewrites: true, ..Config::default() };
         Self::of(Bed::seeded(seed, config), policy)
+    }
+
+    /// The same with warps in lockstep.
+    pub(crate) fn lockstep(seed: u64, policy: DoorbellPolicy) -> Self {
+        let config = Config { policy, watch_rewrites: true, ..Config::default() };
+        Self::of(Bed::in_turns(SimtConfig::seeded(seed).lockstep(true), config), policy)
     }
 
     /// A device by its name, and a NIC with an engine thread.
