@@ -22,7 +22,7 @@ WV_SAFE_KERNEL(moe_dispatch)(const Ep* ep, u32 halves, u32 hidden, u32 top_k, u3
                             u64* ranges WV_COUNT(local * ranks), u32* tokens WV_COUNT(capacity),
                             Status* status WV_COUNT(1)) {
   if (!fits(*ep, hidden, status)) return;
-  const bool tables = ep->layout == ep_layout::rank_major ||
+  const bool tables = (halves & recv_half) == 0 || ep->layout == ep_layout::rank_major ||
                       (local >= experts_of(*ep, ep->rank) && ranks == ep->ranks);
   if (top_k != ep->top_k || !tables) {
     keep_first(status, Status::of(outcome::too_long));

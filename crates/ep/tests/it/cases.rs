@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
 use warpverbs::transport::Outcome;
-use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of, float_of};
+use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
 use warpverbs_ep::{Combine, Config, Export, Layout, Regions, Ways};
 use warpverbs_gpu::layout::EpWord;
 use warpverbs_test_kernels::ep as k;
@@ -32,6 +32,7 @@ pub(crate) struct Case {
     pub(crate) hidden: u32,
     pub(crate) top_k: u32,
     pub(crate) experts: u32,
+    pub(crate) layout: Layout,
     /// Blocks of a rank and threads of a block.
     pub(crate) dim: (u32, u32),
     pub(crate) calls: u32,
@@ -42,6 +43,8 @@ pub(crate) struct Case {
     pub(crate) timeout_ns: u64,
     /// How routing is chosen.
     pub(crate) routing: Routing,
+    /// Tokens that each rank has at least.
+    pub(crate) least: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +73,14 @@ impl Case {
             hidden,
             top_k,
             experts,
+            layout,
             dim: (2, 40),
             calls: 1,
             epoch: 0,
             stops: (0, 0),
             timeout_ns: 1_000_000_000,
             routing: Routing::Any,
+            least: 0,
         }
     }
 
@@ -157,7 +162,7 @@ impl Inputs {
                 }
             }
         }
-        let counts = (0..all).map(|_| rng.random_range(0..=case.tokens)).collect();
+        let counts = (0..all).map(|_| rng.random_range(case.least..=case.tokens)).collect();
         let rows = (0..all * tokens * hidden).map(|_| number(rng)).collect();
         let weights = (0..all * tokens * k).map(|_| rng.random_range(-2.0f32..2.0)).collect();
         let outputs = (0..all * case.capacity() * hidden).map(|_| number(rng)).collect();
@@ -211,7 +216,7 @@ impl Outputs {
                 let i = call * case.ranks as usize + rank;
                 let start = i * (case.tokens * case.hidden) as usize;
                 all.sums[start..][..sums[rank].len()].copy_from_slice(&sums[rank]);
-                if case.config != case.config.clone().layout(Layout::RankMajor) {
+                if case.layout != Layout::RankMajor {
                     all.pack(case, i, &dispatched[rank]);
                 }
             }
@@ -247,12 +252,8 @@ impl Outputs {
             }
         }
         let ranges = &dispatched.ranges;
-        self.ranges[i * local * ranks_of(ranks)..][..ranges.len()].copy_from_slice(ranges);
+        self.ranges[i * local * ranks..][..ranges.len()].copy_from_slice(ranges);
     }
-}
-
-fn ranks_of(ranks: usize) -> usize {
-    ranks
 }
 
 /// A case that is ready to run.
@@ -261,7 +262,7 @@ pub(crate) struct Layers {
     pub(crate) case: Case,
     pub(crate) inputs: Inputs,
     pub(crate) regions: Regions,
-    members: KernelPtr<k::EpMember>,
+    members: Vec<k::EpMember>,
     before: Vec<Vec<u8>>,
 }
 
@@ -302,16 +303,23 @@ impl Layers {
             ranks.fill(rank, 0, &memory);
             before.push(memory);
         }
-        let channel = |rank: u32| {
-            let (config, regions, epoch) = (&case.config, &regions, case.epoch);
-            let (ways, heap) = (case.ways(), ranks.heaps[rank as usize].clone());
-            let export =
-                Export { config, ways, rank, heap, offset: OFFSET, regions, epoch, generation };
-            k::EpMember { ep: export.upload(&*ranks.gpu).expect("a channel").device }
-        };
-        let members: Vec<_> = (0..case.ranks).map(channel).collect();
-        let members = KernelPtr::upload(&*ranks.gpu, &members).expect("members");
-        Self { ranks, case, inputs, regions, members, before }
+        let mut layers = Self { ranks, case, inputs, regions, members: Vec::new(), before };
+        layers.members =
+            (0..layers.case.ranks).map(|rank| layers.member(rank, generation)).collect();
+        layers
+    }
+
+    fn member(&self, rank: u32, generation: u8) -> k::EpMember {
+        let Self { ranks, case, regions, .. } = self;
+        let (config, ways, epoch) = (&case.config, case.ways(), case.epoch);
+        let (offset, heap) = (OFFSET, ranks.heaps[rank as usize].clone());
+        let export = Export { config, ways, rank, heap, offset, regions, epoch, generation };
+        k::EpMember { ep: export.upload(&*ranks.gpu).expect("a channel").device }
+    }
+
+    /// Of one rank, another than the words in the heaps have.
+    pub(crate) fn set_generation(&mut self, rank: u32, generation: u8) {
+        self.members[rank as usize] = self.member(rank, generation);
     }
 
     fn buffer(&self, bytes: &[u8]) -> Buffer {
@@ -334,7 +342,7 @@ impl Layers {
         let absent = input(&vec![0; 16 * case.ranks as usize]);
         let status = input(&vec![0; 4 * case.ranks as usize]);
         let kernel = k::EpLayers {
-            members: self.members.clone(),
+            members: KernelPtr::upload(&*self.ranks.gpu, &self.members).expect("members"),
             ranks: case.ranks,
             blocks: case.dim.0,
             calls: case.calls,
@@ -367,7 +375,7 @@ impl Layers {
         let read = |buffer: &Buffer| self.ranks.read(buffer);
         let sized = |buffer: &Buffer, len: usize| read(buffer)[..len].to_vec();
         let status = sized(&status, 4 * case.ranks as usize);
-        let words = absent_words(&read(&absent));
+        let words = words64(&read(&absent));
         Ended {
             status: words32(&status)
                 .into_iter()
@@ -379,7 +387,7 @@ impl Layers {
                 tokens: words32(&sized(&of_token, 4 * zero.tokens.len())),
                 counts: words32(&sized(&of_expert, 4 * zero.counts.len())),
                 bases: words32(&sized(&bases, 4 * zero.bases.len())),
-                ranges: absent_words(&sized(&ranges, 8 * zero.ranges.len())),
+                ranges: words64(&sized(&ranges, 8 * zero.ranges.len())),
                 sums: words16(&sized(&sums, 2 * zero.sums.len())),
             },
         }
@@ -418,6 +426,41 @@ impl Layers {
         self.check_canaries(&what);
     }
 
+    /// As [`Layers::check`], of the sums of all ranks but one that stopped in the last call, without what its
+    /// experts would have given. `silent`: it did not say how many rows it had.
+    pub(crate) fn check_without(&self, ended: &Ended, stopped: u32, silent: bool) {
+        let Self { case, inputs, ranks, .. } = self;
+        let (what, last) = (format!("{case:?}, {}", ranks.what), case.calls as usize - 1);
+        let mut batches = inputs.batches(case, last);
+        let full = reference::dispatch(&case.config, case.ways(), &batches);
+        let none = Batch { rows: &[], experts: &[], weights: &[] };
+        if silent {
+            batches[stopped as usize] = none;
+        }
+        let dispatched = match silent {
+            true => reference::dispatch(&case.config, case.ways(), &batches),
+            false => full,
+        };
+        batches[stopped as usize] = none;
+        let gone = case.config.experts_of(case.ranks, stopped);
+        let left = |batch: &Batch<'_>| {
+            let lost = |expert: &i32| gone.contains(&(*expert as u32));
+            batch.experts.iter().map(|e| if lost(e) { -1 } else { *e }).collect::<Vec<_>>()
+        };
+        let experts: Vec<_> = batches.iter().map(left).collect();
+        for (batch, experts) in batches.iter_mut().zip(&experts) {
+            batch.experts = experts;
+        }
+        let (config, outputs) = (&case.config, inputs.outputs(case, last));
+        let sums = reference::combine(config, case.ways(), &batches, &dispatched, &outputs);
+        for (rank, sums) in sums.iter().enumerate() {
+            let start = (last * case.ranks as usize + rank) * (case.tokens * case.hidden) as usize;
+            let found = &ended.outputs.sums[start..][..sums.len()];
+            compare("sums", sums, found, &format!("rank {rank} without {stopped}; {what}"));
+        }
+        self.check_canaries(&what);
+    }
+
     /// The rows of the last call as they lie in the heap.
     fn check_received(&self, what: &str) {
         let Self { case, regions, .. } = self;
@@ -434,7 +477,7 @@ impl Layers {
                     let place = format!("row {slot} from {source} at {rank}, {what}");
                     assert_eq!(words16(payload), row.row, "{place}");
                     assert_eq!(words32(header)[0], row.token, "{place}");
-                    assert_eq!(absent_words(header)[1], row.ranks, "{place}");
+                    assert_eq!(words64(header)[1], row.ranks, "{place}");
                     let k = case.top_k as usize;
                     let experts = row.experts.iter().map(|e| *e as u32).collect::<Vec<_>>();
                     assert_eq!(words32(header)[4..4 + k], experts, "{place}");
@@ -469,11 +512,11 @@ pub(crate) fn words16(bytes: &[u8]) -> Vec<u16> {
     bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word)).collect()
 }
 
-fn words32(bytes: &[u8]) -> Vec<u32> {
+pub(crate) fn words32(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }
 
-fn absent_words(bytes: &[u8]) -> Vec<u64> {
+fn words64(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
@@ -481,6 +524,5 @@ fn absent_words(bytes: &[u8]) -> Vec<u64> {
 pub(crate) fn under_seed(seed: u64, case: impl FnOnce(&mut SmallRng) -> Case) -> Layers {
     let mut rng = SmallRng::seed_from_u64(seed);
     let case = case(&mut rng);
-    let _ = float_of(0);
     Layers::new(case, Pace::Seeded(seed), &mut rng)
 }
