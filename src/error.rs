@@ -24,6 +24,10 @@ pub enum Error {
     #[cfg(feature = "shmem")]
     #[error(transparent)]
     Shmem(#[from] warpverbs_shmem::ShmemError),
+    /// A dispatch or a combine failed.
+    #[cfg(feature = "ep")]
+    #[error(transparent)]
+    Ep(#[from] warpverbs_ep::EpError),
     /// Nothing says which rank this process is, or it cannot be.
     #[error(transparent)]
     Env(#[from] EnvError),

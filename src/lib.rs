@@ -60,12 +60,13 @@
 //! - `verbs`: RDMA devices by libibverbs.
 //! - `udp`: a link of the software NIC to other hosts. Without it the software NIC is loopback.
 //!
-//! These are not, and `full` is all three of them:
+//! These are not, and `full` is all of them:
 //!
 //! - `agent`: lists of blocks between named agents, in the module `agent`.
 //! - `devmem`: payload from the network into GPU memory over plain TCP, in the modules `tcp` and
 //!   `devmem`.
 //! - `shmem`: memory at the same offsets on every rank, in the module `shmem`.
+//! - `ep`: dispatch and combine of mixture-of-experts layers, in the module `ep`; with it `shmem`.
 //!
 //! # What is promised
 //!
@@ -76,6 +77,7 @@
 //! | [`rendezvous`] | jobs of several processes |
 //! | `agent` | services whose peers come and go |
 //! | `shmem` | jobs whose ranks share memory |
+//! | `ep` | jobs whose layers have experts on several ranks |
 //! | `tcp` | machines without RDMA |
 //! | `devmem` | receivers whose network card writes to device memory |
 //! | [`kernels`] | whoever runs or copies the examples |
@@ -89,6 +91,8 @@ extern crate self as warpverbs;
 pub mod agent;
 #[cfg(feature = "devmem")]
 pub mod devmem;
+#[cfg(feature = "ep")]
+pub mod ep;
 mod error;
 pub mod gpu;
 pub mod raw;

@@ -21,6 +21,9 @@ pub use warpverbs_agent as agent;
 /// Device-memory TCP.
 #[cfg(feature = "devmem")]
 pub use warpverbs_devmem as devmem;
+/// Expert parallelism.
+#[cfg(feature = "ep")]
+pub use warpverbs_ep as ep;
 /// Devices that run kernels, and what generated launchers name.
 pub use warpverbs_gpu as gpu;
 /// Registered memory.

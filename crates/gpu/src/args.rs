@@ -123,6 +123,11 @@ pub enum Qp {}
 #[derive(Clone, Copy, Debug)]
 pub enum DeviceHeap {}
 
+/// `wv::Ep`, a channel for expert parallelism as kernels see it. There is no value of this type on the
+/// host: only an exported channel gives out a pointer to one.
+#[derive(Clone, Copy, Debug)]
+pub enum DeviceEp {}
+
 /// `wv::LocalView`, a table of an agent's own memory. There is no value of this type on the host: only
 /// [`local_view`](crate::views::local_view) gives out a pointer to one.
 #[derive(Clone, Copy, Debug)]

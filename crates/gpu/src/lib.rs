@@ -28,7 +28,7 @@ pub mod views;
 
 pub use arena::{Arena, ArenaError, Segment};
 pub use args::{
-    ArgBytes, DeviceHeap, DeviceStatus, Element, KernelArg, Local, LocalView, Qp, Remote,
+    ArgBytes, DeviceEp, DeviceHeap, DeviceStatus, Element, KernelArg, Local, LocalView, Qp, Remote,
     RemoteView, Vec16,
 };
 pub use blocks::{BlockError, BlockRun, BlockSide, Blocks};

@@ -68,7 +68,7 @@ pub(crate) const SCALARS: [(&str, &str); 16] = [
 /// are read by the library: the host makes them, and kernels take them as `const Qp*`.
 const BY_VALUE: [&str; 2] = ["Local", "Remote"];
 const BY_POINTER: [&str; 3] = ["DeviceStatus", "Vec16", "StopRecord"];
-const HANDLES: [&str; 4] = ["Qp", "DeviceHeap", "LocalView", "RemoteView"];
+const HANDLES: [&str; 5] = ["Qp", "DeviceHeap", "LocalView", "RemoteView", "DeviceEp"];
 
 impl Type {
     /// The type written as `cpp`, without the name of what has it.
@@ -112,6 +112,7 @@ impl Type {
         let word = match word {
             "vec16" => "Vec16",
             "Heap" => "DeviceHeap",
+            "Ep" => "DeviceEp",
             "Status" => "DeviceStatus",
             _ => word,
         };

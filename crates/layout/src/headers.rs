@@ -1,11 +1,12 @@
 //! The list of generated headers.
 
 use crate::header::Header;
-use crate::{blocks, heap, qp, status, stop, team, views};
+use crate::{blocks, ep, heap, qp, status, stop, team, views};
 
 /// Every generated header.
-pub const HEADERS: [&Header; 7] = [
+pub const HEADERS: [&Header; 8] = [
     &blocks::HEADER,
+    &ep::HEADER,
     &heap::HEADER,
     &qp::HEADER,
     &status::HEADER,

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod ep;
 mod header;
 mod headers;
 mod heap;
@@ -23,6 +24,9 @@ mod team;
 mod views;
 
 pub use blocks::{BlockPiece, PIECE_ADDRESS_BITS};
+pub use ep::{
+    EP_LANES, EP_RANKS, EP_REFUSED, EP_TOP_K, EP_WARPS, Ep, EpCombine, EpLayout, EpState, EpWord,
+};
 pub use header::Header;
 pub use headers::HEADERS;
 pub use heap::{

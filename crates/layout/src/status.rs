@@ -39,6 +39,10 @@ crate::layout! {
         PeerLost = 11,
         /// An atomic on a heap that others reach by RDMA and this rank does not.
         MixedRoutes = 12,
+        /// A token names an expert that there is not, or one twice; the choice was left out.
+        BadRouting = 13,
+        /// A peer's word belongs to a later call than the awaited one.
+        Skew = 14,
     }
 
     /// How a call ended, and what the NIC said: of an error CQE alone, else 0.
@@ -75,5 +79,13 @@ crate::layout! {
         Mail = 8,
         /// Expected: messages the peer has taken in all; actual: the same.
         Credit = 9,
+        /// Expected: an EpWord; actual: the same. Of a rank's rows for this one, their number.
+        EpCounts = 10,
+        /// The same: that a rank's rows have come.
+        EpRows = 11,
+        /// The same: that a rank has consumed rows and returned results.
+        EpResults = 12,
+        /// Expected: epoch of a plan that another block of this launch makes; actual: that of the last.
+        EpPlan = 13,
     }
 }

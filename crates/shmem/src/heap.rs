@@ -137,6 +137,18 @@ impl Heap {
         self.parts.size
     }
 
+    /// The device whose kernels use it.
+    pub fn gpu(&self) -> &Arc<dyn Gpu> {
+        &self.parts.gpu
+    }
+
+    /// Queue pairs from a rank to another that it reaches by RDMA; 0 if none reaches any so. The same on
+    /// all ranks. A call of a block takes that of the block's number.
+    pub fn rdma_lanes(&self) -> u32 {
+        let any = (0..self.decisions.len()).any(|rank| self.parts.routes.is_shared(rank));
+        if any { self.parts.config.qps } else { 0 }
+    }
+
     /// How each rank is reached, in order.
     pub fn routes(&self) -> Vec<Route> {
         self.decisions.iter().map(|decision| decision.route).collect()

@@ -102,6 +102,10 @@ pub enum Outcome {
     PeerLost,
     /// An atomic on a heap that other ranks reach by RDMA and this rank does not.
     MixedRoutes,
+    /// A token that names an expert that there is not, or one twice.
+    BadRouting,
+    /// A rank is ahead of the call in which it was waited for.
+    Skew,
     /// A code unknown here.
     Unknown(u32),
 }
@@ -130,6 +134,8 @@ impl Outcome {
             Some(Code::NoPeer) => Self::NoPeer,
             Some(Code::PeerLost) => Self::PeerLost,
             Some(Code::MixedRoutes) => Self::MixedRoutes,
+            Some(Code::BadRouting) => Self::BadRouting,
+            Some(Code::Skew) => Self::Skew,
             Some(Code::Ok) | None => Self::Unknown(code),
         }
     }
@@ -152,6 +158,10 @@ impl fmt::Display for Outcome {
             Self::MixedRoutes => {
                 f.write_str("an atomic on a heap that only other ranks reach by RDMA")
             }
+            Self::BadRouting => {
+                f.write_str("a token names an expert that there is not, or one twice")
+            }
+            Self::Skew => f.write_str("the rank that was waited for is in a later call"),
             Self::Unknown(code) => write!(f, "status {code:#x}, unknown here"),
         }
     }

@@ -354,6 +354,13 @@ WV_DEVICE u32 lowest_bit(u64 x) { return static_cast<u32>(__ffsll(static_cast<lo
 WV_DEVICE u32 highest_bit(u32 x) { return 31u - static_cast<u32>(__clz(static_cast<int>(x))); }
 WV_DEVICE u32 highest_bit(u64 x) { return 63u - static_cast<u32>(__clzll(static_cast<long long>(x))); }
 
+// a * b + c, rounded once, to the nearest and even; small numbers are not flushed to zero.
+WV_DEVICE f32 multiply_add(f32 a, f32 b, f32 c) {
+  f32 sum;
+  asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
+  return sum;
+}
+
 }  // namespace wv
 
 #include "warpverbs/arch/cuda_bulk.h"

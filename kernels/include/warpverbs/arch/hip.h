@@ -296,6 +296,9 @@ struct Unbroken {
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { __builtin_trap(); }
 
+// a * b + c, rounded once, to the nearest and even; small numbers are not flushed to zero.
+WV_DEVICE f32 multiply_add(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
+
 }  // namespace wv
 
 #include "warpverbs/arch/no_bulk.h"

@@ -29,6 +29,7 @@ using i8 = signed char;
 using i16 = short;
 using i32 = int;
 using i64 = long long;
+using f32 = float;
 
 static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "widths");
 }  // namespace wv

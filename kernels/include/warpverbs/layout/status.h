@@ -20,6 +20,9 @@ enum class outcome : u8 {
   no_peer = 10,  // No rank of the heap, or not reached in the way that was asked for.
   peer_lost = 11,  // The host has given the awaited rank up.
   mixed_routes = 12,  // An atomic on a heap that others reach by RDMA and this rank does not.
+  // A token names an expert that there is not, or one twice; the choice was left out.
+  bad_routing = 13,
+  skew = 14,  // A peer's word belongs to a later call than the awaited one.
 };
 
 // How a call ended, and what the NIC said: of an error CQE alone, else 0.
@@ -65,6 +68,12 @@ enum class wait_for : u32 {
   barrier = 7,  // Expected: number of the call; actual: how often the awaited rank has come.
   mail = 8,  // Expected: sequence number of a message; actual: that of the line looked at.
   credit = 9,  // Expected: messages the peer has taken in all; actual: the same.
+  // Expected: an EpWord; actual: the same. Of a rank's rows for this one, their number.
+  ep_counts = 10,
+  ep_rows = 11,  // The same: that a rank's rows have come.
+  ep_results = 12,  // The same: that a rank has consumed rows and returned results.
+  // Expected: epoch of a plan that another block of this launch makes; actual: that of the last.
+  ep_plan = 13,
 };
 
 }  // namespace wv

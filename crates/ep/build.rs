@@ -1,0 +1,7 @@
+//! Builds the kernels for the host SIMT device and embeds their source for GPUs.
+
+use warpverbs_kernel_build::{BuildError, Builder};
+
+fn main() -> Result<(), BuildError> {
+    Builder::new("kernels").gpu_path("::warpverbs_gpu").compile()
+}

@@ -1,0 +1,427 @@
+//! The channels of a layer on one rank, and the launches that use them.
+
+use crate::kernels::ep::{MoeCombine, MoeDispatch};
+use crate::stage::Turn;
+use crate::{
+    Channel, Config, EpError, Export, Failed, Layout, Regions, Returned, Routed, Sent, Ways,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use warpverbs_gpu::{
+    Buffer, DeviceEp, DeviceStatus, Dim, Element, Gpu, GpuKind, KernelPtr, Place, SafeKernel,
+};
+use warpverbs_rendezvous::World;
+use warpverbs_shmem::{Heap, Sym};
+use warpverbs_transport::{KernelStatus, Outcome};
+
+/// Which halves of a call a launch makes.
+const SEND: u32 = 1;
+const RECV: u32 = 2;
+
+/// Dispatch and combine of one layer, on one rank.
+pub struct Ep {
+    config: Config,
+    ways: Ways,
+    rank: u32,
+    gpu: Arc<dyn Gpu>,
+    dim: Dim,
+    deadline: Duration,
+    channels: Vec<(Channel, Turn)>,
+    places: Vec<Sym<u64>>,
+}
+
+/// The tokens of this rank. All buffers begin at a multiple of 16.
+#[derive(Clone, Copy, Debug)]
+pub struct Tokens<'a> {
+    /// How many.
+    pub count: u32,
+    /// bf16, `count` × `hidden`.
+    pub rows: &'a Buffer,
+    /// i32, `count` × `top_k`: numbers of experts, -1 for none, none twice in a token.
+    pub experts: &'a Buffer,
+    /// f32, `count` × `top_k`.
+    pub weights: &'a Buffer,
+}
+
+/// Where a dispatch puts rows by expert, and what says where each lies. Of no use in rank-major layout.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// bf16, [`Config::packed_rows`] × `hidden`.
+    pub rows: Buffer,
+    /// u32 for each row: the number of its token at its rank.
+    pub tokens: Buffer,
+    /// u32 for each local expert: its rows.
+    pub counts: Buffer,
+    /// u32 for each local expert: the number of its first row.
+    pub bases: Buffer,
+    /// u64 for each local expert and rank: of that rank's rows the first, counted from the base, in the
+    /// upper 32 bits, and how many in the lower.
+    pub ranges: Buffer,
+}
+
+impl Packed {
+    /// Room for whatever a dispatch may bring; next to none in rank-major layout.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn new(gpu: &dyn Gpu, config: &Config, ways: Ways, rank: u32) -> Result<Self, EpError> {
+        let packed = config.layout != Layout::RankMajor;
+        let rows = if packed { config.packed_rows(ways, rank) } else { 0 };
+        let local = config.experts_of(ways.ranks, rank).len() as u64;
+        let buffer = |bytes: u64| gpu.alloc(bytes.max(16) as usize, Place::Device);
+        Ok(Self {
+            rows: buffer(rows * u64::from(config.hidden) * 2)?,
+            tokens: buffer(4 * rows)?,
+            counts: buffer(4 * local)?,
+            bases: buffer(4 * local)?,
+            ranges: buffer(8 * local * u64::from(ways.ranks))?,
+        })
+    }
+}
+
+/// All of a buffer that is large enough.
+fn pointer<T: Element>(
+    what: &'static str,
+    buffer: &Buffer,
+    elements: u64,
+) -> Result<KernelPtr<T>, EpError> {
+    let (expected, found) = (elements * size_of::<T>() as u64, buffer.len() as u64);
+    match buffer.kernel_addr().is_multiple_of(16) && found >= expected {
+        true => Ok(KernelPtr::new(buffer)),
+        false => Err(EpError::Small { what, expected, found }),
+    }
+}
+
+impl Ep {
+    /// Makes the channels on all ranks of the heap, each at the same place.
+    ///
+    /// # Errors
+    /// Ranks that disagree about a setting, settings that cannot be, no room in the heap: all ranks get
+    /// the same error.
+    #[track_caller]
+    pub fn new(heap: &mut Heap, world: &mut World, config: &Config) -> Result<Self, EpError> {
+        agree(world, config)?;
+        let ways = Ways::of(heap);
+        let (rank, gpu) = (heap.rank(), heap.gpu().clone());
+        let bytes = config.bytes(ways)?;
+        let regions = Regions::new(config, ways, 0);
+        let (mut channels, mut places) = (Vec::new(), Vec::new());
+        for _ in 0..config.channels {
+            let place = heap.alloc_zeroed::<u64>(world, bytes / 8)?;
+            let (offset, heap) = (place.offset(), heap.device());
+            let regions = &regions;
+            let export =
+                Export { config, ways, rank, heap, offset, regions, epoch: 0, generation: 0 };
+            channels.push((export.upload(&*gpu)?, Turn::DispatchSend));
+            places.push(place);
+        }
+        let dim = match gpu.info().kind {
+            GpuKind::Simt => Dim::new(2, 64),
+            _ => Dim::new(gpu.info().sm_count.clamp(1, 64), 512),
+        };
+        let deadline = Duration::from_secs(60);
+        Ok(Self { config: config.clone(), ways, rank, gpu, dim, deadline, channels, places })
+    }
+
+    /// The shape of its launches, in place of the usual one. All blocks must be resident at once.
+    pub fn set_dim(&mut self, dim: Dim) {
+        self.dim = dim;
+    }
+
+    /// How long a launch may take in all; waits for ranks end by the heap's timeout.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
+    /// Sizes and choices.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Number of ranks and how they are reached.
+    pub fn ways(&self) -> Ways {
+        self.ways
+    }
+
+    /// A channel for kernels of one's own, `const wv::Ep*`.
+    ///
+    /// # Errors
+    /// There is no such channel.
+    pub fn device(&self, channel: usize) -> Result<KernelPtr<DeviceEp>, EpError> {
+        Ok(self.channel(channel)?.0.device.clone())
+    }
+
+    /// Buffers for a dispatch.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn packed(&self) -> Result<Packed, EpError> {
+        Packed::new(&*self.gpu, &self.config, self.ways, self.rank)
+    }
+
+    /// Gives the channels' memory back. Every rank makes the same call, after all have ended theirs.
+    ///
+    /// # Errors
+    /// It is another heap.
+    pub fn free(self, heap: &mut Heap) -> Result<(), EpError> {
+        Ok(self.places.into_iter().try_for_each(|place| heap.free(place))?)
+    }
+
+    fn channel(&self, channel: usize) -> Result<&(Channel, Turn), EpError> {
+        let channels = self.channels.len();
+        self.channels.get(channel).ok_or(EpError::Channel { channel, channels })
+    }
+
+    /// Sends the rows of `tokens` to the ranks of their experts, and waits for those of all ranks, which it
+    /// puts in `packed`.
+    ///
+    /// # Errors
+    /// Sizes that cannot be, before anything happens. A wait that failed: which ranks are missing, and the
+    /// first cause; the call can be gone on with.
+    pub fn dispatch(
+        &mut self,
+        heap: &Heap,
+        channel: usize,
+        tokens: &Tokens<'_>,
+        packed: &Packed,
+    ) -> Result<Routed, Failed<Routed>> {
+        self.launch_dispatch(heap, channel, SEND | RECV, Some(tokens), packed, tokens.count)
+    }
+
+    /// The first half of [`Ep::dispatch`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn dispatch_send(
+        &mut self,
+        heap: &Heap,
+        channel: usize,
+        tokens: &Tokens<'_>,
+    ) -> Result<Sent, Failed<Sent>> {
+        let rank_major = self.config.clone().layout(Layout::RankMajor);
+        let none = Packed::new(&*self.gpu, &rank_major, self.ways, self.rank)?;
+        let sent = |routed: Routed| Sent { channel, tokens: routed.tokens };
+        let done = self.launch_dispatch(heap, channel, SEND, Some(tokens), &none, tokens.count);
+        done.map(sent).map_err(|Failed { cause, next }| Failed { cause, next: next.map(sent) })
+    }
+
+    /// The second half of [`Ep::dispatch`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn dispatch_recv(
+        &mut self,
+        heap: &Heap,
+        sent: Sent,
+        packed: &Packed,
+    ) -> Result<Routed, Failed<Routed>> {
+        self.launch_dispatch(heap, sent.channel, RECV, None, packed, sent.tokens)
+    }
+
+    fn launch_dispatch(
+        &mut self,
+        heap: &Heap,
+        channel: usize,
+        halves: u32,
+        tokens: Option<&Tokens<'_>>,
+        packed: &Packed,
+        count: u32,
+    ) -> Result<Routed, Failed<Routed>> {
+        let first = if halves & SEND != 0 { Turn::DispatchSend } else { Turn::DispatchRecv };
+        let next = if halves & RECV != 0 { Turn::CombineSend } else { Turn::DispatchRecv };
+        self.channel(channel)?.1.check(channel, first)?;
+        let kernel = self.dispatch_kernel(channel, halves, tokens, packed)?;
+        let outcome = self.run(channel, next, kernel)?;
+        let [missing, unanswered] = self.missing(channel)?;
+        let routed = Routed { channel, tokens: count, missing: ranks_of(missing) };
+        match outcome {
+            Ok(()) => Ok(routed),
+            Err(outcome) => Err(failure(heap, outcome, missing | unanswered)?.with(routed)),
+        }
+    }
+
+    fn dispatch_kernel(
+        &self,
+        channel: usize,
+        halves: u32,
+        tokens: Option<&Tokens<'_>>,
+        packed: &Packed,
+    ) -> Result<impl FnOnce(KernelPtr<DeviceStatus>) -> MoeDispatch + use<>, EpError> {
+        let Config { hidden, top_k, .. } = self.config;
+        let ranks = self.ways.ranks;
+        // A half that reads no tokens is given none.
+        let nothing = Tokens {
+            count: 0,
+            rows: &packed.rows,
+            experts: &packed.counts,
+            weights: &packed.counts,
+        };
+        let tokens = tokens.unwrap_or(&nothing);
+        let count = tokens.count;
+        if count > self.config.tokens {
+            return Err(EpError::Tokens { count, most: self.config.tokens });
+        }
+        let [elements, choices] = [hidden, top_k].map(|each| u64::from(count) * u64::from(each));
+        let unpacks = self.config.layout != Layout::RankMajor && halves & RECV != 0;
+        let local = self.config.experts_of(ranks, self.rank).len() as u32;
+        let all = if unpacks { self.config.packed_rows(self.ways, self.rank) } else { 0 };
+        let tables = if unpacks { u64::from(local) } else { 0 };
+        let rows = pointer("rows of tokens", tokens.rows, elements)?;
+        let experts = pointer("experts of tokens", tokens.experts, choices)?;
+        let weights = pointer("weights of tokens", tokens.weights, choices)?;
+        let into = pointer("packed rows", &packed.rows, all * u64::from(hidden))?;
+        let of = pointer("tokens of packed rows", &packed.tokens, all)?;
+        let counts = pointer("counts of packed rows", &packed.counts, tables)?;
+        let bases = pointer("bases of packed rows", &packed.bases, tables)?;
+        let ranges = pointer("ranges of packed rows", &packed.ranges, tables * u64::from(ranks))?;
+        let ep = self.device(channel)?;
+        let (capacity, local) = (all, tables as u32);
+        Ok(move |status| MoeDispatch {
+            ep,
+            halves,
+            hidden,
+            top_k,
+            count,
+            rows,
+            experts,
+            weights,
+            local,
+            ranks,
+            capacity,
+            packed: into,
+            counts,
+            bases,
+            ranges,
+            tokens: of,
+            status,
+        })
+    }
+
+    /// Sends back what the experts made of the rows, and waits for the results of this rank's tokens, which
+    /// it adds. `rows` has room for [`Config::packed_rows`]: by expert the places are those of the dispatch,
+    /// in rank-major layout those of the received rows, each with one row for each of its local experts.
+    /// `sums` has a row for each token.
+    ///
+    /// # Errors
+    /// As [`Ep::dispatch`].
+    pub fn combine(
+        &mut self,
+        heap: &Heap,
+        routed: Routed,
+        rows: &Buffer,
+        sums: &Buffer,
+    ) -> Result<(), Failed<()>> {
+        let Routed { channel, tokens, .. } = routed;
+        self.launch_combine(heap, channel, SEND | RECV, tokens, (rows, sums))
+    }
+
+    /// The first half of [`Ep::combine`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn combine_send(
+        &mut self,
+        heap: &Heap,
+        routed: Routed,
+        rows: &Buffer,
+    ) -> Result<Returned, Failed<Returned>> {
+        let Routed { channel, tokens, .. } = routed;
+        let returned = |()| Returned { channel, tokens };
+        let done = self.launch_combine(heap, channel, SEND, tokens, (rows, rows));
+        done.map(returned)
+            .map_err(|Failed { cause, next }| Failed { cause, next: next.map(returned) })
+    }
+
+    /// The second half of [`Ep::combine`].
+    ///
+    /// # Errors
+    /// As that.
+    pub fn combine_recv(
+        &mut self,
+        heap: &Heap,
+        returned: Returned,
+        sums: &Buffer,
+    ) -> Result<(), Failed<()>> {
+        let Returned { channel, tokens } = returned;
+        self.launch_combine(heap, channel, RECV, tokens, (sums, sums))
+    }
+
+    fn launch_combine(
+        &mut self,
+        heap: &Heap,
+        channel: usize,
+        halves: u32,
+        tokens: u32,
+        (rows, sums): (&Buffer, &Buffer),
+    ) -> Result<(), Failed<()>> {
+        let first = if halves & SEND != 0 { Turn::CombineSend } else { Turn::CombineRecv };
+        let next = if halves & RECV != 0 { Turn::DispatchSend } else { Turn::CombineRecv };
+        self.channel(channel)?.1.check(channel, first)?;
+        let hidden = u64::from(self.config.hidden);
+        let all = self.config.packed_rows(self.ways, self.rank);
+        let capacity = if halves & SEND != 0 { all } else { 0 };
+        let count = if halves & RECV != 0 { tokens } else { 0 };
+        let rows = pointer("rows of experts", rows, capacity * hidden)?;
+        let sums = pointer("sums of tokens", sums, u64::from(count) * hidden)?;
+        let (ep, hidden) = (self.device(channel)?, self.config.hidden);
+        let kernel =
+            |status| MoeCombine { ep, halves, hidden, capacity, rows, count, sums, status };
+        let outcome = self.run(channel, next, kernel)?;
+        match outcome {
+            Ok(()) => Ok(()),
+            Err(outcome) => {
+                let [missing, unanswered] = self.missing(channel)?;
+                Err(failure(heap, outcome, missing | unanswered)?.with(()))
+            }
+        }
+    }
+
+    fn missing(&self, channel: usize) -> Result<[u64; 2], EpError> {
+        self.channels[channel].0.missing(&*self.gpu)
+    }
+
+    /// Runs a kernel to its end; it is then `next`'s turn.
+    fn run<K: SafeKernel>(
+        &mut self,
+        channel: usize,
+        next: Turn,
+        kernel: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
+    ) -> Result<Result<(), Outcome>, EpError> {
+        let status = KernelStatus::new(&self.gpu)?;
+        let launch =
+            self.gpu.launch_resident(&kernel(status.pointer()), self.dim, self.deadline)?;
+        launch.wait()?;
+        self.channels[channel].1 = next;
+        Ok(Outcome::of(status.read()?))
+    }
+}
+
+/// Ranks of a set.
+fn ranks_of(set: u64) -> Vec<u32> {
+    (0..64).filter(|rank| set >> rank & 1 != 0).collect()
+}
+
+fn failure(heap: &Heap, outcome: Outcome, missing: u64) -> Result<EpError, EpError> {
+    let health = Box::new(heap.health()?);
+    Ok(EpError::Kernel { outcome, missing: ranks_of(missing), health })
+}
+
+/// All ranks have the same settings, and such a layer can be.
+fn agree(world: &mut World, config: &Config) -> Result<(), EpError> {
+    let mine: Vec<u8> = config.fields().iter().flat_map(|(_, value)| value.to_le_bytes()).collect();
+    let all = world.exchange("expert parallelism", &mine)?;
+    for (rank, theirs) in (0..).zip(&all) {
+        let (found, expected) = (theirs.len(), mine.len());
+        if found != expected {
+            return Err(EpError::Version { rank, found, expected });
+        }
+        let pairs = all[0].as_chunks::<8>().0.iter().zip(theirs.as_chunks::<8>().0);
+        for ((field, _), (first, other)) in config.fields().into_iter().zip(pairs) {
+            let [value, other_value] = [first, other].map(|bytes| u64::from_le_bytes(*bytes));
+            if value != other_value {
+                return Err(EpError::Unequal { field, rank: 0, value, other: rank, other_value });
+            }
+        }
+    }
+    Ok(())
+}

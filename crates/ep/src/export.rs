@@ -1,0 +1,128 @@
+//! From a heap and sizes to what kernels are given.
+
+use crate::{Config, EpError, Regions, Ways};
+use std::sync::Arc;
+use warpverbs_gpu::layout::{self, EP_RANKS, EP_WARPS, EpState};
+use warpverbs_gpu::{Buffer, DeviceEp, DeviceHeap, Gpu, KernelPtr, Place};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// A channel of one rank, to be made. In the heap its [`Regions`] are zero before any rank's first call.
+#[derive(Debug)]
+pub struct Export<'a> {
+    /// Of the layer; checked.
+    pub config: &'a Config,
+    /// Of the heap.
+    pub ways: Ways,
+    /// The own rank.
+    pub rank: u32,
+    /// The own heap.
+    pub heap: KernelPtr<DeviceHeap>,
+    /// Where the channel begins in every rank's heap, a multiple of 256.
+    pub offset: u64,
+    /// How it is divided.
+    pub regions: &'a Regions,
+    /// Number of the call before the first one: 0, unless the words in the heap say another.
+    pub epoch: u32,
+    /// Generation of the ranks: 0, unless the words in the heap say another.
+    pub generation: u8,
+}
+
+/// A channel as kernels take it.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    /// `const wv::Ep*`.
+    pub device: KernelPtr<DeviceEp>,
+    /// The [`EpState`].
+    state: Buffer,
+}
+
+/// u32 of a plan: `wv::impl::PlanPlaces`.
+fn plan_words(config: &Config, ranks: u32) -> u64 {
+    let [tokens, top_k, experts] = [config.tokens, config.top_k, config.experts].map(u64::from);
+    let (ranks, local) = (u64::from(ranks), u64::from(config.most_experts(ranks)));
+    let routing = 2 * tokens + 4 * tokens * top_k;
+    2 + 2 * EP_RANKS as u64 + routing + EP_WARPS as u64 * (experts + ranks) + local * (ranks + 1)
+}
+
+/// Bytes of a plan, `wv::impl::ep_plan_bytes`.
+#[doc(hidden)]
+pub fn plan_bytes(config: &Config, ranks: u32) -> u64 {
+    (4 * plan_words(config, ranks)).next_multiple_of(256)
+}
+
+impl Export<'_> {
+    /// Copies the structure to memory of `gpu` that its kernels read. All that it refers to lives as long
+    /// as the pointer or a launch that was given it.
+    ///
+    /// # Errors
+    /// The sizes are refused, or the device has no memory.
+    #[allow(unsafe_code)]
+    pub fn upload(&self, gpu: &dyn Gpu) -> Result<Channel, EpError> {
+        self.config.check(self.ways)?;
+        let plan = plan_bytes(self.config, self.ways.ranks);
+        let state = gpu.alloc(size_of::<EpState>(), Place::Device)?;
+        let plans = gpu.alloc(2 * plan as usize, Place::Device)?;
+        gpu.write(&state, 0, self.epoch.as_bytes())?;
+        let entry = self.entry(&state, &plans);
+        let buffer = gpu.alloc(size_of::<layout::Ep>(), Place::Device)?;
+        gpu.write(&buffer, 0, entry.as_bytes())?;
+        // SAFETY: the buffer holds a `wv::Ep`, which nobody writes again; state and plans have the sizes
+        // that it says, and they and the heap are named below.
+        let device = unsafe { KernelPtr::from_buffer(&buffer, Arc::new(())) };
+        let device = device.reaching(&state).reaching(&plans).reaching_all_of(&self.heap);
+        Ok(Channel { device, state })
+    }
+
+    fn entry(&self, state: &Buffer, plans: &Buffer) -> layout::Ep {
+        let Self { config, ways, regions, .. } = self;
+        let at = |region: &std::ops::Range<u64>| self.offset + region.start;
+        layout::Ep {
+            heap: self.heap.addr(),
+            state: state.kernel_addr(),
+            plans: plans.kernel_addr(),
+            plan_bytes: plan_bytes(config, ways.ranks),
+            announced: at(&regions.announced),
+            arrived: at(&regions.arrived),
+            returned: at(&regions.returned),
+            counts: at(&regions.counts),
+            counts_out: at(&regions.counts_out),
+            rows: at(&regions.rows),
+            results: at(&regions.results),
+            stage: at(&regions.stage),
+            stage_back: at(&regions.stage_back),
+            line: regions.line as u32,
+            header_bytes: regions.header_bytes as u32,
+            row_bytes: regions.row_bytes as u32,
+            hidden: config.hidden,
+            tokens: config.tokens,
+            top_k: config.top_k,
+            experts: config.experts,
+            ranks: ways.ranks,
+            rank: self.rank,
+            most_experts: config.most_experts(ways.ranks),
+            lanes: ways.lanes,
+            answers: config.answers(*ways),
+            backs: config.backs(*ways),
+            align: config.layout.align(),
+            layout: config.layout.code() as u32,
+            combine: config.combine.code() as u32,
+            staged: ways.staged.into(),
+            generation: self.generation.into(),
+            reserved: [0; 4],
+        }
+    }
+}
+
+impl Channel {
+    /// Ranks whose rows the last dispatch did not bring, and ranks that took no rows of it or gave no
+    /// results to its combine, as bits.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn missing(&self, gpu: &dyn Gpu) -> Result<[u64; 2], EpError> {
+        let mut state = EpState::new_zeroed();
+        gpu.read(&self.state, 0, state.as_mut_bytes())?;
+        let parity = state.epoch as usize % 2;
+        Ok([state.missing[parity], state.unanswered[parity]])
+    }
+}

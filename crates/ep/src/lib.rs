@@ -1,0 +1,32 @@
+//! Expert parallelism: the tokens of a mixture-of-experts layer go to the ranks of their experts, and
+//! results come back summed, by kernels on a symmetric heap.
+//!
+//! [`Ep::new`] makes the channels on all ranks together. [`Ep::dispatch`] and [`Ep::combine`], or their
+//! halves, launch one kernel each; a kernel of one's own does the same by the calls of
+//! `kernels/include/warpverbs/ep.h`. [`reference`] computes what they do, bit for bit. Rows are bf16.
+#![deny(unsafe_code)]
+
+mod config;
+mod ep;
+mod error;
+mod export;
+pub mod reference;
+mod regions;
+mod stage;
+
+pub use config::{Combine, Config, Layout, Ways};
+pub use ep::{Ep, Packed, Tokens};
+pub use error::{EpError, Failed};
+#[doc(hidden)]
+pub use export::plan_bytes;
+pub use export::{Channel, Export};
+pub use regions::Regions;
+pub use stage::{Returned, Routed, Sent};
+
+mod kernels {
+    #![allow(unreachable_pub, unsafe_code)]
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}
+
+/// Dispatch and combine as kernels, for tools that compile them.
+pub use kernels::ep::IMAGE;

@@ -1,0 +1,94 @@
+//! How a channel's memory in the heap is divided.
+
+use crate::{Config, Ways};
+use std::ops::Range;
+
+/// Everything begins at a multiple of this.
+const ALIGN: u64 = 256;
+/// Words of different ranks never share a line.
+const LINE: u64 = 128;
+const SIGNAL: u64 = 16;
+
+/// Bytes of a channel in the heap of each rank, from its first byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regions {
+    /// Words for rows that are to come.
+    pub announced: Range<u64>,
+    /// Words for rows that have come.
+    pub arrived: Range<u64>,
+    /// Words for results.
+    pub returned: Range<u64>,
+    /// Rows for each expert, by source.
+    pub counts: Range<u64>,
+    /// The same as they leave, for two dispatches.
+    pub counts_out: Range<u64>,
+    /// Received rows, by source.
+    pub rows: Range<u64>,
+    /// Results, by token.
+    pub results: Range<u64>,
+    /// Rows for NICs; empty without RDMA.
+    pub stage: Range<u64>,
+    /// Results for NICs; empty without RDMA.
+    pub stage_back: Range<u64>,
+    /// From the words of one rank to those of the next.
+    pub line: u64,
+    /// Of a row's header.
+    pub header_bytes: u64,
+    /// Of a row with its header.
+    pub row_bytes: u64,
+}
+
+impl Regions {
+    /// With `guard` unused bytes behind each region.
+    pub fn new(config: &Config, ways: Ways, guard: u64) -> Self {
+        let [tokens, hidden, top_k] = [config.tokens, config.hidden, config.top_k].map(u64::from);
+        let [ranks, lanes] = [ways.ranks, ways.lanes].map(u64::from);
+        let line = (lanes * SIGNAL).next_multiple_of(LINE);
+        let header_bytes = (16 + 12 * top_k).next_multiple_of(16);
+        let row_bytes = header_bytes + 2 * hidden;
+        let counts = ranks * (4 * u64::from(config.most_experts(ways.ranks))).next_multiple_of(16);
+        let received = ranks * tokens;
+        let staged = |bytes: u64| if ways.staged { bytes } else { 0 };
+        let mut end = 0;
+        let mut take = |bytes: u64| {
+            let start = end;
+            end = (start + bytes + guard).next_multiple_of(ALIGN);
+            start..start + bytes
+        };
+        Self {
+            announced: take(ranks * line),
+            arrived: take(ranks * line),
+            returned: take(ranks * line),
+            counts: take(counts),
+            counts_out: take(2 * counts),
+            rows: take(received * row_bytes),
+            results: take(tokens * u64::from(config.answers(ways)) * 2 * hidden),
+            stage: take(staged(tokens * row_bytes)),
+            stage_back: take(staged(received * u64::from(config.backs(ways)) * 2 * hidden)),
+            line,
+            header_bytes,
+            row_bytes,
+        }
+    }
+
+    /// All of them in order.
+    pub fn all(&self) -> [Range<u64>; 9] {
+        [
+            &self.announced,
+            &self.arrived,
+            &self.returned,
+            &self.counts,
+            &self.counts_out,
+            &self.rows,
+            &self.results,
+            &self.stage,
+            &self.stage_back,
+        ]
+        .map(Clone::clone)
+    }
+
+    /// Bytes of the whole.
+    pub fn bytes(&self) -> u64 {
+        self.stage_back.end.next_multiple_of(ALIGN)
+    }
+}

@@ -1,0 +1,528 @@
+//! Layers with random sizes, routing and rows, run by all ranks in one launch and compared with the
+//! reference.
+
+use crate::ranks::{Pace, Ranks, Routes, pointer};
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
+use warpverbs::transport::Outcome;
+use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
+use warpverbs_ep::{Combine, Config, Export, Layout, Regions, Ways};
+use warpverbs_gpu::layout::EpWord;
+use warpverbs_test_kernels::ep as k;
+use zerocopy::IntoBytes;
+
+/// Where a channel begins in the heap, and how many bytes behind each region nobody uses.
+const OFFSET: u64 = 512;
+const GUARD: u64 = 192;
+
+/// Ranks of one process with heaps that are large enough.
+pub(crate) fn bed(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Ranks {
+    Ranks::new(world, bytes.next_multiple_of(1 << 12), routes, pace)
+}
+
+/// A layer's sizes, and how it is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) config: Config,
+    pub(crate) ranks: u32,
+    pub(crate) routes: Routes,
+    /// The most tokens, as the configuration has it, and other sizes of it.
+    pub(crate) tokens: u32,
+    pub(crate) hidden: u32,
+    pub(crate) top_k: u32,
+    pub(crate) experts: u32,
+    pub(crate) layout: Layout,
+    /// Blocks of a rank and threads of a block.
+    pub(crate) dim: (u32, u32),
+    pub(crate) calls: u32,
+    /// Number of the call before the first.
+    pub(crate) epoch: u32,
+    /// The rank that stops, and before which step of the last call; 0 is none.
+    pub(crate) stops: (u32, u32),
+    pub(crate) timeout_ns: u64,
+    /// How routing is chosen.
+    pub(crate) routing: Routing,
+    /// Tokens that each rank has at least.
+    pub(crate) least: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Routing {
+    /// Any experts, each choice left out by chance.
+    Any,
+    /// All tokens go to the same experts.
+    One,
+    /// With experts that there are not, and experts named twice.
+    Wrong,
+}
+
+impl Case {
+    pub(crate) fn new(
+        (ranks, routes): (u32, Routes),
+        [tokens, hidden, top_k, experts]: [u32; 4],
+        layout: Layout,
+        combine: Combine,
+    ) -> Self {
+        let config = Config::new(tokens, hidden, top_k, experts).layout(layout).combine(combine);
+        Self {
+            config,
+            ranks,
+            routes,
+            tokens,
+            hidden,
+            top_k,
+            experts,
+            layout,
+            dim: (2, 40),
+            calls: 1,
+            epoch: 0,
+            stops: (0, 0),
+            timeout_ns: 1_000_000_000,
+            routing: Routing::Any,
+            least: 0,
+        }
+    }
+
+    /// Of sizes at random.
+    pub(crate) fn random(rng: &mut SmallRng) -> Self {
+        let ranks = rng.random_range(1..=4);
+        let routes = [Routes::Direct, Routes::Rdma, Routes::Mixed][rng.random_range(0..3)];
+        let experts = rng.random_range(1..=40);
+        let top_k = rng.random_range(1..=experts.min(32));
+        let sizes = [rng.random_range(1..=9), 8 * rng.random_range(1..=9), top_k, experts];
+        let layouts = [
+            Layout::RankMajor,
+            Layout::ExpertMajor,
+            Layout::Flat { align: rng.random_range(1..=4) },
+        ];
+        let layout = layouts[rng.random_range(0..3)];
+        let combines = [Combine::Reduced, Combine::Exact, Combine::Summed];
+        let most = if layout == Layout::RankMajor { 3 } else { 2 };
+        let mut case =
+            Self::new((ranks, routes), sizes, layout, combines[rng.random_range(0..most)]);
+        case.dim = [(1, 32), (2, 40), (3, 64), (5, 32)][rng.random_range(0..4)];
+        case.calls = rng.random_range(1..=3);
+        case.routing = [Routing::Any, Routing::Any, Routing::One][rng.random_range(0..3)];
+        case
+    }
+
+    pub(crate) fn ways(&self) -> Ways {
+        // As many queue pairs as the bed makes.
+        let staged = self.routes != Routes::Direct;
+        Ways { ranks: self.ranks, lanes: if staged { 2 } else { 1 }, staged }
+    }
+
+    fn local(&self) -> u32 {
+        self.experts.div_ceil(self.ranks)
+    }
+
+    /// The most rows that a rank takes and gives, by rank.
+    fn capacity(&self) -> usize {
+        let rows = (0..self.ranks).map(|rank| self.config.packed_rows(self.ways(), rank));
+        rows.max().unwrap_or(0) as usize
+    }
+}
+
+/// Everything that goes in, by call and rank, in buffers of the largest size.
+pub(crate) struct Inputs {
+    pub(crate) counts: Vec<u32>,
+    pub(crate) rows: Vec<u16>,
+    pub(crate) experts: Vec<i32>,
+    pub(crate) weights: Vec<f32>,
+    pub(crate) outputs: Vec<u16>,
+}
+
+/// Any number but those whose sums would be no number in most cases.
+fn number(rng: &mut SmallRng) -> u16 {
+    match rng.random_range(0..64) {
+        0 => rng.random(),
+        _ => bf16_of(rng.random_range(-8.0f32..8.0)),
+    }
+}
+
+impl Inputs {
+    pub(crate) fn random(case: &Case, rng: &mut SmallRng) -> Self {
+        let all = (case.calls * case.ranks) as usize;
+        let [tokens, hidden, k] = [case.tokens, case.hidden, case.top_k].map(|n| n as usize);
+        let one: Vec<i32> = (0..case.experts as i32).collect();
+        let mut experts = Vec::new();
+        for _ in 0..all * tokens {
+            experts.extend((0..k).map(|j| match case.routing {
+                Routing::One => one[j],
+                Routing::Wrong => rng.random_range(-3..case.experts as i32 + 3),
+                Routing::Any => -1,
+            }));
+            if case.routing == Routing::Any {
+                let start = experts.len() - k;
+                let mut left = one.clone();
+                for choice in &mut experts[start..] {
+                    let expert = left.swap_remove(rng.random_range(0..left.len()));
+                    *choice = if rng.random_bool(0.2) { -1 } else { expert };
+                }
+            }
+        }
+        let counts = (0..all).map(|_| rng.random_range(case.least..=case.tokens)).collect();
+        let rows = (0..all * tokens * hidden).map(|_| number(rng)).collect();
+        let weights = (0..all * tokens * k).map(|_| rng.random_range(-2.0f32..2.0)).collect();
+        let outputs = (0..all * case.capacity() * hidden).map(|_| number(rng)).collect();
+        Self { counts, rows, experts, weights, outputs }
+    }
+
+    /// The tokens of each rank in one call.
+    fn batches(&self, case: &Case, call: usize) -> Vec<Batch<'_>> {
+        let [tokens, hidden, k] = [case.tokens, case.hidden, case.top_k].map(|n| n as usize);
+        let ranks = case.ranks as usize;
+        let one = |rank: usize| {
+            let (i, n) = (call * ranks + rank, self.counts[call * ranks + rank] as usize);
+            Batch {
+                rows: &self.rows[i * tokens * hidden..][..n * hidden],
+                experts: &self.experts[i * tokens * k..][..n * k],
+                weights: &self.weights[i * tokens * k..][..n * k],
+            }
+        };
+        (0..ranks).map(one).collect()
+    }
+
+    fn outputs(&self, case: &Case, call: usize) -> Vec<Vec<u16>> {
+        let each = case.capacity() * case.hidden as usize;
+        let ranks = case.ranks as usize;
+        let one = |rank: usize| self.outputs[(call * ranks + rank) * each..][..each].to_vec();
+        (0..ranks).map(one).collect()
+    }
+}
+
+/// What came out, by call and rank.
+#[derive(PartialEq, Debug)]
+pub(crate) struct Outputs {
+    packed: Vec<u16>,
+    tokens: Vec<u32>,
+    counts: Vec<u32>,
+    bases: Vec<u32>,
+    ranges: Vec<u64>,
+    sums: Vec<u16>,
+}
+
+impl Outputs {
+    /// As the reference has it; what nobody writes is zero.
+    fn expected(case: &Case, inputs: &Inputs) -> Self {
+        let mut all = Self::zero(case);
+        for call in 0..case.calls as usize {
+            let batches = inputs.batches(case, call);
+            let dispatched = reference::dispatch(&case.config, case.ways(), &batches);
+            let (config, outputs) = (&case.config, inputs.outputs(case, call));
+            let sums = reference::combine(config, case.ways(), &batches, &dispatched, &outputs);
+            for rank in 0..case.ranks as usize {
+                let i = call * case.ranks as usize + rank;
+                let start = i * (case.tokens * case.hidden) as usize;
+                all.sums[start..][..sums[rank].len()].copy_from_slice(&sums[rank]);
+                if case.layout != Layout::RankMajor {
+                    all.pack(case, i, &dispatched[rank]);
+                }
+            }
+        }
+        all
+    }
+
+    fn zero(case: &Case) -> Self {
+        let all = (case.calls * case.ranks) as usize;
+        let [hidden, local, ranks] = [case.hidden, case.local(), case.ranks].map(|n| n as usize);
+        Self {
+            packed: vec![0; all * case.capacity() * hidden],
+            tokens: vec![0; all * case.capacity()],
+            counts: vec![0; all * local],
+            bases: vec![0; all * local],
+            ranges: vec![0; all * local * ranks],
+            sums: vec![0; all * case.tokens as usize * hidden],
+        }
+    }
+
+    fn pack(&mut self, case: &Case, i: usize, dispatched: &Dispatched) {
+        let [hidden, local, ranks] = [case.hidden, case.local(), case.ranks].map(|n| n as usize);
+        let capacity = case.capacity();
+        for (e, group) in dispatched.groups.iter().enumerate() {
+            let base = dispatched.bases[e] as usize;
+            self.counts[i * local + e] = group.len() as u32;
+            self.bases[i * local + e] = base as u32;
+            for (n, (source, slot)) in group.iter().enumerate() {
+                let row = &dispatched.rows[*source][*slot];
+                let at = i * capacity + base + n;
+                self.packed[at * hidden..][..hidden].copy_from_slice(&row.row);
+                self.tokens[at] = row.token;
+            }
+        }
+        let ranges = &dispatched.ranges;
+        self.ranges[i * local * ranks..][..ranges.len()].copy_from_slice(ranges);
+    }
+}
+
+/// A case that is ready to run.
+pub(crate) struct Layers {
+    pub(crate) ranks: Ranks,
+    pub(crate) case: Case,
+    pub(crate) inputs: Inputs,
+    pub(crate) regions: Regions,
+    members: Vec<k::EpMember>,
+    before: Vec<Vec<u8>>,
+}
+
+/// How it ended, by rank.
+pub(crate) struct Ended {
+    pub(crate) status: Vec<Result<(), Outcome>>,
+    /// Missing and unanswered ranks.
+    pub(crate) absent: Vec<[u64; 2]>,
+    pub(crate) outputs: Outputs,
+}
+
+impl Layers {
+    pub(crate) fn new(case: Case, pace: Pace, rng: &mut SmallRng) -> Self {
+        let inputs = Inputs::random(&case, rng);
+        let regions = Regions::new(&case.config, case.ways(), GUARD);
+        let ranks = bed(case.ranks, OFFSET + regions.bytes() + GUARD, case.routes, pace);
+        let generation = rng.random();
+        let words = |rank: u32, memory: &mut [u8]| {
+            for region in [&regions.announced, &regions.arrived, &regions.returned] {
+                memory[(OFFSET + region.start) as usize..(OFFSET + region.end) as usize].fill(0);
+                for from in 0..case.ranks {
+                    // The route's half of each signal.
+                    let half = if case.routes.direct(from, rank) { 0 } else { 8 };
+                    let word = EpWord::new(0, case.epoch, generation).0.to_le_bytes();
+                    let line = OFFSET + region.start + u64::from(from) * regions.line;
+                    for lane in 0..u64::from(case.ways().lanes) {
+                        let at = (line + 16 * lane + half) as usize;
+                        memory[at..at + 8].copy_from_slice(&word);
+                    }
+                }
+            }
+        };
+        let mut before = Vec::new();
+        for rank in 0..case.ranks {
+            let mut memory = vec![0; ranks.memory[rank as usize].len()];
+            rng.fill_bytes(&mut memory);
+            words(rank, &mut memory);
+            ranks.fill(rank, 0, &memory);
+            before.push(memory);
+        }
+        let mut layers = Self { ranks, case, inputs, regions, members: Vec::new(), before };
+        layers.members =
+            (0..layers.case.ranks).map(|rank| layers.member(rank, generation)).collect();
+        layers
+    }
+
+    fn member(&self, rank: u32, generation: u8) -> k::EpMember {
+        let Self { ranks, case, regions, .. } = self;
+        let (config, ways, epoch) = (&case.config, case.ways(), case.epoch);
+        let (offset, heap) = (OFFSET, ranks.heaps[rank as usize].clone());
+        let export = Export { config, ways, rank, heap, offset, regions, epoch, generation };
+        k::EpMember { ep: export.upload(&*ranks.gpu).expect("a channel").device }
+    }
+
+    /// Of one rank, another than the words in the heaps have.
+    pub(crate) fn set_generation(&mut self, rank: u32, generation: u8) {
+        self.members[rank as usize] = self.member(rank, generation);
+    }
+
+    fn buffer(&self, bytes: &[u8]) -> Buffer {
+        let buffer = self.ranks.gpu.alloc(bytes.len().max(16), Place::Shared).expect("memory");
+        self.ranks.gpu.write(&buffer, 0, bytes).expect("write");
+        buffer
+    }
+
+    pub(crate) fn run(&self) -> Ended {
+        let Self { case, inputs, .. } = self;
+        let input = |bytes: &[u8]| self.buffer(bytes);
+        let (counts, rows) = (input(inputs.counts.as_bytes()), input(inputs.rows.as_bytes()));
+        let (experts, weights) =
+            (input(inputs.experts.as_bytes()), input(inputs.weights.as_bytes()));
+        let outputs = input(inputs.outputs.as_bytes());
+        let zero = Outputs::zero(case);
+        let (packed, of_token) = (input(zero.packed.as_bytes()), input(zero.tokens.as_bytes()));
+        let (of_expert, bases) = (input(zero.counts.as_bytes()), input(zero.bases.as_bytes()));
+        let (ranges, sums) = (input(zero.ranges.as_bytes()), input(zero.sums.as_bytes()));
+        let absent = input(&vec![0; 16 * case.ranks as usize]);
+        let status = input(&vec![0; 4 * case.ranks as usize]);
+        let kernel = k::EpLayers {
+            members: KernelPtr::upload(&*self.ranks.gpu, &self.members).expect("members"),
+            ranks: case.ranks,
+            blocks: case.dim.0,
+            calls: case.calls,
+            stops: case.stops.0,
+            at: case.stops.1,
+            timeout_ns: case.timeout_ns,
+            hidden: case.hidden,
+            top_k: case.top_k,
+            tokens: case.tokens,
+            local: case.local(),
+            capacity: case.capacity() as u32,
+            inputs: case.capacity() as u32,
+            counts: pointer(&counts),
+            rows: pointer(&rows),
+            experts: pointer(&experts),
+            weights: pointer(&weights),
+            packed: pointer(&packed),
+            of_token: pointer(&of_token),
+            of_expert: pointer(&of_expert),
+            bases: pointer(&bases),
+            ranges: pointer(&ranges),
+            outputs: pointer(&outputs),
+            sums: pointer(&sums),
+            absent: pointer(&absent),
+            status: pointer(&status),
+        };
+        let dim = Dim::new(case.ranks * case.dim.0, case.dim.1);
+        let ended = self.ranks.run_kernel(&kernel, dim);
+        ended.unwrap_or_else(|e| panic!("{case:?}, {}: {e}", self.ranks.what));
+        let read = |buffer: &Buffer| self.ranks.read(buffer);
+        let sized = |buffer: &Buffer, len: usize| read(buffer)[..len].to_vec();
+        let status = sized(&status, 4 * case.ranks as usize);
+        let words = words64(&read(&absent));
+        Ended {
+            status: words32(&status)
+                .into_iter()
+                .map(|code| Outcome::of(DeviceStatus(code)))
+                .collect(),
+            absent: words.as_chunks().0[..case.ranks as usize].to_vec(),
+            outputs: Outputs {
+                packed: words16(&sized(&packed, 2 * zero.packed.len())),
+                tokens: words32(&sized(&of_token, 4 * zero.tokens.len())),
+                counts: words32(&sized(&of_expert, 4 * zero.counts.len())),
+                bases: words32(&sized(&bases, 4 * zero.bases.len())),
+                ranges: words64(&sized(&ranges, 8 * zero.ranges.len())),
+                sums: words16(&sized(&sums, 2 * zero.sums.len())),
+            },
+        }
+    }
+
+    /// Everything is as the reference says, and no byte outside of the regions has changed.
+    pub(crate) fn check(&self, ended: &Ended) {
+        let Self { case, ranks, .. } = self;
+        let what = format!("{case:?}, {}", ranks.what);
+        for (rank, status) in ended.status.iter().enumerate() {
+            let expected = match case.routing {
+                Routing::Wrong => Err(Outcome::BadRouting),
+                _ => Ok(()),
+            };
+            // By chance nothing may be wrong in a rank's routing.
+            let right = *status == expected || (case.routing == Routing::Wrong && status.is_ok());
+            let health = || ranks.endpoints.iter().map(|e| e.health().unwrap().to_string());
+            assert!(
+                right,
+                "rank {rank}: {:?}, absent {:?}, {:?}; {what}\n{}",
+                ended.status,
+                ended.absent,
+                ranks.fault(rank),
+                health().collect::<Vec<_>>().join("\n")
+            );
+            assert_eq!(ended.absent[rank], [0, 0], "rank {rank}; {what}");
+        }
+        let expected = Outputs::expected(case, &self.inputs);
+        compare("counts", &expected.counts, &ended.outputs.counts, &what);
+        compare("bases", &expected.bases, &ended.outputs.bases, &what);
+        compare("ranges", &expected.ranges, &ended.outputs.ranges, &what);
+        compare("tokens", &expected.tokens, &ended.outputs.tokens, &what);
+        compare("packed rows", &expected.packed, &ended.outputs.packed, &what);
+        compare("sums", &expected.sums, &ended.outputs.sums, &what);
+        self.check_received(&what);
+        self.check_canaries(&what);
+    }
+
+    /// As [`Layers::check`], of the sums of all ranks but one that stopped in the last call, without what its
+    /// experts would have given. `silent`: it did not say how many rows it had.
+    pub(crate) fn check_without(&self, ended: &Ended, stopped: u32, silent: bool) {
+        let Self { case, inputs, ranks, .. } = self;
+        let (what, last) = (format!("{case:?}, {}", ranks.what), case.calls as usize - 1);
+        let mut batches = inputs.batches(case, last);
+        let full = reference::dispatch(&case.config, case.ways(), &batches);
+        let none = Batch { rows: &[], experts: &[], weights: &[] };
+        if silent {
+            batches[stopped as usize] = none;
+        }
+        let dispatched = match silent {
+            true => reference::dispatch(&case.config, case.ways(), &batches),
+            false => full,
+        };
+        batches[stopped as usize] = none;
+        let gone = case.config.experts_of(case.ranks, stopped);
+        let left = |batch: &Batch<'_>| {
+            let lost = |expert: &i32| gone.contains(&(*expert as u32));
+            batch.experts.iter().map(|e| if lost(e) { -1 } else { *e }).collect::<Vec<_>>()
+        };
+        let experts: Vec<_> = batches.iter().map(left).collect();
+        for (batch, experts) in batches.iter_mut().zip(&experts) {
+            batch.experts = experts;
+        }
+        let (config, outputs) = (&case.config, inputs.outputs(case, last));
+        let sums = reference::combine(config, case.ways(), &batches, &dispatched, &outputs);
+        for (rank, sums) in sums.iter().enumerate() {
+            let start = (last * case.ranks as usize + rank) * (case.tokens * case.hidden) as usize;
+            let found = &ended.outputs.sums[start..][..sums.len()];
+            compare("sums", sums, found, &format!("rank {rank} without {stopped}; {what}"));
+        }
+        self.check_canaries(&what);
+    }
+
+    /// The rows of the last call as they lie in the heap.
+    fn check_received(&self, what: &str) {
+        let Self { case, regions, .. } = self;
+        let batches = self.inputs.batches(case, case.calls as usize - 1);
+        let dispatched = reference::dispatch(&case.config, case.ways(), &batches);
+        for (rank, dispatched) in dispatched.iter().enumerate() {
+            let memory = self.ranks.bytes(rank as u32);
+            for (source, rows) in dispatched.rows.iter().enumerate() {
+                for (slot, row) in rows.iter().enumerate() {
+                    let number = (source * case.tokens as usize + slot) as u64;
+                    let at = (OFFSET + regions.rows.start + number * regions.row_bytes) as usize;
+                    let bytes = &memory[at..][..regions.row_bytes as usize];
+                    let (header, payload) = bytes.split_at(regions.header_bytes as usize);
+                    let place = format!("row {slot} from {source} at {rank}, {what}");
+                    assert_eq!(words16(payload), row.row, "{place}");
+                    assert_eq!(words32(header)[0], row.token, "{place}");
+                    assert_eq!(words64(header)[1], row.ranks, "{place}");
+                    let k = case.top_k as usize;
+                    let experts = row.experts.iter().map(|e| *e as u32).collect::<Vec<_>>();
+                    assert_eq!(words32(header)[4..4 + k], experts, "{place}");
+                    let weights = row.weights.iter().map(|w| w.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(words32(header)[4 + k..4 + 2 * k], weights, "{place}");
+                }
+            }
+        }
+    }
+
+    fn check_canaries(&self, what: &str) {
+        for (rank, before) in self.before.iter().enumerate() {
+            let mut now = self.ranks.bytes(rank as u32);
+            for region in self.regions.all() {
+                let range = (OFFSET + region.start) as usize..(OFFSET + region.end) as usize;
+                now[range.clone()].copy_from_slice(&before[range]);
+            }
+            compare("bytes outside of the regions", before, &now, &format!("rank {rank}; {what}"));
+        }
+    }
+}
+
+fn compare<T: PartialEq + std::fmt::Debug>(name: &str, expected: &[T], found: &[T], what: &str) {
+    let wrong = expected.iter().zip(found).position(|(e, f)| e != f);
+    if let Some(at) = wrong {
+        panic!("{name} at {at}: {:?}, expected {:?}; {what}", found[at], expected[at]);
+    }
+    assert_eq!(expected.len(), found.len(), "{name}; {what}");
+}
+
+pub(crate) fn words16(bytes: &[u8]) -> Vec<u16> {
+    bytes.as_chunks().0.iter().map(|word| u16::from_le_bytes(*word)).collect()
+}
+
+pub(crate) fn words32(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}
+
+fn words64(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// A case under a seed, which also says what is chosen at random.
+pub(crate) fn under_seed(seed: u64, case: impl FnOnce(&mut SmallRng) -> Case) -> Layers {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let case = case(&mut rng);
+    Layers::new(case, Pace::Seeded(seed), &mut rng)
+}

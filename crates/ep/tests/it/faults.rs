@@ -1,0 +1,84 @@
+//! Ranks that stop in the middle of a call: the others end by the deadline and name them, and what does
+//! not depend on them is right.
+
+use crate::cases::{Case, Layers, Routing, under_seed};
+use crate::ranks::Routes;
+use warpverbs::transport::{Outcome, WaitFor};
+use warpverbs_dev::simt_seeds;
+use warpverbs_ep::{Combine, Layout};
+
+const ROUTES: [Routes; 3] = [Routes::Direct, Routes::Rdma, Routes::Mixed];
+
+/// Three ranks, of which one stops before a step of the second call. Every token goes to every rank.
+fn stopped(
+    seed: u64,
+    routes: Routes,
+    step: u32,
+    layout: Layout,
+    combine: Combine,
+) -> (Layers, u32) {
+    let rank = (seed % 3) as u32;
+    let layers = under_seed(seed, |_| {
+        let mut case = Case::new((3, routes), [5, 16, 7, 7], layout, combine);
+        (case.calls, case.stops, case.routing) = (2, (rank, step), Routing::One);
+        (case.timeout_ns, case.least) = (3_000_000, 1);
+        case
+    });
+    (layers, rank)
+}
+
+/// `what` is what the others wait for in vain, `missing` whether they lack the rank's rows.
+fn others_end(step: u32, what: WaitFor, missing: bool) {
+    let choices = [
+        (Layout::ExpertMajor, Combine::Reduced),
+        (Layout::RankMajor, Combine::Exact),
+        (Layout::Flat { align: 2 }, Combine::Exact),
+    ];
+    for (seed, routes) in simt_seeds(0x500, 3).zip(ROUTES) {
+        let (layout, combine) = choices[seed as usize % 3];
+        let (layers, stopped) = stopped(seed, routes, step, layout, combine);
+        let ended = layers.run();
+        for rank in (0..3).filter(|rank| *rank != stopped) {
+            let what_case = format!("rank {rank}, {:?}, {}", layers.case, layers.ranks.what);
+            let at = rank as usize;
+            assert_eq!(ended.status[at], Err(Outcome::Timeout), "{what_case}");
+            let absent = [u64::from(missing) << stopped, 1 << stopped];
+            assert_eq!(ended.absent[at], absent, "{what_case}");
+            let fault = layers.ranks.fault(at);
+            assert_eq!((fault.peer, fault.what), (stopped, what.value()), "{what_case}");
+        }
+        layers.check_without(&ended, stopped, step == 1);
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_call_is_named() {
+    others_end(1, WaitFor::EpCounts, true);
+}
+
+#[test]
+fn a_rank_that_announces_rows_and_sends_none_is_named() {
+    others_end(2, WaitFor::EpRows, true);
+}
+
+#[test]
+fn a_rank_that_returns_no_results_is_named() {
+    others_end(3, WaitFor::EpResults, false);
+}
+
+/// Words of another generation are not taken for those of this one.
+#[test]
+fn a_rank_of_another_generation_is_not_heard() {
+    let mut layers = under_seed(7, |_| {
+        let mut case =
+            Case::new((2, Routes::Direct), [3, 8, 2, 2], Layout::ExpertMajor, Combine::Reduced);
+        (case.routing, case.timeout_ns, case.least) = (Routing::One, 1_000_000, 1);
+        case
+    });
+    layers.set_generation(1, 200);
+    let ended = layers.run();
+    assert_eq!(ended.status, [Err(Outcome::Timeout), Err(Outcome::Timeout)]);
+    assert_eq!(ended.absent[0][1], 0b10);
+    let fault = layers.ranks.fault(0);
+    assert_eq!((fault.peer, fault.what), (1, WaitFor::EpCounts.value()));
+}

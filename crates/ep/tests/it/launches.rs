@@ -1,0 +1,279 @@
+//! The host's side: channels that ranks make together, and launches that use them.
+
+use crate::cases::{words16, words32};
+use crate::threads::{Rank, config as heap_config, ranks};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use warpverbs_dev::seed;
+use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
+use warpverbs_ep::{Combine, Config, Ep, EpError, Layout, Packed, Routed, Tokens, Ways};
+use warpverbs_gpu::{Buffer, Dim, Place};
+use warpverbs_shmem::{Heap, RoutePolicy};
+use zerocopy::IntoBytes;
+
+const HIDDEN: u32 = 24;
+const TOP_K: u32 = 3;
+const EXPERTS: u32 = 7;
+
+fn config(layout: Layout, combine: Combine) -> Config {
+    Config::new(6, HIDDEN, TOP_K, EXPERTS).layout(layout).combine(combine).channels(2)
+}
+
+/// The tokens of one rank.
+struct Given {
+    rows: Vec<u16>,
+    experts: Vec<i32>,
+    weights: Vec<f32>,
+}
+
+fn numbers(count: usize, rng: &mut SmallRng) -> Vec<u16> {
+    (0..count).map(|_| bf16_of(rng.random_range(-4.0f32..4.0))).collect()
+}
+
+impl Given {
+    fn random(rng: &mut SmallRng) -> Self {
+        let count = rng.random_range(0..=6);
+        let choices = |_| {
+            let first = rng.random_range(0..EXPERTS as i32);
+            [first, -1, (first + 3) % EXPERTS as i32]
+        };
+        let experts: Vec<i32> = (0..count).flat_map(choices).collect();
+        let weights = (0..experts.len()).map(|_| rng.random_range(-1.0f32..1.0)).collect();
+        Self { rows: numbers(count * HIDDEN as usize, rng), experts, weights }
+    }
+
+    fn batch(&self) -> Batch<'_> {
+        Batch { rows: &self.rows, experts: &self.experts, weights: &self.weights }
+    }
+
+    fn count(&self) -> u32 {
+        self.experts.len() as u32 / TOP_K
+    }
+}
+
+/// What all ranks give and get in one call.
+struct Layer {
+    given: Vec<Given>,
+    outputs: Vec<Vec<u16>>,
+    dispatched: Vec<Dispatched>,
+    sums: Vec<Vec<u16>>,
+}
+
+impl Layer {
+    fn random(config: &Config, ways: Ways, rng: &mut SmallRng) -> Self {
+        let given: Vec<_> = (0..ways.ranks).map(|_| Given::random(rng)).collect();
+        let rows = |rank| config.packed_rows(ways, rank) as usize * HIDDEN as usize;
+        let outputs: Vec<_> = (0..ways.ranks).map(|rank| numbers(rows(rank), rng)).collect();
+        let batches: Vec<_> = given.iter().map(Given::batch).collect();
+        let dispatched = reference::dispatch(config, ways, &batches);
+        let sums = reference::combine(config, ways, &batches, &dispatched, &outputs);
+        Self { given, outputs, dispatched, sums }
+    }
+}
+
+/// One rank's memory for a call.
+struct Memory {
+    count: u32,
+    rows: Buffer,
+    experts: Buffer,
+    weights: Buffer,
+    outputs: Buffer,
+    sums: Buffer,
+    packed: Packed,
+}
+
+impl Memory {
+    fn new(rank: &Rank, ep: &Ep, layer: &Layer) -> Self {
+        let me = rank.number() as usize;
+        let buffer = |bytes: &[u8]| {
+            let buffer = rank.gpu.alloc(bytes.len().max(16), Place::Device).unwrap();
+            rank.gpu.write(&buffer, 0, bytes).unwrap();
+            buffer
+        };
+        let given = &layer.given[me];
+        Self {
+            count: given.count(),
+            rows: buffer(given.rows.as_bytes()),
+            experts: buffer(given.experts.as_bytes()),
+            weights: buffer(given.weights.as_bytes()),
+            outputs: buffer(layer.outputs[me].as_bytes()),
+            sums: buffer(vec![0xee; 2 * given.rows.len()].as_slice()),
+            packed: ep.packed().unwrap(),
+        }
+    }
+
+    fn tokens(&self) -> Tokens<'_> {
+        let Self { count, rows, experts, weights, .. } = self;
+        Tokens { count: *count, rows, experts, weights }
+    }
+
+    fn check(&self, rank: &Rank, layer: &Layer, layout: Layout) {
+        let me = rank.number() as usize;
+        let read = |buffer: &Buffer| {
+            let mut out = vec![0; buffer.len()];
+            rank.gpu.read(buffer, 0, &mut out).unwrap();
+            out
+        };
+        let sums = words16(&read(&self.sums));
+        assert_eq!(sums[..layer.sums[me].len()], layer.sums[me], "sums of rank {me}");
+        if layout == Layout::RankMajor {
+            return;
+        }
+        let dispatched = &layer.dispatched[me];
+        let (counts, packed) =
+            (words32(&read(&self.packed.counts)), words16(&read(&self.packed.rows)));
+        for (e, group) in dispatched.groups.iter().enumerate() {
+            assert_eq!(counts[e] as usize, group.len(), "rows of expert {e}");
+            for (n, (source, slot)) in group.iter().enumerate() {
+                let at = (dispatched.bases[e] as usize + n) * HIDDEN as usize;
+                let row = &dispatched.rows[*source][*slot].row;
+                assert_eq!(packed[at..][..HIDDEN as usize], row[..], "row {n} of expert {e}");
+            }
+        }
+    }
+}
+
+/// Two channels at once: one by whole calls, the other by halves around them.
+fn both_channels(rank: &Rank, heap: &Heap, ep: &mut Ep, layers: [&Layer; 2]) {
+    let [a, b] = layers.map(|layer| Memory::new(rank, ep, layer));
+    let sent = ep.dispatch_send(heap, 1, &b.tokens()).unwrap();
+    let routed: Routed = ep.dispatch(heap, 0, &a.tokens(), &a.packed).unwrap();
+    let other = ep.dispatch_recv(heap, sent, &b.packed).unwrap();
+    let returned = ep.combine_send(heap, other, &b.outputs).unwrap();
+    ep.combine(heap, routed, &a.outputs, &a.sums).unwrap();
+    ep.combine_recv(heap, returned, &b.sums).unwrap();
+    let layout = if ep.config() == &config(Layout::RankMajor, Combine::Summed) {
+        Layout::RankMajor
+    } else {
+        Layout::ExpertMajor
+    };
+    a.check(rank, layers[0], layout);
+    b.check(rank, layers[1], layout);
+}
+
+#[test]
+fn ranks_make_channels_and_use_them_by_launches() {
+    let seed = seed();
+    for (n, (policy, layout, combine)) in (0..).zip([
+        (RoutePolicy::Auto, Layout::ExpertMajor, Combine::Reduced),
+        (RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed),
+        (RoutePolicy::RdmaOf(vec![1]), Layout::Flat { align: 4 }, Combine::Exact),
+    ]) {
+        let config = config(layout, combine);
+        let heap = heap_config().routes(policy).qps_per_peer(2);
+        ranks(3, |rank| {
+            let mut heap = rank.heap(&heap).unwrap();
+            let free = heap.report().free_bytes;
+            let mut ep = Ep::new(&mut heap, &mut rank.world, &config).unwrap();
+            let bytes = config.bytes(ep.ways()).unwrap();
+            assert_eq!(free - heap.report().free_bytes, 2 * bytes, "bytes of two channels");
+            ep.set_dim(Dim::new(3, 32));
+            // All ranks draw the same.
+            let mut rng = SmallRng::seed_from_u64(seed ^ n);
+            for _ in 0..3 {
+                let layers = [0, 1].map(|_| Layer::random(&config, ep.ways(), &mut rng));
+                both_channels(rank, &heap, &mut ep, [&layers[0], &layers[1]]);
+            }
+            rank.meet();
+            ep.free(&mut heap).unwrap();
+            assert_eq!(heap.report().free_bytes, free);
+            assert!(heap.health().unwrap().is_ok());
+            rank.meet();
+        });
+    }
+}
+
+#[test]
+fn ranks_that_disagree_are_told_about_what() {
+    for (other, field) in [
+        (Config::new(6, HIDDEN, TOP_K, EXPERTS + 1), "experts differs: rank 0 has 7, rank 1 has 8"),
+        (
+            config(Layout::ExpertMajor, Combine::Exact).channels(1),
+            "combine differs: rank 0 has 0, rank 1 has 1",
+        ),
+        (
+            config(Layout::Flat { align: 8 }, Combine::Reduced).channels(1),
+            "layout differs: rank 0 has 1, rank 1 has 2",
+        ),
+    ] {
+        ranks(2, |rank| {
+            let mut heap = rank.heap(&heap_config()).unwrap();
+            let mine = match rank.number() {
+                0 => Config::new(6, HIDDEN, TOP_K, EXPERTS),
+                _ => other.clone(),
+            };
+            let Err(error) = Ep::new(&mut heap, &mut rank.world, &mine) else { panic!("{field}") };
+            assert_eq!(error.to_string(), field);
+            // Nothing was made, and the same ranks can agree.
+            Ep::new(&mut heap, &mut rank.world, &Config::new(1, 8, 1, 1)).unwrap();
+            rank.meet();
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_a_launch() {
+    ranks(1, |rank| {
+        let mut heap = rank.heap(&heap_config()).unwrap();
+        let layer = config(Layout::ExpertMajor, Combine::Reduced);
+        let large = Config::new(1 << 20, 4096, 1, 1);
+        let refused = Ep::new(&mut heap, &mut rank.world, &large).err().unwrap();
+        assert!(matches!(refused, EpError::Heap(_)), "{refused}");
+        let mut ep = Ep::new(&mut heap, &mut rank.world, &layer).unwrap();
+        let buffer = |bytes| rank.gpu.alloc(bytes, Place::Device).unwrap();
+        let [rows, few] = [6 * 48, 16].map(buffer);
+        let packed = ep.packed().unwrap();
+        let tokens = Tokens { count: 6, rows: &rows, experts: &rows, weights: &rows };
+        let said = |ep: &mut Ep, channel, tokens: &Tokens<'_>, packed: &Packed| {
+            ep.dispatch(&heap, channel, tokens, packed).unwrap_err().to_string()
+        };
+        assert_eq!(
+            said(&mut ep, 2, &tokens, &packed),
+            "there is no channel 2, expected less than 2"
+        );
+        let many = Tokens { count: 7, ..tokens };
+        assert_eq!(said(&mut ep, 0, &many, &packed), "7 tokens, expected at most 6");
+        let short = Tokens { rows: &few, ..tokens };
+        let small = "rows of tokens: expected 288 bytes or more at a multiple of 16, found 16";
+        assert_eq!(said(&mut ep, 0, &short, &packed), small);
+        let shifted = Tokens { weights: &rows.slice(8, 72).unwrap(), ..tokens };
+        assert!(said(&mut ep, 0, &shifted, &packed).starts_with("weights of tokens: expected 72"));
+        let small = Packed { ranges: few.slice(0, 8).unwrap(), ..packed.clone() };
+        assert!(said(&mut ep, 0, &tokens, &small).starts_with("ranges of packed rows"));
+        // Nothing has happened so far; the next call is a dispatch, and then its combine.
+        let none = Tokens { count: 0, ..tokens };
+        let routed = ep.dispatch(&heap, 0, &none, &packed).unwrap();
+        let turn = "channel 0 is to combine_send next";
+        assert_eq!(said(&mut ep, 0, &none, &packed), turn);
+        assert!(routed.missing().is_empty());
+        let short = ep.combine(&heap, routed, &few, &few).unwrap_err();
+        assert!(short.to_string().starts_with("rows of experts: expected"), "{short}");
+    });
+}
+
+/// The routing is wrong: the status says so, and the call ends all the same.
+#[test]
+fn a_wrong_routing_is_in_the_status() {
+    ranks(1, |rank| {
+        let mut heap = rank.heap(&heap_config()).unwrap();
+        let mut ep = Ep::new(&mut heap, &mut rank.world, &Config::new(1, 8, 2, 2)).unwrap();
+        let buffer = |bytes: &[u8]| {
+            let buffer = rank.gpu.alloc(16, Place::Device).unwrap();
+            rank.gpu.write(&buffer, 0, bytes).unwrap();
+            buffer
+        };
+        let rows = buffer(&[0x80, 0x3f].repeat(8));
+        let (experts, weights) = (buffer([1i32, 2].as_bytes()), buffer([3f32, 5.0].as_bytes()));
+        let (packed, sums) = (ep.packed().unwrap(), buffer(&[0; 16]));
+        let tokens = Tokens { count: 1, rows: &rows, experts: &experts, weights: &weights };
+        let failed = ep.dispatch(&heap, 0, &tokens, &packed).unwrap_err();
+        let EpError::Kernel { outcome, missing, .. } = &failed.cause else { panic!("{failed}") };
+        assert_eq!(outcome.to_string(), "a token names an expert that there is not, or one twice");
+        assert!(missing.is_empty());
+        // Without the wrong choice: 3 × 1.0.
+        ep.combine(&heap, failed.next.unwrap(), &packed.rows, &sums).unwrap();
+        let mut found = [0; 16];
+        rank.gpu.read(&sums, 0, &mut found).unwrap();
+        assert_eq!(words16(&found), [bf16_of(3.0); 8]);
+    });
+}

@@ -1,0 +1,62 @@
+//! Layers that go well: every byte is that of the reference.
+
+use crate::cases::{Case, Routing, under_seed};
+use crate::ranks::Routes;
+use warpverbs_dev::simt_seeds;
+use warpverbs_ep::{Combine, Layout};
+
+/// All layouts, combines, routes and sizes by chance.
+#[test]
+fn any_layer_is_that_of_the_reference() {
+    for seed in simt_seeds(0x100, 60) {
+        let layers = under_seed(seed, Case::random);
+        layers.check(&layers.run());
+    }
+}
+
+/// What is wrong in a routing is left out, and the status says so.
+#[test]
+fn experts_that_there_are_not_or_that_come_twice_are_left_out() {
+    for seed in simt_seeds(0x200, 6) {
+        let layers = under_seed(seed, |rng| {
+            let mut case = Case::random(rng);
+            case.routing = Routing::Wrong;
+            case
+        });
+        layers.check(&layers.run());
+    }
+}
+
+/// The epoch's bits run over in the middle of the calls.
+#[test]
+fn calls_go_on_where_the_epoch_wraps() {
+    for seed in simt_seeds(0x300, 4) {
+        let layers = under_seed(seed, |rng| {
+            let mut case = Case::random(rng);
+            (case.epoch, case.calls) = ((1 << 24) - 3, 6);
+            case
+        });
+        layers.check(&layers.run());
+    }
+}
+
+/// More tokens than a warp plans or posts at a time, and more blocks than tokens.
+#[test]
+fn tiles_and_parts_of_rows_fit_together() {
+    let large = [45, 16, 3, 5];
+    let wide = [2, 512, 2, 3];
+    for (seed, (sizes, dim)) in (0x400..).zip([(large, (2, 64)), (wide, (7, 32))]) {
+        for routes in [Routes::Direct, Routes::Rdma] {
+            for (layout, combine) in
+                [(Layout::ExpertMajor, Combine::Reduced), (Layout::RankMajor, Combine::Exact)]
+            {
+                let layers = under_seed(seed, |_| {
+                    let mut case = Case::new((2, routes), sizes, layout, combine);
+                    case.dim = dim;
+                    case
+                });
+                layers.check(&layers.run());
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+// Places of a channel, and waiting for the words of other ranks.
+#pragma once
+
+#include "warpverbs/ep.h"
+
+namespace wv {
+namespace impl {
+
+WV_DEVICE const Heap& heap_of(const Ep& ep) { return *at<const Heap>(fixed(ep.heap)); }
+WV_DEVICE EpState* state_of(const Ep& ep) { return at<EpState>(fixed(ep.state)); }
+
+// Words of one kind that `writer` writes, a signal for each lane.
+WV_DEVICE Signal* words_of(const Ep& ep, u64 kind, u32 writer) {
+  return at_offset<Signal>(heap_of(ep), kind + u64{writer} * fixed(ep.line));
+}
+// Row `slot` of those that `source` sends to one rank.
+WV_DEVICE u8* row_at(const Ep& ep, u32 source, u32 slot) {
+  const u64 row = u64{source} * fixed(ep.tokens) + slot;
+  return at_offset<u8>(heap_of(ep), fixed(ep.rows) + row * fixed(ep.row_bytes));
+}
+// Result `answer` of a token.
+WV_DEVICE u8* result_at(const Ep& ep, u32 token, u32 answer) {
+  const u64 row = u64{token} * fixed(ep.answers) + answer;
+  return at_offset<u8>(heap_of(ep), fixed(ep.results) + row * fixed(ep.hidden) * 2);
+}
+WV_DEVICE u8* stage_at(const Ep& ep, u32 token) {
+  return at_offset<u8>(heap_of(ep), fixed(ep.stage) + u64{token} * fixed(ep.row_bytes));
+}
+WV_DEVICE u8* stage_back_at(const Ep& ep, u32 source, u32 slot, u32 back) {
+  const u64 row = (u64{source} * fixed(ep.tokens) + slot) * fixed(ep.backs) + back;
+  return at_offset<u8>(heap_of(ep), fixed(ep.stage_back) + row * fixed(ep.hidden) * 2);
+}
+// Rows of `source` for each local expert, u32; and the same as they leave for `target`, where those of
+// the last call may still be on their way.
+WV_DEVICE u32 counts_bytes(const Ep& ep) { return (fixed(ep.most_experts) * 4 + 15) / 16 * 16; }
+WV_DEVICE u32* counts_from(const Ep& ep, u32 source) {
+  return at_offset<u32>(heap_of(ep), fixed(ep.counts) + u64{source} * counts_bytes(ep));
+}
+WV_DEVICE u32* counts_to(const EpCall& call, u32 target) {
+  const Ep& ep = call.ep;
+  const u64 row = (call.epoch & 1) * u64{fixed(ep.ranks)} + target;
+  return at_offset<u32>(heap_of(ep), fixed(ep.counts_out) + row * counts_bytes(ep));
+}
+
+// Owner of an expert. The first ranks have one more if the numbers do not divide.
+WV_DEVICE u32 owner_of(const Ep& ep, u32 expert) {
+  const u32 each = fixed(ep.experts) / fixed(ep.ranks), more = fixed(ep.experts) % fixed(ep.ranks);
+  if (expert < more * (each + 1)) return expert / (each + 1);
+  return more + (expert - more * (each + 1)) / each;
+}
+
+// no_rank for -1 and for what is no expert.
+WV_DEVICE u32 owner_or_none(const Ep& ep, u32 expert) {
+  return expert < fixed(ep.experts) ? owner_of(ep, expert) : no_rank;
+}
+
+WV_DEVICE bool has_rank(u64 ranks, u32 rank) { return (ranks >> rank & 1) != 0; }
+WV_DEVICE u64 all_ranks(const Ep& ep) { return ~u64{0} >> (64 - fixed(ep.ranks)); }
+
+// A call's lanes: queue pairs in use, blocks that share one, and that of this block.
+WV_DEVICE u32 lanes_of(const EpCall& call) {
+  const u32 all = fixed(call.ep.lanes);
+  return call.share.count < all ? call.share.count : all;
+}
+WV_DEVICE u32 lane_of(const EpCall& call) { return call.share.index % lanes_of(call); }
+WV_DEVICE u32 blocks_of_lane(const EpCall& call) {
+  return (call.share.count - lane_of(call) - 1) / lanes_of(call) + 1;
+}
+
+WV_DEVICE SignalSet word_of(const EpCall& call, u32 value) {
+  return SignalSet{EpWord::of(value, call.epoch, fixed(call.ep.generation)).raw};
+}
+
+constexpr u32 epoch_mask = 0xffffff;
+
+// How far `seen` is ahead of `expected`; negative if it is behind.
+WV_DEVICE i32 epochs_ahead(u32 seen, u32 expected) {
+  return static_cast<i32>((seen - expected) << 8) >> 8;
+}
+
+WV_DEVICE void first_of(Status& first, Status next) {
+  if (first.ok()) first = next;
+}
+
+// Waits for `word` of rank `from` in `epoch`, on one thread. `value` is the word's.
+WV_DEVICE Status await_word_of(const EpCall& call, const Signal* word, u32 from, wait_for what,
+                               u32 epoch, HeapDeadline& deadline, u32& value) {
+  const Heap& heap = heap_of(call.ep);
+  const u32 generation = fixed(call.ep.generation);
+  const HeapWait wait{what, from, word, EpWord::of(0, epoch, generation).raw};
+  EpWord seen{};
+  Status status = await_word(
+      heap, wait, deadline, [&] { return read_signal(word); },
+      [&](u64 raw) {
+        seen = EpWord{raw};
+        return seen.generation() == generation && epochs_ahead(seen.epoch(), epoch) >= 0;
+      });
+  if (status.ok() && seen.epoch() != epoch) {
+    status = Status::of(outcome::skew);
+    record_fault(heap, wait, status, seen.raw);
+  }
+  value = seen.value();
+  return status;
+}
+
+// The same for as many lanes as the first of them says. `value` is the first's.
+WV_DEVICE Status await_lanes_of(const EpCall& call, u64 kind, u32 from, wait_for what, u32 epoch,
+                                HeapDeadline& deadline, u32& value) {
+  const Signal* words = words_of(call.ep, kind, from);
+  Status status = await_word_of(call, words, from, what, epoch, deadline, value);
+  const u32 lanes = value & ~ep_refused;
+  for (u32 lane = 1; lane < lanes && lane < fixed(call.ep.lanes) && status.ok(); ++lane) {
+    u32 same = 0;
+    status = await_word_of(call, words + lane, from, what, epoch, deadline, same);
+  }
+  return status;
+}
+
+// Waits, by a block, for all ranks of the set `of`: `one(rank)` on any thread says whether it came.
+// Those that did not are added to *lacking, whose content is returned.
+template <class One>
+WV_DEVICE u64 await_ranks(const EpCall& call, u64 of, u64* lacking, One one) {
+  for (u32 rank = thread_index(); rank < fixed(call.ep.ranks); rank += block_size()) {
+    if (has_rank(of, rank) && !one(rank)) {
+      (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
+    }
+  }
+  sync_block();
+  return block.broadcast(load<order::relaxed, scope::gpu>(lacking));
+}
+
+// Waits, by a block, for a plan that the first block of this launch makes: *word is then its epoch.
+WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
+  const Heap& heap = heap_of(call.ep);
+  // The first block may itself have waited as long as it may.
+  const u64 ns = call.timeout.ns != 0 ? call.timeout.ns : fixed(heap.timeout_ns);
+  HeapDeadline deadline = HeapDeadline::of(heap, Timeout{4 * ns});
+  const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, call.epoch};
+  return await_word_together(
+      block, heap, wait, deadline,
+      // Acquire, pairs with the release of publish_plan.
+      [&] { return load<order::acquire, scope::gpu>(word); },
+      [&](u64 epoch) { return epoch == call.epoch; });
+}
+// Behind what the members of the block wrote.
+WV_DEVICE void publish_plan(const EpCall& call, u64* word) {
+  sync_block();
+  if (thread_index() == 0) store<order::release, scope::gpu>(word, u64{call.epoch});
+}
+
+// By a block that has done its part: whether it is the last one of its lane. What the others of the
+// lane wrote and posted is then before what this one signals.
+WV_DEVICE bool last_of_lane(const EpCall& call, u32* done) {
+  sync_block();
+  bool last = false;
+  if (thread_index() == 0) {
+    u32* count = done + lane_of(call);
+    // Release of what this block wrote; acquire of what the others did.
+    last = fetch_add<order::acq_rel, scope::gpu>(count, 1) + 1 == blocks_of_lane(call);
+    if (last) store<order::relaxed, scope::gpu>(count, 0);
+  }
+  return block.any(last);
+}
+
+// By the last block of a lane: its word of `kind` to every rank of `to`.
+template <class Value>
+WV_DEVICE Status tell_ranks(const EpCall& call, u64 kind, u64 to, Value value) {
+  const Ep& ep = call.ep;
+  Signal* word = words_of(ep, kind, fixed(ep.rank)) + lane_of(call);
+  Status first;
+  for (u32 rank = thread_index(); rank < fixed(ep.ranks); rank += block_size()) {
+    if (!has_rank(to, rank)) continue;
+    first_of(first, signal(thread, heap_of(ep), word, word_of(call, value(rank)), rank, unsignalled,
+                           call.timeout));
+  }
+  return first;
+}
+
+}  // namespace impl
+}  // namespace wv

@@ -1,0 +1,156 @@
+// Generated from crates/layout/src/ep.rs.
+#pragma once
+
+#include "warpverbs/layout/heap.h"
+
+namespace wv {
+
+#define WV_AT(type, field, at) \
+  static_assert(WV_OFFSETOF(type, field) == at, #type "." #field)
+
+constexpr u32 ep_ranks = 64;  // The most ranks of a channel: sets of ranks are words of 64 bits.
+constexpr u32 ep_top_k = 32;  // The most experts of a token: a warp has as many lanes.
+constexpr u32 ep_lanes = 64;  // The most queue pairs to a rank, each a lane of its own.
+constexpr u32 ep_warps = 32;  // The most warps of a block that plans.
+// Of an `EpWord` for results: there are none, because the rows were missing.
+constexpr u32 ep_refused = 0x80000000;
+
+// Where the rows lie that a dispatch brings.
+enum class ep_layout : u32 {
+  rank_major = 0,  // In the heap as they came, by source and slot.
+  expert_major = 1,  // A group for each expert, all groups of the largest size.
+  flat = 2,  // A group for each expert, each padded to a multiple of `align` rows.
+};
+
+// What a combine sends back.
+enum class ep_combine : u32 {
+  reduced = 0,  // The weighted sum over a rank's experts, one row for each token and rank.
+  exact = 1,  // Every expert's row; its token's rank weights and adds.
+  summed = 2,  // The caller's rows, which are weighted sums already; rank-major.
+};
+
+// A word that one rank writes in another's heap. It is never reset: who waits for one compares
+// generation and epoch.
+struct [[nodiscard]] EpWord {
+  u64 raw = 0;
+
+  static WV_HD constexpr EpWord of(u32 value, u32 epoch = 0, u32 generation = 0) {
+    u64 word = 0x0;
+    word |= static_cast<u64>(value) << 0;
+    word |= static_cast<u64>(epoch) << 32;
+    word |= static_cast<u64>(generation) << 56;
+    return EpWord{word};
+  }
+  // Rows, or lanes that are in use.
+  WV_HD constexpr u32 value() const {
+    return static_cast<u32>(raw >> 0 & 0xffffffff);
+  }
+  // Number of the dispatch, modulo 2^24.
+  WV_HD constexpr u32 epoch() const {
+    return static_cast<u32>(raw >> 32 & 0xffffff);
+  }
+  // Of the ranks that take part.
+  WV_HD constexpr u32 generation() const {
+    return static_cast<u32>(raw >> 56 & 0xff);
+  }
+};
+
+// What the blocks of a rank share of a channel; zero but for `epoch` before the first call.
+struct EpState {
+  u32 epoch;  // Of the last dispatch that all blocks have begun.
+  u32 begun;  // Blocks that have begun the next one.
+  u64 planned;  // Epoch of the last complete plan of what is sent.
+  u64 counted;  // Epoch of the last complete plan of what is received.
+  u64 missing[2];  // Ranks whose rows did not come, by the epoch's lowest bit.
+  u64 unanswered[2];  // Ranks that took no rows or gave no results, by the epoch's lowest bit.
+  u32 sent[ep_lanes];  // Blocks of each lane that have sent their rows.
+  u32 returned[ep_lanes];  // Blocks of each lane that have sent their results.
+  u64 pad[57];  // Keeps the size a power of two.
+};
+static_assert(sizeof(EpState) == 1024 && alignof(EpState) == 8, "EpState");
+WV_AT(EpState, epoch, 0);
+WV_AT(EpState, begun, 4);
+WV_AT(EpState, planned, 8);
+WV_AT(EpState, counted, 16);
+WV_AT(EpState, missing, 24);
+WV_AT(EpState, unanswered, 40);
+WV_AT(EpState, sent, 56);
+WV_AT(EpState, returned, 312);
+WV_AT(EpState, pad, 568);
+
+// A channel for dispatch and combine. Never written after it was handed out. Places in the heap are
+// offsets, the same on all ranks. Regions by rank are those of the rank that writes them.
+struct Ep {
+  u64 heap;  // Address of the `Heap`.
+  u64 state;  // Address of the `EpState`.
+  u64 plans;  // Address of two plans, for even and odd epochs.
+  u64 plan_bytes;  // Bytes of a plan.
+  u64 announced;  // Words of each rank, a signal: rows that are to come.
+  u64 arrived;  // Words of each rank, a signal for each lane: the rows have come.
+  // Words of each rank, a signal for each lane: rows are consumed, results have come.
+  u64 returned;
+  u64 counts;  // Of each rank, its rows for each local expert, u32.
+  u64 counts_out;  // The same for each rank as they leave.
+  u64 rows;  // Of each rank, `tokens` rows.
+  u64 results;  // Of each token, `answers` rows of `hidden`.
+  u64 stage;  // Of each token its row, for NICs; if `staged`.
+  u64 stage_back;  // Of each rank, `tokens` times `backs` rows of `hidden`, for NICs; if `staged`.
+  u32 line;  // Bytes from one rank's words of a kind to the next one's.
+  // Bytes of a row's header: token, zero, set of ranks, then experts, weights and places.
+  u32 header_bytes;
+  u32 row_bytes;  // Bytes of a row with its header.
+  u32 hidden;  // Elements of a row, a multiple of 8.
+  u32 tokens;  // The most tokens of a rank.
+  u32 top_k;  // Experts of a token.
+  u32 experts;  // Experts of all ranks.
+  u32 ranks;  // Ranks, the first of which have one expert more where the numbers do not divide.
+  u32 rank;  // The own rank.
+  u32 most_experts;  // The most experts of a rank.
+  u32 lanes;  // Queue pairs to a rank, at least 1.
+  u32 answers;  // Result rows of a token.
+  // Result rows of a received row, and rows of input of a combine for one in rank-major layout.
+  u32 backs;
+  u32 align;  // Multiple of rows of a flat group.
+  ep_layout layout;  // An `EpLayout`.
+  ep_combine combine;  // An `EpCombine`.
+  u32 staged;  // 1: some rank is reached by RDMA.
+  u32 generation;  // Of the ranks that take part.
+  u32 reserved[4];  // Zero.
+};
+static_assert(sizeof(Ep) == 192 && alignof(Ep) == 8, "Ep");
+WV_AT(Ep, heap, 0);
+WV_AT(Ep, state, 8);
+WV_AT(Ep, plans, 16);
+WV_AT(Ep, plan_bytes, 24);
+WV_AT(Ep, announced, 32);
+WV_AT(Ep, arrived, 40);
+WV_AT(Ep, returned, 48);
+WV_AT(Ep, counts, 56);
+WV_AT(Ep, counts_out, 64);
+WV_AT(Ep, rows, 72);
+WV_AT(Ep, results, 80);
+WV_AT(Ep, stage, 88);
+WV_AT(Ep, stage_back, 96);
+WV_AT(Ep, line, 104);
+WV_AT(Ep, header_bytes, 108);
+WV_AT(Ep, row_bytes, 112);
+WV_AT(Ep, hidden, 116);
+WV_AT(Ep, tokens, 120);
+WV_AT(Ep, top_k, 124);
+WV_AT(Ep, experts, 128);
+WV_AT(Ep, ranks, 132);
+WV_AT(Ep, rank, 136);
+WV_AT(Ep, most_experts, 140);
+WV_AT(Ep, lanes, 144);
+WV_AT(Ep, answers, 148);
+WV_AT(Ep, backs, 152);
+WV_AT(Ep, align, 156);
+WV_AT(Ep, layout, 160);
+WV_AT(Ep, combine, 164);
+WV_AT(Ep, staged, 168);
+WV_AT(Ep, generation, 172);
+WV_AT(Ep, reserved, 176);
+
+#undef WV_AT
+
+}  // namespace wv
