@@ -82,8 +82,10 @@ pub struct Posted<'a, E> {
     pub to: Option<Addressed>,
     /// Bytes to send that the queue holds itself; then `local` is empty.
     pub inline: &'a [u8],
-    /// The memory to send from, or for the response.
+    /// The memory to send from, or for what is read.
     pub local: Sges<'a, E>,
+    /// The 8 bytes for the old value of an atomic, which has neither of the two before.
+    pub result: Option<Sge>,
     /// How it was posted.
     pub flags: SendFlags,
 }
@@ -92,7 +94,10 @@ impl<E> Posted<'_, E> {
     /// Bytes carried either way: the payload, what is read, or the size of the atomic's word.
     #[inline]
     pub const fn byte_len(&self) -> u64 {
-        self.inline.len() as u64 + self.local.bytes
+        match self.result {
+            Some(result) => result.len as u64,
+            None => self.inline.len() as u64 + self.local.bytes,
+        }
     }
 }
 

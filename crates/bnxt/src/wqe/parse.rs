@@ -8,9 +8,10 @@
 use super::{Posted, WqeViolation};
 use crate::opcode::{WqeFlags, WqeType};
 use crate::slot::{
-    AtomicHeader, AtomicSlot, DatagramSlot, HEADERS, RdmaSlot, SLOT, SendHeader, Sges, list,
+    AtomicHeader, AtomicSlot, DatagramSlot, HEADERS, RdmaSlot, SLOT, SendHeader, SgeSlot, Sges,
+    list,
 };
-use warpverbs_rdma::{Addressed, Op, Qpn, Remote, Rkey};
+use warpverbs_rdma::{Addressed, Op, Qpn, Remote, Rkey, Sge};
 use zerocopy::transmute_ref;
 
 /// Slots of the WQE whose first slot this is, by what it says, so that the rest can be fetched. An
@@ -35,7 +36,7 @@ pub fn parse(raw: &[u8]) -> Result<Posted<'_>, WqeViolation> {
         wqe_type => return Err(WqeViolation::UnsupportedType { wqe_type }),
     };
     let (inline, local) = wqe.payload()?;
-    Ok(Posted { op, to: None, inline, local, flags: wqe.flags.send_flags() })
+    Ok(Posted { op, to: None, inline, local, result: None, flags: wqe.flags.send_flags() })
 }
 
 /// As [`parse`], for the send queue of a datagram QP: SEND, with or without immediate.
@@ -54,7 +55,7 @@ pub fn parse_datagram(raw: &[u8]) -> Result<Posted<'_>, WqeViolation> {
     }
     let to = Some(Addressed { handle, qpn, qkey: wqe.header.qkey.get() });
     let (inline, local) = wqe.payload()?;
-    Ok(Posted { op, to, inline, local, flags: wqe.flags.send_flags() })
+    Ok(Posted { op, to, inline, local, result: None, flags: wqe.flags.send_flags() })
 }
 
 /// A WQE in parts, with its header checked.
@@ -123,17 +124,15 @@ impl<'a> Slots<'a> {
 
     fn atomic(&self) -> Result<Posted<'a>, WqeViolation> {
         let wqe_type = self.wqe_type;
-        let local = match (self.rest, list(self.rest)) {
-            ([_], local) if local.byte_len() == 8 => local,
-            ([_], local) => {
-                let value = local.byte_len() as u32;
-                return Err(WqeViolation::AtomicSize { wqe_type, value });
-            }
-            _ => {
-                let (value, min, max) = (self.header.slots, HEADERS + 1, HEADERS + 1);
-                return Err(WqeViolation::Slots { wqe_type, value, min, max });
-            }
+        let [entry] = self.rest else {
+            let (value, min, max) = (self.header.slots, HEADERS + 1, HEADERS + 1);
+            return Err(WqeViolation::Slots { wqe_type, value, min, max });
         };
+        let entry: &SgeSlot = transmute_ref!(entry);
+        let result = Sge::from(entry);
+        if result.len != 8 {
+            return Err(WqeViolation::AtomicSize { wqe_type, value: result.len });
+        }
         let header: &AtomicHeader = transmute_ref!(self.first);
         let operands: &AtomicSlot = transmute_ref!(self.second);
         let remote = Remote::new(header.raddr.get(), header.rkey.get());
@@ -142,7 +141,8 @@ impl<'a> Slots<'a> {
             WqeType::FetchAdd => Op::FetchAdd { remote, add: swap_add },
             _ => Op::CompareSwap { remote, compare: operands.compare.get(), swap: swap_add },
         };
-        Ok(Posted { op, to: None, inline: &[], local, flags: self.flags.send_flags() })
+        let (local, result) = (Sges::default(), Some(result));
+        Ok(Posted { op, to: None, inline: &[], local, result, flags: self.flags.send_flags() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The fuzz target's body over its corpus and over random bytes.
 
 use crate::exercise::exercise;
+use crate::offsets::built;
 use crate::request::request;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,7 +30,7 @@ proptest! {
         changes in vec((0..64_usize, any::<u8>()), 0..4),
         cut in 0..80_usize,
     ) {
-        let mut input = request.build();
+        let mut input = built(&request);
         for (offset, byte) in changes {
             let offset = offset % input.len();
             input[offset] = byte;

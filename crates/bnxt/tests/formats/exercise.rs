@@ -45,7 +45,7 @@ fn accepted(raw: &[u8], posted: &Posted<'_>) {
     if let Some(first) = raw.first_chunk() {
         assert!(usize::from(peek(first)) * 16 <= raw.len());
     }
-    let sges: Vec<_> = posted.local.iter().collect();
+    let sges: Vec<_> = posted.local.iter().chain(posted.result).collect();
     let data = match posted.inline {
         [] => Data::Sges(&sges),
         bytes => Data::Inline(bytes),

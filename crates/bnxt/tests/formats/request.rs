@@ -1,9 +1,8 @@
-//! Send work requests that own their payload, and arbitrary ones.
+//! Send work requests that own their payload, and arbitrary ones. Also used by the tests of other formats.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use warpverbs_bnxt::wqe::{Posted, build, build_datagram};
-use warpverbs_rdma::{Addressed, Data, Op, Qpn, Remote, Rkey, SendFlags, Sge, WorkRequest};
+use warpverbs_rdma::{Addressed, Data, Op, Posted, Qpn, Remote, Rkey, SendFlags, Sge, WorkRequest};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
@@ -20,19 +19,13 @@ pub(crate) enum Payload {
 }
 
 impl Request {
-    /// The slots that the encoder makes of it.
-    pub(crate) fn build(&self) -> Vec<u8> {
+    /// As a poster gives it.
+    pub(crate) fn work(&self) -> WorkRequest<'_> {
         let data = match &self.payload {
             Payload::Inline(bytes) => Data::Inline(bytes),
             Payload::Sges(sges) => Data::Sges(sges),
         };
-        let request = WorkRequest { id: 1, op: self.op, data, flags: self.flags };
-        let mut buf = [0xa5; 255 * 16];
-        let wqe = match self.to {
-            None => build(&mut buf, &request),
-            Some(to) => build_datagram(&mut buf, to, &request),
-        };
-        wqe.expect("the strategy makes only what fits").to_vec()
+        WorkRequest { id: 1, op: self.op, data, flags: self.flags }
     }
 
     pub(crate) fn byte_len(&self) -> u64 {
@@ -43,7 +36,10 @@ impl Request {
     }
 
     /// Whether a parsed WQE says the same.
-    pub(crate) fn is(&self, posted: &Posted<'_>) -> bool {
+    pub(crate) fn is<E>(&self, posted: &Posted<'_, E>) -> bool
+    where
+        for<'e> Sge: From<&'e E>,
+    {
         let (inline, sges) = match &self.payload {
             Payload::Inline(bytes) => (&bytes[..], &[][..]),
             // Entries of no bytes at all are no entries.
@@ -52,7 +48,8 @@ impl Request {
         };
         (self.op, self.to, self.flags) == (posted.op, posted.to, posted.flags)
             && posted.inline == inline
-            && posted.local.iter().eq(sges.iter().copied())
+            && posted.result.is_some() == self.op.is_atomic()
+            && posted.local.iter().chain(posted.result).eq(sges.iter().copied())
             && posted.byte_len() == self.byte_len()
     }
 }

@@ -1,5 +1,6 @@
 //! One wrong field in a good WQE gives the violation that names it.
 
+use crate::offsets::built;
 use crate::request::{Payload, Request, request};
 use proptest::prelude::*;
 use warpverbs_bnxt::opcode::WqeType;
@@ -16,7 +17,7 @@ fn parse_as<'a>(request: &Request, raw: &'a [u8]) -> Result<Posted<'a>, WqeViola
 proptest! {
     #[test]
     fn truncation(request in request(), keep in 0.0..1.0) {
-        let raw = request.build();
+        let raw = built(&request);
         let available = (raw.len() as f64 * keep) as usize;
         let expected = if available < 32 { 32 } else { raw.len() };
         let violation = WqeViolation::Truncated { available, expected };
@@ -25,7 +26,7 @@ proptest! {
 
     #[test]
     fn types(request in request(), value: u8) {
-        let mut raw = request.build();
+        let mut raw = built(&request);
         raw[0] = value;
         let wqe_type = WqeType::from_value(value);
         let known = [0, 1, 2, 4, 5, 6, 8, 0xb, 0xc, 0xe, 0x80].contains(&value);
@@ -42,7 +43,7 @@ proptest! {
 
     #[test]
     fn flags_and_reserved(request in request(), bit in 5..8_u8, reserved in 1..=u8::MAX) {
-        let mut raw = request.build();
+        let mut raw = built(&request);
         raw[3] = reserved;
         prop_assert_eq!(parse_as(&request, &raw), Err(WqeViolation::Reserved { value: reserved }));
         raw[1] |= 1 << bit;
@@ -56,7 +57,7 @@ proptest! {
     #[test]
     fn length(request in request(), other: u32) {
         prop_assume!(!request.op.is_atomic() && u64::from(other) != request.byte_len());
-        let mut raw = request.build();
+        let mut raw = built(&request);
         raw[8..12].copy_from_slice(&other.to_le_bytes());
         let found = parse_as(&request, &raw);
         match &request.payload {
