@@ -36,7 +36,7 @@
 //! // A NIC sees the doorbell, and finds the request and its packet numbers.
 //! let doorbell = Doorbell::parse(rung)?;
 //! assert_eq!((doorbell.queue, ring.counter(&doorbell, 0)?), (0x42, 1));
-//! let posted = wqe::parse(wqe)?;
+//! let posted = wqe::parse(wqe, Library::Current)?;
 //! assert_eq!((posted.op, posted.local.single()), (op, Some(sges[0])));
 //! let packets = Packets::read(Table::Msn, &entry)?;
 //! packets.check(Packets::of(0x123456, 3000, Mtu::B1024, 0))?;

@@ -4,10 +4,11 @@
 use crate::doorbell::{Doorbell, DoorbellViolation, Kind};
 use crate::slot::STATIC_SLOTS;
 
-/// The version of the user library that rings, as far as doorbells differ.
+/// The version of the user library, as far as the bytes differ that it writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Library {
-    /// Before v50: the epoch says nothing, and neither does the valid bit, which v47 introduced.
+    /// Before v50: doorbells have no epoch, and their valid bit, which v47 introduced, says nothing. A
+    /// fetch-and-add has its summand where a compare-and-swap has the value to compare with.
     Early,
     /// v50 and later, and GPU libraries: doorbells have an epoch and the valid bit.
     #[default]

@@ -63,7 +63,7 @@ warpverbs_layout::layout! {
     pub struct AtomicSlot[16]: Default, PartialEq, Eq, Unaligned {
         /// Value to store, or to add.
         pub swap_add: U64<LE>,
-        /// Value to compare with; not used by fetch-and-add.
+        /// Value to compare with. Of fetch-and-add it is not used, but by early libraries for the summand.
         pub compare: U64<LE>,
     }
 

@@ -55,7 +55,7 @@ pub enum BuildError {
 }
 
 /// Writes the WQE of `request` to the beginning of `buf`, and returns its slots: the whole WQE of a ring
-/// in variable mode, and what is used of one in static mode.
+/// in variable mode, and what is used of one in static mode. The bytes are those of current libraries.
 pub fn build<'b>(buf: &'b mut [u8], request: &WorkRequest<'_>) -> Result<&'b [u8], BuildError> {
     fill(buf, request, None)
 }

@@ -7,6 +7,7 @@
 
 use super::{Posted, WqeViolation};
 use crate::opcode::{WqeFlags, WqeType};
+use crate::ring::Library;
 use crate::slot::{
     AtomicHeader, AtomicSlot, DatagramSlot, HEADERS, RdmaSlot, SLOT, SendHeader, SgeSlot, Sges,
     list,
@@ -22,8 +23,8 @@ pub fn peek(first: &[u8; SLOT]) -> u8 {
 }
 
 /// Checks and decodes the WQE of a connection in `raw`: all its slots, in order, ring wrap already
-/// undone. What follows them is not looked at.
-pub fn parse(raw: &[u8]) -> Result<Posted<'_>, WqeViolation> {
+/// undone. What follows them is not looked at. `library` posted it.
+pub fn parse(raw: &[u8], library: Library) -> Result<Posted<'_>, WqeViolation> {
     let wqe = Slots::of(raw)?;
     let op = match wqe.wqe_type {
         WqeType::Send => Op::Send,
@@ -32,7 +33,7 @@ pub fn parse(raw: &[u8]) -> Result<Posted<'_>, WqeViolation> {
         WqeType::Write => Op::Write(wqe.remote()),
         WqeType::WriteImm => Op::WriteImm(wqe.remote(), wqe.header.imm_or_key.get()),
         WqeType::Read => Op::Read(wqe.remote()),
-        WqeType::CompareSwap | WqeType::FetchAdd => return wqe.atomic(),
+        WqeType::CompareSwap | WqeType::FetchAdd => return wqe.atomic(library),
         wqe_type => return Err(WqeViolation::UnsupportedType { wqe_type }),
     };
     let (inline, local) = wqe.payload()?;
@@ -122,7 +123,7 @@ impl<'a> Slots<'a> {
         Ok((bytes, Sges::default()))
     }
 
-    fn atomic(&self) -> Result<Posted<'a>, WqeViolation> {
+    fn atomic(&self, library: Library) -> Result<Posted<'a>, WqeViolation> {
         let wqe_type = self.wqe_type;
         let [entry] = self.rest else {
             let (value, min, max) = (self.header.slots, HEADERS + 1, HEADERS + 1);
@@ -136,10 +137,11 @@ impl<'a> Slots<'a> {
         let header: &AtomicHeader = transmute_ref!(self.first);
         let operands: &AtomicSlot = transmute_ref!(self.second);
         let remote = Remote::new(header.raddr.get(), header.rkey.get());
-        let swap_add = operands.swap_add.get();
-        let op = match wqe_type {
-            WqeType::FetchAdd => Op::FetchAdd { remote, add: swap_add },
-            _ => Op::CompareSwap { remote, compare: operands.compare.get(), swap: swap_add },
+        let (swap_add, compare) = (operands.swap_add.get(), operands.compare.get());
+        let op = match (wqe_type, library) {
+            (WqeType::FetchAdd, Library::Early) => Op::FetchAdd { remote, add: compare },
+            (WqeType::FetchAdd, Library::Current) => Op::FetchAdd { remote, add: swap_add },
+            _ => Op::CompareSwap { remote, compare, swap: swap_add },
         };
         let (local, result) = (Sges::default(), Some(result));
         Ok(Posted { op, to: None, inline: &[], local, result, flags: self.flags.send_flags() })

@@ -82,7 +82,7 @@ fn send_wqes() {
     for (request, bytes) in wqes() {
         assert_eq!(built(&request), hex(bytes), "{request:?}");
         let raw = hex(bytes);
-        let posted = parse(&raw).expect("well formed");
+        let posted = parse(&raw, Library::Current).expect("well formed");
         assert!(request.is(&posted), "{posted:?}");
     }
 }

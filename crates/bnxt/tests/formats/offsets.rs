@@ -5,6 +5,7 @@ use crate::request::{Payload, Request, flags, request, sges};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use warpverbs_bnxt::recv;
+use warpverbs_bnxt::ring::Library;
 use warpverbs_bnxt::wqe::{build, build_datagram, parse, parse_datagram, peek};
 use warpverbs_rdma::{Op, SendFlags, Sge};
 
@@ -19,9 +20,9 @@ pub(crate) fn built(request: &Request) -> Vec<u8> {
 }
 
 /// Offset, bytes and value of a little-endian field.
-type Field = (usize, usize, u64);
+pub(crate) type Field = (usize, usize, u64);
 
-fn fields(request: &Request) -> Vec<Field> {
+pub(crate) fn fields(request: &Request, library: Library) -> Vec<Field> {
     let (entries, inline) = match &request.payload {
         Payload::Sges(sges) => (sges.len(), 0),
         Payload::Inline(bytes) => (bytes.len().div_ceil(16), 0x10),
@@ -59,7 +60,7 @@ fn fields(request: &Request) -> Vec<Field> {
             (0, 1, 0x0b),
             (4, 4, remote.rkey.0.into()),
             (8, 8, remote.addr),
-            (16, 8, add),
+            (if library == Library::Early { 24 } else { 16 }, 8, add),
         ]),
     }
     if let Some(to) = request.to {
@@ -75,7 +76,7 @@ fn fields(request: &Request) -> Vec<Field> {
     all
 }
 
-fn entry_fields(sges: &[Sge]) -> impl Iterator<Item = Field> {
+pub(crate) fn entry_fields(sges: &[Sge]) -> impl Iterator<Item = Field> {
     (2..).zip(sges).flat_map(|(slot, sge)| {
         let at = slot * 16;
         [(at, 8, sge.addr), (at + 8, 4, sge.lkey.0.into()), (at + 12, 4, sge.len.into())]
@@ -94,20 +95,23 @@ proptest! {
 
     #[test]
     fn send_wqes(request in request(), noise in vec(any::<u8>(), 256)) {
-        let fields = fields(&request);
         let built = built(&request);
         let mut expected = vec![0; built.len()];
-        put(&mut expected, &fields);
+        put(&mut expected, &fields(&request, Library::Current));
         prop_assert_eq!(&built, &expected);
         prop_assert_eq!(usize::from(peek(built.first_chunk().expect("a slot"))) * 16, built.len());
 
-        // Bytes without a field, those behind the WQE included, may hold anything.
-        let mut raw = noise;
-        put(&mut raw, &fields);
-        let parse = if request.to.is_some() { parse_datagram } else { parse };
-        for raw in [&built, &raw] {
-            let posted = parse(raw).expect("well formed");
-            prop_assert!(request.is(&posted), "{:?}\n{:?}", posted, request);
+        for library in [Library::Early, Library::Current] {
+            // Bytes without a field, those behind the WQE included, may hold anything.
+            for mut raw in [vec![0; built.len()], noise.clone()] {
+                put(&mut raw, &fields(&request, library));
+                let parsed = match request.to {
+                    None => parse(&raw, library),
+                    Some(_) => parse_datagram(&raw),
+                };
+                let posted = parsed.expect("well formed");
+                prop_assert!(request.is(&posted), "{:?}\n{:?}", posted, request);
+            }
         }
     }
 

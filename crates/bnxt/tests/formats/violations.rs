@@ -5,13 +5,14 @@ use crate::request::{Payload, Request, request};
 use proptest::prelude::*;
 use warpverbs_bnxt::opcode::WqeType;
 use warpverbs_bnxt::recv;
+use warpverbs_bnxt::ring::Library;
 use warpverbs_bnxt::wqe::{
     BuildError, Posted, WqeViolation, build, build_datagram, parse, parse_datagram,
 };
 use warpverbs_rdma::{Addressed, Data, Op, Qpn, Remote, SendFlags, Sge, Status, WorkRequest};
 
 fn parse_as<'a>(request: &Request, raw: &'a [u8]) -> Result<Posted<'a>, WqeViolation> {
-    if request.to.is_some() { parse_datagram(raw) } else { parse(raw) }
+    if request.to.is_some() { parse_datagram(raw) } else { parse(raw, Library::Current) }
 }
 
 proptest! {
@@ -91,7 +92,7 @@ fn violation(op: Op, at: usize, byte: u8) -> WqeViolation {
     let mut buf = [0; 64];
     build(&mut buf, &work(op, Data::Sges(&[SGE]))).expect("it fits");
     buf[at] = byte;
-    parse(&buf).expect_err("a violation")
+    parse(&buf, Library::Current).expect_err("a violation")
 }
 
 #[test]
