@@ -1,6 +1,7 @@
 //! Numbers that must not be mixed up: QP numbers, memory keys, WQEBB indexes.
 
-pub use warpverbs_rdma::{Lkey, Rkey};
+use warpverbs_rdma::widen;
+pub use warpverbs_rdma::{Lkey, Qpn, Rkey};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A big-endian 24-bit field, as QP, CQ and SRQ numbers are stored.
@@ -32,44 +33,17 @@ impl core::fmt::Debug for Be24 {
     }
 }
 
-/// A QP number, 24 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Qpn(u32);
-
-impl Qpn {
-    /// The largest QP number.
-    pub const MAX: Self = Self(0xff_ffff);
-
-    /// `None` if `value` needs more than 24 bits.
-    #[inline]
-    pub const fn new(value: u32) -> Option<Self> {
-        if value <= Self::MAX.0 { Some(Self(value)) } else { None }
-    }
-
-    /// The number, native order.
-    #[inline]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
 impl From<Be24> for Qpn {
     #[inline]
     fn from(field: Be24) -> Self {
-        Self(field.get())
+        Self::truncate(field.get())
     }
 }
 
 impl From<Qpn> for Be24 {
     #[inline]
     fn from(qpn: Qpn) -> Self {
-        Self::new(qpn.0)
-    }
-}
-
-impl core::fmt::Display for Qpn {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{:#x}", self.0)
+        Self::new(qpn.get())
     }
 }
 
@@ -103,7 +77,7 @@ impl WqeIndex {
     /// The smallest 64-bit counter ≥ `floor` whose low 16 bits are this index. Wraps at 2^64.
     #[inline]
     pub const fn widen(self, floor: u64) -> u64 {
-        floor.wrapping_add(self.0.wrapping_sub(floor as u16) as u64)
+        widen(self.0 as u32, 16, floor)
     }
 }
 

@@ -28,6 +28,13 @@ impl Mtu {
         128 << self as u8
     }
 
+    /// Packets of a message of `len` bytes; one of none has one, too.
+    #[inline]
+    pub const fn packets(self, len: u32) -> u32 {
+        let packets = len.div_ceil(self.bytes() as u32);
+        if packets == 0 { 1 } else { packets }
+    }
+
     /// The MTU of exactly this many bytes.
     #[inline]
     pub const fn from_bytes(bytes: usize) -> Option<Mtu> {
@@ -74,6 +81,8 @@ mod tests {
         }
         assert_eq!((Mtu::from_code(0), Mtu::from_code(6)), (None, None));
         assert_eq!(Mtu::from_bytes(1500), None);
+        assert_eq!([0, 1, 1024, 1025, 3000].map(|len| Mtu::B1024.packets(len)), [1, 1, 1, 2, 3]);
+        assert_eq!(Mtu::B256.packets(u32::MAX), 1 << 24);
         assert_eq!(Mtu::largest_within(1500), Some(Mtu::B1024));
         assert_eq!((Mtu::largest_within(256), Mtu::largest_within(255)), (Some(Mtu::B256), None));
     }

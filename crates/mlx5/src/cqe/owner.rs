@@ -3,12 +3,13 @@
 use super::CqeTail;
 use crate::num::WqeIndex;
 use crate::opcode::CqeOpcode;
+use warpverbs_rdma::is_odd_lap;
 
 /// The owner bit of entry `index` (not masked) in a CQ of 2^`log_size` entries: alternates with
 /// every lap, 0 in the first.
 #[inline]
 pub const fn owner_bit(index: u64, log_size: u8) -> bool {
-    index >> log_size & 1 != 0
+    is_odd_lap(index, log_size)
 }
 
 /// A ring CQ's entry at consumer index `ci` (not masked) has been written by the hardware.

@@ -286,55 +286,8 @@ impl From<Sge> for DataSeg {
     }
 }
 
-/// A checked scatter/gather list, still in the WQE's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sges<'a> {
-    segs: &'a [DataSeg],
-    bytes: u64,
-}
-
-impl<'a> Sges<'a> {
-    /// `segs` passed every check and hold `bytes` together.
-    #[inline]
-    pub(crate) const fn checked(segs: &'a [DataSeg], bytes: u64) -> Self {
-        Self { segs, bytes }
-    }
-
-    /// Bytes of all entries together.
-    #[inline]
-    pub const fn byte_len(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Number of entries.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.segs.len()
-    }
-
-    /// There is no entry: nothing is carried.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.segs.is_empty()
-    }
-
-    /// The entries in order. None is of zero length.
-    #[inline]
-    pub fn iter(
-        &self,
-    ) -> impl ExactSizeIterator<Item = Sge> + DoubleEndedIterator + Clone + use<'a> {
-        self.segs.iter().map(Sge::from)
-    }
-
-    /// The only entry, if there is exactly one.
-    #[inline]
-    pub fn single(&self) -> Option<Sge> {
-        match self.segs {
-            [seg] => Some(Sge::from(seg)),
-            _ => None,
-        }
-    }
-}
+/// A checked scatter/gather list, still in the WQE's bytes. No entry is of zero length.
+pub type Sges<'a> = warpverbs_rdma::Sges<'a, DataSeg>;
 
 /// Bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -366,7 +319,7 @@ impl<'a> Mixed<'a> {
     /// The first `inline` of `bytes`, and pointer segments from the next whole segment on, which
     /// passed every check.
     pub(crate) const fn checked(bytes: &'a [u8], inline: u32, local: &Sges<'_>) -> Self {
-        Self { bytes, inline, local: local.bytes as u32 }
+        Self { bytes, inline, local: local.byte_len() as u32 }
     }
 
     /// The bytes in the WQE.
@@ -378,7 +331,7 @@ impl<'a> Mixed<'a> {
     pub fn local(&self) -> Sges<'a> {
         let behind = inline_segments(self.inline as usize) * SEGMENT - size_of::<InlineHeader>();
         let (segs, _) = self.bytes[behind..].as_chunks::<SEGMENT>();
-        Sges { segs: zerocopy::transmute_ref!(segs), bytes: self.local.into() }
+        Sges::checked(zerocopy::transmute_ref!(segs), self.local.into())
     }
 }
 

@@ -288,7 +288,7 @@ impl Responder {
 
     /// Returns the PSNs that the response takes.
     fn execute_read(&mut self, psn: Psn, range: Range) -> u32 {
-        let packets = range.len.div_ceil(self.mtu.bytes() as u32).max(1);
+        let packets = self.mtu.packets(range.len);
         self.end_message();
         self.replays.keep(Replay::Read { first: psn, packets, range });
         let msn = self.msn;

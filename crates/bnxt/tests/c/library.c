@@ -1,0 +1,282 @@
+/* Drives an unmodified libbnxt_re without a device: the calls by which the library reaches the kernel are
+ * answered here, because functions of a program come before those of libibverbs.
+ *
+ *   library PATH CHIP ENTRY the library, the chip's number, and bytes of an entry of its packet number table
+ *
+ * Lines of words in hexadecimal come from stdin, and each is answered:
+ *
+ *   send OPCODE FLAGS IMM RADDR RKEY COMPARE SWAP N {ADDR LEN LKEY}   -> wqe BYTES entry BYTES doorbell WORD
+ *   recv N {ADDR LEN LKEY}                                            -> wqe BYTES doorbell WORD
+ *   cqe BYTES               -> for each completion: wc ID STATUS LENGTH OPCODE FLAGS IMM; then done DOORBELL
+ *
+ * Inline bytes are LKEY, LKEY + 1 and so on. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { QPN = 0x42, CQN = 5, PAGE = 4096, STATIC = 128, DEPTH = 256, MOST = 6, CQE = 32 };
+
+/* The functions of a provider that are called here directly, by their places in its table. */
+struct provider {
+	const char *name;
+	uint32_t min_abi, max_abi;
+	void *match_table, *static_providers, *match_device;
+	struct verbs_context *(*alloc_context)(struct ibv_device *, int, void *);
+	void *import_context;
+	struct ibv_device *(*alloc_device)(void *);
+};
+
+static const struct provider *provider;
+static uint32_t chip, entry;
+static uint8_t *sq, *rq, *cq;
+static uint64_t handle;
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "%s failed\n", what);
+	exit(1);
+}
+
+/* Addresses at the end of a command, where a provider puts what is its own. */
+static uint64_t last(const void *command, size_t size, int words)
+{
+	uint64_t word;
+	memcpy(&word, (const char *)command + size - 8 * words, 8);
+	return word;
+}
+
+static void put32(void *response, size_t offset, uint32_t value)
+{
+	memcpy((char *)response + offset, &value, 4);
+}
+
+void verbs_register_driver_34(const struct provider *ops) { provider = ops; }
+
+int ibv_cmd_get_context(struct verbs_context *context, void *cmd, size_t cmd_size, void *resp, size_t resp_size)
+{
+	(void)context, (void)cmd, (void)cmd_size;
+	memset(resp, 0, resp_size);
+	/* Behind 8 bytes that all devices have. */
+	put32(resp, 8 + 4, 1024);
+	put32(resp, 8 + 8, PAGE);
+	put32(resp, 8 + 12, CQE);
+	put32(resp, 8 + 16, 4096);
+	put32(resp, 8 + 24, 1);
+	put32(resp, 8 + 32, chip);
+	return 0;
+}
+
+int ibv_cmd_query_device_any(struct ibv_context *context, void *input, struct ibv_device_attr_ex *attr, size_t size,
+			     void *resp, size_t *resp_size)
+{
+	(void)context, (void)input, (void)resp, (void)resp_size;
+	memset(attr, 0, size);
+	attr->orig_attr.max_qp = 1024;
+	attr->orig_attr.max_qp_wr = 4096;
+	attr->orig_attr.max_sge = MOST;
+	attr->orig_attr.max_cqe = 4096;
+	attr->orig_attr.atomic_cap = IBV_ATOMIC_HCA;
+	return 0;
+}
+
+int ibv_cmd_alloc_pd(struct ibv_context *context, struct ibv_pd *pd, void *cmd, size_t cmd_size, void *resp, size_t resp_size)
+{
+	(void)cmd, (void)cmd_size;
+	memset(resp, 0, resp_size);
+	pd->context = context;
+	/* The doorbell page is the second of the file. */
+	put32(resp, resp_size - 8, PAGE);
+	return 0;
+}
+
+int ibv_cmd_create_cq(struct ibv_context *context, int cqe, struct ibv_comp_channel *channel, int vector, struct ibv_cq *out,
+		      void *cmd, size_t cmd_size, void *resp, size_t resp_size)
+{
+	(void)channel, (void)vector;
+	memset(resp, 0, resp_size);
+	out->context = context;
+	out->cqe = cqe;
+	cq = (uint8_t *)last(cmd, cmd_size, 2);
+	put32(resp, 8, CQN);
+	put32(resp, 8 + 8, 1);
+	return 0;
+}
+
+int ibv_cmd_create_qp(struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_qp_init_attr *attr, void *cmd, size_t cmd_size,
+		      void *resp, size_t resp_size)
+{
+	memset(resp, 0, resp_size);
+	qp->context = pd->context;
+	qp->pd = pd;
+	qp->send_cq = attr->send_cq;
+	qp->recv_cq = attr->recv_cq;
+	qp->qp_type = attr->qp_type;
+	qp->qp_num = QPN;
+	sq = (uint8_t *)last(cmd, cmd_size, 3);
+	rq = (uint8_t *)last(cmd, cmd_size, 2);
+	handle = last(cmd, cmd_size, 1);
+	put32(resp, resp_size - 8, QPN);
+	return 0;
+}
+
+int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, void *cmd, size_t cmd_size)
+{
+	(void)qp, (void)attr, (void)mask, (void)cmd, (void)cmd_size;
+	return 0;
+}
+
+static struct ibv_qp *connect_qp(struct ibv_context *context, struct ibv_cq **completions)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	*completions = ibv_create_cq(context, 63, NULL, NULL, 0);
+	if (!pd || !*completions)
+		fail("ibv_alloc_pd or ibv_create_cq");
+	struct ibv_qp_init_attr init = { .send_cq = *completions, .recv_cq = *completions, .qp_type = IBV_QPT_RC };
+	init.cap = (struct ibv_qp_cap){ DEPTH / 2 - 1, DEPTH - 1, MOST, MOST, 96 };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	if (!qp)
+		fail("ibv_create_qp");
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
+	int failed = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+	attr.qp_state = IBV_QPS_RTR;
+	attr.path_mtu = IBV_MTU_1024;
+	failed |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = 0x123456;
+	failed |= ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+	if (failed)
+		fail("ibv_modify_qp");
+	return qp;
+}
+
+static uint64_t word(char **rest)
+{
+	char *text = strsep(rest, " \n");
+	if (!text || !*text)
+		fail("reading a number");
+	return strtoull(text, NULL, 16);
+}
+
+static int entries(char **rest, struct ibv_sge *sges)
+{
+	int count = (int)word(rest);
+	if (count > MOST)
+		fail("reading entries");
+	for (int i = 0; i < count; i++) {
+		sges[i].addr = word(rest);
+		sges[i].length = (uint32_t)word(rest);
+		sges[i].lkey = (uint32_t)word(rest);
+	}
+	return count;
+}
+
+static void print(const char *name, const uint8_t *bytes, int count)
+{
+	printf("%s ", name);
+	for (int i = 0; i < count; i++)
+		printf("%02x", bytes[i]);
+	printf(" ");
+}
+
+static void post_send(struct ibv_qp *qp, char *rest, uint64_t id, const uint64_t *doorbell)
+{
+	struct ibv_sge sges[MOST];
+	uint8_t bytes[96];
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = sges }, *bad;
+	wr.opcode = (enum ibv_wr_opcode)word(&rest);
+	wr.send_flags = (unsigned)word(&rest);
+	uint32_t imm = (uint32_t)word(&rest);
+	/* A key to invalidate stands in the same place, in the order of the CPU. */
+	wr.imm_data = wr.opcode == IBV_WR_SEND_WITH_INV ? imm : htobe32(imm);
+	uint64_t remote = word(&rest), rkey = word(&rest), compare = word(&rest), swap = word(&rest);
+	if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = remote;
+		wr.wr.atomic.rkey = (uint32_t)rkey;
+		wr.wr.atomic.compare_add = compare;
+		wr.wr.atomic.swap = swap;
+	} else {
+		wr.wr.rdma.remote_addr = remote;
+		wr.wr.rdma.rkey = (uint32_t)rkey;
+	}
+	wr.num_sge = entries(&rest, sges);
+	if (wr.send_flags & IBV_SEND_INLINE) {
+		for (uint32_t i = 0; i < sizeof(bytes); i++)
+			bytes[i] = (uint8_t)(sges[0].lkey + i);
+		sges[0].addr = (uintptr_t)bytes;
+	}
+	if (ibv_post_send(qp, &wr, &bad))
+		fail("ibv_post_send");
+	print("wqe", sq + id % DEPTH * STATIC, STATIC);
+	print("entry", sq + DEPTH * STATIC + id % DEPTH * entry, (int)entry);
+	printf("doorbell %" PRIx64 "\n", *doorbell);
+}
+
+static void post_recv(struct ibv_qp *qp, char *rest, uint64_t id, const uint64_t *doorbell)
+{
+	struct ibv_sge sges[MOST];
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = sges }, *bad;
+	wr.num_sge = entries(&rest, sges);
+	if (ibv_post_recv(qp, &wr, &bad))
+		fail("ibv_post_recv");
+	print("wqe", rq + id % DEPTH * STATIC, STATIC);
+	printf("doorbell %" PRIx64 "\n", *doorbell);
+}
+
+/* Puts an entry into the CQ, as a device does, and takes what the library makes of it. */
+static void complete(struct ibv_cq *completions, char *text, uint64_t index, const uint64_t *doorbell)
+{
+	uint32_t depth = (uint32_t)completions->cqe + 1;
+	struct ibv_wc wc;
+	for (int i = 0; i < CQE; i++) {
+		unsigned byte;
+		if (sscanf(text + 2 * i, "%2x", &byte) != 1)
+			fail("reading an entry of the CQ");
+		cq[index % depth * CQE + i] = (uint8_t)byte;
+	}
+	int found;
+	while ((found = ibv_poll_cq(completions, 1, &wc)) > 0)
+		printf("wc %" PRIx64 " %x %x %x %x %x\n", wc.wr_id, wc.status, wc.byte_len, wc.opcode, wc.wc_flags,
+		       be32toh(wc.imm_data));
+	if (found < 0)
+		fail("ibv_poll_cq");
+	printf("done %" PRIx64 "\n", *doorbell);
+}
+
+int main(int argc, char **argv)
+{
+	int file = memfd_create("device", 0);
+	if (argc != 4 || file < 0 || ftruncate(file, 2 * PAGE))
+		fail("reading the arguments, or memfd_create");
+	chip = (uint32_t)strtoul(argv[2], NULL, 16);
+	entry = (uint32_t)strtoul(argv[3], NULL, 16);
+	if (!dlopen(argv[1], RTLD_NOW) || !provider)
+		fail(dlerror());
+	uint64_t *doorbell = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, file, PAGE);
+	struct ibv_device *device = provider->alloc_device(NULL);
+	struct verbs_context *context = provider->alloc_context(device, file, NULL);
+	if (!context)
+		fail("alloc_context");
+	struct ibv_cq *completions;
+	struct ibv_qp *qp = connect_qp(&context->context, &completions);
+	printf("qp %" PRIx64 " cq %x\n", handle, completions->cqe + 1);
+	fflush(stdout);
+
+	char line[1024], *rest;
+	for (uint64_t sends = 0, receives = 0, cqes = 0; (rest = fgets(line, sizeof(line), stdin)); fflush(stdout)) {
+		const char *command = strsep(&rest, " ");
+		if (!strcmp(command, "send"))
+			post_send(qp, rest, sends++, doorbell);
+		else if (!strcmp(command, "recv"))
+			post_recv(qp, rest, receives++, doorbell);
+		else
+			complete(completions, rest, cqes++, doorbell);
+	}
+	return 0;
+}
