@@ -78,6 +78,29 @@ impl Plan {
         Self { op, peer, parts, bytes, path }
     }
 
+    /// Bytes that the last post is known to have moved; all of them only when it is done.
+    pub(crate) fn moved(&self) -> u64 {
+        self.parts.iter().map(|part| part.job.moved()).sum()
+    }
+
+    /// How far the last post has come, for errors.
+    pub(crate) fn progress(&self) -> String {
+        format!("{} of {} bytes done", self.moved(), self.bytes)
+    }
+
+    /// Why a post has ended: where the cause says nothing of the path, how far it had come.
+    fn told(&self, why: AgentError) -> AgentError {
+        match why {
+            AgentError::Timeout { what, after } => {
+                AgentError::Timeout { what: format!("{what}, {}", self.progress()), after }
+            }
+            AgentError::PeerLost { peer, why } => {
+                AgentError::PeerLost { peer, why: format!("{why}; {}", self.progress()) }
+            }
+            why => why,
+        }
+    }
+
     /// Pieces of all parts.
     pub(crate) fn pieces(&self) -> usize {
         self.parts.iter().map(|part| part.job.pieces.len()).sum()
@@ -237,6 +260,7 @@ impl Shared {
         run.deadline = options.deadline.unwrap_or(self.deadline);
         run.posted = Some(posted);
         run.ending = None;
+        self.plan.parts.iter().for_each(|part| part.job.set_moved(0));
         if let Err(why) = self.begin(&mut run, (options.notification, then), posted) {
             run.end(why);
         }
@@ -299,7 +323,7 @@ impl Shared {
             let (control, remote) = (&*control, &*job.remote);
             let limit = Limit { phase, control, deadline, peer: &**peer, remote };
             match route.path.start(peer, job, &limit)? {
-                Started::Done => {}
+                Started::Done => job.set_moved(job.bytes),
                 Started::Flight(flight) => run.flights.push(flight),
             }
         }
@@ -317,6 +341,7 @@ impl Shared {
         if self.phase.is_cancelled() && run.notice.withdraw() {
             run.end(AgentError::Cancelled);
         }
+        let flew = !run.flights.is_empty();
         let mut at = 0;
         while let Some(flight) = run.flights.get_mut(at) {
             match flight.poll() {
@@ -332,7 +357,10 @@ impl Shared {
             return None;
         }
         if let Some(why) = run.ending.take() {
-            return Some(Err(why));
+            return Some(Err(self.plan.told(why)));
+        }
+        if flew {
+            self.plan.parts.iter().for_each(|part| part.job.set_moved(part.job.bytes));
         }
         self.give_notice(run).map_or_else(|error| Some(Err(error)), |done| done.then_some(Ok(())))
     }

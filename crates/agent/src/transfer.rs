@@ -51,6 +51,14 @@ impl Transfer {
         self.shared.plan.bytes
     }
 
+    /// Bytes of the last post that are known to be in place: those whose completion its path has reported, and all of
+    /// them once they are. It does not fall until the next post begins, and stays after a failure. Which blocks they
+    /// are is not known. A kernel that copies reports its end alone; the steps of the others are at most 8 MiB.
+    pub fn moved(&self) -> u64 {
+        self.shared.progress();
+        self.shared.plan.moved()
+    }
+
     /// Where it stands.
     pub fn state(&self) -> State {
         self.shared.progress();
@@ -85,7 +93,8 @@ impl Transfer {
                 return over;
             }
             if start.elapsed() > timeout {
-                let what = format!("transfer with {}", self.shared.plan.peer.owner());
+                let plan = &self.shared.plan;
+                let what = format!("transfer with {}, {}", plan.peer.owner(), plan.progress());
                 return Err(AgentError::Timeout { what, after: timeout });
             }
             spins += 1;

@@ -221,6 +221,7 @@ impl Copies {
             copy_on_host(to, dst, from, src, len)?;
             since += len as u64;
             if since >= STEP {
+                self.job.advance(since);
                 since = 0;
                 limit.check()?;
             }
@@ -238,6 +239,7 @@ impl Flight for Copies {
                     break;
                 }
                 self.ahead -= len;
+                self.job.advance(*len as u64);
                 self.in_flight.pop_front();
             }
             if self.cancelled || self.in_flight.len() >= IN_FLIGHT || self.ahead >= AHEAD {
@@ -246,9 +248,12 @@ impl Flight for Copies {
             let Some(((to, dst), (from, src), len)) = self.step() else {
                 return Ok(self.in_flight.is_empty());
             };
-            if let Progress::Pending(pending) = copy(to, dst, from, src, len)? {
-                self.in_flight.push_back((pending, len));
-                self.ahead += len;
+            match copy(to, dst, from, src, len)? {
+                Progress::Pending(pending) => {
+                    self.in_flight.push_back((pending, len));
+                    self.ahead += len;
+                }
+                Progress::Done => self.job.advance(len as u64),
             }
         }
     }

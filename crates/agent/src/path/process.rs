@@ -121,6 +121,7 @@ impl Batch<'_> {
 
     fn flush(&mut self) -> Result<(), AgentError> {
         self.copy(&self.pieces)?;
+        self.job.advance(self.bytes);
         self.pieces.clear();
         self.bytes = 0;
         Ok(())

@@ -18,6 +18,7 @@ mod known;
 mod loopback;
 mod metrics;
 mod model;
+mod moved;
 mod network;
 mod processes;
 mod strangers;
