@@ -19,7 +19,7 @@ pub enum TcpError {
     #[error("handshake failed")]
     Handshake(#[from] HandshakeError),
     /// The connection to the peer ended without a goodbye.
-    #[error("the connection was cut: {0}")]
+    #[error("the connection was cut")]
     Cut(#[from] Cut),
     /// The peer broke the protocol.
     #[error("the peer broke the protocol")]

@@ -131,6 +131,16 @@ impl Limit<'_> {
 
 /// A path that can be taken.
 pub(crate) trait Path: Send + Sync {
+    /// Whether `start` copies by the CPU, and waits for nobody.
+    fn is_by_cpu(&self, _: &Job) -> bool {
+        false
+    }
+
+    /// Whether all connections that `start` needs are there.
+    fn is_ready(&self, _: &Job) -> bool {
+        true
+    }
+
     /// Moves the pieces of `job`, or begins to. Between pieces it checks `limit`, whose deadline also
     /// bounds connections that are made first. The peer holds its paths, so a path does not hold its
     /// peer.

@@ -162,6 +162,10 @@ struct Network {
 }
 
 impl Path for Network {
+    fn is_ready(&self, _: &Job) -> bool {
+        self.pairs.made.get().is_some()
+    }
+
     fn start(
         &self,
         peer: &Arc<dyn Asked>,

@@ -27,6 +27,10 @@ struct ProcessCopy {
 }
 
 impl Path for ProcessCopy {
+    fn is_by_cpu(&self, _: &Job) -> bool {
+        self.bounce.is_none()
+    }
+
     fn start(
         &self,
         peer: &Arc<dyn Asked>,

@@ -1,6 +1,7 @@
 //! Tests of the crate as a whole.
 
 mod alignment;
+mod at_hand;
 mod bed;
 mod bytes;
 mod control;

@@ -65,14 +65,23 @@ impl PyTransfer {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         self.origin.check()?;
-        let mut options = PostOptions::new();
+        let (mut options, notifies) = (PostOptions::new(), notify.is_some());
         if let Some(bytes) = notify {
             options = options.notify(bytes);
         }
         if let Some(deadline) = wait::seconds(timeout)? {
             options = options.deadline(deadline);
         }
-        py.detach(|| self.inner.post(options)).raise(py).map(drop)
+        let posted = if !notifies && self.inner.is_brief() {
+            // Shorter than giving the interpreter away and taking it back.
+            self.inner.post(options)
+        } else if self.inner.holds_up(notifies) {
+            let inner = self.inner.clone();
+            wait::done(py, move || inner.post(options))?
+        } else {
+            py.detach(|| self.inner.post(options))
+        };
+        posted.raise(py).map(drop)
     }
 }
 

@@ -21,6 +21,10 @@ const SLICE: u64 = 8 << 20;
 struct ByTcp(Arc<Sockets>);
 
 impl Path for ByTcp {
+    fn is_ready(&self, job: &Job) -> bool {
+        self.0.made.get().is_some() && job.remote.tcp_key.get().is_some()
+    }
+
     fn start(
         &self,
         peer: &Arc<dyn Asked>,
