@@ -12,6 +12,7 @@ use crate::plan::{self, Indexed, spans};
 use crate::prepared::Prepared;
 use crate::remote_memory::{PeerMemories, RemoteMemory};
 use crate::route::Explanation;
+use crate::sent::Sent;
 use crate::stream::{Sending, StreamConfig, StreamReceiver, StreamSender};
 use crate::transfer::Transfer;
 use crate::{AgentConfig, AgentError, Counters, PostOptions};
@@ -201,21 +202,31 @@ impl Agent {
     /// The notification is too long, the peer has no room for it in time, or the peer is lost; in the
     /// last case it may have arrived.
     pub fn notify(&self, peer: &str, bytes: &[u8], timeout: Duration) -> Result<(), AgentError> {
+        let sent = self.send_notification(peer, bytes, timeout)?;
+        while !sent.wait(timeout)? {}
+        Ok(())
+    }
+
+    /// As [`Agent::notify`], and leaves it to the caller to wait.
+    ///
+    /// # Errors
+    /// As for [`Agent::notify`], as far as it is known before the peer has answered.
+    pub fn send_notification(
+        &self,
+        peer: &str,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<Sent, AgentError> {
         let deadline = Deadline::after(timeout);
         let peer = self.shared.peers.peer(peer)?;
+        let name = peer.name.to_string();
         if peer.is_itself {
-            return self.shared.control.notify_itself(bytes.to_vec());
+            self.shared.control.notify_itself(bytes.to_vec())?;
+            return Ok(Sent::new(None, name, deadline));
         }
         let link = peer.clone().link(&deadline)?;
         let receipt = link.notify(bytes, self.shared.router.config.window as usize)?;
-        while !receipt.poll(&link)? {
-            if deadline.0.passed() {
-                receipt.withdraw();
-                return Err(deadline.late(format!("notification to {}", peer.name)));
-            }
-            std::thread::sleep(Duration::from_micros(20));
-        }
-        Ok(())
+        Ok(Sent::new(Some((link, receipt)), name, deadline))
     }
 
     /// Whether a notification of these bytes has come from a peer; if so, it is taken.

@@ -52,7 +52,7 @@ pub struct Counters {
     pub moved: Vec<Moved>,
     /// Transfers that failed or were cancelled: an entry for each path, direction and cause.
     pub undone: Vec<Undone>,
-    /// Posts that have not ended.
+    /// Posts that have not ended, and whose calls have returned.
     pub in_progress: u64,
     /// How often each path was found to be the best one between two memories.
     pub chosen: Vec<(PathKind, u64)>,
@@ -89,7 +89,6 @@ fn ways() -> impl Iterator<Item = (Option<PathKind>, Op)> {
 impl Counters {
     pub(crate) fn of(control: &Control, memories: &Memories, peers: &Peers) -> Self {
         let tally = &*control.tally;
-        // Ends before begins, so that what ends meanwhile is not counted as an end without a begin.
         let moved = ways().map(|(path, op)| {
             let Done { transfers, bytes, time } = tally.all_done(op, path);
             Moved { path, op, transfers, bytes, time }
@@ -101,14 +100,12 @@ impl Counters {
             all.map(move |(cause, transfers)| Undone { path, op, cause, transfers })
         });
         let undone: Vec<_> = undone.collect();
-        let over = moved.iter().map(|one| one.transfers);
-        let over: u64 = over.chain(undone.iter().map(|one| one.transfers)).sum();
         let (registrations, registered_bytes) = memories.size();
         let (known, connections_out) = peers.size();
         Self {
             moved,
             undone,
-            in_progress: tally.all_begun().saturating_sub(over),
+            in_progress: tally.in_progress(),
             chosen: PathKind::ALL.map(|path| (path, tally.chosen(path))).to_vec(),
             no_path: tally.no_path.load(Ordering::Relaxed),
             notifications_sent: tally.notifications_sent.load(Ordering::Relaxed),

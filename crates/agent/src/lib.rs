@@ -54,6 +54,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod at_hand;
 mod codec;
 mod config;
 mod control;
@@ -89,15 +90,18 @@ mod remote_memory;
 mod route;
 mod router;
 mod run;
+mod sent;
 mod serve;
 mod stream;
 mod tally;
+mod task;
 mod transfer;
 mod wakers;
 
 pub(crate) use locks::{lock, try_lock};
 
 pub use agent::Agent;
+pub use at_hand::at_hand;
 pub use codec::EncodingError;
 pub use config::{AgentConfig, CopyBy};
 pub use control::Notification;
@@ -115,6 +119,7 @@ pub use prepared::Prepared;
 pub use remote_memory::{PeerMemories, RemoteMemory};
 pub use route::{Estimate, Explanation};
 pub use run::PostOptions;
+pub use sent::Sent;
 pub use stream::{Message, StreamConfig, StreamReceiver, StreamSender, StreamStats, StreamStop};
 pub use tally::Cause;
 pub use transfer::{Completion, Transfer};

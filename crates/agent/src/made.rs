@@ -1,7 +1,7 @@
 //! Values that one thread at a time makes, and the others wait for, each until its own deadline.
 
 use crate::deadline::Deadline;
-use crate::{AgentError, lock};
+use crate::{AgentError, at_hand, lock};
 use std::sync::{Condvar, Mutex};
 
 /// A value that is made when it is first needed. No lock is held while it is made.
@@ -49,6 +49,7 @@ impl<T: Clone> Made<T> {
         loop {
             match &*state {
                 State::Ready(made) => return Ok(made.clone()),
+                _ if !at_hand::may_wait() => return Err(deadline.late(what())),
                 State::Nothing => break,
                 State::Making => {}
             }

@@ -347,6 +347,10 @@ impl Asked for Peer {
         }
     }
 
+    fn is_connected(&self) -> bool {
+        self.is_itself || self.slot.get().is_some()
+    }
+
     fn link(self: Arc<Self>, deadline: &Deadline) -> Result<Arc<Link>, AgentError> {
         let control = self.control.upgrade().ok_or_else(|| ended(&self.name))?;
         if self.is_itself {

@@ -1,5 +1,6 @@
 //! The choice among paths, and what it needs to know of a peer's memory.
 
+use crate::control::Asked;
 use crate::deadline::Deadline;
 use crate::memory::LocalMemory;
 use crate::names::{Op, Owner, PathKind, Place};
@@ -8,10 +9,11 @@ use crate::peer::{Peer, Routed};
 use crate::plan::Span;
 use crate::prepared::Side;
 use crate::route::{Chosen, Rate};
-use crate::run::{Part, Plan};
 use crate::tally::{self, Tally};
+use crate::task::{Part, Plan};
 use crate::{AgentConfig, AgentError, EXCLUDED};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::descriptor::Trust;
 use warpverbs_peer::{Decision, Identity, Reason, RemoteRange, reach};
@@ -67,9 +69,9 @@ impl Router {
         let part = |Span { slots, pieces, bytes }| {
             let (local, remote) = (&here[slots.0 as usize], &there[slots.1 as usize]);
             let route = self.route(local, peer, remote, deadline)?;
-            let (kind, lists) = (route.kind(), Arc::default());
+            let (kind, moved, lists) = (route.kind(), AtomicU64::new(0), Arc::default());
             let (local, remote) = (local.clone(), remote.memory.clone());
-            let job = Arc::new(Job { op, kind, local, remote, pieces, bytes, lists });
+            let job = Arc::new(Job { op, kind, local, remote, pieces, bytes, moved, lists });
             Ok(Part { job, route })
         };
         let parts = spans()?.into_iter().map(part).collect::<Result<Vec<_>, AgentError>>()?;
@@ -109,6 +111,8 @@ impl Router {
                 }
             }
         }
+        // Of a peer that has ended meanwhile there is one thing to say.
+        peer.check()?;
         tally::count(&self.tally.no_path);
         Err(AgentError::NoPath {
             local: format!("{place} {:?}", local.extent.label),

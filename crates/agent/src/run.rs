@@ -6,13 +6,13 @@
 //!
 //! Locks: `run` before `outcome`. Nobody holds either while a waker runs.
 
-use crate::control::{Asked, Control, Frame, Link, Receipt, Watched, ended};
+use crate::control::{Control, Frame, Link, Receipt, Watched, ended};
 use crate::deadline::Deadline;
-use crate::names::{Op, PathKind, State};
-use crate::path::{Flight, Job, Limit, Started};
+use crate::names::{PathKind, State};
+use crate::path::{Flight, Limit, Started};
 use crate::phase::{End, Phase};
-use crate::route::Chosen;
 use crate::tally::Tally;
+use crate::task::{Part, Plan};
 use crate::wakers::Wakers;
 use crate::{AgentConfig, AgentError, lock, try_lock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -53,37 +53,6 @@ impl PostOptions {
     }
 }
 
-/// The parts of a transfer.
-pub(crate) struct Plan {
-    pub(crate) op: Op,
-    pub(crate) peer: Arc<dyn Asked>,
-    pub(crate) parts: Vec<Part>,
-    pub(crate) bytes: u64,
-    /// Of all parts, if they take the same.
-    path: Option<PathKind>,
-}
-
-/// A job between two memories, and the way.
-pub(crate) struct Part {
-    pub(crate) job: Arc<Job>,
-    pub(crate) route: Arc<Chosen>,
-}
-
-impl Plan {
-    pub(crate) fn new(op: Op, peer: Arc<dyn Asked>, parts: Vec<Part>) -> Self {
-        let bytes = parts.iter().map(|part| part.job.bytes).sum();
-        let mut paths = parts.iter().map(|part| part.route.kind());
-        let first = paths.next();
-        let path = first.filter(|first| paths.all(|path| path == *first));
-        Self { op, peer, parts, bytes, path }
-    }
-
-    /// Pieces of all parts.
-    pub(crate) fn pieces(&self) -> usize {
-        self.parts.iter().map(|part| part.job.pieces.len()).sum()
-    }
-}
-
 /// The state of a transfer.
 pub(crate) struct Shared {
     control: Weak<Control>,
@@ -109,12 +78,14 @@ struct Run {
     flights: Vec<Box<dyn Flight>>,
     notice: Notice,
     posted: Option<Instant>,
+    /// Time inside of the call.
+    post: Duration,
     deadline: Duration,
     /// Why nothing more begins, while blocks are under way: the first cause.
     ending: Option<AgentError>,
 }
 
-/// The outcome of the last post.
+/// The outcome of the last post that has ended, and who waits for the end of the one in progress.
 #[derive(Default)]
 struct Outcome {
     error: Option<AgentError>,
@@ -150,11 +121,11 @@ impl Notice {
     }
 }
 
-/// The time that the last post took.
+/// The time that a post took.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
     pub(crate) post: Duration,
-    pub(crate) over: Option<Duration>,
+    pub(crate) over: Duration,
 }
 
 impl Shared {
@@ -182,7 +153,8 @@ impl Shared {
     }
 
     pub(crate) fn error(&self) -> Option<AgentError> {
-        lock(&self.outcome).error.clone()
+        let outcome = lock(&self.outcome);
+        outcome.error.clone().filter(|_| self.state() == State::Failed)
     }
 
     pub(crate) fn timing(&self) -> Option<Timing> {
@@ -227,24 +199,21 @@ impl Shared {
         if !self.phase.begin() {
             return Err(AgentError::InProgress);
         }
-        self.tally.begun();
         let posted = Instant::now();
         let mut run = self.run();
-        let mut outcome = lock(&self.outcome);
-        // Tasks that wait for it already stay.
-        (outcome.error, outcome.timing) = (None, None);
-        drop(outcome);
         run.deadline = options.deadline.unwrap_or(self.deadline);
         run.posted = Some(posted);
         run.ending = None;
+        self.plan.parts.iter().for_each(|part| part.job.set_moved(0));
         if let Err(why) = self.begin(&mut run, (options.notification, then), posted) {
             run.end(why);
         }
         let over = self.advance(&mut run);
         let post = posted.elapsed();
-        lock(&self.outcome).timing = Some(Timing { post, over: None });
+        run.post = post;
         // While the lock is held: nobody else ends it meanwhile.
         let over = over.or_else(|| {
+            self.tally.begun();
             self.phase.run();
             let goes_on = self.control.upgrade().is_some_and(|control| control.watch(self));
             (!goes_on).then(|| Err(self.ended()))
@@ -299,7 +268,7 @@ impl Shared {
             let (control, remote) = (&*control, &*job.remote);
             let limit = Limit { phase, control, deadline, peer: &**peer, remote };
             match route.path.start(peer, job, &limit)? {
-                Started::Done => {}
+                Started::Done => job.set_moved(job.bytes),
                 Started::Flight(flight) => run.flights.push(flight),
             }
         }
@@ -317,6 +286,7 @@ impl Shared {
         if self.phase.is_cancelled() && run.notice.withdraw() {
             run.end(AgentError::Cancelled);
         }
+        let flew = !run.flights.is_empty();
         let mut at = 0;
         while let Some(flight) = run.flights.get_mut(at) {
             match flight.poll() {
@@ -332,7 +302,10 @@ impl Shared {
             return None;
         }
         if let Some(why) = run.ending.take() {
-            return Some(Err(why));
+            return Some(Err(self.plan.told(why)));
+        }
+        if flew {
+            self.plan.parts.iter().for_each(|part| part.job.set_moved(part.job.bytes));
         }
         self.give_notice(run).map_or_else(|error| Some(Err(error)), |done| done.then_some(Ok(())))
     }
@@ -370,15 +343,16 @@ impl Shared {
         {
             part.route.measured(self.plan.peer.owner(), part.job.bytes, took);
         }
-        let mut outcome = lock(&self.outcome);
-        if let Some(timing) = &mut outcome.timing {
-            timing.over = Some(took);
-        }
         let Plan { op, path, bytes, .. } = self.plan;
+        if self.phase.is_running() {
+            self.tally.ended();
+        }
         match &result {
             Ok(()) => self.tally.done(op, path, bytes, took),
             Err(why) => self.tally.failed(op, path, why),
         }
+        let mut outcome = lock(&self.outcome);
+        outcome.timing = Some(Timing { post: run.post, over: took });
         let end = match result {
             Ok(()) => End::Done,
             Err(AgentError::Cancelled) => End::Cancelled,

@@ -4,7 +4,8 @@ use crate::AgentError;
 use crate::control::{Control, Frame, Watched};
 use crate::names::{State, Telemetry};
 use crate::route::Estimate;
-use crate::run::{Plan, PostOptions, Shared};
+use crate::run::{PostOptions, Shared};
+use crate::task::Plan;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,6 +42,19 @@ impl Transfer {
         self.shared.post(options, None)
     }
 
+    /// Whether a post without a notification is a copy of a few KiB by the CPU, which waits for nobody: less than a thread's
+    /// change would take.
+    pub fn is_brief(&self) -> bool {
+        self.shared.plan.is_brief
+    }
+
+    /// Whether a post may hold its thread up for longer than some milliseconds: a connection has to be made first, or the
+    /// CPU has much to copy. A program that must not wait posts from another thread then.
+    pub fn holds_up(&self, with_notification: bool) -> bool {
+        let plan = &self.shared.plan;
+        plan.holds_up() || with_notification && !plan.peer.is_connected()
+    }
+
     /// Begins to move the blocks within the agent's deadline; the peer gets `frame` when they are in place.
     pub(crate) fn post_then(&self, frame: Frame<'static>) -> Result<State, AgentError> {
         self.shared.post(PostOptions::new(), Some(frame))
@@ -49,6 +63,14 @@ impl Transfer {
     /// Bytes of all blocks.
     pub fn bytes(&self) -> u64 {
         self.shared.plan.bytes
+    }
+
+    /// Bytes of the last post that are known to be in place: those whose completion its path has reported, and all of
+    /// them once they are. It does not fall until the next post begins, and stays after a failure. Which blocks they
+    /// are is not known. A kernel that copies reports its end alone; the steps of the others are at most 8 MiB.
+    pub fn moved(&self) -> u64 {
+        self.shared.progress();
+        self.shared.plan.moved()
     }
 
     /// Where it stands.
@@ -85,7 +107,8 @@ impl Transfer {
                 return over;
             }
             if start.elapsed() > timeout {
-                let what = format!("transfer with {}", self.shared.plan.peer.owner());
+                let plan = &self.shared.plan;
+                let what = format!("transfer with {}, {}", plan.peer.owner(), plan.progress());
                 return Err(AgentError::Timeout { what, after: timeout });
             }
             spins += 1;
@@ -127,15 +150,18 @@ impl Transfer {
     /// # Errors
     /// It is in progress or was not posted.
     pub fn telemetry(&self) -> Result<Telemetry, AgentError> {
-        let state = self.state();
-        let timing = self.shared.timing().ok_or(AgentError::NotPosted)?;
-        let over = timing.over.filter(|_| state.is_terminal()).ok_or(AgentError::InProgress)?;
+        match self.state() {
+            State::NotPosted => return Err(AgentError::NotPosted),
+            State::InProgress => return Err(AgentError::InProgress),
+            _ => {}
+        }
+        let timing = self.shared.timing().ok_or(AgentError::InProgress)?;
         let plan = &self.shared.plan;
         let mut paths: Vec<_> = plan.parts.iter().map(|part| part.route.kind()).collect();
         paths.dedup();
         Ok(Telemetry {
             post: timing.post,
-            transfer: over,
+            transfer: timing.over,
             bytes: plan.bytes,
             descriptors: plan.pieces(),
             paths,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use warpverbs_agent::Owner;
+use warpverbs_agent::{Owner, Sent};
 use warpverbs_gpu::{Buffer, Gpu, GpuChoice};
 
 /// Gives the memory of a descriptor that a program registers: of the host where no GPU is given, else of
@@ -228,6 +228,14 @@ impl Agent {
     /// The peer is not known, is lost or does not answer in time; or the notification is too long.
     pub fn notify(&self, peer: &str, bytes: &[u8]) -> Result<(), Error> {
         Ok(self.agent()?.notify(peer, bytes, self.config.deadline)?)
+    }
+
+    /// As [`Agent::notify`], and leaves it to the caller to wait.
+    ///
+    /// # Errors
+    /// As for [`Agent::notify`], as far as it is known before the peer has answered.
+    pub fn send_notification(&self, peer: &str, bytes: &[u8]) -> Result<Sent, Error> {
+        Ok(self.agent()?.send_notification(peer, bytes, self.config.deadline)?)
     }
 }
 

@@ -118,6 +118,20 @@ impl Transfer {
         Ok(status)
     }
 
+    /// Whether a post, with this notification or the one that the transfer was made with, is a copy of a few KiB, which
+    /// waits for nobody.
+    pub fn is_brief(&self, notification: &Notification) -> bool {
+        let notifies = notification.is_some() || self.notification.is_some();
+        matches!(&self.work, Work::Memory(inner) if inner.is_brief() && !notifies)
+    }
+
+    /// Whether such a post may hold its thread up for longer than some milliseconds
+    /// ([`warpverbs_agent::Transfer::holds_up`]).
+    pub fn holds_up(&self, notification: &Notification) -> bool {
+        let notifies = notification.is_some() || self.notification.is_some();
+        matches!(&self.work, Work::Memory(inner) if inner.holds_up(notifies))
+    }
+
     /// Where it stands.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::agent::life::{Inner, lock};
 use crate::agent::polls::{GLANCE, Polls};
 use crate::lists::{RegionList, XferList};
 use crate::text::{Blob, Name};
-use crate::{enums, errors, indices, own};
+use crate::{enums, errors, indices, own, wait};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -33,16 +33,6 @@ pub(crate) struct NixlAgent {
 }
 
 impl NixlAgent {
-    fn transfer(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Transfer>> {
-        self.inner.check(py)?;
-        self.inner.transfers.get(py, handle)
-    }
-
-    fn list(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Prepared>> {
-        self.inner.check(py)?;
-        self.inner.lists.get(py, handle)
-    }
-
     fn done(py: Python<'_>) -> PyResult<Py<PyAny>> {
         enums::status(py, Status::Success)
     }
@@ -204,10 +194,12 @@ impl NixlAgent {
         // Blocks that touch are one in any case.
         let _ = skip_desc_merg;
         let op = arguments::operation(operation)?;
-        let (local, remote) = (self.list(py, local_side)?, self.list(py, remote_side)?);
+        let lists = &self.inner;
+        let (local, remote) = (lists.list(py, local_side)?, lists.list(py, remote_side)?);
         let (here, there) = (indices::read(local_indices)?, indices::read(remote_indices)?);
-        let made = self.call_by(py, &backend, |agent| {
-            agent.make(op, (&local, &here), (&remote, &there), message(notif_msg))
+        let notification = message(notif_msg);
+        let made = self.call_quick(py, &backend, move |agent| {
+            agent.make(op, (&local, &here), (&remote, &there), notification.clone())
         })?;
         Ok(self.inner.transfers.add(made))
     }
@@ -228,15 +220,16 @@ impl NixlAgent {
     ) -> PyResult<u64> {
         let op = arguments::operation(operation)?;
         let (here, there) = (local_descs.list.now(), remote_descs.list.now());
-        let made = self.call_by(py, &backend, |agent| {
-            agent.create(op, &here, &there, &remote_agent.0, message(notif_msg))
+        let notification = message(notif_msg);
+        let made = self.call_quick(py, &backend, move |agent| {
+            agent.create(op, &here, &there, &remote_agent.0, notification.clone())
         })?;
         Ok(self.inner.transfers.add(made))
     }
 
     /// Microseconds that it may take, by how many that may be wrong, and how that was found.
     fn estimateXferCost(&self, py: Python<'_>, req_handle: u64) -> PyResult<(u64, u64, u32)> {
-        let found = self.transfer(py, req_handle)?.estimate();
+        let found = self.inner.transfer(py, req_handle)?.estimate();
         let estimate = found.map_err(|error| errors::raised(py, &error))?;
         Ok((estimate.duration_us, estimate.margin_us, u32::from(!estimate.measured)))
     }
@@ -244,14 +237,21 @@ impl NixlAgent {
     /// Begins a transfer. A notification here takes the place of the one that it was made with.
     #[pyo3(signature = (reqh, notif_msg=Blob::default()))]
     fn postXferReq(&self, py: Python<'_>, reqh: u64, notif_msg: Blob) -> PyResult<Py<PyAny>> {
-        let transfer = self.transfer(py, reqh)?;
-        let posted = py.detach(|| transfer.post(message(notif_msg)));
+        let (transfer, notification) = (self.inner.transfer(py, reqh)?, message(notif_msg));
+        let posted = if transfer.is_brief(&notification) {
+            // Shorter than giving the interpreter away and taking it back.
+            transfer.post(notification)
+        } else if transfer.holds_up(&notification) {
+            wait::done(py, move || transfer.post(notification))?
+        } else {
+            py.detach(|| transfer.post(notification))
+        };
         enums::status(py, posted.map_err(|error| errors::raised(py, &error))?)
     }
 
     /// Whether it is over. A failure is an exception.
     fn getXferStatus(&self, py: Python<'_>, reqh: u64) -> PyResult<Py<PyAny>> {
-        let transfer = self.transfer(py, reqh)?;
+        let transfer = self.inner.transfer(py, reqh)?;
         let mut status = transfer.status();
         if matches!(status, Ok(Status::InProgress)) {
             py.detach(|| {
@@ -265,13 +265,13 @@ impl NixlAgent {
 
     /// The cost of the last post.
     fn getXferTelemetry(&self, py: Python<'_>, reqh: u64) -> PyResult<XferTelemetry> {
-        let found = self.transfer(py, reqh)?.telemetry();
+        let found = self.inner.transfer(py, reqh)?.telemetry();
         found.map(XferTelemetry::from).map_err(|error| errors::raised(py, &error))
     }
 
     /// The backend that carries it.
     fn queryXferBackend(&self, py: Python<'_>, reqh: u64) -> PyResult<u64> {
-        let plugin = self.transfer(py, reqh)?.plugin();
+        let plugin = self.inner.transfer(py, reqh)?.plugin();
         let backends = lock(&self.inner.backends);
         let found = backends.iter().find(|(one, _)| *one == plugin).map(|(_, id)| *id);
         found.ok_or_else(|| {
@@ -335,7 +335,10 @@ impl NixlAgent {
         msg: Blob,
         backends: Backends,
     ) -> PyResult<Py<PyAny>> {
-        self.call_long(py, &backends, move |agent| agent.notify(&remote_agent.0, &msg.0))?;
+        let sent = self.call_quick(py, &backends, move |agent| {
+            agent.send_notification(&remote_agent.0, &msg.0)
+        })?;
+        wait::arrived(py, &sent)?.map_err(|error| errors::raised(py, &error.into()))?;
         Self::done(py)
     }
 

@@ -1,10 +1,13 @@
 //! Waits without the interpreter's lock, which Ctrl-C ends.
 
+use crate::fork::Origin;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::cell::Cell;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
+use warpverbs_agent::{AgentError, Sent, at_hand};
 
 /// Between two looks at signals.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
@@ -44,9 +47,31 @@ pub(crate) fn until<T: Send>(
     }
 }
 
+thread_local! {
+    /// Whether this is the first thread of the process, and of which process that was found out.
+    static FIRST: Cell<Option<(Origin, bool)>> = const { Cell::new(None) };
+}
+
 /// Whether this is the thread in which Python handles signals.
-fn handles_signals() -> bool {
-    rustix::thread::gettid() == rustix::process::getpid()
+pub(crate) fn handles_signals() -> bool {
+    let here = Origin::here();
+    match FIRST.get() {
+        Some((origin, first)) if origin == here => first,
+        _ => {
+            let first = rustix::thread::gettid() == rustix::process::getpid();
+            FIRST.set(Some((here, first)));
+            first
+        }
+    }
+}
+
+/// Makes a call of an agent that may have to find a path or to connect first. If it has to, there is no result in the
+/// thread that handles signals: then it is made once more, by [`done`].
+pub(crate) fn quick<T>(call: impl FnOnce() -> T) -> Option<T> {
+    match handles_signals() {
+        true => at_hand(call),
+        false => Some(call()),
+    }
 }
 
 /// Does something that may wait long and cannot be done in slices. After Ctrl-C the exception comes at
@@ -74,4 +99,13 @@ pub(crate) fn done<T: Send + 'static>(
     })?;
     got.flatten()
         .ok_or_else(|| pyo3::exceptions::PyRuntimeError::new_err("the call's thread panicked"))
+}
+
+/// Waits until a peer has a notification that was sent.
+pub(crate) fn arrived(py: Python<'_>, sent: &Sent) -> PyResult<Result<(), AgentError>> {
+    let arrived = until(py, None, |slice| match sent.wait(slice) {
+        Ok(false) => None,
+        over => Some(over.map(drop)),
+    })?;
+    Ok(arrived.unwrap_or(Ok(())))
 }

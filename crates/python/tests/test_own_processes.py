@@ -114,13 +114,19 @@ def test_a_stopped_peer_is_late_and_goes_on():
         a.read(ours[:], remote[:]).wait(20)
         stop(target.process.pid)
         try:
-            read = a.read(ours[:], remote[:], timeout=20)
+            read, seen = a.read(ours[:], remote[:], timeout=20), []
+            with pytest.raises(TimeoutError, match=f"read of {SIZE} bytes from target, 0 done, in progress"):
+                read.wait(0.2, progress=lambda *bytes: seen.append(bytes))
+            assert read.state == "in progress" and set(seen) == {(0, SIZE)}
+            late = a.read(ours[:], remote[:], timeout=0.1)
             with pytest.raises(TimeoutError, match="in progress"):
-                read.wait(0.2)
-            assert read.state == "in progress"
+                late.wait(0.3)
         finally:
             os.kill(target.process.pid, signal.SIGCONT)
-        assert read.wait(20).done
+        assert read.wait(20).done and read.moved == SIZE
+        # It was over only when its peer went on; by then its bytes may have come.
+        with pytest.raises(warpverbs.Timeout, match=rf"target.*, \d+ of {SIZE} bytes done: not done after 100ms"):
+            late.wait(20)
         assert target.process.poll() is None
 
 

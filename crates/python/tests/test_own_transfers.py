@@ -152,9 +152,12 @@ def test_progress_is_told(pair):
         far.load(b.metadata())
         mine = far.register(bytearray(1 << 20))
         seen = []
-        read = far.read(mine[:], far.remote("b", "theirs")[:])
-        read.wait(10, progress=seen.append)
-        assert all(later >= earlier >= 0 for earlier, later in zip(seen, seen[1:]))
+        read = far.transfer("read", mine[:], far.remote("b", "theirs")[:])
+        assert read.moved == 0
+        read.post().wait(10, progress=lambda done, total: seen.append((done, total)))
+        assert seen[-1] == (1 << 20, 1 << 20) and read.moved == read.nbytes
+        assert all(later[0] >= earlier[0] for earlier, later in zip(seen, seen[1:]))
+        assert {total for _, total in seen} == {1 << 20}
 
 
 def test_threads_share_an_agent(pair):

@@ -1,6 +1,6 @@
 //! Errors of links.
 
-use super::protocol::{Goodbye, HandshakeError, PeerError, PostError, Refusal};
+use super::protocol::{Cut, Goodbye, HandshakeError, PeerError, PostError, Refusal};
 use std::io;
 use std::time::Duration;
 use thiserror::Error;
@@ -18,6 +18,9 @@ pub enum TcpError {
     /// The peer refused the link, or does not speak this protocol.
     #[error("handshake failed")]
     Handshake(#[from] HandshakeError),
+    /// The connection to the peer ended without a goodbye.
+    #[error("the connection was cut")]
+    Cut(#[from] Cut),
     /// The peer broke the protocol.
     #[error("the peer broke the protocol")]
     Peer(#[from] PeerError),
@@ -94,6 +97,7 @@ impl TcpError {
         matches!(
             self,
             Self::Peer(_)
+                | Self::Cut(_)
                 | Self::PeerGaveUp(_)
                 | Self::Closed
                 | Self::Aborted

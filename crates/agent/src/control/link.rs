@@ -2,6 +2,7 @@
 
 use super::frame::{Frame, Service};
 use super::streams::Streams;
+use crate::at_hand;
 use crate::deadline::Deadline;
 use crate::lock;
 use crate::names::Owner;
@@ -154,8 +155,7 @@ impl Link {
             let _ = receipt.set(WAITING, LOST) || receipt.set(SENT, LOST);
         }
         drop(notices);
-        drop(lock(&self.calls));
-        self.answered.notify_all();
+        self.tell();
         if !self.outbound {
             // The peer sees the end, and closes once it no longer accesses memory.
             let _ = self.stream.shutdown(Shutdown::Write);
@@ -275,7 +275,15 @@ impl Link {
         let receipt = lock(&self.notices).sent.remove(&number);
         let receipt = receipt.ok_or_else(|| format!("notification {number} was not sent"))?;
         receipt.set(SENT, ACCEPTED);
+        self.tell();
         Ok(())
+    }
+
+    /// Wakes those who wait for an answer of the peer.
+    fn tell(&self) {
+        // Who has looked already waits now.
+        drop(lock(&self.calls));
+        self.answered.notify_all();
     }
 
     /// The peer has declined it, and has room for another one.
@@ -287,6 +295,8 @@ impl Link {
         receipt.set(SENT, DECLINED);
         notices.credits = notices.credits.saturating_add(1);
         self.send_waiting(&mut notices);
+        drop(notices);
+        self.tell();
         Ok(())
     }
 
@@ -325,23 +335,34 @@ impl Link {
     ) -> Result<Vec<u8>, AgentError> {
         let what = || format!("an answer from {peer}");
         deadline.left(what)?;
+        if !at_hand::may_wait() {
+            return Err(deadline.late(what()));
+        }
         let number = self.ask(service, bytes);
-        let waited = self.wait_for_answer(number, deadline, what);
+        let has = |calls: &Calls| matches!(calls.answers.get(&number), Some(Some(_)));
+        let waited = self.wait(deadline, what, has);
         // One that came as the time ended counts; from now on it is dropped.
         let answer = lock(&self.calls).answers.remove(&number).flatten();
         let answer = answer.map_or_else(|| waited.and(Err(self.why())), Ok)?;
         answer.map_err(|why| AgentError::Refused { peer: peer.to_string(), why })
     }
 
-    /// Waits until there is an answer, or none can come.
-    fn wait_for_answer(
+    /// Waits until the fate of a notification is known, or the time is over.
+    pub(crate) fn wait_for_receipt(&self, receipt: &Receipt, deadline: &Deadline) {
+        let known = |_: &Calls| !matches!(receipt.fate.load(Ordering::Acquire), WAITING | SENT);
+        // Late or not: the receipt says it.
+        let _ = self.wait(deadline, String::new, known);
+    }
+
+    /// Waits until an answer is there, or none can come.
+    fn wait(
         &self,
-        number: u64,
         deadline: &Deadline,
         what: impl Fn() -> String,
+        is_there: impl Fn(&Calls) -> bool,
     ) -> Result<(), AgentError> {
         let mut calls = lock(&self.calls);
-        while !matches!(calls.answers.get(&number), Some(Some(_))) && !self.is_lost() {
+        while !is_there(&calls) && !self.is_lost() {
             calls = deadline.wait(&self.answered, calls, &what)?;
         }
         Ok(())

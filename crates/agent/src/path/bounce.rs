@@ -62,6 +62,8 @@ struct Batch {
     local: Vec<u64>,
     packed: Vec<ProcessPiece>,
     copies: Copies,
+    /// Bytes that these bring to the local memory.
+    landing: u64,
 }
 
 /// Copies by the device between the local memory and a half. Dropping them waits until none lands any more.
@@ -154,15 +156,20 @@ impl Bounce {
                     run.start(&mut batches[other], index, limit)?;
                 }
             }
-            batches[half].copies.land(job, limit)?;
+            batches[half].land(job, limit)?;
             transfer(memory.region(), &batches[half].packed)?;
-            if job.op == Op::Read {
-                run.start(&mut batches[half], index - 1, limit)?;
-                more = cut.next(&mut batches[other]);
+            let bytes = batches[half].packed.iter().map(|piece| piece.len).sum();
+            match job.op {
+                Op::Write => job.advance(bytes),
+                Op::Read => {
+                    run.start(&mut batches[half], index - 1, limit)?;
+                    batches[half].landing = bytes;
+                    more = cut.next(&mut batches[other]);
+                }
             }
             half = other;
         }
-        batches.iter_mut().try_for_each(|batch| batch.copies.land(job, limit))
+        batches.iter_mut().try_for_each(|batch| batch.land(job, limit))
     }
 
     /// Waits until no other transfer uses the memory.
@@ -248,6 +255,15 @@ impl Run<'_> {
             lists.push(bounce.copying.list(job, &buffers, pieces.map(piece))?);
         }
         batch.copies = Copies::Kernel(Box::new(bounce.copying.launch(&lists[index], limit)?));
+        Ok(())
+    }
+}
+
+impl Batch {
+    /// Waits until the device's copies are done.
+    fn land(&mut self, job: &Job, limit: &Limit<'_>) -> Result<(), AgentError> {
+        self.copies.land(job, limit)?;
+        job.advance(take(&mut self.landing));
         Ok(())
     }
 }

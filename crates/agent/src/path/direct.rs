@@ -8,7 +8,7 @@ use super::copying::{Copying, KernelCopy};
 use super::{Cursor, Flight, Found, Job, Limit, Path, Started};
 use crate::control::Asked;
 use crate::memory::{KernelView, LocalMemory};
-use crate::names::Op;
+use crate::names::{Op, Place};
 use crate::remote::Lease;
 use crate::{AgentError, CopyBy, lock};
 use std::collections::VecDeque;
@@ -29,12 +29,12 @@ const IN_FLIGHT: usize = 128;
 const AHEAD: usize = 32 << 20;
 
 struct Direct {
-    place: Place,
+    there: There,
     copying: Copying,
 }
 
-/// The peer's memory.
-enum Place {
+/// Where the peer's memory is.
+enum There {
     /// A registration of another agent of this process, which alone keeps it.
     Here(Weak<LocalMemory>),
     /// Mapped, and kept in place by the peer as long as there is a lease.
@@ -42,17 +42,22 @@ enum Place {
 }
 
 impl Path for Direct {
+    fn is_by_cpu(&self, job: &Job) -> bool {
+        let on_host = (job.local.kind, job.remote.info.place) == (Kind::Host, Place::Host);
+        on_host && self.copying.copy_by != CopyBy::Kernel
+    }
+
     fn start(
         &self,
         peer: &Arc<dyn Asked>,
         job: &Arc<Job>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
-        let started = match &self.place {
-            Place::Here(owner) => {
+        let started = match &self.there {
+            There::Here(owner) => {
                 let owner = owner.upgrade().ok_or_else(|| job.remote.extent.deregistered())?;
                 let held = owner.hold()?;
-                let there = There {
+                let there = Reached {
                     buffer: &held.buffer,
                     view: &held.view,
                     owner: Some(&owner),
@@ -62,9 +67,9 @@ impl Path for Direct {
                 owner.left();
                 started
             }
-            Place::Mapped(buffer, view) => {
+            There::Mapped(buffer, view) => {
                 let lease = Some(job.remote.lease(&**peer)?);
-                self.copy(job, There { buffer, view, owner: None, lease }, limit)
+                self.copy(job, Reached { buffer, view, owner: None, lease }, limit)
             }
         };
         job.local.left();
@@ -73,7 +78,7 @@ impl Path for Direct {
 }
 
 /// The peer's memory during a post.
-struct There<'a> {
+struct Reached<'a> {
     buffer: &'a Buffer,
     view: &'a KernelView,
     /// Its registration, if that is of this process.
@@ -85,11 +90,11 @@ impl Direct {
     fn copy(
         &self,
         job: &Arc<Job>,
-        there: There<'_>,
+        there: Reached<'_>,
         limit: &Limit<'_>,
     ) -> Result<Started, AgentError> {
         let held = job.local.hold()?;
-        let There { buffer: remote, view, owner, lease } = there;
+        let Reached { buffer: remote, view, owner, lease } = there;
         let (local, copying) = (&held.buffer, &self.copying);
         let on_host = |buffer: &Buffer| buffer.region().kind() == Kind::Host;
         let mixed = on_host(local) != on_host(remote);
@@ -221,6 +226,7 @@ impl Copies {
             copy_on_host(to, dst, from, src, len)?;
             since += len as u64;
             if since >= STEP {
+                self.job.advance(since);
                 since = 0;
                 limit.check()?;
             }
@@ -238,6 +244,7 @@ impl Flight for Copies {
                     break;
                 }
                 self.ahead -= len;
+                self.job.advance(*len as u64);
                 self.in_flight.pop_front();
             }
             if self.cancelled || self.in_flight.len() >= IN_FLIGHT || self.ahead >= AHEAD {
@@ -246,9 +253,12 @@ impl Flight for Copies {
             let Some(((to, dst), (from, src), len)) = self.step() else {
                 return Ok(self.in_flight.is_empty());
             };
-            if let Progress::Pending(pending) = copy(to, dst, from, src, len)? {
-                self.in_flight.push_back((pending, len));
-                self.ahead += len;
+            match copy(to, dst, from, src, len)? {
+                Progress::Pending(pending) => {
+                    self.in_flight.push_back((pending, len));
+                    self.ahead += len;
+                }
+                Progress::Done => self.job.advance(len as u64),
             }
         }
     }
@@ -266,8 +276,8 @@ pub(crate) fn same_process(
 ) -> Found {
     let held = remote.hold().map_err(|error| vec![error.to_string()])?;
     reachable(local, &held.buffer)?;
-    let (place, copying) = (Place::Here(Arc::downgrade(remote)), copying.clone());
-    Ok((Box::new(Direct { place, copying }), String::new()))
+    let (there, copying) = (There::Here(Arc::downgrade(remote)), copying.clone());
+    Ok((Box::new(Direct { there, copying }), String::new()))
 }
 
 /// To memory of a peer that is mapped here. By the connection to the peer it can take the memory back.
@@ -288,8 +298,8 @@ pub(crate) fn mapped(
         return Err(vec![format!("{kind} does not reach host memory of others")]);
     }
     connect().map_err(|error| vec![error.to_string()])?;
-    let place = Place::Mapped(remote.clone(), KernelView::default());
-    Ok((Box::new(Direct { place, copying: copying.clone() }), decision.by.clone()))
+    let there = There::Mapped(remote.clone(), KernelView::default());
+    Ok((Box::new(Direct { there, copying: copying.clone() }), decision.by.clone()))
 }
 
 /// Whether the CPU or a copy engine gets from one to the other.

@@ -25,6 +25,7 @@ use crate::plan::Piece;
 use crate::remote::PeerMemory;
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// The part of a transfer that is between one local memory and one of the peer.
@@ -36,12 +37,29 @@ pub(crate) struct Job {
     pub(crate) remote: Arc<PeerMemory>,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) bytes: u64,
+    /// Bytes that are known to be in place. Written by the holder of the lock of the post alone.
+    pub(crate) moved: AtomicU64,
     /// Where kernels copy: the pieces in memory that they read, from the first post on; several lists
     /// if each is copied by a launch of its own. They end with either memory.
     pub(crate) lists: Arc<Lists>,
 }
 
 impl Job {
+    /// Bytes that the last post is known to have moved.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes are in place now.
+    pub(crate) fn set_moved(&self, bytes: u64) {
+        self.moved.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Further bytes are in place.
+    fn advance(&self, bytes: u64) {
+        self.set_moved(self.moved() + bytes);
+    }
+
     /// Its path has failed.
     pub(crate) fn failed(&self, cause: &dyn Display) -> AgentError {
         failed(self.kind, &self.remote.extent.owner, cause)
@@ -113,6 +131,16 @@ impl Limit<'_> {
 
 /// A path that can be taken.
 pub(crate) trait Path: Send + Sync {
+    /// Whether `start` copies by the CPU, and waits for nobody.
+    fn is_by_cpu(&self, _: &Job) -> bool {
+        false
+    }
+
+    /// Whether all connections that `start` needs are there.
+    fn is_ready(&self, _: &Job) -> bool {
+        true
+    }
+
     /// Moves the pieces of `job`, or begins to. Between pieces it checks `limit`, whose deadline also
     /// bounds connections that are made first. The peer holds its paths, so a path does not hold its
     /// peer.
@@ -147,7 +175,7 @@ impl Started {
     }
 }
 
-/// Pieces under way. Dropping it waits, for a bounded time, until no byte of the local memory can be
+/// Pieces under way, whose job is told of the bytes that are in place as they are seen to be. Dropping it waits, for a bounded time, until no byte of the local memory can be
 /// touched any more.
 pub(crate) trait Flight: Send {
     /// Whether all bytes are in place or, after [`Flight::cancel`], whether nothing is under way: then no

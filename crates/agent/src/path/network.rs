@@ -2,7 +2,7 @@
 //! after an error. Queue pair `i` goes from NIC `i` here to NIC `i` there, each modulo how many there
 //! are, with the keys that these know the memory by.
 
-use super::wired::{AHEAD, Fault, ForcedEnd, Window, Wire, Wired};
+use super::wired::{AHEAD, Fault, ForcedEnd, Window, Wire, Wired, cause};
 use super::{Cursor, Found, Job, Limit, Path, PathKind, Started};
 use crate::AgentError;
 use crate::control::{Asked, Service};
@@ -147,7 +147,10 @@ impl Pairs {
         if theirs.len() != ends.len() {
             return Err(refused(format!("{} queue pairs for {}", theirs.len(), ends.len())));
         }
-        connect(&ends, &theirs)?;
+        connect(&ends, &theirs).map_err(|error| {
+            let peers_end = (Service::EndPairs, &name[..]);
+            cause(error.into(), (&link, &**peer), peers_end, deadline)
+        })?;
         Ok(Set { ends, name, end: ForcedEnd::new(link, self.nics.patience) })
     }
 }
@@ -159,6 +162,10 @@ struct Network {
 }
 
 impl Path for Network {
+    fn is_ready(&self, _: &Job) -> bool {
+        self.pairs.made.get().is_some()
+    }
+
     fn start(
         &self,
         peer: &Arc<dyn Asked>,
@@ -314,7 +321,9 @@ impl Work {
         };
         for (endpoint, lane) in self.set.iter().zip(&mut self.lanes) {
             let end = endpoint.host()?.poll()?;
-            self.window.ended(lane.ended(end));
+            let bytes = lane.ended(end);
+            self.window.ended(bytes);
+            self.job.advance(bytes);
             done &= end >= lane.end;
         }
         Ok(done)
@@ -339,8 +348,8 @@ impl Wire for Work {
         self.set.end.ask(Service::EndPairs, &self.set.name);
     }
 
-    fn has_ended(&self) -> bool {
-        self.set.end.is_over(&*self.peer, "queue pairs")
+    fn ended(&self) -> Option<Result<(), AgentError>> {
+        self.set.end.result(&*self.peer, "queue pairs")
     }
 }
 

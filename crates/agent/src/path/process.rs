@@ -27,6 +27,10 @@ struct ProcessCopy {
 }
 
 impl Path for ProcessCopy {
+    fn is_by_cpu(&self, _: &Job) -> bool {
+        self.bounce.is_none()
+    }
+
     fn start(
         &self,
         peer: &Arc<dyn Asked>,
@@ -121,6 +125,7 @@ impl Batch<'_> {
 
     fn flush(&mut self) -> Result<(), AgentError> {
         self.copy(&self.pieces)?;
+        self.job.advance(self.bytes);
         self.pieces.clear();
         self.bytes = 0;
         Ok(())

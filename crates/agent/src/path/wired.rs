@@ -5,10 +5,14 @@
 //! complete in time, or if the shared resource fails, this end breaks it and asks the peer, on the
 //! control connection, to end its side; only the answer makes the transfer terminal. A peer that does not
 //! answer is lost.
+//!
+//! **Its cause.** Sockets and queue pairs of a killed peer break, as a rule before the control connection tells of
+//! its end. Since that is asked before the transfer is over, the peer's loss is named where that was the cause.
 
 use super::Flight;
 use crate::AgentError;
 use crate::control::{Asked, Link, Service, lost};
+use crate::deadline::Deadline;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -53,8 +57,8 @@ pub(super) trait Wire: Send {
     fn advance(&mut self, stopping: bool) -> Result<bool, Fault>;
     /// Breaks the shared resource, and asks the peer to end its side.
     fn break_off(&mut self);
-    /// After [`Wire::break_off`]: whether the peer's end is gone, or the peer is lost.
-    fn has_ended(&self) -> bool;
+    /// After [`Wire::break_off`]: none as long as the peer's end may be there; an error if the peer is lost.
+    fn ended(&self) -> Option<Result<(), AgentError>>;
 }
 
 /// A transfer under way.
@@ -63,7 +67,7 @@ pub(super) struct Wired<W: Wire> {
     /// Set once nothing more is posted: operations under way may complete until this time.
     until: Option<Instant>,
     /// The first thing that went wrong.
-    error: Option<AgentError>,
+    fault: Option<Fault>,
     /// The shared resource is broken, and the peer was asked to end its side.
     ending: bool,
     /// Nothing is under way.
@@ -72,7 +76,7 @@ pub(super) struct Wired<W: Wire> {
 
 impl<W: Wire> Wired<W> {
     pub(super) fn new(wire: W) -> Self {
-        Self { wire, until: None, error: None, ending: false, over: false }
+        Self { wire, until: None, fault: None, ending: false, over: false }
     }
 
     fn break_off(&mut self) {
@@ -88,8 +92,9 @@ impl<W: Wire> Wired<W> {
                     self.over = over;
                     break;
                 }
-                Err(Fault { error, ends_all }) => {
-                    self.error.get_or_insert(error);
+                Err(fault) => {
+                    let ends_all = fault.ends_all;
+                    self.fault.get_or_insert(fault);
                     if ends_all {
                         return self.break_off();
                     }
@@ -108,12 +113,14 @@ impl<W: Wire> Flight for Wired<W> {
         if !self.ending {
             self.advance();
         }
-        if self.ending {
-            self.over = self.wire.has_ended();
+        let ended = self.ending.then(|| self.wire.ended()).flatten();
+        self.over |= ended.is_some();
+        if !self.over {
+            return Ok(false);
         }
-        match self.over {
-            true => self.error.take().map_or(Ok(true), Err),
-            false => Ok(false),
+        match (self.fault.take(), ended) {
+            (Some(Fault { ends_all: true, .. }), Some(Err(lost))) => Err(lost),
+            (fault, _) => fault.map_or(Ok(true), |fault| Err(fault.error)),
         }
     }
 
@@ -150,18 +157,35 @@ impl ForcedEnd {
         self.asked.get_or_init(|| (self.link.ask(service, name), Instant::now()));
     }
 
-    /// Whether the peer has confirmed it, or is lost.
-    pub(super) fn is_over(&self, peer: &dyn Asked, what: &str) -> bool {
-        let Some((call, since)) = self.asked.get() else { return true };
-        let over = self.confirmed.load(Ordering::Acquire)
-            || self.link.answered(*call).is_some()
-            || self.link.is_lost();
-        if over {
+    /// The peer has confirmed it, or is lost; none as long as neither is known.
+    pub(super) fn result(&self, peer: &dyn Asked, what: &str) -> Option<Result<(), AgentError>> {
+        let Some((call, since)) = self.asked.get() else { return Some(Ok(())) };
+        if self.confirmed.load(Ordering::Acquire) || self.link.answered(*call).is_some() {
             self.confirmed.store(true, Ordering::Release);
-        } else if since.elapsed() > self.patience {
+            return Some(Ok(()));
+        }
+        if self.link.is_lost() {
+            return Some(Err(self.link.why()));
+        }
+        if since.elapsed() > self.patience {
             let why = format!("it does not confirm the end of {what}");
             peer.lose(lost(peer.owner(), why));
         }
-        over
+        None
+    }
+}
+
+/// Why a shared resource could not be made: because the peer is lost, if the control connection says so within a while.
+/// It is asked to end its side, of which a part may be there.
+pub(super) fn cause(
+    error: AgentError,
+    (link, peer): (&Link, &dyn Asked),
+    (service, name): (Service, &[u8]),
+    deadline: &Deadline,
+) -> AgentError {
+    let left = deadline.0.remaining().unwrap_or_default();
+    match link.call(peer.owner(), service, name, &Deadline::after(left.min(GRACE))) {
+        Err(lost @ AgentError::PeerLost { .. }) => lost,
+        _ => error,
     }
 }

@@ -1,7 +1,7 @@
 //! Processes that are killed at random moments: the survivor misses them by name, takes another
 //! process of the same name, and keeps nothing of the dead.
 
-use crate::bed::SOON;
+use crate::bed::{SOON, by};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ use warpverbs_dev::{Child, is_alone};
 
 const LEN: u64 = 64 << 10;
 const SURVIVOR: &str = "AGENT_SURVIVOR";
-/// Set where everything goes over TCP.
-const OVER_TCP: &str = "AGENT_OVER_TCP";
+/// The path by which everything goes, if it is one.
+const PATH: &str = "AGENT_PATH";
 
-fn config(over_tcp: bool) -> AgentConfig {
-    match over_tcp {
-        true => AgentConfig::default().token("the job's").require(PathKind::Tcp),
-        false => AgentConfig::default().token("the job's").without(PathKind::Tcp),
+fn config(path: Option<PathKind>) -> AgentConfig {
+    match path {
+        Some(path) => by(path).deadline(Duration::from_secs(30)),
+        None => AgentConfig::default().token("of the test").without(PathKind::Tcp),
     }
 }
 
@@ -54,8 +54,9 @@ fn reachable(
 fn victim() {
     let Ok(address) = std::env::var(SURVIVOR) else { return };
     let address: SocketAddr = address.parse().unwrap();
-    let over_tcp = std::env::var_os(OVER_TCP).is_some();
-    let agent = Agent::new("victim", config(over_tcp)).unwrap();
+    let path = std::env::var(PATH).ok();
+    let path = PathKind::ALL.into_iter().find(|kind| path.as_deref() == Some(kind.word()));
+    let agent = Agent::new("victim", config(path)).unwrap();
     let memory = [
         agent.register(vec![1; LEN as usize], "private").unwrap(),
         agent.alloc(LEN, "shared").unwrap(),
@@ -74,11 +75,11 @@ fn victim() {
     }
 }
 
-fn start(survivor: SocketAddr, over_tcp: bool) -> Child {
+fn start(survivor: SocketAddr, path: Option<PathKind>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "kills::victim", "--nocapture"]).stderr(Stdio::null());
-    if over_tcp {
-        command.env(OVER_TCP, "1");
+    if let Some(path) = path {
+        command.env(PATH, path.word());
     }
     Child::start(command.env(SURVIVOR, survivor.to_string()))
 }
@@ -104,11 +105,8 @@ fn write_until_lost(agent: &Agent, ours: &[Registration]) -> Option<String> {
         for write in &writes {
             let options = PostOptions::new().notify(b"survivor's");
             if let Err(error) = write.post(options).and_then(|_| write.wait(SOON)) {
-                // A socket of the TCP path may break before the connection that tells of the loss.
-                if !matches!(error, AgentError::Path { path: PathKind::Tcp, .. }) {
-                    assert!(matches!(error, AgentError::PeerLost { .. }), "{error:?}");
-                    assert!(!agent.knows("victim"), "known after {error}");
-                }
+                assert!(matches!(error, AgentError::PeerLost { .. }), "{error:?}");
+                assert!(!agent.knows("victim"), "known after {error}");
                 return failed(error);
             }
         }
@@ -124,22 +122,23 @@ fn whoever_is_killed_is_missed_and_replaced_and_leaves_nothing() {
     }
     let trials = warpverbs_dev::runs(200);
     let mut random = SmallRng::seed_from_u64(warpverbs_dev::seed());
-    campaign(&mut random, trials, false);
-    campaign(&mut random, trials / 8, true);
+    campaign(&mut random, trials, None);
+    campaign(&mut random, trials / 4, Some(PathKind::Tcp));
+    campaign(&mut random, trials / 8, Some(PathKind::Network));
 }
 
-fn campaign(random: &mut SmallRng, trials: u64, over_tcp: bool) {
-    let agent = Agent::new("survivor", config(over_tcp)).unwrap();
+fn campaign(random: &mut SmallRng, trials: u64, path: Option<PathKind>) {
+    let agent = Agent::new("survivor", config(path)).unwrap();
     let memory = [
         agent.register(vec![2; LEN as usize], "private").unwrap(),
         agent.alloc(LEN, "shared").unwrap(),
     ];
     let (descriptors, mappings) = kept();
     // The listener, its spare descriptor, and the one that closes it stay open for peers.
-    let before = (descriptors + if over_tcp { 3 } else { 0 }, mappings);
+    let before = (descriptors + if path == Some(PathKind::Tcp) { 3 } else { 0 }, mappings);
     let mut reached = 0;
     for trial in 0..trials {
-        let mut victim = start(agent.address(), over_tcp);
+        let mut victim = start(agent.address(), path);
         // From before it has an agent until long after the first transfers.
         let life = Duration::from_micros(random.random_range(0..40_000));
         let start = Instant::now();
@@ -168,7 +167,7 @@ fn campaign(random: &mut SmallRng, trials: u64, over_tcp: bool) {
     println!("{reached} of {trials} were killed among transfers");
 
     // One more lives, and all is well.
-    let victim = start(agent.address(), over_tcp);
+    let victim = start(agent.address(), path);
     let start = Instant::now();
     let done = loop {
         let write = make(&agent, &memory[1], "victim", "shared");

@@ -1,6 +1,7 @@
 //! Tests of the crate as a whole.
 
 mod alignment;
+mod at_hand;
 mod bed;
 mod bytes;
 mod control;
@@ -18,6 +19,7 @@ mod known;
 mod loopback;
 mod metrics;
 mod model;
+mod moved;
 mod network;
 mod processes;
 mod strangers;

@@ -3,7 +3,7 @@
 use crate::errors;
 use crate::fork::Origin;
 use pyo3::prelude::*;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -23,7 +23,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Things that programs name by a number.
 pub(super) struct Handles<T> {
     what: &'static str,
-    table: Mutex<HashMap<u64, Arc<T>>>,
+    table: Mutex<FxHashMap<u64, Arc<T>>>,
 }
 
 impl<T> Handles<T> {
@@ -39,8 +39,8 @@ impl<T> Handles<T> {
     }
 
     /// The thing of a number.
-    pub(super) fn get(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<T>> {
-        lock(&self.table).get(&handle).cloned().ok_or_else(|| self.unknown(py, handle))
+    fn get(&self, handle: u64) -> Option<Arc<T>> {
+        lock(&self.table).get(&handle).cloned()
     }
 
     /// The same, and the number is free.
@@ -91,11 +91,30 @@ impl Inner {
     }
 
     /// An error if there is none, for calls on what was made of it.
-    pub(super) fn check(&self, py: Python<'_>) -> PyResult<()> {
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
         match self.is_over() {
             true => Err(self.gone(py)),
             false => Ok(()),
         }
+    }
+
+    /// A transfer of this agent.
+    pub(super) fn transfer(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Transfer>> {
+        self.known(py, &self.transfers, handle)
+    }
+
+    /// A prepared list of this agent.
+    pub(super) fn list(&self, py: Python<'_>, handle: u64) -> PyResult<Arc<Prepared>> {
+        self.known(py, &self.lists, handle)
+    }
+
+    /// With the agent its tables end.
+    fn known<T>(&self, py: Python<'_>, all: &Handles<T>, handle: u64) -> PyResult<Arc<T>> {
+        if let Some(found) = all.get(handle).filter(|_| self.origin.is_here()) {
+            return Ok(found);
+        }
+        self.check(py)?;
+        Err(all.unknown(py, handle))
     }
 
     fn gone(&self, py: Python<'_>) -> PyErr {

@@ -90,7 +90,14 @@ impl PyAgent {
     ) -> PyResult<PyTransfer> {
         let agent = self.agent()?;
         let (here, there) = (&local.get().0, &remote.get().0);
-        let made = py.detach(|| agent.transfer(op, here, there)).raise(py)?;
+        let made = match py.detach(|| wait::quick(|| agent.transfer(op, here, there))) {
+            Some(made) => made,
+            None => {
+                let (here, there) = (local.clone().unbind(), remote.clone().unbind());
+                wait::done(py, move || agent.transfer(op, &here.get().0, &there.get().0))?
+            }
+        };
+        let made = made.raise(py)?;
         let nbytes = made.bytes();
         Ok(PyTransfer::new(made, op, there.owner().name.to_string(), nbytes))
     }
@@ -317,14 +324,23 @@ impl PyAgent {
             Some(given) => crate::indices::read(given),
             None => Ok((0..of.inner.len() as u32).collect()),
         };
-        let (local, remote) = (local.get(), remote.get());
-        let (here, there) = (index(local_index, local)?, index(remote_index, remote)?);
-        let agent = self.agent()?;
-        let made =
-            py.detach(|| agent.prepared_transfer(op, &local.inner, &here, &remote.inner, &there));
+        let here = index(local_index, local.get())?;
+        let there = index(remote_index, remote.get())?;
+        let (agent, of) = (self.agent()?, remote.get().of.clone());
+        let make = move |local: &PyPrepared, remote: &PyPrepared| {
+            agent.prepared_transfer(op, &local.inner, &here, &remote.inner, &there)
+        };
+        let (near, far) = (local.get(), remote.get());
+        let made = match py.detach(|| wait::quick(|| make(near, far))) {
+            Some(made) => made,
+            None => {
+                let (local, remote) = (local.clone().unbind(), remote.clone().unbind());
+                wait::done(py, move || make(local.get(), remote.get()))?
+            }
+        };
         let made = made.raise(py)?;
         let nbytes = made.bytes();
-        Ok(PyTransfer::new(made, op, remote.of.clone(), nbytes))
+        Ok(PyTransfer::new(made, op, of, nbytes))
     }
 
     /// Posts a transfer from a peer's memory to this agent's.
@@ -363,7 +379,12 @@ impl PyAgent {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let (agent, timeout) = self.deadline(timeout)?;
-        wait::done(py, move || agent.notify(&peer, &message, timeout))?.raise(py)
+        let send = move || agent.send_notification(&peer, &message, timeout);
+        let sent = match py.detach(|| wait::quick(&send)) {
+            Some(sent) => sent,
+            None => wait::done(py, send)?,
+        };
+        wait::arrived(py, &sent.raise(py)?)?.raise(py)
     }
 
     /// The oldest notification, `(peer, bytes)`, if there is one.

@@ -65,14 +65,23 @@ impl PyTransfer {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         self.origin.check()?;
-        let mut options = PostOptions::new();
+        let (mut options, notifies) = (PostOptions::new(), notify.is_some());
         if let Some(bytes) = notify {
             options = options.notify(bytes);
         }
         if let Some(deadline) = wait::seconds(timeout)? {
             options = options.deadline(deadline);
         }
-        py.detach(|| self.inner.post(options)).raise(py).map(drop)
+        let posted = if !notifies && self.inner.is_brief() {
+            // Shorter than giving the interpreter away and taking it back.
+            self.inner.post(options)
+        } else if self.inner.holds_up(notifies) {
+            let inner = self.inner.clone();
+            wait::done(py, move || inner.post(options))?
+        } else {
+            py.detach(|| self.inner.post(options))
+        };
+        posted.raise(py).map(drop)
     }
 }
 
@@ -94,7 +103,7 @@ impl PyTransfer {
     /// Waits until all blocks are in place and the peer has the notification.
     ///
     /// Raises the cause of its failure, or `Timeout` if it is still in progress after `timeout` seconds, which changes
-    /// nothing. `progress` is called with the seconds that have passed, about 20 times a second.
+    /// nothing. `progress` is called with the bytes that are done and all bytes, about 20 times a second and at the end.
     #[pyo3(signature = (timeout=None, *, progress=None))]
     fn wait(
         slf: Py<Self>,
@@ -119,17 +128,22 @@ impl PyTransfer {
                 }
                 over => Some(over),
             })?;
+            let tell = || {
+                let told = progress.map(|tell| tell.call1((own.inner.moved(), own.nbytes)));
+                told.transpose().map(drop)
+            };
             match over {
-                Some(over) => return over.raise(py).map(|_| slf),
+                Some(over) => {
+                    over.raise(py)?;
+                    return tell().map(|()| slf);
+                }
                 None if limit(began.elapsed()).is_some_and(|left| left.is_zero()) => {
                     let (what, after) = (own.__repr__(), timeout.unwrap_or_default());
                     return Err(raised(py, &AgentError::Timeout { what, after }));
                 }
                 None => {}
             }
-            if let Some(progress) = progress {
-                progress.call1((began.elapsed().as_secs_f64(),))?;
-            }
+            tell()?;
         }
     }
 
@@ -173,6 +187,12 @@ impl PyTransfer {
         self.nbytes
     }
 
+    /// Bytes of the last post that are known to be in place: all of them once it is done.
+    #[getter]
+    fn moved(&self) -> u64 {
+        self.inner.moved()
+    }
+
     /// The name of the peer.
     #[getter]
     fn peer(&self) -> &str {
@@ -197,7 +217,10 @@ impl PyTransfer {
             Op::Write => ("write", "to"),
         };
         let Self { peer, nbytes, inner, .. } = self;
-        let state = state_name(inner.state());
+        let state = match inner.state() {
+            State::InProgress => format!("{} done, in progress", inner.moved()),
+            state => state_name(state).to_owned(),
+        };
         let paths = inner.telemetry().map(|cost| {
             let each: Vec<_> = cost.paths.iter().map(ToString::to_string).collect();
             format!(" by {}", each.join(", "))

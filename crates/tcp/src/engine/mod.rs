@@ -12,7 +12,7 @@ pub(super) use device::Device;
 
 use super::error::TcpError;
 use super::keys::Keys;
-use super::protocol::{Event, Goodbye, Met, Op, PeerError, Protocol, Request};
+use super::protocol::{Event, Goodbye, Met, Op, Protocol, Request};
 use inbound::Inbound;
 use outbound::Outbound;
 use placement::Placement;
@@ -273,9 +273,7 @@ impl Engine {
             error => error,
         };
         let reason = match error {
-            TcpError::Peer(PeerError::ClosedMidway { .. })
-            | TcpError::PeerGaveUp(_)
-            | TcpError::Closed => None,
+            TcpError::Cut(_) | TcpError::PeerGaveUp(_) | TcpError::Closed => None,
             TcpError::Peer(_) => Some(Goodbye::Fault),
             _ => Some(Goodbye::Failed),
         };

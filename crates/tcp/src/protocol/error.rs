@@ -177,21 +177,22 @@ pub enum PeerError {
         /// The socket that carried the header.
         carried: u16,
     },
-    /// A socket ended while something was due on it.
-    #[error("socket {socket} was closed midway, {missing} bytes were due on it")]
-    ClosedMidway {
-        /// The socket.
-        socket: u16,
-        /// Bytes of a header or chunk that did not arrive; 0 if it ended between two frames without
-        /// a goodbye.
-        missing: u64,
-    },
     /// A frame came after the close frame.
     #[error("a {kind:?} frame after the close frame")]
     AfterClose {
         /// The frame.
         kind: Kind,
     },
+}
+
+/// A socket ended while something was due on it, as when the peer's process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("socket {socket} ended midway, {missing} bytes of a frame were due on it")]
+pub struct Cut {
+    /// The socket.
+    pub socket: u16,
+    /// Bytes of a header or chunk that did not arrive; 0 if it ended between two frames without a goodbye.
+    pub missing: u64,
 }
 
 /// Why the owner of a region refused a read or a write.

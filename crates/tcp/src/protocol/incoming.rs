@@ -1,7 +1,7 @@
 //! Chunks as they arrive: headers are checked, and every payload byte gets a destination.
 
 use super::agreed::{Agreed, Framing, MOST_ANNOUNCED, MOST_EAGER, MOST_NOTIFICATION};
-use super::error::{Goodbye, PeerError, Refusal, status_of};
+use super::error::{Cut, Goodbye, PeerError, Refusal, status_of};
 use super::header::{HEADER, Header, Kind};
 use super::ledger::{Event, Need, Protocol};
 use super::outgoing::Outlet;
@@ -236,13 +236,13 @@ impl<M> Protocol<M> {
     ///
     /// # Errors
     /// It ended before its goodbye.
-    pub fn ended(&self, socket: u16) -> Result<(), PeerError> {
+    pub fn ended(&self, socket: u16) -> Result<(), Cut> {
         let inlet = &self.inlets[usize::from(socket)];
         let header = if inlet.have == 0 { 0 } else { (HEADER - inlet.have) as u64 };
         let missing = header + inlet.announced;
         match inlet.goodbye && missing == 0 {
             true => Ok(()),
-            false => Err(PeerError::ClosedMidway { socket, missing }),
+            false => Err(Cut { socket, missing }),
         }
     }
 

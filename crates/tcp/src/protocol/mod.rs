@@ -31,7 +31,7 @@ pub use agreed::{
     Agreed, Framing, LEAST_CHUNK, LEAST_WINDOW, MOST_CHUNK, MOST_EAGER, MOST_NOTIFICATION,
     MOST_SOCKETS, OVERHEAD,
 };
-pub use error::{Goodbye, PeerError, PostError, Refusal};
+pub use error::{Cut, Goodbye, PeerError, PostError, Refusal};
 pub use header::{HEADER, Header, Kind};
 pub use hello::*;
 pub use incoming::{Due, Memory, Target};

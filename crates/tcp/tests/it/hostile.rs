@@ -199,14 +199,14 @@ fn keys_and_bounds_are_checked_by_the_owner() {
 #[test]
 fn sockets_that_end_midway_are_noticed() {
     let mut end = End::new(AGREED);
-    assert_eq!(end.link.ended(1), Err(PeerError::ClosedMidway { socket: 1, missing: 0 }));
+    assert_eq!(end.link.ended(1), Err(Cut { socket: 1, missing: 0 }));
     let mut half: VecDeque<u8> = Header::new(Kind::Update).encode()[..10].to_vec().into();
     end.receive(1, &mut half, usize::MAX).unwrap();
-    assert_eq!(end.link.ended(1), Err(PeerError::ClosedMidway { socket: 1, missing: 54 }));
+    assert_eq!(end.link.ended(1), Err(Cut { socket: 1, missing: 54 }));
     let mut header: VecDeque<u8> = chunk(Kind::Write, 0, 0, 100, 200).encode().into();
     end.receive(0, &mut header, usize::MAX).unwrap();
     end.receive(0, &mut vec![1; 30].into(), usize::MAX).unwrap();
-    assert_eq!(end.link.ended(0), Err(PeerError::ClosedMidway { socket: 0, missing: 70 }));
+    assert_eq!(end.link.ended(0), Err(Cut { socket: 0, missing: 70 }));
     let close = |socket| Header { socket, ..Header::new(Kind::Close) };
     deliver(&mut end, &[close(2)]).unwrap();
     assert_eq!(end.link.ended(2), Ok(()));

@@ -434,8 +434,8 @@ fn a_hostile_peer_ends_its_link_only() {
     let to = HostBuf::region(8).unwrap();
     let received = link.irecv(&to).unwrap();
     drop(stream);
-    let midway = PeerError::ClosedMidway { socket: 0, missing: 0 };
-    assert_eq!(link.wait(received, LONG), Err(TcpError::Peer(midway)));
+    let cut = Cut { socket: 0, missing: 0 };
+    assert_eq!(link.wait(received, LONG), Err(TcpError::Cut(cut)));
     let refused = listener.last_refused().unwrap().to_string();
     assert!(refused.contains("magic \"GGGGGGGG\""), "{refused}");
 }

@@ -6,15 +6,15 @@ use crate::deadline::Deadline;
 use crate::made::Made;
 use crate::names::PathKind;
 use crate::path::failed;
-use crate::path::wired::ForcedEnd;
+use crate::path::wired::{ForcedEnd, cause};
 use crate::remote::PeerMemory;
 use crate::{AgentConfig, AgentError};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use warpverbs_devmem::BoundQueues;
 use warpverbs_devmem::unpack::UnpackConfig;
+use warpverbs_devmem::{BoundQueues, causes};
 use warpverbs_gpu::Gpu;
 use warpverbs_tcp::protocol::LEAST_WINDOW;
 use warpverbs_tcp::{Config, Domain, Link as TcpLink, Receive, RemoteKey, TcpError};
@@ -110,12 +110,14 @@ impl Sockets {
             postcard::from_bytes(&bytes).map_err(|error| refused(error.to_string()))?;
         let host = link.stream.peer_addr();
         let host = host.map_err(|error| AgentError::system("getpeername", error))?;
-        let failed = |error: TcpError| failed(PathKind::Tcp, peer.owner(), &error);
+        let failed = |error: TcpError| failed(PathKind::Tcp, peer.owner(), &causes(&error));
         let domain = Domain::receiving(self.tcp.config().secret(secret), self.tcp.receive());
         let domain = domain.map_err(failed)?;
         let address = SocketAddr::new(host.ip(), port);
         let left = deadline.left(|| late(peer))?;
-        let connection = domain.connect(address, left).map_err(failed)?;
+        let connection = domain.connect(address, left).map_err(|error| {
+            cause(failed(error), (&link, &**peer), (Service::Tcp, &secret), deadline)
+        })?;
         Ok(Connected { connection, end: ForcedEnd::new(link, self.tcp.patience) })
     }
 

@@ -10,6 +10,7 @@ use crate::path::{Cursor, Found, Job, Limit, Path, Started};
 use crate::remote::{Lease, PeerMemory};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use warpverbs_devmem::causes;
 use warpverbs_mem::Region;
 use warpverbs_tcp::protocol::{PostError, Refusal};
 use warpverbs_tcp::{RemoteKey, Request, TcpError};
@@ -20,6 +21,10 @@ const SLICE: u64 = 8 << 20;
 struct ByTcp(Arc<Sockets>);
 
 impl Path for ByTcp {
+    fn is_ready(&self, job: &Job) -> bool {
+        self.0.made.get().is_some() && job.remote.tcp_key.get().is_some()
+    }
+
     fn start(
         &self,
         peer: &Arc<dyn Asked>,
@@ -109,7 +114,7 @@ impl Work {
         let ends_all = error.ends_link();
         let error = match error {
             TcpError::Refused(Refusal::UnknownKey) => self.job.remote.extent.deregistered(),
-            error => self.job.failed(error),
+            error => self.job.failed(&causes(error)),
         };
         Fault { error, ends_all }
     }
@@ -125,6 +130,7 @@ impl Wire for Work {
             self.under_way.pop_front();
             self.window.ended(len);
             let _ = ended.map_err(|error| self.fault(&error))?;
+            self.job.advance(len);
         }
         let posted = stopping || self.post().map_err(|error| self.fault(&error))?;
         Ok(self.under_way.is_empty() && posted)
@@ -137,7 +143,7 @@ impl Wire for Work {
         self.made.end.ask(Service::Tcp, self.made.connection.secret());
     }
 
-    fn has_ended(&self) -> bool {
-        self.made.end.is_over(&*self.peer, "a TCP connection")
+    fn ended(&self) -> Option<Result<(), AgentError>> {
+        self.made.end.result(&*self.peer, "a TCP connection")
     }
 }
