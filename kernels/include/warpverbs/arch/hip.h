@@ -1,4 +1,5 @@
-// AMD GPUs under clang. Needs no HIP header. Wavefronts run in lockstep and have 64 lanes on CDNA.
+// AMD GPUs under clang. Needs no HIP header. Wavefronts run in lockstep; they have 64 lanes on GFX9 (CDNA) and
+// 32 on others.
 #pragma once
 
 #include "warpverbs/arch/types.h"
@@ -9,13 +10,28 @@
 #define WV_UNROLL _Pragma("unroll")
 #define WV_ROLLED _Pragma("unroll 1")
 #define WV_KERNEL(name) extern "C" __attribute__((global)) void name
-#define WV_BLOCK_AT_MOST(threads, name, parameters) static_assert(true)
+#define WV_BLOCK_AT_MOST(threads, name, parameters) \
+  extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, threads))) void name parameters
 #define WV_SHARED(type, name) static __attribute__((shared)) type name
 #define WV_SITE (::wv::site{})
 
 namespace wv {
 struct site {};
-using lane_mask = u64;
+
+// Newer compilers do not define the size; it follows from the target unless an option changes it.
+#if defined(__AMDGCN_WAVEFRONT_SIZE)
+#define WV_HIP_LANES __AMDGCN_WAVEFRONT_SIZE
+#elif !defined(__AMDGCN__) || defined(__GFX8__) || defined(__GFX9__)
+#define WV_HIP_LANES 64
+#else
+#define WV_HIP_LANES 32
+#endif
+constexpr u32 warp_size = WV_HIP_LANES;
+using lane_mask = lanes_of<warp_size>::mask;
+#if defined(__AMDGCN__) && !defined(__GFX8__) && !defined(__GFX9__)
+// There a permutation of 64 lanes stays within each half of them.
+static_assert(warp_size == 32, "-mwavefrontsize64 is for GFX9 alone");
+#endif
 
 enum class order { relaxed, acquire, release, acq_rel, seq_cst };
 // Observers of an access: the block, the device, or everybody including NIC and host.
@@ -57,6 +73,62 @@ template <class T>
 using same = typename identity<T>::type;
 }  // namespace hip
 
+// The builtin wants literals.
+#define WV_FENCE(o)                                      \
+  if constexpr (S == scope::block) {                     \
+    __builtin_amdgcn_fence(o, "workgroup");              \
+  } else if constexpr (S == scope::gpu) {                \
+    __builtin_amdgcn_fence(o, "agent");                  \
+  } else {                                               \
+    __builtin_amdgcn_fence(o, "");                       \
+  }
+namespace hip {
+WV_D constexpr bool releases(order o) {
+  return o == order::release || o == order::acq_rel || o == order::seq_cst;
+}
+// A release writes caches back before what it releases. LLVM before 22 (GFX12: before 21) drops the wait
+// for that where the wavefront itself has no access under way, but others' may be among what is written.
+template <order O, scope S>
+WV_DEVICE void await_write_back() {
+#if defined(__GFX9__)
+  if constexpr (releases(O) && S != scope::block) asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#elif defined(__GFX12__)
+  if constexpr (releases(O) && S != scope::block) asm volatile("s_wait_storecnt 0x0" ::: "memory");
+#endif
+}
+}  // namespace hip
+
+template <order O, scope S>
+WV_DEVICE void fence() {
+  static_assert(O != order::relaxed, "a relaxed fence does nothing");
+  if constexpr (O == order::acquire) {
+    WV_FENCE(__ATOMIC_ACQUIRE)
+  } else if constexpr (O == order::release) {
+    WV_FENCE(__ATOMIC_RELEASE)
+  } else if constexpr (O == order::acq_rel) {
+    WV_FENCE(__ATOMIC_ACQ_REL)
+  } else {
+    WV_FENCE(__ATOMIC_SEQ_CST)
+  }
+  hip::await_write_back<O, S>();
+}
+#undef WV_FENCE
+
+namespace hip {
+// The release of an operation comes before it as a fence, because of await_write_back; the rest of its
+// order is what `behind` leaves.
+template <order O, scope S>
+WV_DEVICE void release_first() {
+  if constexpr (releases(O) && S != scope::block) fence<order::release, S>();
+}
+WV_D constexpr order behind(order o, scope s) {
+  return s == scope::block     ? o
+         : o == order::release ? order::relaxed
+         : o == order::acq_rel ? order::acquire
+                               : o;
+}
+}  // namespace hip
+
 // Bytes are volatile accesses, which go past the caches as relaxed ones do: clang 14 cannot select
 // atomic accesses of 1 byte.
 template <order O, scope S, class T>
@@ -74,15 +146,17 @@ WV_DEVICE void store(T* p, hip::same<T> value) {
     static_assert(O == order::relaxed, "bytes are relaxed");
     *static_cast<volatile T*>(p) = value;
   } else {
-    __hip_atomic_store(p, value, hip::atomic_order(O), hip::memory_scope(S));
+    hip::release_first<O, S>();
+    __hip_atomic_store(p, value, hip::atomic_order(hip::behind(O, S)), hip::memory_scope(S));
   }
 }
 
 // Read-modify-write of 4 or 8 bytes; returns what *p was.
-#define WV_ATOMIC(name, builtin)                                            \
-  template <order O, scope S, class T>                                      \
-  WV_DEVICE T name(T* p, hip::same<T> value) {                              \
-    return builtin(p, value, hip::atomic_order(O), hip::memory_scope(S));   \
+#define WV_ATOMIC(name, builtin)                                                             \
+  template <order O, scope S, class T>                                                       \
+  WV_DEVICE T name(T* p, hip::same<T> value) {                                               \
+    hip::release_first<O, S>();                                                              \
+    return builtin(p, value, hip::atomic_order(hip::behind(O, S)), hip::memory_scope(S));    \
   }
 WV_ATOMIC(fetch_add, __hip_atomic_fetch_add)
 WV_ATOMIC(fetch_or, __hip_atomic_fetch_or)
@@ -95,8 +169,10 @@ WV_ATOMIC(exchange, __hip_atomic_exchange)
 // Stores `desired` if *p is `expected`; returns what *p was.
 template <order O, scope S, class T>
 WV_DEVICE T compare_exchange(T* p, hip::same<T> expected, hip::same<T> desired) {
-  __hip_atomic_compare_exchange_strong(p, &expected, desired, hip::atomic_order(O),
-                                       hip::failure_order(O), hip::memory_scope(S));
+  hip::release_first<O, S>();
+  constexpr order rest = hip::behind(O, S);
+  __hip_atomic_compare_exchange_strong(p, &expected, desired, hip::atomic_order(rest),
+                                       hip::failure_order(rest), hip::memory_scope(S));
   return expected;
 }
 
@@ -145,32 +221,28 @@ WV_DEVICE vec16 load16(const void* p) {
   return load16<order::relaxed, S>(p);
 }
 
-// The builtin wants literals.
-#define WV_FENCE(o)                                      \
-  if constexpr (S == scope::block) {                     \
-    __builtin_amdgcn_fence(o, "workgroup");              \
-  } else if constexpr (S == scope::gpu) {                \
-    __builtin_amdgcn_fence(o, "agent");                  \
-  } else {                                               \
-    __builtin_amdgcn_fence(o, "");                       \
-  }
-template <order O, scope S>
-WV_DEVICE void fence() {
-  static_assert(O != order::relaxed, "a relaxed fence does nothing");
-  if constexpr (O == order::acquire) {
-    WV_FENCE(__ATOMIC_ACQUIRE)
-  } else if constexpr (O == order::release) {
-    WV_FENCE(__ATOMIC_RELEASE)
-  } else if constexpr (O == order::acq_rel) {
-    WV_FENCE(__ATOMIC_ACQ_REL)
-  } else {
-    WV_FENCE(__ATOMIC_SEQ_CST)
-  }
+// Ticks of the constant clock in a millisecond: what the runtime reports as the device's wall clock rate in
+// kHz, and passes when it compiles for one that differs from CDNA's.
+#if !defined(WV_HIP_CLOCK_KHZ)
+#define WV_HIP_CLOCK_KHZ 100000
+#endif
+namespace hip {
+WV_D constexpr u64 ns_of_ticks(u64 ticks) {
+  constexpr u64 khz = WV_HIP_CLOCK_KHZ, ns_of_ms = 1000000;
+  if constexpr (ns_of_ms % khz == 0) return ticks * (ns_of_ms / khz);
+  return ticks / khz * ns_of_ms + ticks % khz * ns_of_ms / khz;
 }
-#undef WV_FENCE
+static_assert(ns_of_ticks(WV_HIP_CLOCK_KHZ) == 1000000, "a millisecond");
+}  // namespace hip
 
-// The constant clock ticks at 100 MHz on CDNA.
-WV_DEVICE u64 now_ns() { return __builtin_amdgcn_s_memrealtime() * 10; }
+// Nanoseconds from an arbitrary zero, the same on all compute units.
+WV_DEVICE u64 now_ns() {
+#if __has_builtin(__builtin_readsteadycounter)
+  return hip::ns_of_ticks(__builtin_readsteadycounter());
+#else
+  return hip::ns_of_ticks(__builtin_amdgcn_s_memrealtime());
+#endif
+}
 
 // The finest clock there is, in a unit of its own: only differences on one thread mean anything.
 WV_DEVICE u64 ticks() { return __builtin_readcyclecounter(); }
@@ -183,7 +255,6 @@ WV_DEVICE void pause(u32 ns) {
 // Between two looks of a wait that is about to end: gives way where lanes would otherwise not run.
 WV_DEVICE void give_way() {}
 
-constexpr u32 warp_size = 64;
 // Stores of one instruction to the same line are one transfer.
 constexpr bool lanes_fill_lines = true;
 // Blocks and grids of any shape, numbered x first, as the hardware fills wavefronts. Grids are
@@ -215,11 +286,12 @@ WV_DEVICE u32 grid_size() {
          (__builtin_amdgcn_grid_size_z() / __builtin_amdgcn_workgroup_size_z());
 }
 // Number of lanes of `mask` before the caller.
-WV_DEVICE u32 rank_in(u64 mask) {
-  return __builtin_amdgcn_mbcnt_hi(static_cast<u32>(mask >> 32),
-                                   __builtin_amdgcn_mbcnt_lo(static_cast<u32>(mask), 0));
+WV_DEVICE u32 rank_in(lane_mask mask) {
+  const u32 low = __builtin_amdgcn_mbcnt_lo(static_cast<u32>(mask), 0);
+  if constexpr (warp_size == 32) return low;
+  return __builtin_amdgcn_mbcnt_hi(static_cast<u32>(u64{mask} >> 32), low);
 }
-WV_DEVICE u32 lane_id() { return rank_in(~u64{0}); }
+WV_DEVICE u32 lane_id() { return rank_in(~lane_mask{0}); }
 WV_DEVICE u32 warp_index() { return thread_index() / warp_size; }
 
 WV_DEVICE u32 popcount(u32 x) { return static_cast<u32>(__builtin_popcount(x)); }
@@ -231,8 +303,19 @@ WV_DEVICE u32 lowest_bit(u64 x) { return static_cast<u32>(__builtin_ctzll(x)); }
 WV_DEVICE u32 highest_bit(u32 x) { return 31u - static_cast<u32>(__builtin_clz(x)); }
 WV_DEVICE u32 highest_bit(u64 x) { return 63u - static_cast<u32>(__builtin_clzll(x)); }
 
+namespace hip {
+// Lanes that came here together and of which it holds.
+WV_DEVICE lane_mask lanes_where(bool holds) {
+#if WV_HIP_LANES == 64
+  return __builtin_amdgcn_ballot_w64(holds);
+#else
+  return __builtin_amdgcn_ballot_w32(holds);
+#endif
+}
+}  // namespace hip
+
 // Lanes of this wavefront that came here together, this one included.
-WV_DEVICE lane_mask active_mask(site) { return __builtin_amdgcn_read_exec(); }
+WV_DEVICE lane_mask active_mask(site) { return hip::lanes_where(true); }
 
 // Collectives: every lane of `mask` calls the same one with the same mask, and is in the mask.
 WV_DEVICE u32 shfl(lane_mask, u32 value, u32 source_lane) {
@@ -245,8 +328,8 @@ WV_DEVICE u64 shfl(lane_mask mask, u64 value, u32 source_lane) {
   return static_cast<u64>(hi) << 32 | lo;
 }
 WV_DEVICE lane_mask ballot(lane_mask mask, bool predicate) {
-  // 33: not equal. Lanes that are not here count as false.
-  return __builtin_amdgcn_uicmp(static_cast<u32>(predicate), 0u, 33) & mask;
+  // Lanes that are not here count as false.
+  return hip::lanes_where(predicate) & mask;
 }
 // Lanes of `mask` whose value equals this lane's. Lanes leave as their value is called.
 template <class T>

@@ -44,14 +44,6 @@ struct site {
 #endif
 constexpr u32 warp_size = WV_SIMT_LANES;
 static_assert(warp_size == 32 || warp_size == 64, "WV_SIMT_LANES is 32 or 64");
-template <u32 Lanes>
-struct lanes_of {
-  using mask = u32;
-};
-template <>
-struct lanes_of<64> {
-  using mask = u64;
-};
 using lane_mask = lanes_of<warp_size>::mask;
 
 enum class order : u32 { relaxed, acquire, release, acq_rel, seq_cst };

@@ -31,5 +31,15 @@ using i32 = int;
 using i64 = long long;
 using f32 = float;
 
+// A mask has one bit for each lane of a warp.
+template <u32 Lanes>
+struct lanes_of {
+  using mask = u32;
+};
+template <>
+struct lanes_of<64> {
+  using mask = u64;
+};
+
 static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "widths");
 }  // namespace wv
