@@ -4,8 +4,11 @@
 use warpverbs_kernel_build::{BuildError, Builder};
 
 /// Kernels that one feature alone needs.
-const OF_FEATURES: [(&str, &[&str]); 2] =
-    [("AGENT", &["simple_write"]), ("SHMEM", &["shm_coll", "shm_pipeline"])];
+const OF_FEATURES: [(&str, &[&str]); 3] = [
+    ("AGENT", &["simple_write"]),
+    ("EP", &["moe_layer"]),
+    ("SHMEM", &["shm_coll", "shm_pipeline"]),
+];
 
 fn main() -> Result<(), BuildError> {
     // `DEP_WARPVERBS_INCLUDE` in the build scripts of packages that depend on this one.

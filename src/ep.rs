@@ -40,6 +40,6 @@
 
 #[doc(inline)]
 pub use warpverbs_ep::{
-    Channel, Combine, Config, Ep, EpError, Export, Failed, Layout, Packed, Regions, Returned,
-    Routed, Sent, Tokens, Ways, reference,
+    Combine, Config, Ep, EpError, Failed, Layout, Packed, Returned, Routed, Sent, Tokens, Ways,
+    reference,
 };

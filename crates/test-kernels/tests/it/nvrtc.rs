@@ -9,6 +9,7 @@ use warpverbs_test_kernels as kernels;
 
 const TESTS: [&Image; 14] = [
     &kernels::conform::IMAGE,
+    &kernels::ep::IMAGE,
     &kernels::faults::IMAGE,
     &kernels::lockstep::IMAGE,
     &kernels::nixl::IMAGE,
@@ -24,17 +25,18 @@ const TESTS: [&Image; 14] = [
     &kernels::waits::IMAGE,
 ];
 
-const EXAMPLES: [&Image; 6] = [
+const EXAMPLES: [&Image; 7] = [
     &examples::dist::IMAGE,
     &examples::interchange::IMAGE,
     &examples::loopback::IMAGE,
+    &examples::moe_layer::IMAGE,
     &examples::shm_coll::IMAGE,
     &examples::shm_pipeline::IMAGE,
     &examples::simple_write::IMAGE,
 ];
 
 /// Those of other packages that are not only for tests.
-const OTHERS: [&Image; 1] = [warpverbs::raw::gpu::Blocks::IMAGE];
+const OTHERS: [&Image; 2] = [warpverbs::raw::gpu::Blocks::IMAGE, &warpverbs::raw::ep::IMAGE];
 
 /// The report of `ptxas` on each kernel: registers, stack and spills; lines past a kernel's first two
 /// are of functions that it calls.

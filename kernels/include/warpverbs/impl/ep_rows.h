@@ -1,6 +1,7 @@
 // Rows of bf16: how blocks share them, and copies and sums of them.
 #pragma once
 
+#include "warpverbs/bf16.h"
 #include "warpverbs/impl/ep_plan.h"
 
 namespace wv {
@@ -97,29 +98,20 @@ WV_DEVICE void spread(const RowList& list, u64 skip, const void* from, Packs pac
 struct Sums {
   f32 of[8];
 };
-WV_DEVICE f32 float_of(u32 bits) { return __builtin_bit_cast(f32, bits); }
-WV_DEVICE u32 bits_of(f32 value) { return __builtin_bit_cast(u32, value); }
-
-// To the nearest bf16, to the even one of two; every NaN is the same.
-WV_DEVICE u32 bf16_of(f32 value) {
-  const u32 bits = bits_of(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
-  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
 // sums + weight * pack, each rounded once.
 WV_DEVICE void add_pack(Sums& sums, f32 weight, vec16 pack) {
   WV_UNROLL
   for (u32 i = 0; i < 8; ++i) {
     const u64 half = i < 4 ? pack.lo : pack.hi;
-    const u32 bits = static_cast<u32>(half >> (i % 4 * 16)) << 16;
-    sums.of[i] = multiply_add(weight, float_of(bits), sums.of[i]);
+    const u32 bits = static_cast<u32>(half >> (i % 4 * 16));
+    sums.of[i] = multiply_add(weight, from_bf16(bits), sums.of[i]);
   }
 }
 WV_DEVICE vec16 pack_of(const Sums& sums) {
   vec16 pack{0, 0};
   WV_UNROLL
   for (u32 i = 0; i < 8; ++i) {
-    const u64 bits = u64{bf16_of(sums.of[i])} << (i % 4 * 16);
+    const u64 bits = u64{to_bf16(sums.of[i])} << (i % 4 * 16);
     if (i < 4) pack.lo |= bits;
     else pack.hi |= bits;
   }
