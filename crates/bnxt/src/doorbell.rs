@@ -55,7 +55,7 @@ const RESERVED: u64 = !Bits::new(0xff_ffff, true, true, 0xf_ffff, true, 0xf).0;
 /// A doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbell {
-    /// What it is about.
+    /// Its kind: the queue, and the news of it.
     pub kind: Kind,
     /// The QP, CQ or SRQ, 20 bits.
     pub queue: u32,

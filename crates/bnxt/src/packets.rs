@@ -142,7 +142,7 @@ impl Packets {
         Self { first: first & PSN, next, start: Some(start) }
     }
 
-    /// Decodes an entry. What its opcode and flags are is not looked at.
+    /// Decodes an entry, whose opcode and flags are not looked at.
     pub fn read(table: Table, entry: &[u8]) -> Result<Self, PacketsViolation> {
         let size = PacketsViolation::Size { available: entry.len(), expected: table.entry() };
         match table {

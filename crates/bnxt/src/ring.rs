@@ -25,7 +25,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// What the counter of a ring advances by for a WQE of so many slots.
+    /// Units by which a WQE of so many slots advances the counter of its ring.
     #[inline]
     pub const fn units(self, slots: u8) -> u32 {
         match self {
@@ -105,6 +105,6 @@ impl Ring {
     /// The phase of the CQE of this counter: 1 in the first lap, and it flips with each.
     #[inline]
     pub const fn phase(&self, counter: u64) -> bool {
-        counter / self.size as u64 % 2 == 0
+        (counter / self.size as u64).is_multiple_of(2)
     }
 }

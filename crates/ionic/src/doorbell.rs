@@ -29,12 +29,12 @@ pub const fn queue_type(offset: usize) -> u8 {
     (offset % REGISTERS / size_of::<u64>()) as u8
 }
 
-/// What is asked of a CQ.
+/// The completions for which a CQ shall raise an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
-    /// An event at the next completion.
+    /// The next.
     Any,
-    /// An event at the next solicited completion.
+    /// The next that is solicited.
     Solicited,
 }
 

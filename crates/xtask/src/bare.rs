@@ -16,8 +16,9 @@ const NO_LAYERS: i32 = 77;
 const NAMESPACES: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
 
 /// Packages whose tests look for rdma-core, or for what is built over it.
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "warpverbs-bench",
+    "warpverbs-bnxt",
     "warpverbs-cli",
     "warpverbs-conformance",
     "warpverbs-mlx5",

@@ -23,7 +23,7 @@ pub fn peek(first: &[u8; SLOT]) -> u8 {
 }
 
 /// Checks and decodes the WQE of a connection in `raw`: all its slots, in order, ring wrap already
-/// undone. What follows them is not looked at. `library` posted it.
+/// undone. Bytes behind them are not looked at. `library` posted it.
 pub fn parse(raw: &[u8], library: Library) -> Result<Posted<'_>, WqeViolation> {
     let wqe = Slots::of(raw)?;
     let op = match wqe.wqe_type {

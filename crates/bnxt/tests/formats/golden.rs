@@ -98,7 +98,7 @@ fn a_receive() {
     assert_eq!((id, list.single()), (0, Some(sge)));
 }
 
-/// What was posted in order gives the tables, by the units of each mode and what the connection expects.
+/// The requests in their order give the rows, with these opcodes and starts.
 fn check_table(table: Table, opcodes: &[u8], starts: &[u16], rows: &[&str]) {
     let mut first = PSN;
     for (n, (row, (request, _))) in rows.iter().zip(wqes()).enumerate() {

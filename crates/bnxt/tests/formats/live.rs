@@ -169,7 +169,7 @@ fn assert_fields(raw: &[u8], fields: &[Field], about: &str) {
     }
 }
 
-/// What was posted and completed so far.
+/// The program, and what was posted and completed so far.
 struct Run {
     driven: Driven,
     table: Table,

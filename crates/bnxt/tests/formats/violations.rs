@@ -71,7 +71,7 @@ proptest! {
             }
             Payload::Inline(_) => {
                 let (length, slots) = (other, raw[2]);
-                let expected = (u64::from(other) + 15) / 16 + 2;
+                let expected = u64::from(other).div_ceil(16) + 2;
                 let expected = expected as u32;
                 let violation = WqeViolation::InlineLength { length, slots, expected };
                 prop_assert_eq!(found, Err(violation));
