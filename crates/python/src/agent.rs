@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::sync::Arc;
 use telemetry::XferTelemetry;
-use warpverbs_nixl::{Agent, Config, CurrentGpu, Params, Plugin, Prepared, Status, Transfer};
+use warpverbs_nixl::{Agent, Config, CurrentGpu, Params, Plugin, Status};
 
 /// Backends by number; empty for all.
 type Backends = Vec<u64>;

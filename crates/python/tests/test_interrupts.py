@@ -1,6 +1,7 @@
 """Ctrl-C while a call waits for a peer that stands still: the exception comes long before the call's own deadline, and the
 agent goes on."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -11,21 +12,38 @@ from conftest import stop, until
 
 TARGET = """
 import sys, numpy, warpverbs
-agent = warpverbs.Agent("target", require=sys.argv[1] or None)
-data = numpy.arange(1 << 16, dtype=numpy.uint32)
+agent = warpverbs.Agent("target", require=sys.argv[1] or None, token=b"job")
+data = numpy.arange(1 << 14, dtype=numpy.uint32)
 memory = agent.register(data, "data")
 print(agent.metadata().hex(), data.ctypes.data, flush=True)
 sys.stdin.read()
 """
 
+
+def threads(pid):
+    """The names of a process' threads."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/comm") as name:
+                yield name.read().strip()
+        except OSError:
+            pass  # It has ended meanwhile.
+
+
 # Says that it begins, and is interrupted then.
-CALLER = """
+CALLER = '''
 import os, signal, sys, threading, time, numpy, warpverbs
 from warpverbs.nixl import nixl_agent, nixl_agent_config
 # A shell may have started the tests in the background, where the signal is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+def no_calls():
+    """Waits until no thread of a call is left."""
+    end = time.monotonic() + 20
+    while any(name == "wv-call" for name in threads("self")):
+        assert time.monotonic() < end, list(threads("self"))
+        time.sleep(0.01)
 what, metadata, address, path = sys.argv[1], bytes.fromhex(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-into = numpy.zeros(1 << 16, dtype=numpy.uint32)
+into = numpy.zeros(1 << 14, dtype=numpy.uint32)
 if what.startswith("nixl"):
     a = nixl_agent("caller", nixl_agent_config())
     regs = a.register_memory([(into.ctypes.data, into.nbytes, 0, "")], "DRAM")
@@ -45,7 +63,7 @@ if what.startswith("nixl"):
         while state == "PROC":
             state = a.check_xfer_state(handle)
 else:
-    a = warpverbs.Agent("caller", deadline=60, require=path or None)
+    a = warpverbs.Agent("caller", deadline=60, require=path or None, token=b"job")
     ours, peer = a.register(into), a.load(metadata)
     remote = a.remote(peer, "data")
     lists = a.prepare(ours[:]), a.prepare(remote[:])
@@ -70,25 +88,23 @@ else:
             a.transfer("read", ours[:], remote[:])
     def run():
         a.read(ours[:], remote[:]).wait(20)
-print("begins", flush=True)
+no_calls()
 began = time.monotonic()
 try:
+    print("begins", flush=True)
     call()
     print("not interrupted")
 except KeyboardInterrupt:
     print("interrupted after", time.monotonic() - began < 20, flush=True)
 sys.stdin.readline()
 run()
-assert (into == numpy.arange(1 << 16)).all()
-def names():
-    return [open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")]
-end = time.monotonic() + 20
-while "wv-call\\n" in names():
-    assert time.monotonic() < end, names()
-    time.sleep(0.01)
+assert (into == numpy.arange(1 << 14)).all()
+no_calls()
 print("goes on", flush=True)
-"""
+'''
 
+# Of agents of NIXL's interface.
+SETTINGS = {"WARPVERBS_DEADLINE": "60", "WARPVERBS_TOKEN": "job", "NIXL_LOG_LEVEL": "ERROR"}
 CALLS = ["read", "prepared", "notify", "post", "nixl create", "nixl make", "nixl notify"]
 
 
@@ -98,8 +114,8 @@ def test_a_call_that_waits_for_a_peer_is_interrupted(what):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", TARGET, path], **pipes) as target:
         metadata, address = target.stdout.readline().split()
-        words = [sys.executable, "-c", CALLER, what, metadata, address, path]
-        environment = {**os.environ, "WARPVERBS_DEADLINE": "60"}
+        words = [sys.executable, "-c", inspect.getsource(threads) + CALLER, what, metadata, address, path]
+        environment = {**os.environ, **SETTINGS}
         with subprocess.Popen(words, stderr=subprocess.PIPE, env=environment, **pipes) as caller:
             try:
                 if what == "post":
@@ -109,7 +125,7 @@ def test_a_call_that_waits_for_a_peer_is_interrupted(what):
                     caller.stdin.write("\n")
                     caller.stdin.flush()
                 assert caller.stdout.readline() == "begins\n"
-                waits(caller.pid)
+                until("thread of a call", lambda: "wv-call" in threads(caller.pid))
                 os.kill(caller.pid, signal.SIGINT)
                 assert caller.stdout.readline() == "interrupted after True\n"
                 os.kill(target.pid, signal.SIGCONT)
@@ -119,13 +135,3 @@ def test_a_call_that_waits_for_a_peer_is_interrupted(what):
             finally:
                 caller.kill()
                 target.kill()
-
-
-def waits(pid):
-    """Until a process has a thread for a call that waits."""
-
-    def has():
-        folder = f"/proc/{pid}/task"
-        return any(open(f"{folder}/{task}/comm").read() == "wv-call\n" for task in os.listdir(folder))
-
-    until("thread of a call", has)
