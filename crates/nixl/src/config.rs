@@ -4,7 +4,7 @@ use crate::exchange::Store;
 use crate::{Error, Status};
 use std::env;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_agent::{AgentConfig, MetricsTo, PathKind};
@@ -85,7 +85,11 @@ impl Config {
             config.transfer_deadline = seconds_of("WARPVERBS_TRANSFER_DEADLINE", &seconds)?;
         }
         if let Some(to) = var("WARPVERBS_METRICS") {
-            config.agent = config.agent.metrics(metrics(&to)?);
+            let expected = "ADDRESS:PORT, such as 127.0.0.1:9400, or a path with a slash in it";
+            let to: MetricsTo = parse("WARPVERBS_METRICS", &to, expected)?;
+            // An agent goes without where another process, or another agent of this one, has the port: engines start
+            // workers with the same variables.
+            config.agent = config.agent.metrics(to.optional());
         }
         if let Some(wish) = var("WARPVERBS_EXPLAIN") {
             let explains = switch(&wish);
@@ -116,17 +120,6 @@ fn switch(value: &str) -> Option<bool> {
         "n" | "no" | "0" | "false" | "off" => Some(false),
         _ => None,
     }
-}
-
-/// A path if there is a slash in it, else an address. An agent goes without where another process, or another
-/// agent of this one, has the port: engines start workers with the same variables.
-fn metrics(to: &str) -> Result<MetricsTo, Error> {
-    if to.contains('/') {
-        return Ok(MetricsTo::file(to).optional());
-    }
-    let expected = "ADDRESS:PORT, such as 127.0.0.1:9400, or a path with a slash in it";
-    let address: SocketAddr = parse("WARPVERBS_METRICS", to, expected)?;
-    Ok(MetricsTo::http(address).optional())
 }
 
 fn wrong(name: &str, value: &str, expected: &str) -> Error {

@@ -21,6 +21,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MOST_WAITING: usize = 4096;
 /// The label of an agent's whole metadata in a store.
 pub const WHOLE: &str = "metadata";
+/// The first part of keys in a store, unless another is given.
+pub const NAMESPACE: &str = "/nixl/agents";
 
 /// Where metadata go to or come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +51,13 @@ pub enum Store {
         /// Its port.
         port: u16,
     },
-    /// Any other: each call opens it.
-    Other(Arc<dyn Fn() -> Result<Box<dyn Exchange>, String> + Send + Sync>),
+    /// Any other, such as etcd.
+    Other {
+        /// The first part of keys, before `/AGENT/LABEL`; that of PyTorch's store is [`NAMESPACE`].
+        namespace: String,
+        /// Opens it, once for each request.
+        open: Arc<dyn Fn() -> Result<Box<dyn Exchange>, String> + Send + Sync>,
+    },
 }
 
 impl Store {
@@ -68,9 +75,19 @@ impl Store {
         Ok(Self::Tcp { host: host.trim_matches(['[', ']']).to_owned(), port })
     }
 
+    /// The key of an agent's metadata.
+    fn key(&self, agent: &str, label: &str) -> String {
+        let namespace = match self {
+            Self::Tcp { .. } => NAMESPACE,
+            Self::Other { namespace, .. } => namespace.trim_end_matches('/'),
+        };
+        let label = if label.is_empty() { WHOLE } else { label };
+        format!("{namespace}/{agent}/{label}")
+    }
+
     fn open(&self) -> Result<Box<dyn Exchange>, String> {
         match self {
-            Self::Other(open) => open(),
+            Self::Other { open, .. } => open(),
             Self::Tcp { host, port } => {
                 let client = Client::connect(host, *port, PATIENCE, Limits::default());
                 Ok(Box::new(client.map_err(|error| error.to_string())?))
@@ -83,15 +100,9 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp { host, port } => write!(f, "Store({host}:{port})"),
-            Self::Other(_) => f.write_str("Store"),
+            Self::Other { namespace, .. } => write!(f, "Store({namespace})"),
         }
     }
-}
-
-/// The key of an agent's metadata in a store.
-fn key(agent: &str, label: &str) -> String {
-    let label = if label.is_empty() { WHOLE } else { label };
-    format!("/nixl/agents/{agent}/{label}")
 }
 
 /// A task of the thread.
@@ -132,7 +143,8 @@ impl Exchanger {
         store: Option<&Store>,
     ) -> Result<(), Error> {
         if let (Place::Store { .. }, None) = (&place, store) {
-            let why = "no address is given and no store is set (NIXL_TCPSTORE_ENDPOINT=host:port)";
+            let why = "no address is given, and no store is set (NIXL_TCPSTORE_ENDPOINT=HOST:PORT; \
+                       in Python also NIXL_ETCD_ENDPOINTS=http://HOST:PORT)";
             return Err(Error::new(Status::InvalidParam, why));
         }
         let job = Job { agent: agent.clone(), request, place, store: store.cloned() };
@@ -193,18 +205,20 @@ impl Job {
         match (&self.place, &self.request) {
             (Place::Agent { host, port }, request) => self.by_address(host, *port, request),
             (Place::Store { label }, Request::Send(bytes)) => {
-                self.store()?.put(&key(self.agent.name(), label), bytes)
+                let store = self.store()?;
+                store.open()?.put(&store.key(self.agent.name(), label), bytes)
             }
             (Place::Store { label }, Request::Fetch(peer)) => {
-                let (mut store, key) = (self.store()?, key(peer, label));
-                let found = self.agent.retrieve_metadata(&mut *store, &key, PATIENCE);
+                let (store, mut opened) = (self.store()?, self.store()?.open()?);
+                let key = store.key(peer, label);
+                let found = self.agent.retrieve_metadata(&mut *opened, &key, PATIENCE);
                 self.found(peer, &found.map_err(text)?)
             }
         }
     }
 
-    fn store(&self) -> Result<Box<dyn Exchange>, String> {
-        self.store.as_ref().ok_or("no store is set")?.open()
+    fn store(&self) -> Result<&Store, String> {
+        Ok(self.store.as_ref().ok_or("no store is set")?)
     }
 
     /// Tries again as long as nobody listens: two programs that start together need no order.

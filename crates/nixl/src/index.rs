@@ -1,6 +1,6 @@
 //! Which registered range an address is in.
 
-use crate::{Desc, Error, Kind, Status, Strided};
+use crate::{Desc, Error, Kind, MOST_DESCRIPTORS, Status, Strided};
 use std::fmt::Display;
 use warpverbs_agent::Run;
 
@@ -123,6 +123,13 @@ impl<'a, T> Walk<'a, T> {
         if len == 0 || row.count == 0 {
             return Err(wrong(format!(
                 "{} blocks of {len} bytes, expected at least 1 of each",
+                row.count
+            )));
+        }
+        // Also those on one another, of which any number would fit into a range.
+        if row.count > MOST_DESCRIPTORS as u64 {
+            return Err(wrong(format!(
+                "{} blocks, expected at most {MOST_DESCRIPTORS}",
                 row.count
             )));
         }

@@ -20,13 +20,13 @@ pub use agent::{Adopt, Agent, Notifications};
 pub use backend::{BackendId, Params, Plugin};
 pub use config::{Config, CurrentGpu};
 pub use error::{Error, Status};
-pub use exchange::{Place, Store, WHOLE};
+pub use exchange::{NAMESPACE, Place, Store, WHOLE};
 pub use file::{FileError, FileInfo, FilePath, FilePiece, FileTransfer, Files};
 pub use kind::Kind;
 pub use list::{Desc, List, MOST_DESCRIPTORS, RegDesc, RegList, Strided};
 pub use prepared::Prepared;
 pub use transfer::{Estimate, Notification, Telemetry, Transfer};
-pub use warpverbs_agent::Op;
+pub use warpverbs_agent::{Exchange, Op};
 pub use warpverbs_mem::{FileEngine, FileOp};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

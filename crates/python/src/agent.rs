@@ -4,12 +4,14 @@
 mod adopt;
 mod arguments;
 mod call;
+mod etcd;
 mod life;
 mod polls;
 mod telemetry;
 
 use crate::agent::adopt::Lent;
-use crate::agent::arguments::{Side, kinds, message, no_views, place, plugin_of, side};
+use crate::agent::arguments::{Side, kinds, message, no_views, plugin_of, side};
+use crate::agent::etcd::Etcd;
 use crate::agent::life::{Inner, lock};
 use crate::agent::polls::{GLANCE, Polls};
 use crate::lists::{RegionList, XferList};
@@ -30,6 +32,8 @@ type Backends = Vec<u64>;
 pub(crate) struct NixlAgent {
     inner: Arc<Inner>,
     polls: Polls,
+    /// By which metadata without an address travel.
+    etcd: Option<Etcd>,
 }
 
 impl NixlAgent {
@@ -57,8 +61,11 @@ impl NixlAgent {
         }
         let telemetry = config.getattr("captureTelemetry")?.extract()?;
         crate::own::log::start(py)?;
+        let etcd = Etcd::from_env(py)?;
         let made = py.detach(|| {
             let config = Config { listen, ..Config::from_env()?.telemetry(telemetry) };
+            let store = etcd.as_ref().map(Etcd::store).or_else(|| config.store.clone());
+            let config = Config { store, ..config };
             let current_gpu: Option<Arc<CurrentGpu>> = Some(Arc::new(own::current_gpu));
             let config = Config { current_gpu, ..config };
             Agent::new(&name, config)
@@ -70,7 +77,7 @@ impl NixlAgent {
             // Programs that choose port 0 for an agent look for this line.
             py.import("warpverbs.nixl._notes")?.call_method1("listening", (port,))?;
         }
-        Ok(Self { inner, polls: Polls::default() })
+        Ok(Self { inner, polls: Polls::default(), etcd })
     }
 
     /// Names of the plugins.
@@ -385,7 +392,7 @@ impl NixlAgent {
     /// Sends this agent's metadata; returns at once.
     #[pyo3(signature = (ip_addr=Name(String::new()), port=0))]
     fn sendLocalMD(&self, py: Python<'_>, ip_addr: Name, port: i64) -> PyResult<()> {
-        let place = place(ip_addr, port, Name(String::new()))?;
+        let place = self.place(py, ip_addr, port, Name(String::new()))?;
         self.call(py, |agent| agent.send_metadata(None, place))
     }
 
@@ -404,7 +411,7 @@ impl NixlAgent {
         label: Name,
     ) -> PyResult<()> {
         let _ = inc_conn_info;
-        let (list, place) = (descs.list.now(), place(ip_addr, port, label)?);
+        let (list, place) = (descs.list.now(), self.place(py, ip_addr, port, label)?);
         self.call_by(py, &backends, |agent| agent.send_metadata(Some(&list), place))
     }
 
@@ -418,14 +425,14 @@ impl NixlAgent {
         port: i64,
         label: Name,
     ) -> PyResult<()> {
-        let place = place(ip_addr, port, label)?;
+        let place = self.place(py, ip_addr, port, label)?;
         self.call(py, |agent| agent.fetch_metadata(&remote_agent.0, place))
     }
 
     /// Has another agent forget this one; returns at once.
     #[pyo3(signature = (ip_addr=Name(String::new()), port=0))]
     fn invalidateLocalMD(&self, py: Python<'_>, ip_addr: Name, port: i64) -> PyResult<()> {
-        let place = place(ip_addr, port, Name(String::new()))?;
+        let place = self.place(py, ip_addr, port, Name(String::new()))?;
         self.call(py, |agent| agent.withdraw_metadata(place))
     }
 

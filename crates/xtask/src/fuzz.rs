@@ -20,7 +20,7 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cdebug-assertions=on -Coverflow-checks=on";
 
 /// Every target, with the options of libFuzzer that suit its input.
-pub(crate) const TARGETS: [(&str, &[&str]); 13] = [
+pub(crate) const TARGETS: [(&str, &[&str]); 14] = [
     ("nic_ops", &["-max_len=4096", "-len_control=0"]),
     ("nic_wqe", &["-max_len=2048"]),
     ("wqe_parse", &["-max_len=512"]),
@@ -29,6 +29,7 @@ pub(crate) const TARGETS: [(&str, &[&str]); 13] = [
     ("roce_packet", &["-max_len=512"]),
     ("rc_packets", &["-max_len=2000", "-len_control=0"]),
     ("agent_bytes", &["-max_len=800"]),
+    ("nixl_calls", &["-max_len=3000", "-len_control=0"]),
     ("store_message", &["-max_len=600"]),
     ("control_message", &["-max_len=300"]),
     ("tcp_frames", &["-max_len=2000", "-len_control=0"]),

@@ -74,7 +74,10 @@ impl Written {
             return Err(AgentError::Config { field: "metrics", value, expected });
         }
         let written = Self { path, next, removed, failing: false };
-        written.write(&source()).map_err(|error| AgentError::system("write of metrics", error))?;
+        written.write(&source()).map_err(|error| {
+            let text = format!("{}: {error}", written.path.display());
+            AgentError::system("write of metrics", io::Error::new(error.kind(), text))
+        })?;
         Ok(written)
     }
 

@@ -12,6 +12,7 @@ use file::Written;
 use http::Server;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -78,6 +79,23 @@ impl MetricsTo {
                 expected: "10 ms to 24 hours",
             }),
         }
+    }
+}
+
+/// A path if there is a slash in it, else an address and a port.
+impl FromStr for MetricsTo {
+    type Err = AgentError;
+
+    fn from_str(text: &str) -> Result<Self, AgentError> {
+        if text.contains('/') {
+            return Ok(Self::file(text));
+        }
+        let address = text.parse::<SocketAddr>().map_err(|_| AgentError::Config {
+            field: "metrics",
+            value: format!("{text:?}"),
+            expected: "ADDRESS:PORT, such as 127.0.0.1:9400, or a path with a slash in it",
+        })?;
+        Ok(Self::http(address))
     }
 }
 

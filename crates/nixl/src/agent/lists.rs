@@ -115,7 +115,7 @@ impl Agent {
             }
             (Blocks::Memory { rows: Some(here), .. }, Blocks::Files(there)) => {
                 let pairs = local_index.iter().zip(remote_index);
-                if local_index.len() != remote_index.len() || local_index.is_empty() {
+                if local_index.len() != remote_index.len() {
                     let (here, there) = (local_index.len(), remote_index.len());
                     let why = format!("{here} indices here, {there} of files, expected as many");
                     return Err(Error::new(Status::InvalidParam, why));
@@ -185,6 +185,10 @@ impl Agent {
         notification: Notification,
     ) -> Result<Transfer, Error> {
         let count = pairs.len();
+        if count == 0 {
+            let why = "no blocks, expected at least 1";
+            return Err(Error::new(Status::InvalidParam, why));
+        }
         let mut pieces = Vec::with_capacity(count);
         for (number, (mine, theirs)) in pairs.enumerate() {
             let (memory, at, block) = here.get(mine)?;

@@ -2,7 +2,8 @@
 
 use crate::bed::{Bed, SOON, config, done, seeded, until};
 use std::sync::Arc;
-use warpverbs_agent::LocalExchange;
+use std::time::Duration;
+use warpverbs_agent::{Exchange as _, LocalExchange};
 use warpverbs_nixl::{Config, Op, Place, Status, Store};
 
 fn at(bed: &Bed) -> Place {
@@ -47,10 +48,11 @@ fn an_agent_that_does_not_listen_gives_nothing_to_strangers() {
 #[test]
 fn metadata_travel_by_a_store() {
     let mut rng = seeded();
-    let shelf = LocalExchange::default();
-    let store = move || {
+    let mut shelf = LocalExchange::default();
+    let store = || {
         let shelf = shelf.clone();
-        Some(Store::Other(Arc::new(move || Ok(Box::new(shelf.clone()) as _))))
+        let open = Arc::new(move || Ok(Box::new(shelf.clone()) as _));
+        Some(Store::Other { namespace: "/job/7/".into(), open })
     };
     let [a, b] = ["a", "b"].map(|name| {
         let bed = Bed::new(name, Config { store: store(), ..config() }, 4096, &mut rng);
@@ -68,6 +70,9 @@ fn metadata_travel_by_a_store() {
     b.agent.send_metadata(None, Place::Store { label: String::new() }).unwrap();
     a.agent.fetch_metadata("b", Place::Store { label: String::new() }).unwrap();
     until("all", || a.agent.knows("b", Some(&b.list(&[(0, 2048)]))));
+    for key in ["/job/7/b/second", "/job/7/b/metadata"] {
+        assert!(shelf.get(key, Duration::ZERO).is_ok(), "{key}");
+    }
 
     let bare = Bed::registered("bare", 64, &mut rng);
     let refused = bare.agent.fetch_metadata("b", labelled()).unwrap_err();

@@ -32,6 +32,20 @@ fn registrations_are_those_of_the_program() {
 }
 
 #[test]
+fn rows_of_too_many_blocks_are_refused_at_once() {
+    let mut rng = seeded();
+    let a = Bed::registered("a", 4096, &mut rng);
+    for count in [u64::MAX, u64::MAX / 2, 1 << 40, (1 << 26) + 1] {
+        // On one another: all of them are in the memory.
+        let refused =
+            a.agent.prepare_strided("", Kind::Dram, &[a.row(0, 64, 0, count)]).unwrap_err();
+        assert_eq!(refused.status, Status::InvalidParam);
+        let why = format!("descriptor 0 of 1: {count} blocks, expected at most 67108864");
+        assert!(refused.why.starts_with(&why), "{refused}");
+    }
+}
+
+#[test]
 fn what_cannot_be_registered_is_refused_whole() {
     let mut rng = seeded();
     let a = Bed::new("a", config(), 4096, &mut rng);

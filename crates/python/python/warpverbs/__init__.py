@@ -35,19 +35,23 @@ if TYPE_CHECKING:
     from ._native import (
         Agent as Agent,
         Blocks as Blocks,
+        Counters as Counters,
         Explanation as Explanation,
         Memory as Memory,
+        Moved as Moved,
         Prepared as Prepared,
         RemoteMemory as RemoteMemory,
         Telemetry as Telemetry,
         Transfer as Transfer,
+        Undone as Undone,
         __version__ as __version__,
     )
 
 # Imported when asked for: the start-up hook imports this package in every process.
 _WHERE = {
     **dict.fromkeys(
-        "Agent Blocks Explanation Memory Prepared RemoteMemory Telemetry Transfer __version__".split(),
+        "Agent Blocks Counters Explanation Memory Moved Prepared RemoteMemory Telemetry Transfer Undone"
+        " __version__".split(),
         "._native",
     ),
     **dict.fromkeys(

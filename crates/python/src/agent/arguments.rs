@@ -8,17 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::Arc;
-use warpverbs_nixl::{Agent, Error, Kind, List, Op, Place, Plugin, Prepared, Status, Strided};
-
-/// Where metadata goes to or comes from.
-pub(super) fn place(host: Name, port: i64, label: Name) -> PyResult<Place> {
-    if host.0.is_empty() {
-        return Ok(Place::Store { label: label.0 });
-    }
-    let port = u16::try_from(port).ok().filter(|port| *port > 0);
-    let port = port.ok_or_else(|| PyValueError::new_err("a port is 1 to 65535"))?;
-    Ok(Place::Agent { host: host.0, port })
-}
+use warpverbs_nixl::{Agent, Error, Kind, List, Op, Plugin, Prepared, Status, Strided};
 
 /// The plugin of a name.
 pub(super) fn plugin_of(py: Python<'_>, name: &str) -> PyResult<Plugin> {

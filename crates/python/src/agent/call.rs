@@ -1,12 +1,31 @@
-//! How the core is called: while other threads have the interpreter.
+//! How the core is called: while other threads have the interpreter, and where metadata go.
 
 use super::NixlAgent;
+use crate::text::Name;
 use crate::{errors, wait};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
-use warpverbs_nixl::{Agent, Error};
+use warpverbs_nixl::{Agent, Error, Place};
 
 impl NixlAgent {
+    /// Where metadata go to or come from.
+    pub(super) fn place(
+        &self,
+        py: Python<'_>,
+        host: Name,
+        port: i64,
+        label: Name,
+    ) -> PyResult<Place> {
+        if host.0.is_empty() {
+            self.etcd.as_ref().map_or(Ok(()), |etcd| etcd.check(py))?;
+            return Ok(Place::Store { label: label.0 });
+        }
+        let port = u16::try_from(port).ok().filter(|port| *port > 0);
+        let port = port.ok_or_else(|| PyValueError::new_err("a port is 1 to 65535"))?;
+        Ok(Place::Agent { host: host.0, port })
+    }
+
     /// Calls the core while other threads have the interpreter.
     pub(super) fn call<T: Send>(
         &self,

@@ -1,7 +1,9 @@
 //! Agents.
 
 use super::blocks::{Blocks, PyPrepared, prepare};
+use super::counters::PyCounters;
 use super::errors::{Raise, raised};
+use super::explanation::PyExplanation;
 use super::memory::{Memory, PyRemoteMemory};
 use super::object::memory_of;
 use super::settings;
@@ -11,9 +13,10 @@ use crate::wait;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use warpverbs_agent::{Agent, AgentConfig, AgentError, Explanation, Op};
+use warpverbs_agent::{Agent, AgentConfig, AgentError, Op};
 use warpverbs_gpu::{Buffer, GpuChoice};
 use warpverbs_mem::Region;
 
@@ -23,41 +26,6 @@ pub(crate) struct PyAgent {
     inner: RwLock<Option<Agent>>,
     name: String,
     origin: Origin,
-}
-
-/// Which path was chosen, how fast it is, and why no better one was. `str()` of it is a sentence.
-#[pyclass(frozen, get_all, module = "warpverbs", name = "Explanation")]
-pub(crate) struct PyExplanation {
-    /// The path's name.
-    path: String,
-    /// Bytes per second, if it was measured.
-    rate: Option<f64>,
-    /// The better paths, each with the reason against it.
-    not_better: Vec<(String, String)>,
-    text: String,
-}
-
-#[pymethods]
-impl PyExplanation {
-    fn __str__(&self) -> &str {
-        &self.text
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<Explanation: {}>", self.text)
-    }
-}
-
-impl PyExplanation {
-    fn of(found: &Explanation) -> Self {
-        let reason = |one: &warpverbs_agent::Reason| (one.what.clone(), one.why.clone());
-        Self {
-            path: found.how.route.to_string(),
-            rate: found.rate,
-            not_better: found.how.not_better.iter().map(reason).collect(),
-            text: found.to_string(),
-        }
-    }
 }
 
 /// Notifications by sender.
@@ -131,10 +99,11 @@ impl PyAgent {
     /// hosts need another address. `token` is a secret that all agents of a job share. `gpu` is the device whose
     /// engines copy (`simt`, `cuda`, `cuda:N`), by default the one that PyTorch uses at this moment. `require` is the
     /// only path that may be taken, `without` are paths that may not be. `deadline` is how long a transfer, and
-    /// everything else that waits for a peer, may take unless it is given its own time, in seconds.
+    /// everything else that waits for a peer, may take unless it is given its own time, in seconds. `metrics` is where
+    /// its counters go for Prometheus: `ADDRESS:PORT` serves them by HTTP, a path is a file that is written every 15 s.
     #[new]
     #[pyo3(signature = (name, *, listen=None, advertise=Vec::new(), token=None, gpu=None, require=None,
-        without=Vec::new(), deadline=30.0, silence=30.0, notification_window=64))]
+        without=Vec::new(), deadline=30.0, silence=30.0, notification_window=64, metrics=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -148,6 +117,7 @@ impl PyAgent {
         deadline: f64,
         silence: f64,
         notification_window: u32,
+        metrics: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let time = |seconds| Ok::<_, PyErr>(wait::seconds(Some(seconds))?.unwrap_or_default());
         let mut config = AgentConfig::default()
@@ -166,6 +136,9 @@ impl PyAgent {
         if let Some(gpu) = settings::gpu(py, gpu)? {
             config = config.gpu(&gpu);
         }
+        if let Some(to) = metrics {
+            config = config.metrics(settings::metrics(to)?);
+        }
         super::log::start(py)?;
         let inner = py.detach(|| Agent::new(name, config)).raise(py)?;
         let made =
@@ -183,6 +156,23 @@ impl PyAgent {
     #[getter]
     fn address(&self) -> PyResult<String> {
         Ok(self.agent()?.address().to_string())
+    }
+
+    /// What it has counted since its start, and what it has at this moment. Counting is always on.
+    fn counters(&self) -> PyResult<PyCounters> {
+        Ok(PyCounters::of(&self.name, self.agent()?.counters()))
+    }
+
+    /// Where it serves its counters by HTTP, `ADDRESS:PORT`, if `metrics` said so.
+    #[getter]
+    fn metrics_address(&self) -> PyResult<Option<String>> {
+        Ok(self.agent()?.metrics_address().map(|address| address.to_string()))
+    }
+
+    /// The file into which it writes its counters, a `pathlib.Path`, if `metrics` said so.
+    #[getter]
+    fn metrics_file(&self) -> PyResult<Option<PathBuf>> {
+        Ok(self.agent()?.metrics_file().map(Path::to_owned))
     }
 
     /// Registers the memory of an array, a tensor or a writable buffer under a label, by which peers find it. Peers may

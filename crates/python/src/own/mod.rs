@@ -2,8 +2,10 @@
 
 mod agent;
 mod blocks;
+mod counters;
 mod dlpack;
 mod errors;
+mod explanation;
 mod found;
 pub(crate) mod log;
 mod memory;
@@ -30,7 +32,10 @@ pub(crate) fn current_gpu() -> Option<Arc<dyn Gpu>> {
 /// Puts the classes into the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<agent::PyAgent>()?;
-    module.add_class::<agent::PyExplanation>()?;
+    module.add_class::<counters::PyCounters>()?;
+    module.add_class::<counters::PyMoved>()?;
+    module.add_class::<counters::PyUndone>()?;
+    module.add_class::<explanation::PyExplanation>()?;
     module.add_class::<blocks::Blocks>()?;
     module.add_class::<blocks::PyPrepared>()?;
     module.add_class::<memory::Memory>()?;

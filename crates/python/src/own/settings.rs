@@ -3,8 +3,9 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
-use warpverbs_agent::{AgentConfig, PathKind};
+use warpverbs_agent::{AgentConfig, AgentError, MetricsTo, PathKind};
 use warpverbs_gpu::{Gpu, GpuChoice};
 
 /// `HOST:PORT`, or an address, with a port that the system chooses.
@@ -32,6 +33,16 @@ pub(crate) fn path(text: &str) -> PyResult<PathKind> {
         let all = PathKind::ALL.map(|kind| kind.to_string()).join(", ");
         PyValueError::new_err(format!("path {text:?}, expected one of {all}"))
     })
+}
+
+/// Where metrics go: by a text as the variable `WARPVERBS_METRICS` has it, or by an object that is a path.
+pub(crate) fn metrics(to: &Bound<'_, PyAny>) -> PyResult<MetricsTo> {
+    match to.extract::<&str>() {
+        Ok(text) => {
+            text.parse().map_err(|error: AgentError| PyValueError::new_err(error.to_string()))
+        }
+        Err(_) => Ok(MetricsTo::file(to.extract::<PathBuf>()?)),
+    }
 }
 
 /// The device named; without a name the one that PyTorch uses, if it uses one.

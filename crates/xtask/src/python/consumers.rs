@@ -14,12 +14,22 @@ use warpverbs_bench::child;
 /// NIXL's own package, for `--nixl`.
 const NIXL: [&str; 2] = ["nixl==1.5.1", "nixl-cu13==1.5.1"];
 
+/// How a package comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// As sources, by a build that makes nothing but their list of files.
+    Sources,
+    /// As the files of its wheel, without what it depends on.
+    Files,
+    /// Installed with all that it depends on.
+    Installed,
+}
+
 /// A package of a consumer's: where it comes from.
 struct Package {
     name: &'static str,
     version: &'static str,
-    /// As sources, by a build that makes nothing but their list of files.
-    sources: bool,
+    form: Form,
     /// Environment of that build.
     told: &'static [(&'static str, &'static str)],
 }
@@ -43,19 +53,22 @@ struct Consumer {
 const VLLM: Package = Package {
     name: "vllm",
     version: "0.33.0",
-    sources: true,
+    form: Form::Sources,
     told: &[("VLLM_VERSION_OVERRIDE", "0.33.0"), ("VLLM_TARGET_DEVICE", "empty")],
 };
 const LMCACHE_TESTS: Package = Package {
     name: "lmcache",
     version: "0.5.6",
-    sources: true,
+    form: Form::Sources,
     told: &[("NO_NATIVE_EXT", "1"), ("NO_CUDA_EXT", "1")],
 };
-const LMCACHE: Package = Package { name: "lmcache", version: "0.5.6", sources: false, told: &[] };
-const SGLANG: Package = Package { name: "sglang", version: "0.5.23", sources: false, told: &[] };
+const LMCACHE: Package =
+    Package { name: "lmcache", version: "0.5.6", form: Form::Files, told: &[] };
+const SGLANG: Package = Package { name: "sglang", version: "0.5.23", form: Form::Files, told: &[] };
 const DYNAMO: Package =
-    Package { name: "ai-dynamo-runtime", version: "1.6.1", sources: false, told: &[] };
+    Package { name: "ai-dynamo-runtime", version: "1.6.1", form: Form::Files, told: &[] };
+
+const RAY: Package = Package { name: "ray", version: "2.60.0", form: Form::Installed, told: &[] };
 
 /// Packages that builds of sources need: they run without an environment of their own.
 const BUILDS: [&str; 7] =
@@ -96,7 +109,7 @@ const fn lmcache(files: &'static [&'static str]) -> Consumer {
     Consumer { package: &LMCACHE, what, needs: LMCACHE_NEEDS, quick: false }
 }
 
-const CONSUMERS: [Consumer; 9] = [
+const CONSUMERS: [Consumer; 10] = [
     Consumer {
         package: &VLLM,
         what: What::Driver("vllm_transports.py"),
@@ -126,6 +139,7 @@ const CONSUMERS: [Consumer; 9] = [
         needs: &["msgspec"],
         quick: true,
     },
+    Consumer { package: &RAY, what: What::Driver("ray_transport.py"), needs: &[], quick: false },
     lmcache(&["tests/v1/distributed/transfer_channel/test_nixl_impl.py"]),
     lmcache(&["tests/disagg/test_nixl_channel.py"]),
     lmcache(&["tests/v1/distributed/test_nixl_store_l2_adapter.py"]),
@@ -233,26 +247,34 @@ fn sum(line: &str) -> Option<String> {
 impl Package {
     /// The folder with its files, fetched if it is not in the cache.
     fn folder(&self, python: &Path, cache: &Path) -> Result<PathBuf> {
-        let kind = if self.sources { "sources" } else { "files" };
+        let named = format!("{}=={}", self.name, self.version);
+        let kind = match self.form {
+            Form::Sources => "sources",
+            Form::Files => "files",
+            Form::Installed => {
+                pip(python, &["install", "--quiet"], |pip| pip.arg(named))?;
+                return Ok(cache.to_owned());
+            }
+        };
         let folder = cache.join(format!("{}-{}-{kind}", self.name, self.version));
         if folder.exists() {
             return Ok(folder);
         }
-        let named = format!("{}=={}", self.name, self.version);
+        let sources = self.form == Form::Sources;
         let archives = tempfile::tempdir_in(cache)?;
         let words = ["download", "--quiet", "--no-deps", "--no-build-isolation"];
         pip(python, &words, |pip| {
-            pip.args(["--no-binary", if self.sources { ":all:" } else { ":none:" }]);
+            pip.args(["--no-binary", if sources { ":all:" } else { ":none:" }]);
             pip.envs(self.told.iter().copied()).arg(named).arg("--dest").arg(archives.path())
         })?;
         let archive = fs::read_dir(archives.path())?.next().context("pip left no file")??.path();
         let unpacked = tempfile::tempdir_in(cache)?;
         let mut unpack = Command::new(python);
         let code = "import shutil, sys; shutil.unpack_archive(*sys.argv[1:])";
-        let format = if self.sources { "gztar" } else { "zip" };
+        let format = if sources { "gztar" } else { "zip" };
         unpack.args(["-c", code]).arg(&archive).arg(unpacked.path()).arg(format);
         workspace::done(&mut unpack, "unpack_archive")?;
-        let whole = match self.sources {
+        let whole = match sources {
             // Of sources there is one folder at the top.
             true => fs::read_dir(unpacked.path())?.next().context("an empty archive")??.path(),
             false => unpacked.path().to_owned(),
