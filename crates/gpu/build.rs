@@ -1,8 +1,8 @@
 //! Compiles the thread-local word that kernels and the SIMT scheduler share: a C++ `__thread`
 //! variable, because a stable Rust thread-local has no symbol that C++ could name. Then the kernels of
-//! this package.
+//! this package, and the headers that kernels of all packages are compiled with on GPUs.
 
-use warpverbs_kernel_build::{BuildError, Builder, headers};
+use warpverbs_kernel_build::{BuildError, Builder, embed_headers, headers};
 
 fn main() -> Result<(), BuildError> {
     println!("cargo:rerun-if-changed=src/simt/tls.cc");
@@ -16,5 +16,6 @@ fn main() -> Result<(), BuildError> {
         .include(headers())
         .file("src/simt/tls.cc")
         .compile("wv_simt_tls");
+    embed_headers()?;
     Builder::new("kernels").gpu_path("crate").compile()
 }

@@ -7,6 +7,9 @@ mod run;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use warpverbs_bench::print;
 use warpverbs_bench::{conform, perf};
 
@@ -30,11 +33,21 @@ enum Command {
     Perf(Box<perf::PerfArgs>),
 }
 
+/// Logs to standard error what `WARPVERBS_LOG` says, otherwise errors.
+fn log() {
+    let wished = std::env::var("WARPVERBS_LOG").unwrap_or_default();
+    let filter = wished.parse::<Targets>().unwrap_or_else(|error| {
+        eprintln!(
+            "WARPVERBS_LOG is {wished:?}: {error}; expected levels and targets, such as info,warpverbs_nic=debug"
+        );
+        Targets::new().with_default(LevelFilter::ERROR)
+    });
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(lines).with(filter).init();
+}
+
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_env("WARPVERBS_LOG"))
-        .with_writer(std::io::stderr)
-        .init();
+    log();
     let outcome = match Cli::parse().command {
         Command::Run(args) => {
             return run::run(&args).unwrap_or_else(|error| {

@@ -95,9 +95,9 @@ impl fmt::Debug for Buffer {
 
 /// Whether memory of others may begin at `addr`.
 pub(crate) fn check_adopted(addr: u64) -> Result<(), GpuError> {
-    if addr != 0 && addr.is_multiple_of(16) {
+    if addr != 0 {
         return Ok(());
     }
     let (setting, value) = ("address of adopted memory", format!("{addr:#x}"));
-    Err(GpuError::BadSetting { setting, value, expected: "a multiple of 16, not 0" })
+    Err(GpuError::BadSetting { setting, value, expected: "any but 0" })
 }

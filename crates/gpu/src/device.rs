@@ -166,11 +166,11 @@ pub trait Gpu: Send + Sync {
         self.arena(shared_bytes(&share))?.import(share, len)
     }
 
-    /// Memory that others allocated: another library's tensor. On a GPU, memory of that GPU, however it
-    /// was allocated, also if it spans several adjacent allocations.
+    /// Memory that others allocated: another library's tensor, or a part of it that begins anywhere. On a GPU,
+    /// memory of that GPU, however it was allocated, also if it spans several adjacent allocations.
     ///
     /// # Errors
-    /// The address is not a multiple of 16, or not of memory of this device.
+    /// The address is 0, or not of memory of this device.
     ///
     /// # Safety
     /// `[addr, addr + len)` must stay allocated and mapped until `keep` is dropped; on the SIMT

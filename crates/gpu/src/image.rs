@@ -5,12 +5,12 @@ use crate::args::{ArgBytes, Holds, KernelArg};
 use crate::{Dim, GpuError};
 use core::ffi::c_void;
 
-/// One `.cu` file: its source with all project includes in place, and its host-compiled entries.
+/// One `.cu` file: its source and its host-compiled entries.
 #[derive(Debug)]
 pub struct Image {
     /// File stem, for messages and for the compile cache.
     pub name: &'static str,
-    /// Source with `#include "warpverbs/…"` expanded; what NVRTC is given.
+    /// Source with the project's includes expanded; NVRTC is given it with the headers of the device library.
     pub source: &'static str,
     /// Every `__global__` function in the file.
     pub entries: &'static [Entry],

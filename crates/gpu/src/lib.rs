@@ -3,6 +3,7 @@
 //! `cuda`, a feature that is on by default, drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
 //! source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.
 
+mod adopt;
 mod arena;
 mod args;
 mod blocks;
@@ -15,6 +16,7 @@ mod device;
 #[cfg(feature = "cuda")]
 pub mod driver;
 mod error;
+mod headers;
 mod image;
 mod launch;
 #[cfg(not(feature = "cuda"))]
@@ -26,6 +28,7 @@ pub mod simt;
 mod stop;
 pub mod views;
 
+pub use adopt::{AdoptError, Adopter};
 pub use arena::{Arena, ArenaError, Segment};
 pub use args::{
     ArgBytes, DeviceEp, DeviceHeap, DeviceStatus, Element, KernelArg, Local, LocalView, Qp, Remote,
@@ -37,6 +40,7 @@ pub use buffer::{Buffer, Keep, Mapping, Place};
 pub use choice::{ChoiceError, Found, GpuChoice};
 pub use device::{Gpu, GpuInfo, GpuKind};
 pub use error::{GpuError, LaunchError};
+pub use headers::HEADERS_HASH;
 pub use image::{Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{Opened, list, open, open_explained, open_for_rank};

@@ -85,6 +85,14 @@ fn unqualified(cpp: &str) -> String {
     format!("{pointed}{}", own.join(" "))
 }
 
+/// A check at compile time that GPUs are given the headers that the host's compiler has.
+pub(crate) fn same_headers(hash: u64, gpu: &str) -> String {
+    format!(
+        "const _: () = assert!({gpu}::HEADERS_HASH == {hash:#x}, \"warpverbs-kernel-build and warpverbs-gpu have \
+         other device headers than each other, expected one version of both\");\n"
+    )
+}
+
 /// `kernels.rs`.
 pub(crate) fn launchers(units: &[Unit], package: &str, gpu: &str) -> String {
     let mut out = String::from("// Generated from the .cu files of this package.\n");

@@ -1,4 +1,4 @@
-//! One text out of a file and all project files that it includes.
+//! One text out of a file and all project files that it includes, but for the device library's headers.
 
 use crate::error::{BuildError, Place, io};
 use crate::scan::{self, Directive};
@@ -12,6 +12,8 @@ pub(crate) struct Flattener<'a> {
     pub(crate) root: &'a Path,
     /// Include directories, in order.
     pub(crate) includes: &'a [PathBuf],
+    /// The folder of headers that compilers are given beside the text.
+    pub(crate) library: &'a Path,
 }
 
 /// The result.
@@ -55,8 +57,12 @@ impl Flattener<'_> {
                     let place = Place { file: file.to_owned(), line: line_number };
                     let found = self.find(file, &path);
                     let found = found.ok_or(BuildError::UnknownInclude { place, path })?;
-                    self.include(&found, state)?;
-                    mark_line(&mut state.text, file, line_number + 1);
+                    if let Ok(name) = self.root.join(&found).strip_prefix(self.library) {
+                        let _ = writeln!(state.text, "#include \"{}\"", name.display());
+                    } else {
+                        self.include(&found, state)?;
+                        mark_line(&mut state.text, file, line_number + 1);
+                    }
                     continue;
                 }
                 // Within a condition, a system's own header may be meant for another compiler.
@@ -141,7 +147,9 @@ mod tests {
 
     fn flatten(dir: &tempfile::TempDir, file: &str) -> Result<Flat, BuildError> {
         let includes = [PathBuf::from("inc")];
-        Flattener { root: dir.path(), includes: &includes }.flatten(Path::new(file))
+        let (root, library) = (dir.path(), &dir.path().join("lib"));
+        let includes = includes.into_iter().chain([library.clone()]).collect::<Vec<_>>();
+        Flattener { root, includes: &includes, library }.flatten(Path::new(file))
     }
 
     #[test]
@@ -157,6 +165,18 @@ mod tests {
         assert!(flat.text.contains("#line 3 \"inc/sub/b.h\"\nb\n"), "{}", flat.text);
         let inputs: Vec<_> = flat.inputs.iter().map(|p| p.display().to_string()).collect();
         assert_eq!(inputs, ["inc/a.h", "inc/sub/b.h", "src/k.cu"]);
+    }
+
+    #[test]
+    fn headers_of_the_library_stay_includes() {
+        let dir = tree(&[
+            ("src/k.cu", "#include \"a.h\"\n#include \"../lib/wv/b.h\"\nkernel\n"),
+            ("inc/a.h", "#pragma once\n#include \"wv/b.h\"\na\n"),
+            ("lib/wv/b.h", "#pragma once\nb\n"),
+        ]);
+        let flat = flatten(&dir, "src/k.cu").unwrap();
+        assert!(!flat.text.contains("\nb\n"), "{}", flat.text);
+        assert_eq!(flat.text.matches("#include \"wv/b.h\"\n").count(), 2, "{}", flat.text);
     }
 
     #[test]

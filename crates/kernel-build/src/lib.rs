@@ -20,7 +20,8 @@
 //! Each `NAME.cu` is a module `kernels::NAME` with its `IMAGE` and, for every
 //! `WV_KERNEL(some_name)(…)`, a struct `SomeName` whose fields are the parameters: numbers,
 //! `Local`, `Remote`, structures of the source, and typed pointers. Host compiler and GPU compiler
-//! are given the same text, in which project includes are expanded.
+//! are given the same text, in which the project's own includes are expanded, and the same headers of the device
+//! library, which `warpverbs-gpu` has for the GPU compiler.
 //!
 //! Only its author knows what a kernel does with its pointers. `WV_KERNEL` says nothing of it, and
 //! its launch is `unsafe`. With `WV_SAFE_KERNEL` the author promises that the kernel, whatever its
@@ -32,6 +33,7 @@ mod count;
 mod emit;
 mod error;
 mod flatten;
+mod library;
 mod mirror;
 mod scan;
 mod signature;
@@ -39,6 +41,7 @@ mod structure;
 mod types;
 
 pub use error::BuildError;
+pub use library::{embed_headers, headers};
 pub use mirror::{Mirror, generated};
 
 use error::io;
@@ -65,11 +68,6 @@ struct Unit {
     kernels: Vec<Signature>,
     /// Structures that the kernels' parameters name, those inside others first.
     structures: Vec<Structure>,
-}
-
-/// The folder of the device library's headers, which are part of this package.
-pub fn headers() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/include"))
 }
 
 impl Builder {
@@ -104,19 +102,22 @@ impl Builder {
         let out = PathBuf::from(variable("OUT_DIR")?);
         let package = variable("CARGO_PKG_NAME")?;
         let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
-        let mut inputs = BTreeSet::from([self.sources.clone()]);
+        let mut inputs = BTreeSet::from([self.sources.clone(), headers().to_path_buf()]);
         let units = self.units(&root, &mut inputs)?;
         for input in &inputs {
             println!("cargo::rerun-if-changed={}", input.display());
         }
         let mut build = host_compiler();
+        build.include(headers());
         for unit in &units {
             write(&out.join(format!("{}.cu", unit.name)), &unit.text)?;
             let host = out.join(format!("{}.host.cc", unit.name));
             write(&host, &emit::host_source(unit, &package))?;
             build.file(host);
         }
-        write(&out.join("kernels.rs"), &emit::launchers(&units, &package, &self.gpu_path))?;
+        let same = emit::same_headers(library::headers_hash()?, &self.gpu_path);
+        let launchers = emit::launchers(&units, &package, &self.gpu_path);
+        write(&out.join("kernels.rs"), &(same + &launchers))?;
         if units.is_empty() {
             return Ok(());
         }
@@ -150,7 +151,7 @@ impl Builder {
         if !signature::is_identifier(&name) || signature::is_rust_keyword(&name) {
             return Err(BuildError::FileName { file: file.to_owned() });
         }
-        let flattener = flatten::Flattener { root, includes: &self.includes };
+        let flattener = flatten::Flattener { root, includes: &self.includes, library: headers() };
         let flat = flattener.flatten(file)?;
         inputs.extend(flat.inputs);
         let source = std::fs::read_to_string(root.join(file)).map_err(io(file))?;

@@ -3,7 +3,7 @@
 use crate::border::{In, Out, Text};
 use crate::call::{Code, Failure, call};
 use crate::handle::{Handle, Object};
-use crate::{lock, log, memory};
+use crate::{gpu, lock, log};
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, Weak};
 use warpverbs_nixl::{BackendId, Config, Kind, Plugin};
@@ -23,7 +23,7 @@ impl Agent {
         log::start();
         let mut config = Config::from_env().map_err(Failure::backend)?.telemetry(telemetry);
         config.listen = listen;
-        config.current_gpu = Some(Arc::new(memory::current_gpu));
+        config.current_gpu = Some(Arc::new(gpu::current_gpu));
         let nixl = warpverbs_nixl::Agent::new(name, config).map_err(Failure::backend)?;
         Ok(Self { nixl, backends: Mutex::default() })
     }

@@ -4,7 +4,7 @@
 //! here is for Rust; `docs/nixl-capi.md` says what C programs can rely on.
 //!
 //! `border` has the caller's pointers, `handle` its handles, `call` what all functions have in common, `log`
-//! where events go, `memory` the caller's memory, `options` optional arguments; the functions are in `agent`,
+//! where events go, `gpu` the GPU that the caller uses, `options` optional arguments; the functions are in `agent`,
 //! `backend`, `lists`, `metadata`, `notify`, `params`, `query`, `register`, `remote`, `strings` and `transfer`, by their
 //! subjects.
 
@@ -12,10 +12,10 @@ mod agent;
 mod backend;
 mod border;
 mod call;
+mod gpu;
 mod handle;
 mod lists;
 mod log;
-mod memory;
 mod metadata;
 mod notify;
 mod options;

@@ -5,8 +5,9 @@ use crate::border::Text;
 use crate::call::{Code, call};
 use crate::handle::Handle;
 use crate::lists::RegList;
-use crate::memory;
 use crate::options::{Options, of_call};
+use std::sync::Arc;
+use warpverbs_gpu::Adopter;
 
 /// Registers memory or files, all of the list or nothing. Memory must stay mapped, readable and writable,
 /// until its deregistration has succeeded.
@@ -19,8 +20,13 @@ extern "C" fn nixl_capi_register_mem(
     call("nixl_capi_register_mem", || {
         let (agent, list) = (agent.get()?, dlist.get()?.list()?);
         of_call(&opt_args, &agent, Some(list.kind))?;
-        let mut adopter = memory::Adopter::default();
-        Ok(agent.nixl.register(&list, &mut |gpu, desc| adopter.adopt(gpu, desc))?)
+        let mut adopter = Adopter::new(Arc::new(()));
+        let registered = agent.nixl.register(&list, &mut |gpu, desc| {
+            // SAFETY: by the interface the program keeps the memory until its deregistration has succeeded.
+            let adopted = unsafe { adopter.adopt(gpu.map(|gpu| &**gpu), desc.addr, desc.len) };
+            adopted.map_err(|error| error.to_string())
+        });
+        Ok(registered?)
     })
 }
 

@@ -1,7 +1,6 @@
 //! Memory of NVIDIA GPUs that the program gives to the device. The NIC moves its bytes by copies of
 //! the driver that the program has loaded; programs without one never come here.
 
-use crate::nic::refuse_region;
 use crate::process::Own;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,16 +45,12 @@ fn adopt(what: &str, usage: Use, address: u64, len: u64) -> Result<Region, Refus
     let choice = owner(address).map_err(|error| refuse(&error))?;
     let choice = choice.ok_or_else(|| refuse(&"not the memory of a GPU"))?;
     let gpu = device(usage, choice).map_err(|error| refuse(&error))?;
-    // Adopted memory begins at a multiple of 16.
-    let lead = address & 15;
-    let bytes = usize::try_from(len.saturating_add(lead))
-        .map_err(|_| Refusal::invalid(format!("{what}: {len:#x} bytes")))?;
+    let bytes = usize::try_from(len);
+    let bytes = bytes.map_err(|_| Refusal::invalid(format!("{what}: {len:#x} bytes")))?;
     // SAFETY: the program frees the memory after the key, as with a device of hardware. If it does
     // not, the driver refuses copies of addresses that it does not know.
-    let whole = unsafe { gpu.adopt(address - lead, bytes, Arc::new(())) };
-    let whole = whole.map_err(|error| refuse(&error))?;
-    let slice = whole.region().slice(lead, len as usize);
-    slice.map_err(|error| refuse_region(what, &error))
+    let adopted = unsafe { gpu.adopt(address, bytes, Arc::new(())) };
+    Ok(adopted.map_err(|error| refuse(&error))?.region().clone())
 }
 
 /// The GPU, opened once for each use. Copies never wait for kernels, which the program launches by itself.

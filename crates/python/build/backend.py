@@ -16,26 +16,30 @@ HERE = Path(__file__).resolve().parent.parent
 PROGRAM = ("warpverbs", "libwarpverbs_preload.so")
 
 
-def _profile(settings) -> str:
-    """The profile of cargo that maturin is told to build, as in `-C build-args="--profile dev"`."""
+def _build(settings) -> Path:
+    """Builds the program as maturin is told to build the module, as in `-C build-args="--profile dev"`."""
     words = shlex.split((settings or {}).get("build-args", ""))
-    return words[words.index("--profile") + 1] if "--profile" in words else "release"
-
-
-def _build(profile: str) -> Path:
+    after = lambda word: words[words.index(word) + 1] if word in words else None  # noqa: E731
     root = HERE.parent.parent
-    # As fast where bytes move, and smaller.
-    profile = "wheel" if profile == "release" else profile
-    cargo = [os.environ.get("CARGO", "cargo"), "build", "--locked", "--profile", profile]
-    subprocess.run([*cargo, "-p", "warpverbs-cli", "-p", "warpverbs-preload"], cwd=root, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+    # As fast where bytes move, and smaller.
+    profile = after("--profile") or "release"
+    profile = "wheel" if profile == "release" else profile
+    cargo = [os.environ.get("CARGO", "cargo"), "zigbuild" if "--zig" in words else "build"]
+    if triple := after("--target"):
+        # zig links for the C library of a version.
+        glibc = (after("--compatibility") or "").removeprefix("manylinux_").replace("_", ".")
+        cargo += ["--target", f"{triple}.{glibc}" if "--zig" in words else triple]
+        target /= triple
+    cargo += ["--locked", "--profile", profile, "-p", "warpverbs-cli", "-p", "warpverbs-preload"]
+    subprocess.run(cargo, cwd=root, check=True)
     return target / ("debug" if profile == "dev" else profile)
 
 
 def _program(settings) -> None:
     """Puts the program and the library that it preloads where the package looks for them."""
     # Ready ones, where a build of the whole workspace has just made them.
-    built = os.environ.get("WARPVERBS_PROGRAM_DIR") or _build(_profile(settings))
+    built = os.environ.get("WARPVERBS_PROGRAM_DIR") or _build(settings)
     folder = HERE / "python" / "warpverbs" / "_bin"
     folder.mkdir(exist_ok=True)
     for name in PROGRAM:

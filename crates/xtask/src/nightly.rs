@@ -196,6 +196,8 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         "xtask python -- -k killed",
     );
     all.push(python.env("WARPVERBS_RUNS", rounds));
+    let wheel = "xtask python --wheel --release";
+    all.push(Campaign::new("wheel", "size, C library".into(), wheel));
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();

@@ -69,7 +69,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 fn packages(bench: &Bench) -> Result<()> {
     let environment = workspace::target()?.join("bench-python");
     let python = python::prepare(&bench.interpreter, &environment, &[python::BUILDS, "numpy"])?;
-    let wheel = python::build(&python, &environment, true)?;
+    let wheel = python::Build::Release.wheel(&python, &environment)?;
     python::install(&python, &wheel)?;
     if bench.wheel.is_none() {
         // Without what it names as needed: torch, of which it takes nothing here.

@@ -47,13 +47,15 @@ pub(crate) fn run() -> Result<()> {
         write!(members, ", \"{folder}\"")?;
         writeln!(patches, "{name} = {{ path = \"{folder}\" }}")?;
     }
-    fs::write(all.join("Cargo.toml"), format!("{members}]\n{patches}"))?;
+    // With the profile of the workspace, so that what is there of other people's packages serves here too.
+    let profile = profile(&fs::read_to_string(root.join("Cargo.toml"))?);
+    fs::write(all.join("Cargo.toml"), format!("{members}]\n{patches}{profile}"))?;
     fs::copy(root.join("Cargo.lock"), all.join("Cargo.lock"))?;
     other_crate(&root, &all.join("other"))?;
     let check = |what: &[&str]| {
         let mut check = cargo(&all);
         check.args(["check", "--offline", "--quiet"]).args(what);
-        done(check.env("CARGO_TARGET_DIR", target.join("package/built")), "cargo check")
+        done(check.env("CARGO_TARGET_DIR", &target), "cargo check")
     };
     check(&["--workspace"])?;
     check(&["--package", "warpverbs", "--features", "full", "--examples"])?;
@@ -62,6 +64,20 @@ pub(crate) fn run() -> Result<()> {
         packages.len()
     );
     Ok(())
+}
+
+/// The tables of the profile `dev` in a manifest.
+fn profile(manifest: &str) -> String {
+    let (mut text, mut on) = (String::new(), false);
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            on = line.starts_with("[profile.dev]") || line.starts_with("[profile.dev.");
+        }
+        if on {
+            text.extend([line, "\n"]);
+        }
+    }
+    text
 }
 
 /// Name and version of each package that is for others; each says where it comes from.
@@ -102,4 +118,15 @@ fn other_crate(root: &Path, folder: &Path) -> Result<()> {
         fs::write(path, format!("{head}{rest}\n"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn profiles_are_found_between_other_tables() {
+        let manifest =
+            "[a]\nb = 1\n[profile.dev]\nc = 2\n[profile.dev.package.d]\ne = 3\n[profile.release]\n";
+        let found = super::profile(manifest);
+        assert_eq!(found, "[profile.dev]\nc = 2\n[profile.dev.package.d]\ne = 3\n");
+    }
 }

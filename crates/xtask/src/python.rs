@@ -3,15 +3,15 @@
 
 mod consumers;
 mod programs;
+mod wheel;
 
 use crate::workspace;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use clap::Args;
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+pub(crate) use wheel::Build;
 
 /// Packages for the build and the tests.
 const PACKAGES: [&str; 5] = [BUILDS, "mypy", "numpy", "pytest", "pytest-timeout"];
@@ -41,6 +41,10 @@ pub(crate) struct Python {
     /// Builds the wheel and leaves it in the target folder's `wheels`, nothing else
     #[arg(long)]
     wheel: bool,
+    /// Builds with optimisation for machines of this target of Rust's and a C library from glibc 2.28 on, such as
+    /// x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu, by zig's compiler
+    #[arg(long, value_name = "TRIPLE", requires = "wheel")]
+    target: Option<String>,
     /// Fetches programs that use NIXL, and runs their tests and classes on the wheel; installs torch too
     #[arg(long)]
     consumers: bool,
@@ -64,10 +68,15 @@ pub(crate) fn run(options: &Python) -> Result<()> {
         None => workspace::target()?.join("python"),
     };
     let torch = options.torch.then_some("torch");
-    let packages: Vec<&str> = PACKAGES.into_iter().chain(torch).collect();
+    let build = match &options.target {
+        Some(target) => Build::Portable(target),
+        None if options.release => Build::Release,
+        None => Build::Quick,
+    };
+    let packages = PACKAGES.into_iter().chain(torch).chain(build.packages().iter().copied());
+    let packages: Vec<&str> = packages.collect();
     let python = prepare(&options.python, &environment, &packages)?;
-    let wheel = build(&python, &environment, options.release)?;
-    println!("{}: {} bytes", wheel.display(), fs::metadata(&wheel)?.len());
+    let wheel = build.wheel(&python, &environment)?;
     if options.wheel {
         return Ok(());
     }
@@ -127,34 +136,4 @@ pub(crate) fn pip(
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "--disable-pip-version-check"]).args(words);
     workspace::done(more(&mut pip), &format!("pip {}", words.join(" ")))
-}
-
-/// Builds the wheel, and says where it is.
-pub(crate) fn build(python: &Path, environment: &Path, release: bool) -> Result<PathBuf> {
-    let target = workspace::target()?;
-    // Empty but for this wheel, whose name has the version and the platform.
-    let folder = target.join("wheels");
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let first = std::iter::once(environment.join("bin"));
-    let path = env::join_paths(first.chain(env::split_paths(&path)))?;
-    let words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation"];
-    pip(python, &words, |pip| {
-        pip.env("CARGO_TARGET_DIR", &target).env("PATH", path).arg("--wheel-dir").arg(&folder);
-        if !release {
-            pip.args(["-C", "build-args=--profile dev"]);
-            if workspace::is_built() {
-                pip.env("WARPVERBS_PROGRAM_DIR", target.join("debug"));
-            }
-        }
-        let package = workspace::root().map(|root| root.join("crates/python"));
-        pip.arg(package.unwrap_or_else(|_| "crates/python".into()))
-    })?;
-    let found: Vec<PathBuf> = fs::read_dir(&folder)?
-        .map(|each| each.map(|each| each.path()))
-        .collect::<Result<_, _>>()?;
-    ensure!(found.len() == 1, "{} has {} wheels, expected one", folder.display(), found.len());
-    found.into_iter().next().context("no wheel")
 }

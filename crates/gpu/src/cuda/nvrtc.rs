@@ -2,6 +2,7 @@
 
 use super::api::{open_first, open_library, symbol};
 use crate::GpuError;
+use crate::headers::HEADERS;
 use cudarc::nvrtc::sys;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -130,7 +131,8 @@ impl Nvrtc {
         self.version
     }
 
-    /// Compiles `source`, called `name` in messages, to a cubin. `options` name the architecture.
+    /// Compiles `source`, called `name` in messages, to a cubin; it may include the headers of the device
+    /// library. `options` name the architecture.
     pub fn compile(
         &self,
         source: &str,
@@ -191,16 +193,18 @@ struct Program<'a> {
 impl<'a> Program<'a> {
     fn new(nvrtc: &'a Nvrtc, source: &CStr, name: &CStr) -> Result<Self, CompileFailure> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the strings are NUL-terminated and copied by the call; there are no headers; the
-        // handle goes to a live local.
+        let names = HEADERS.map(|(name, _)| name.as_ptr());
+        let texts = HEADERS.map(|(_, text)| text.as_ptr());
+        // SAFETY: the strings are NUL-terminated and copied by the call, both lists have the length that
+        // it is told, and the handle goes to a live local.
         let code = unsafe {
             (nvrtc.table.nvrtcCreateProgram)(
                 &mut handle,
                 source.as_ptr(),
                 name.as_ptr(),
-                0,
-                std::ptr::null(),
-                std::ptr::null(),
+                HEADERS.len() as c_int,
+                texts.as_ptr(),
+                names.as_ptr(),
             )
         };
         nvrtc.ok(code)?;

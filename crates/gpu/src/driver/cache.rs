@@ -1,11 +1,12 @@
 //! Compiled kernels on disk, so that only the first run of a program waits for the compiler.
 //!
-//! An entry is `<source key>-<NVRTC version>.cubin`: the key is SHA-256 over source, options and
+//! An entry is `<source key>-<NVRTC version>.cubin`: the key is SHA-256 over source, headers, options and
 //! architecture, and the version stands apart so that an entry can be found where NVRTC is not
 //! installed. Its bytes are magic, SHA-256 of the payload, payload length (u64 little-endian),
 //! payload. Entries appear by rename, so a reader sees all of one or none.
 
 use crate::GpuError;
+use crate::headers::HEADERS;
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,13 +34,16 @@ pub enum Cache {
 pub struct SourceKey(String);
 
 impl SourceKey {
-    /// Hashes source, options (the architecture among them) and nothing else.
+    /// Hashes source, options (the architecture among them), the headers of the device library and nothing
+    /// else.
     pub fn new(source: &str, options: &[String]) -> Self {
         let mut hash = Sha256::new();
         // Lengths stand before the parts, so that no two inputs run together to the same bytes.
-        for part in std::iter::once(source).chain(options.iter().map(String::as_str)) {
+        let headers = HEADERS.iter().flat_map(|(name, text)| [name.to_bytes(), text.to_bytes()]);
+        let options = options.iter().map(|option| option.as_bytes());
+        for part in std::iter::once(source.as_bytes()).chain(headers).chain(options) {
             hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part.as_bytes());
+            hash.update(part);
         }
         Self(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }

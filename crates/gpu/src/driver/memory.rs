@@ -127,7 +127,7 @@ struct DeviceMemory {
 }
 
 // SAFETY: `source` holds at least `len` bytes from `addr` on: a piece of the heap, aligned to 256 bytes;
-// what the caller of `adopt` promises to keep, at an address that was checked; or an open IPC handle,
+// what the caller of `adopt` promises to keep; or an open IPC handle,
 // at an address of a whole allocation.
 unsafe impl Backing for DeviceMemory {
     fn addr(&self) -> u64 {

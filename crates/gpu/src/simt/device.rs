@@ -157,7 +157,7 @@ impl Gpu for SimtDevice {
 
     unsafe fn adopt(&self, addr: u64, len: usize, keep: Keep) -> Result<Buffer, GpuError> {
         check_adopted(addr)?;
-        // SAFETY: the caller's promise about the memory and `keep`, and the alignment is checked.
+        // SAFETY: the caller's promise about the memory and `keep`.
         Ok(Buffer::of_region(unsafe { Region::foreign(addr, len, keep) }))
     }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs_dev::{Child, say};
 use warpverbs_gpu::{Buffer, Gpu, GpuChoice, Place};
-use warpverbs_mem::Region;
 use warpverbs_peer::descriptor::Trust;
 use warpverbs_peer::{
     Exporter, Identity, Introduction, RangeOffer, RangePlace, Reason, RemoteRange, Route, reach,
@@ -178,19 +177,15 @@ fn adopted_memory_is_reached_by_its_key_and_kept_alive() {
     let keep = Arc::new(memory.region().clone());
     let weak = Arc::downgrade(&keep);
     // SAFETY: the region lives as long as `keep`.
-    let adopted = unsafe { gpu.adopt(memory.region().addr() + 16, 4096, keep) }.unwrap();
+    let adopted = unsafe { gpu.adopt(memory.region().addr() + 9, 4096, keep) }.unwrap();
     let region = registered(&adopted);
     let exporter = Exporter::start(&*gpu).unwrap();
     let exported = exporter.export(adopted, Some(region));
     let range = reached(&*gpu, exporter.introduction(), exported.offer());
-    assert_eq!(range.place().unwrap().address, memory.region().addr() + 16);
+    assert_eq!(range.place().unwrap().address, memory.region().addr() + 9);
     assert!(weak.upgrade().is_some());
     drop(exported);
     assert!(weak.upgrade().is_none());
-    let odd = Arc::new(Region::clone(memory.region()));
-    // SAFETY: as above.
-    let refused = unsafe { gpu.adopt(memory.region().addr() + 8, 64, odd) }.unwrap_err();
-    assert!(refused.to_string().contains("a multiple of 16"), "{refused}");
 }
 
 #[derive(Serialize, Deserialize)]

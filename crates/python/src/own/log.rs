@@ -11,9 +11,10 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer};
 
 /// Lines that may wait. Further ones are counted and left out.
 const MOST_WAITING: usize = 4096;
@@ -129,8 +130,9 @@ pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
 
 fn begin(py: Python<'_>) -> PyResult<()> {
     let (queue, lines) = sync_channel(MOST_WAITING);
-    let filter =
-        EnvFilter::try_from_env("WARPVERBS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let wished = std::env::var("WARPVERBS_LOG").ok().filter(|wished| !wished.is_empty());
+    let filter = wished.and_then(|wished| wished.parse::<Targets>().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(Level::INFO));
     let forwarder = Forward { queue: queue.clone(), left_out: AtomicU64::new(0) };
     // A program that has a subscriber of its own in this process keeps it.
     if tracing_subscriber::registry().with(filter).with(forwarder).try_init().is_err() {
