@@ -202,6 +202,7 @@ mod pages {
         DeviceGuide "docs/device-guide.md"
         Devmem "docs/devmem.md"
         Rendezvous "docs/rendezvous.md"
+        Ep "docs/ep.md"
         Shmem "docs/shmem.md"
         Tcp "docs/tcp.md"
         Transport "docs/transport.md"

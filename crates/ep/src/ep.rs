@@ -1,6 +1,6 @@
 //! The channels of a layer on one rank, and the launches that use them.
 
-use crate::kernels::ep::{MoeCombine, MoeDispatch};
+use crate::kernels::ep::{IMAGE, MoeCombine, MoeDispatch};
 use crate::stage::Turn;
 use crate::{
     Channel, Config, EpError, Export, Failed, Layout, Regions, Returned, Routed, Sent, Ways,
@@ -26,8 +26,17 @@ pub struct Ep {
     gpu: Arc<dyn Gpu>,
     dim: Dim,
     deadline: Duration,
-    channels: Vec<(Channel, Turn)>,
+    channels: Vec<Slot>,
     places: Vec<Sym<u64>>,
+    /// For launches that put no rows.
+    nothing: Packed,
+}
+
+/// One channel.
+struct Slot {
+    channel: Channel,
+    turn: Turn,
+    status: KernelStatus,
 }
 
 /// The tokens of this rank. All buffers begin at a multiple of 16.
@@ -112,15 +121,30 @@ impl Ep {
             let regions = &regions;
             let export =
                 Export { config, ways, rank, heap, offset, regions, epoch: 0, generation: 0 };
-            channels.push((export.upload(&*gpu)?, Turn::DispatchSend));
+            let (channel, status) = (export.upload(&*gpu)?, KernelStatus::new(&gpu)?);
+            channels.push(Slot { channel, turn: Turn::DispatchSend, status });
             places.push(place);
         }
         let dim = match gpu.info().kind {
             GpuKind::Simt => Dim::new(2, 64),
-            _ => Dim::new(gpu.info().sm_count.clamp(1, 64), 512),
+            _ => Dim::new(gpu.info().sm_count.max(1), 256),
         };
+        // No launch has to wait for a compiler while another rank's waits for it.
+        gpu.load(&IMAGE)?;
+        let rank_major = config.clone().layout(Layout::RankMajor);
+        let nothing = Packed::new(&*gpu, &rank_major, ways, rank)?;
         let deadline = Duration::from_secs(60);
-        Ok(Self { config: config.clone(), ways, rank, gpu, dim, deadline, channels, places })
+        Ok(Self {
+            config: config.clone(),
+            ways,
+            rank,
+            gpu,
+            dim,
+            deadline,
+            channels,
+            places,
+            nothing,
+        })
     }
 
     /// The shape of its launches, in place of the usual one. All blocks must be resident at once.
@@ -148,7 +172,7 @@ impl Ep {
     /// # Errors
     /// There is no such channel.
     pub fn device(&self, channel: usize) -> Result<KernelPtr<DeviceEp>, EpError> {
-        Ok(self.channel(channel)?.0.device.clone())
+        Ok(self.channel(channel)?.channel.device.clone())
     }
 
     /// Buffers for a dispatch.
@@ -167,7 +191,7 @@ impl Ep {
         Ok(self.places.into_iter().try_for_each(|place| heap.free(place))?)
     }
 
-    fn channel(&self, channel: usize) -> Result<&(Channel, Turn), EpError> {
+    fn channel(&self, channel: usize) -> Result<&Slot, EpError> {
         let channels = self.channels.len();
         self.channels.get(channel).ok_or(EpError::Channel { channel, channels })
     }
@@ -198,8 +222,7 @@ impl Ep {
         channel: usize,
         tokens: &Tokens<'_>,
     ) -> Result<Sent, Failed<Sent>> {
-        let rank_major = self.config.clone().layout(Layout::RankMajor);
-        let none = Packed::new(&*self.gpu, &rank_major, self.ways, self.rank)?;
+        let none = self.nothing.clone();
         let sent = |routed: Routed| Sent { channel, tokens: routed.tokens };
         let done = self.launch_dispatch(heap, channel, SEND, Some(tokens), &none, tokens.count);
         done.map(sent).map_err(|Failed { cause, next }| Failed { cause, next: next.map(sent) })
@@ -229,7 +252,7 @@ impl Ep {
     ) -> Result<Routed, Failed<Routed>> {
         let first = if halves & SEND != 0 { Turn::DispatchSend } else { Turn::DispatchRecv };
         let next = if halves & RECV != 0 { Turn::CombineSend } else { Turn::DispatchRecv };
-        self.channel(channel)?.1.check(channel, first)?;
+        self.channel(channel)?.turn.check(channel, first)?;
         let kernel = self.dispatch_kernel(channel, halves, tokens, packed)?;
         let outcome = self.run(channel, next, kernel)?;
         let [missing, unanswered] = self.missing(channel)?;
@@ -356,7 +379,7 @@ impl Ep {
     ) -> Result<(), Failed<()>> {
         let first = if halves & SEND != 0 { Turn::CombineSend } else { Turn::CombineRecv };
         let next = if halves & RECV != 0 { Turn::DispatchSend } else { Turn::CombineRecv };
-        self.channel(channel)?.1.check(channel, first)?;
+        self.channel(channel)?.turn.check(channel, first)?;
         let hidden = u64::from(self.config.hidden);
         let all = self.config.packed_rows(self.ways, self.rank);
         let capacity = if halves & SEND != 0 { all } else { 0 };
@@ -377,7 +400,7 @@ impl Ep {
     }
 
     fn missing(&self, channel: usize) -> Result<[u64; 2], EpError> {
-        self.channels[channel].0.missing(&*self.gpu)
+        self.channels[channel].channel.missing(&*self.gpu)
     }
 
     /// Runs a kernel to its end; it is then `next`'s turn.
@@ -387,12 +410,12 @@ impl Ep {
         next: Turn,
         kernel: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
     ) -> Result<Result<(), Outcome>, EpError> {
-        let status = KernelStatus::new(&self.gpu)?;
-        let launch =
-            self.gpu.launch_resident(&kernel(status.pointer()), self.dim, self.deadline)?;
-        launch.wait()?;
-        self.channels[channel].1 = next;
-        Ok(Outcome::of(status.read()?))
+        let slot = &mut self.channels[channel];
+        slot.status.clear()?;
+        let kernel = kernel(slot.status.pointer());
+        self.gpu.launch_resident(&kernel, self.dim, self.deadline)?.wait()?;
+        slot.turn = next;
+        Ok(Outcome::of(slot.status.read()?))
     }
 }
 

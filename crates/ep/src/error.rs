@@ -68,7 +68,7 @@ pub enum EpError {
 #[derive(Debug)]
 pub struct Failed<T> {
     /// The failure.
-    pub cause: EpError,
+    pub cause: Box<EpError>,
     /// What is left of the call.
     pub next: Option<T>,
 }
@@ -87,19 +87,19 @@ impl<T: fmt::Debug> std::error::Error for Failed<T> {
 
 impl<T> From<EpError> for Failed<T> {
     fn from(cause: EpError) -> Self {
-        Self { cause, next: None }
+        Self { cause: Box::new(cause), next: None }
     }
 }
 
 impl<T> From<Failed<T>> for EpError {
     fn from(failed: Failed<T>) -> Self {
-        failed.cause
+        *failed.cause
     }
 }
 
 impl EpError {
     /// What was made of a step that failed.
     pub(crate) fn with<T>(self, next: T) -> Failed<T> {
-        Failed { cause: self, next: Some(next) }
+        Failed { cause: Box::new(self), next: Some(next) }
     }
 }

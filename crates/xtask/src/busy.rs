@@ -12,7 +12,7 @@ use warpverbs_bench::child::{self, Running};
 const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Every example, with the arguments of each of its processes.
-const EXAMPLES: [(&str, &[&str]); 23] = [
+const EXAMPLES: [(&str, &[&str]); 24] = [
     ("dist_atomic", &["--procs 2"]),
     ("dist_send_recv", &["--procs 2"]),
     ("dist_write", &["--procs 2"]),
@@ -25,6 +25,7 @@ const EXAMPLES: [(&str, &[&str]); 23] = [
     ("loopback_send_recv", &[""]),
     ("loopback_write", &[""]),
     ("loopback_write_inline", &[""]),
+    ("moe_layer", &["--procs 3"]),
     ("shmem_allgather", &["--procs 3"]),
     ("shmem_allreduce", &["--procs 3"]),
     ("shmem_barrier", &["--procs 3"]),

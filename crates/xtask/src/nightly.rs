@@ -171,6 +171,11 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
             "--release -p warpverbs-shmem --test it device::litmus",
         ),
         (
+            "expert parallelism",
+            runs.div_ceil(10_000),
+            "--release -p warpverbs-ep --test it layers::",
+        ),
+        (
             "kernels' stress",
             runs.div_ceil(100_000),
             "--release -p warpverbs-test-kernels --test it device::stress",

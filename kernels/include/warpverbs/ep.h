@@ -22,7 +22,8 @@ struct Share {
 // All blocks of the launch.
 WV_DEVICE Share whole_grid() { return {block_index(), grid_size()}; }
 
-// One dispatch and its combine. `timeout` bounds each of their parts.
+// One dispatch and its combine. `timeout`, the heap's unless it is given, is how long results are waited
+// for; what must come before them, half or a fourth as long.
 struct EpCall {
   const Ep& ep;
   Share share;

@@ -4,7 +4,8 @@ use crate::common::{example, fails, passed, passes};
 use crate::seeds::runs;
 
 /// Each with flags for little to do, of an odd size where there is one.
-const EXAMPLES: [(&str, &[&str]); 5] = [
+const EXAMPLES: [(&str, &[&str]); 6] = [
+    ("moe_layer", &["--tokens", "9", "--experts", "7", "--top-k", "3", "-n", "2"]),
     ("shmem_ring", &["-b", "3001", "-n", "3"]),
     ("shmem_barrier", &["-n", "30"]),
     ("shmem_allgather", &["-b", "3", "-n", "2"]),
@@ -39,6 +40,8 @@ fn sizes_and_streams_are_within_bounds() {
         fails(name, &["--procs", "2", "-b", "0"], &["--bytes is 0"]);
     }
     fails("shmem_barrier", &["--procs", "2", "-n", "0"], &["--rounds is 0"]);
+    fails("moe_layer", &["--procs", "2", "--tokens", "0"], &["--tokens is 0"]);
+    fails("moe_layer", &["--procs", "2", "--experts", "3"], &["top_k is 4", "at most 3 experts"]);
     let last = passes("shmem_pipeline", &["--procs", "2", "--streams", "1", "-b", "1"]);
     assert!(last.contains("every item of 1 streams through 2 ranks"), "{last}");
 }

@@ -522,7 +522,12 @@ fn words64(bytes: &[u8]) -> Vec<u64> {
 
 /// A case under a seed, which also says what is chosen at random.
 pub(crate) fn under_seed(seed: u64, case: impl FnOnce(&mut SmallRng) -> Case) -> Layers {
+    at_pace(Pace::Seeded(seed), seed, case)
+}
+
+/// The same at another pace.
+pub(crate) fn at_pace(pace: Pace, seed: u64, case: impl FnOnce(&mut SmallRng) -> Case) -> Layers {
     let mut rng = SmallRng::seed_from_u64(seed);
     let case = case(&mut rng);
-    Layers::new(case, Pace::Seeded(seed), &mut rng)
+    Layers::new(case, pace, &mut rng)
 }

@@ -134,7 +134,7 @@ impl Memory {
 }
 
 /// Two channels at once: one by whole calls, the other by halves around them.
-fn both_channels(rank: &Rank, heap: &Heap, ep: &mut Ep, layers: [&Layer; 2]) {
+fn both_channels(rank: &Rank, heap: &Heap, ep: &mut Ep, layers: [&Layer; 2], layout: Layout) {
     let [a, b] = layers.map(|layer| Memory::new(rank, ep, layer));
     let sent = ep.dispatch_send(heap, 1, &b.tokens()).unwrap();
     let routed: Routed = ep.dispatch(heap, 0, &a.tokens(), &a.packed).unwrap();
@@ -142,11 +142,6 @@ fn both_channels(rank: &Rank, heap: &Heap, ep: &mut Ep, layers: [&Layer; 2]) {
     let returned = ep.combine_send(heap, other, &b.outputs).unwrap();
     ep.combine(heap, routed, &a.outputs, &a.sums).unwrap();
     ep.combine_recv(heap, returned, &b.sums).unwrap();
-    let layout = if ep.config() == &config(Layout::RankMajor, Combine::Summed) {
-        Layout::RankMajor
-    } else {
-        Layout::ExpertMajor
-    };
     a.check(rank, layers[0], layout);
     b.check(rank, layers[1], layout);
 }
@@ -172,7 +167,7 @@ fn ranks_make_channels_and_use_them_by_launches() {
             let mut rng = SmallRng::seed_from_u64(seed ^ n);
             for _ in 0..3 {
                 let layers = [0, 1].map(|_| Layer::random(&config, ep.ways(), &mut rng));
-                both_channels(rank, &heap, &mut ep, [&layers[0], &layers[1]]);
+                both_channels(rank, &heap, &mut ep, [&layers[0], &layers[1]], layout);
             }
             rank.meet();
             ep.free(&mut heap).unwrap();
@@ -267,7 +262,7 @@ fn a_wrong_routing_is_in_the_status() {
         let (packed, sums) = (ep.packed().unwrap(), buffer(&[0; 16]));
         let tokens = Tokens { count: 1, rows: &rows, experts: &experts, weights: &weights };
         let failed = ep.dispatch(&heap, 0, &tokens, &packed).unwrap_err();
-        let EpError::Kernel { outcome, missing, .. } = &failed.cause else { panic!("{failed}") };
+        let EpError::Kernel { outcome, missing, .. } = &*failed.cause else { panic!("{failed}") };
         assert_eq!(outcome.to_string(), "a token names an expert that there is not, or one twice");
         assert!(missing.is_empty());
         // Without the wrong choice: 3 × 1.0.
@@ -275,5 +270,24 @@ fn a_wrong_routing_is_in_the_status() {
         let mut found = [0; 16];
         rank.gpu.read(&sums, 0, &mut found).unwrap();
         assert_eq!(words16(&found), [bf16_of(3.0); 8]);
+    });
+}
+
+/// One rank on a GPU, with launches of the usual shape.
+#[test]
+#[ignore = "needs a GPU"]
+fn a_rank_on_a_gpu_uses_its_channels_by_launches() {
+    let seed = seed();
+    let config = config(Layout::ExpertMajor, Combine::Exact);
+    ranks(1, |rank| {
+        rank.gpu = warpverbs_gpu::open("cuda".parse().unwrap()).unwrap();
+        let mut heap = rank.heap(&heap_config()).unwrap();
+        let mut ep = Ep::new(&mut heap, &mut rank.world, &config).unwrap();
+        let mut rng = SmallRng::seed_from_u64(seed);
+        for _ in 0..20 {
+            let layers = [0, 1].map(|_| Layer::random(&config, ep.ways(), &mut rng));
+            both_channels(rank, &heap, &mut ep, [&layers[0], &layers[1]], Layout::ExpertMajor);
+        }
+        assert!(heap.health().unwrap().is_ok());
     });
 }

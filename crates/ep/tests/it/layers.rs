@@ -1,7 +1,7 @@
 //! Layers that go well: every byte is that of the reference.
 
-use crate::cases::{Case, Routing, under_seed};
-use crate::ranks::Routes;
+use crate::cases::{Case, Routing, at_pace, under_seed};
+use crate::ranks::{Pace, Routes};
 use warpverbs_dev::simt_seeds;
 use warpverbs_ep::{Combine, Layout};
 
@@ -58,5 +58,19 @@ fn tiles_and_parts_of_rows_fit_together() {
                 layers.check(&layers.run());
             }
         }
+    }
+}
+
+/// The same bits on a GPU, whose ranks are blocks of one launch.
+#[test]
+#[ignore = "needs a GPU"]
+fn any_layer_on_a_gpu_is_that_of_the_reference() {
+    for seed in simt_seeds(0x100, 40) {
+        let layers = at_pace(Pace::Cuda, seed, |rng| {
+            let mut case = Case::random(rng);
+            case.timeout_ns = 10_000_000_000;
+            case
+        });
+        layers.check(&layers.run());
     }
 }

@@ -127,7 +127,7 @@ WV_DEVICE Status post_tile(const EpCall& call, Tile& tile) {
 // for the last call's word.
 WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
   const Ep& ep = call.ep;
-  HeapDeadline deadline = HeapDeadline::of(heap_of(ep), call.timeout);
+  HeapDeadline deadline = patience(call, for_rows);
   u64 sources = 0;
   for (u32 rank = 0; rank < fixed(ep.ranks); ++rank) {
     if (peek(plan.rows_from + rank) != 0) sources |= u64{1} << rank;
@@ -206,7 +206,7 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   const impl::Plan plan = impl::plan_of(call);
   if (impl::peek(plan.count) > tokens) return Status::of(outcome::too_long);
   if (!impl::is_aligned(sums)) return Status::of(outcome::bad_address);
-  impl::HeapDeadline deadline = impl::HeapDeadline::of(impl::heap_of(ep), call.timeout);
+  impl::HeapDeadline deadline = impl::patience(call, impl::for_results);
   Status first;
   u64* lacking = impl::state_of(ep)->unanswered + (call.epoch & 1);
   // Those that took rows; and this rank, so that all of its blocks are in this call when one ends it.

@@ -312,7 +312,7 @@ WV_DEVICE u64 unanswered_ranks(const EpCall& call) {
 
 WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   const Ep& ep = call.ep;
-  impl::HeapDeadline deadline = impl::HeapDeadline::of(impl::heap_of(ep), call.timeout);
+  impl::HeapDeadline deadline = impl::patience(call, impl::for_credit);
   Status first = impl::check_tokens(ep, tokens);
   if (call.share.index == 0) {
     impl::first_of(first, impl::plan_sends(call, tokens, first.ok() ? tokens.count : 0));
@@ -335,7 +335,7 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
 WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
   const Ep& ep = call.ep;
   const bool unpack = impl::fixed(ep.layout) != ep_layout::rank_major;
-  impl::HeapDeadline deadline = impl::HeapDeadline::of(impl::heap_of(ep), call.timeout);
+  impl::HeapDeadline deadline = impl::patience(call, impl::for_rows);
   Status first;
   if (call.share.index == 0) {
     first = impl::count_rows(call, deadline);

@@ -73,6 +73,17 @@ WV_DEVICE SignalSet word_of(const EpCall& call, u32 value) {
 
 constexpr u32 epoch_mask = 0xffffff;
 
+// Fourths of a call's timeout that a wait may take. Who waits for results is more patient than those who
+// must wait for rows before they can give them, so that a rank that is lost is named, and no other.
+constexpr u32 for_credit = 1, for_rows = 2, for_results = 4;
+
+WV_DEVICE u64 timeout_of(const EpCall& call) {
+  return call.timeout.ns != 0 ? call.timeout.ns : fixed(heap_of(call.ep).timeout_ns);
+}
+WV_DEVICE HeapDeadline patience(const EpCall& call, u32 fourths) {
+  return HeapDeadline::of(timeout_of(call) / 4 * fourths, Timeout{});
+}
+
 // How far `seen` is ahead of `expected`; negative if it is behind.
 WV_DEVICE i32 epochs_ahead(u32 seen, u32 expected) {
   return static_cast<i32>((seen - expected) << 8) >> 8;
@@ -132,9 +143,7 @@ WV_DEVICE u64 await_ranks(const EpCall& call, u64 of, u64* lacking, One one) {
 // Waits, by a block, for a plan that the first block of this launch makes: *word is then its epoch.
 WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
   const Heap& heap = heap_of(call.ep);
-  // The first block may itself have waited as long as it may.
-  const u64 ns = call.timeout.ns != 0 ? call.timeout.ns : fixed(heap.timeout_ns);
-  HeapDeadline deadline = HeapDeadline::of(heap, Timeout{4 * ns});
+  HeapDeadline deadline = patience(call, 2 * for_results);
   const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, call.epoch};
   return await_word_together(
       block, heap, wait, deadline,

@@ -44,6 +44,8 @@ pub(crate) enum Pace {
     Seeded(u64),
     /// The NIC on a thread of its own.
     Real,
+    /// The same, and kernels on an NVIDIA GPU.
+    Cuda,
 }
 
 pub(crate) struct Ranks {
@@ -105,6 +107,10 @@ impl Ranks {
         let mut bed = match pace {
             Pace::Seeded(seed) => Bed::seeded(seed, Config::default()),
             Pace::Real => Bed::real(simt(), Config::default()),
+            Pace::Cuda => {
+                let choice = "cuda".parse().expect("a choice");
+                Bed::real(warpverbs::gpu::open(choice).expect("an NVIDIA GPU"), Config::default())
+            }
         };
         bed.what = format!("{world} ranks, {routes:?}, {}", bed.what);
         let each = |len: usize| (0..world).map(|_| bed.buffer(len)).collect::<Vec<_>>();
