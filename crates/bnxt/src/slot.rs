@@ -127,7 +127,11 @@ pub type Sges<'a> = warpverbs_rdma::Sges<'a, SgeSlot>;
 /// zero length is empty.
 pub(crate) fn list(slots: &[[u8; SLOT]]) -> Sges<'_> {
     let slots: &[SgeSlot] = zerocopy::transmute_ref!(slots);
-    let bytes = slots.iter().map(|slot| u64::from(slot.length.get())).sum();
+    // One entry is the common case; it needs no loop.
+    let bytes = match slots {
+        [slot] => u64::from(slot.length.get()),
+        slots => slots.iter().map(|slot| u64::from(slot.length.get())).sum(),
+    };
     match bytes {
         0 => Sges::default(),
         _ => Sges::checked(slots, bytes),

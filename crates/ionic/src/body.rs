@@ -100,11 +100,14 @@ pub type Sges<'a> = warpverbs_rdma::Sges<'a, Entry>;
 /// The first `count` entries of a WQE's payload; `Err` has the number that it has room for. A list of
 /// entries that are all of zero length is empty.
 pub(crate) fn list(payload: &[u8], count: u8) -> Result<Sges<'_>, u8> {
-    let (entries, _) = payload.as_chunks::<ENTRY>();
-    let room = entries.len().min(u8::MAX.into()) as u8;
-    let entries = entries.get(..count.into()).ok_or(room)?;
+    let (all, _) = payload.as_chunks::<ENTRY>();
+    let entries = all.get(..count.into()).ok_or(all.len().min(u8::MAX.into()) as u8)?;
     let entries: &[Entry] = zerocopy::transmute_ref!(entries);
-    let bytes = entries.iter().map(|entry| u64::from(entry.length.get())).sum();
+    // One entry is the common case; it needs no loop.
+    let bytes = match entries {
+        [entry] => u64::from(entry.length.get()),
+        entries => entries.iter().map(|entry| u64::from(entry.length.get())).sum(),
+    };
     match bytes {
         0 => Ok(Sges::default()),
         _ => Ok(Sges::checked(entries, bytes)),

@@ -1,15 +1,16 @@
 /* Drives an unmodified libbnxt_re without a device: the calls by which the library reaches the kernel are
  * answered here, because functions of a program come before those of libibverbs.
  *
- *   library PATH CHIP ENTRY the library, the chip's number, and bytes of an entry of its packet number table
+ *   library PATH CHIP ENTRY rc|ud   the library, the chip's number, bytes of an entry of its packet number
+ *                                   table, and the type of the QP
  *
  * Lines of words in hexadecimal come from stdin, and each is answered:
  *
  *   send OPCODE FLAGS IMM RADDR RKEY COMPARE SWAP N {ADDR LEN LKEY}   -> wqe BYTES entry BYTES doorbell WORD
  *   recv N {ADDR LEN LKEY}                                            -> wqe BYTES doorbell WORD
- *   cqe BYTES               -> for each completion: wc ID STATUS LENGTH OPCODE FLAGS IMM; then done DOORBELL
+ *   cqe BYTES               -> for each completion: wc ID STATUS LENGTH OPCODE FLAGS IMM SOURCE; done DOORBELL
  *
- * Inline bytes are LKEY, LKEY + 1 and so on. */
+ * Inline bytes are LKEY, LKEY + 1 and so on. RADDR and RKEY of a datagram are the QP there and its queue key. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <endian.h>
@@ -21,7 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { QPN = 0x42, CQN = 5, PAGE = 4096, STATIC = 128, DEPTH = 256, MOST = 6, CQE = 32 };
+enum { QPN = 0x42, CQN = 5, HANDLE = 0x54321, PAGE = 4096, STATIC = 128, DEPTH = 256, MOST = 6, CQE = 32 };
 
 /* The functions of a provider that are called here directly, by their places in its table. */
 struct provider {
@@ -36,6 +37,7 @@ struct provider {
 static const struct provider *provider;
 static uint32_t chip, entry;
 static uint8_t *sq, *rq, *cq;
+static struct ibv_ah *address;
 static uint64_t handle;
 
 static void fail(const char *what)
@@ -132,17 +134,29 @@ int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, voi
 	return 0;
 }
 
-static struct ibv_qp *connect_qp(struct ibv_context *context, struct ibv_cq **completions)
+int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah_attr *attr, void *resp, size_t resp_size)
+{
+	(void)attr;
+	memset(resp, 0, resp_size);
+	ah->context = pd->context;
+	return 0;
+}
+
+static struct ibv_qp *connect_qp(struct ibv_context *context, enum ibv_qp_type type, struct ibv_cq **completions)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);
 	*completions = ibv_create_cq(context, 63, NULL, NULL, 0);
 	if (!pd || !*completions)
 		fail("ibv_alloc_pd or ibv_create_cq");
-	struct ibv_qp_init_attr init = { .send_cq = *completions, .recv_cq = *completions, .qp_type = IBV_QPT_RC };
+	struct ibv_qp_init_attr init = { .send_cq = *completions, .recv_cq = *completions, .qp_type = type };
 	init.cap = (struct ibv_qp_cap){ DEPTH / 2 - 1, DEPTH - 1, MOST, MOST, 96 };
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	if (!qp)
 		fail("ibv_create_qp");
+	struct ibv_ah_attr to = { .is_global = 1, .port_num = 1 };
+	address = type == IBV_QPT_UD ? ibv_create_ah(pd, &to) : NULL;
+	if (type == IBV_QPT_UD && !address)
+		fail("ibv_create_ah");
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	int failed = ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 	attr.qp_state = IBV_QPS_RTR;
@@ -201,6 +215,10 @@ static void post_send(struct ibv_qp *qp, char *rest, uint64_t id, const uint64_t
 		wr.wr.atomic.rkey = (uint32_t)rkey;
 		wr.wr.atomic.compare_add = compare;
 		wr.wr.atomic.swap = swap;
+	} else if (address) {
+		wr.wr.ud.ah = address;
+		wr.wr.ud.remote_qpn = (uint32_t)remote;
+		wr.wr.ud.remote_qkey = (uint32_t)rkey;
 	} else {
 		wr.wr.rdma.remote_addr = remote;
 		wr.wr.rdma.rkey = (uint32_t)rkey;
@@ -242,8 +260,8 @@ static void complete(struct ibv_cq *completions, char *text, uint64_t index, con
 	}
 	int found;
 	while ((found = ibv_poll_cq(completions, 1, &wc)) > 0)
-		printf("wc %" PRIx64 " %x %x %x %x %x\n", wc.wr_id, wc.status, wc.byte_len, wc.opcode, wc.wc_flags,
-		       be32toh(wc.imm_data));
+		printf("wc %" PRIx64 " %x %x %x %x %x %x\n", wc.wr_id, wc.status, wc.byte_len, wc.opcode, wc.wc_flags,
+		       be32toh(wc.imm_data), wc.src_qp);
 	if (found < 0)
 		fail("ibv_poll_cq");
 	printf("done %" PRIx64 "\n", *doorbell);
@@ -252,19 +270,24 @@ static void complete(struct ibv_cq *completions, char *text, uint64_t index, con
 int main(int argc, char **argv)
 {
 	int file = memfd_create("device", 0);
-	if (argc != 4 || file < 0 || ftruncate(file, 2 * PAGE))
+	if (argc != 5 || file < 0 || ftruncate(file, 2 * PAGE))
 		fail("reading the arguments, or memfd_create");
 	chip = (uint32_t)strtoul(argv[2], NULL, 16);
 	entry = (uint32_t)strtoul(argv[3], NULL, 16);
 	if (!dlopen(argv[1], RTLD_NOW) || !provider)
 		fail(dlerror());
 	uint64_t *doorbell = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, file, PAGE);
+	/* The device tells numbers of address handles in the first page. */
+	uint32_t number = HANDLE;
+	if (pwrite(file, &number, sizeof(number), 0x10) != sizeof(number))
+		fail("pwrite");
+	enum ibv_qp_type type = strcmp(argv[4], "ud") ? IBV_QPT_RC : IBV_QPT_UD;
 	struct ibv_device *device = provider->alloc_device(NULL);
 	struct verbs_context *context = provider->alloc_context(device, file, NULL);
 	if (!context)
 		fail("alloc_context");
 	struct ibv_cq *completions;
-	struct ibv_qp *qp = connect_qp(&context->context, &completions);
+	struct ibv_qp *qp = connect_qp(&context->context, type, &completions);
 	printf("qp %" PRIx64 " cq %x\n", handle, completions->cqe + 1);
 	fflush(stdout);
 

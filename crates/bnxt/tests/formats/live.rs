@@ -20,12 +20,13 @@ use warpverbs_bnxt::packets::{Packets, Table};
 use warpverbs_bnxt::ring::{Library, Mode, Ring};
 use warpverbs_bnxt::status::{RecvStatus, SendStatus};
 use warpverbs_bnxt::{recv, wqe};
-use warpverbs_rdma::{Mtu, Op, ReceivedKind, Remote, SendFlags, Sge, Status};
+use warpverbs_rdma::{Addressed, Mtu, Op, Qpn, ReceivedKind, Remote, SendFlags, Sge, Status};
 
 /// As the program in C has them.
 const QPN: u32 = 0x42;
 const CQN: u32 = 5;
 const DEPTH: u64 = 256;
+const HANDLE: u32 = 0x5_4321;
 
 /// The version of the library.
 const LIBRARY: Library = Library::Early;
@@ -81,9 +82,9 @@ impl Drop for Driven {
 }
 
 impl Driven {
-    fn start(program: &Path, library: &Path, chip: &str, table: Table) -> Self {
+    fn start(program: &Path, library: &Path, (chip, table, qp): (&str, Table, &str)) -> Self {
         let mut command = Command::new(program);
-        command.arg(library).args([chip, &format!("{:x}", table.entry())]);
+        command.arg(library).args([chip, &format!("{:x}", table.entry()), qp]);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start");
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -121,7 +122,8 @@ fn entries(sges: &[Sge]) -> String {
 
 /// The line that posts a request of up to 6 entries, or inline bytes that count on.
 fn line(request: &Request) -> String {
-    let none = Remote::default();
+    // A datagram's destination, if it is one.
+    let none = request.to.map_or(Remote::default(), |to| Remote::new(to.qpn.get().into(), to.qkey));
     let (opcode, imm, remote, compare, swap) = match request.op {
         Op::Write(remote) => (0, 0, remote, 0, 0),
         Op::WriteImm(remote, imm) => (1, imm, remote, 0, 0),
@@ -145,12 +147,16 @@ fn line(request: &Request) -> String {
     format!("send {opcode:x} {flags:x} {imm:x} {raddr:x} {rkey:x} {compare:x} {swap:x} {sges}")
 }
 
-/// Requests that the library takes.
-fn requests() -> impl Strategy<Value = Request> {
-    (request(), any::<u8>()).prop_map(|(mut request, first)| {
-        if request.to.take().is_some() {
-            request.op = Op::Send;
-        }
+/// Requests that the library takes; it refuses SEND with invalidate.
+fn requests(datagrams: bool) -> impl Strategy<Value = Request> {
+    (request(), any::<(u8, u32, u32)>()).prop_map(move |(mut request, (first, qpn, qkey))| {
+        let to = Addressed { handle: HANDLE, qpn: Qpn::truncate(qpn), qkey };
+        request.op = match (request.op, datagrams) {
+            (op @ (Op::Send | Op::SendImm(_)), _) => op,
+            (Op::SendInvalidate(_), _) | (_, true) => Op::Send,
+            (op, false) => op,
+        };
+        request.to = datagrams.then_some(to);
         match &mut request.payload {
             Payload::Sges(sges) => sges.truncate(6),
             Payload::Inline(bytes) => {
@@ -173,6 +179,7 @@ fn assert_fields(raw: &[u8], fields: &[Field], about: &str) {
 struct Run {
     driven: Driven,
     table: Table,
+    datagrams: bool,
     ring: Ring,
     cq: Ring,
     handle: u64,
@@ -186,7 +193,7 @@ struct Run {
 
 impl Run {
     /// `None` if the library is a later one.
-    fn new(mut driven: Driven, table: Table) -> Option<Self> {
+    fn new(mut driven: Driven, table: Table, datagrams: bool) -> Option<Self> {
         let hello = driven.line();
         // The doorbell of a receive tells which version it is.
         driven.say(&format!("recv {}", entries(&[])));
@@ -198,7 +205,7 @@ impl Run {
         let cq = ring(number(&hello[3]) as u32);
         let (handle, ring) = (number(&hello[1]), ring(DEPTH as u32));
         let (sent, received, cqes, psn, sends) = (0, 1, 0, 0x12_3456, VecDeque::new());
-        Some(Self { driven, table, ring, cq, handle, sent, received, cqes, psn, sends })
+        Some(Self { driven, table, datagrams, ring, cq, handle, sent, received, cqes, psn, sends })
     }
 
     fn send(&mut self, request: &Request) {
@@ -212,22 +219,32 @@ impl Run {
         if self.sent < DEPTH && !matches!(request.op, Op::FetchAdd { .. }) {
             assert_eq!(raw[..encoded.len()], encoded, "{about}");
         }
-        assert!(request.is(&wqe::parse(&raw, LIBRARY).expect("well formed")), "{about}");
+        let parsed = match self.datagrams {
+            true => wqe::parse_datagram(&raw),
+            false => wqe::parse(&raw, LIBRARY),
+        };
+        assert!(request.is(&parsed.expect("well formed")), "{about}");
 
-        let place = self.sent % DEPTH;
-        let start = Mode::Static.slot(place as u32) as u16;
-        let expected = Packets::of(self.psn, request.byte_len() as u32, Mtu::B1024, start);
-        let mut encoded = vec![0; entry.len()];
-        expected.write(self.table, entry[3], &mut encoded).expect("the size of an entry");
-        assert_eq!(entry, encoded, "{about}");
-        let found = Packets::read(self.table, &entry).expect("an entry");
-        assert_eq!(found.check(expected), Ok(()), "{about}");
-
-        (self.psn, self.sent) = (found.next, self.sent + 1);
+        if !self.datagrams {
+            self.check_packets(request, &entry);
+        }
+        self.sent += 1;
         let rung = self.ring.doorbell(Kind::Send, QPN, self.sent).word();
         assert_eq!(number(doorbell), rung);
         let signaled = request.flags.contains(SendFlags::SIGNALED);
         self.sends.push_back((self.sent - 1, signaled));
+    }
+
+    /// The entry of packet numbers beside the WQE of `request`, the next one.
+    fn check_packets(&mut self, request: &Request, entry: &[u8]) {
+        let start = Mode::Static.slot((self.sent % DEPTH) as u32) as u16;
+        let expected = Packets::of(self.psn, request.byte_len() as u32, Mtu::B1024, start);
+        let mut encoded = vec![0; entry.len()];
+        expected.write(self.table, entry[3], &mut encoded).expect("the size of an entry");
+        assert_eq!(entry, encoded, "{request:?}");
+        let found = Packets::read(self.table, entry).expect("an entry");
+        assert_eq!(found.check(expected), Ok(()), "{request:?}");
+        self.psn = found.next;
     }
 
     fn receive(&mut self, sges: &[Sge]) {
@@ -250,7 +267,8 @@ impl Run {
         assert_eq!(number(doorbell), rung);
     }
 
-    /// Writes a CQE, and gives what the library reports: number, status, length, opcode, flags, immediate.
+    /// Writes a CQE, and gives what the library reports: number, status, length, opcode, flags, immediate,
+    /// sender.
     fn complete(&mut self, cqe: &Cqe) -> Vec<Vec<u64>> {
         let raw = cqe.emit(self.cq.phase(self.cqes));
         let text: String = raw.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -283,6 +301,9 @@ impl Run {
 
     /// Completes receive `id`, the oldest.
     fn complete_receive(&mut self, id: u64, kind: ReceivedKind, length: u32) {
+        if self.datagrams {
+            return self.complete_datagram(id, length);
+        }
         let (qp_handle, status) = (self.handle, RecvStatus::Ok);
         let receive = (id % DEPTH) as u32;
         let cqe = Cqe::Received { qp_handle, id: receive, shared: false, status, kind, length };
@@ -292,8 +313,23 @@ impl Run {
         // RECV and RECV_RDMA_WITH_IMM.
         assert_eq!(wc[3], 128 + u64::from(!kind.fills_receive()));
         if let ReceivedKind::SendImm(imm) | ReceivedKind::WriteImm(imm) = kind {
-            assert_eq!(wc[4..], [2, imm.into()]);
+            assert_eq!(wc[4..6], [2, imm.into()]);
         }
+    }
+
+    fn complete_datagram(&mut self, id: u64, length: u32) {
+        // The library takes but two of the high eight bits of a sender.
+        let (shared, status, source) =
+            (false, RecvStatus::Ok, Qpn::truncate(length >> 16 | 0x18_0000));
+        let (imm, length) = ((length & 1 != 0).then_some(length), length as u16 & 0x3fff);
+        let (qp_handle, receive) = (self.handle, (id % DEPTH) as u32);
+        let cqe = Cqe::Datagram { qp_handle, id: receive, shared, status, imm, length, source };
+        let found = self.complete(&cqe);
+        let [wc] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(wc[..4], [id, 0, length.into(), 128]);
+        // WITH_IMM, beside GRH.
+        assert_eq!((wc[4] & 2 != 0, wc[6]), (imm.is_some(), source.get().into()));
+        assert!(imm.is_none_or(|imm| wc[5] == imm.into()), "{imm:?}: {wc:?}");
     }
 
     /// A failure of the oldest send, after which the library flushes the rest by itself.
@@ -310,7 +346,8 @@ impl Run {
 }
 
 /// Over several laps of each ring, then a failure.
-fn compare(driven: Driven, table: Table, seed: u64) {
+fn compare(driven: Driven, (_, table, qp): (&str, Table, &str), seed: u64) {
+    let datagrams = qp == "ud";
     let mut seeds = [0; 32];
     seeds[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seeds);
@@ -324,20 +361,17 @@ fn compare(driven: Driven, table: Table, seed: u64) {
         };
         (kind, length)
     });
-    let steps = (requests(), prop::collection::vec(sge(0..10_000_u32), 0..=6), kinds, 0..60_u32);
-    let Some(mut run) = Run::new(driven, table) else {
+    let steps =
+        (requests(datagrams), prop::collection::vec(sge(0..10_000_u32), 0..=6), kinds, 0..60_u32);
+    let Some(mut run) = Run::new(driven, table, datagrams) else {
         eprintln!("SKIPPED: this libbnxt_re is a later one, which is driven otherwise");
         return;
     };
     let mut filled = 0;
     for _ in 0..700 {
-        let (mut request, mut sges, (kind, length), chance) =
+        let (request, mut sges, (kind, length), chance) =
             steps.new_tree(&mut runner).expect("a step").current();
-        // The library refuses it.
-        if matches!(request.op, Op::SendInvalidate(_)) {
-            request.op = Op::Send;
-        }
-        // It leaves the entry of an earlier lap in a receive without any.
+        // The library leaves the entry of an earlier lap in a receive without any.
         if sges.is_empty() && run.received >= DEPTH {
             sges.push(Sge::default());
         }
@@ -353,8 +387,7 @@ fn compare(driven: Driven, table: Table, seed: u64) {
     }
     assert!(run.cqes > 3 * 64 && filled > DEPTH, "{} CQEs, {filled} receives", run.cqes);
     for _ in 0..3 {
-        let request =
-            Request { op: Op::Send, ..requests().new_tree(&mut runner).expect("one").current() };
+        let (request, ..) = steps.new_tree(&mut runner).expect("a step").current();
         run.send(&request);
     }
     run.fail();
@@ -372,9 +405,12 @@ fn the_library_agrees() {
         match library() {
             Some(library) => {
                 // 57508, and a chip of the generation before it.
-                for (chip, table) in [("1750", Table::PsnExt), ("16d7", Table::Psn)] {
-                    let driven = Driven::start(&program, &library, chip, table);
-                    compare(driven, table, seed);
+                for device in [
+                    ("1750", Table::PsnExt, "rc"),
+                    ("16d7", Table::Psn, "rc"),
+                    ("1750", Table::PsnExt, "ud"),
+                ] {
+                    compare(Driven::start(&program, &library, device), device, seed);
                 }
             }
             None => skip("libbnxt_re-rdmav34.so is not installed (Debian: ibverbs-providers)"),
