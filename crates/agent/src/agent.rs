@@ -127,16 +127,7 @@ impl Agent {
     /// The bytes are not metadata, are damaged, are of another job or of another agent of this name, or are of an older
     /// generation than one that still runs.
     pub fn load_metadata(&self, bytes: &[u8]) -> Result<String, AgentError> {
-        self.load_metadata_by(bytes, &Deadline::after(self.deadline()))
-    }
-
-    /// The same within a time of the caller.
-    pub(crate) fn load_metadata_by(
-        &self,
-        bytes: &[u8],
-        deadline: &Deadline,
-    ) -> Result<String, AgentError> {
-        self.shared.peers.load(bytes, None, deadline)
+        self.shared.peers.load(bytes, None, &Deadline::after(self.deadline()))
     }
 
     /// The address at which it serves metadata and takes notifications.
@@ -159,7 +150,7 @@ impl Agent {
     ) -> Result<String, AgentError> {
         let deadline = Deadline::after(timeout);
         let fetched = control::fetch(&self.shared.control.own, address, timeout)?;
-        self.load_metadata_by(&fetched, &deadline)
+        self.shared.peers.load(&fetched, None, &deadline)
     }
 
     /// Sends `metadata`, the result of one of this agent's metadata calls, to the agent that listens at

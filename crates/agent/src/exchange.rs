@@ -97,7 +97,8 @@ impl Agent {
     ) -> Result<String, AgentError> {
         let deadline = crate::deadline::Deadline::after(timeout);
         let got = exchange.get(key, timeout);
-        self.load_metadata_by(&got.map_err(failed(format!("metadata {key:?}")))?, &deadline)
+        let got = got.map_err(failed(format!("metadata {key:?}")))?;
+        self.shared.peers.load(&got, None, &deadline)
     }
 }
 

@@ -281,7 +281,7 @@ impl Link {
 
     /// Wakes those who wait for an answer of the peer.
     fn tell(&self) {
-        // Who has looked already waits now.
+        // A thread that has looked already waits now.
         drop(lock(&self.calls));
         self.answered.notify_all();
     }

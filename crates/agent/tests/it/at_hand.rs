@@ -35,7 +35,7 @@ fn a_call_takes_what_is_at_hand_or_has_no_result() {
     }
 }
 
-/// What a call says by itself is its result.
+/// A refusal for which no peer is needed is a result.
 #[test]
 fn an_error_that_needs_no_waiting_is_a_result() {
     let (initiator, target) = pair(AgentConfig::default);

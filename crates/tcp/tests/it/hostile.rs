@@ -6,7 +6,7 @@ mod peer;
 use crate::ends::{BASE, End, KEY, READ_ONLY, REGION};
 use std::collections::VecDeque;
 use warpverbs_tcp::protocol::{
-    Agreed, Event, Framing, HEADER, Header, Kind, Op, PeerError, Refusal,
+    Agreed, Cut, Event, Framing, HEADER, Header, Kind, Op, PeerError, Refusal,
 };
 
 const AGREED: Agreed = Agreed {

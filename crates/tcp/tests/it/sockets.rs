@@ -9,7 +9,7 @@ use warpverbs_devmem::UnpackWay;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_tcp::protocol::{
-    HELLO, HandshakeError, Header, Hello, Kind, Offer, PeerError, PostError, Refusal, Stage,
+    Cut, HELLO, HandshakeError, Header, Hello, Kind, Offer, PeerError, PostError, Refusal, Stage,
 };
 use warpverbs_tcp::{Config, Domain, Link, Listener, Receive, RemoteKey, Request, TcpError};
 
