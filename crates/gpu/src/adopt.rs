@@ -13,8 +13,8 @@ pub enum AdoptError {
     Length(u64),
     /// Bytes of the host that are not there or may not be changed.
     #[error("{0}, expected memory that can be read and written")]
-    NotMapped(#[from] NotMapped),
-    /// What the device says.
+    NotMapped(NotMapped),
+    /// An error of the device.
     #[error(transparent)]
     Gpu(#[from] GpuError),
 }
@@ -51,7 +51,7 @@ impl Adopter {
             return Ok(unsafe { gpu.adopt(addr, bytes, self.keep.clone()) }?);
         }
         if let Some(mapped) = self.mapped.get_or_insert_with(mapped) {
-            mapped.check(addr, len)?;
+            mapped.check(addr, len).map_err(AdoptError::NotMapped)?;
         }
         // SAFETY: the range is mapped for reading and writing, and stays so by the caller's promise.
         let region = unsafe { Region::foreign(addr, bytes, self.keep.clone()) };

@@ -41,7 +41,7 @@ mod structure;
 mod types;
 
 pub use error::BuildError;
-pub use library::{embed_headers, headers};
+pub use library::headers;
 pub use mirror::{Mirror, generated};
 
 use error::io;
@@ -68,6 +68,14 @@ struct Unit {
     kernels: Vec<Signature>,
     /// Structures that the kernels' parameters name, those inside others first.
     structures: Vec<Structure>,
+}
+
+/// Writes `headers.rs` into the build script's output folder: `HEADERS`, pairs of name and text as
+/// `&CStr`, and `HEADERS_HASH`. For the build script of `warpverbs-gpu`, which hands them to run-time
+/// compilers; kernels of all packages share them.
+pub fn embed_headers() -> Result<(), BuildError> {
+    println!("cargo::rerun-if-changed={}", headers().display());
+    write(&PathBuf::from(variable("OUT_DIR")?).join("headers.rs"), &library::embedded()?)
 }
 
 impl Builder {

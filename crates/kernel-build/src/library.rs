@@ -4,19 +4,15 @@ use crate::error::{BuildError, io};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The folder of the device library's headers, which are part of this package.
 pub fn headers() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/include"))
 }
 
-/// Writes `headers.rs` into the build script's output folder: `HEADERS`, pairs of name and text as
-/// `&CStr`, and `HEADERS_HASH`. For the build script of `warpverbs-gpu`, which hands them to run-time
-/// compilers; kernels of all packages share them.
-pub fn embed_headers() -> Result<(), BuildError> {
-    let out = PathBuf::from(crate::variable("OUT_DIR")?).join("headers.rs");
-    println!("cargo::rerun-if-changed={}", headers().display());
+/// `headers.rs` for the package that hands them to run-time compilers.
+pub(crate) fn embedded() -> Result<String, BuildError> {
     let all = read()?;
     let mut text = format!(
         "/// Names the device headers that this package has, to compare them with those that kernels were built with.\n\
@@ -36,10 +32,10 @@ pub fn embed_headers() -> Result<(), BuildError> {
         );
     }
     text.push_str("];\n");
-    crate::write(&out, &text)
+    Ok(text)
 }
 
-/// What `HEADERS_HASH` of a `warpverbs-gpu` with the same headers is.
+/// The `HEADERS_HASH` of a `warpverbs-gpu` with the same headers.
 pub(crate) fn headers_hash() -> Result<u64, BuildError> {
     Ok(hash(&read()?))
 }

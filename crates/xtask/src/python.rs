@@ -2,14 +2,16 @@
 //! on request also programs of NIXL's, unchanged.
 
 mod consumers;
+mod environment;
 mod programs;
 mod wheel;
 
 use crate::workspace;
 use anyhow::Result;
 use clap::Args;
+pub(crate) use environment::{install, pip, prepare};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 pub(crate) use wheel::Build;
 
@@ -105,35 +107,4 @@ pub(crate) fn run(options: &Python) -> Result<()> {
         consumers::run(&python, &cache, options.quick, options.nixl)?;
     }
     Ok(())
-}
-
-/// An environment with these packages, made if it is not there; returns its interpreter.
-pub(crate) fn prepare(
-    interpreter: &Path,
-    environment: &Path,
-    packages: &[&str],
-) -> Result<PathBuf> {
-    let python = environment.join("bin/python");
-    if !python.exists() {
-        let mut make = Command::new(interpreter);
-        workspace::done(make.args(["-m", "venv"]).arg(environment), "python3 -m venv")?;
-    }
-    pip(&python, &["install", "--quiet"], |pip| pip.args(packages))?;
-    Ok(python)
-}
-
-/// Installs a wheel over the one that is there.
-pub(crate) fn install(python: &Path, wheel: &Path) -> Result<()> {
-    let words = ["install", "--quiet", "--no-deps", "--force-reinstall"];
-    pip(python, &words, |pip| pip.arg(wheel))
-}
-
-pub(crate) fn pip(
-    python: &Path,
-    words: &[&str],
-    more: impl FnOnce(&mut Command) -> &mut Command,
-) -> Result<()> {
-    let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "--disable-pip-version-check"]).args(words);
-    workspace::done(more(&mut pip), &format!("pip {}", words.join(" ")))
 }

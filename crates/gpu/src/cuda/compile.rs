@@ -125,6 +125,13 @@ mod tests {
 
     #[test]
     #[ignore = "needs NVRTC"]
+    fn kernels_find_the_headers_of_the_device_library() {
+        assert!(crate::Blocks::IMAGE.source.contains("#include \"warpverbs/"));
+        super::cubin(crate::Blocks::IMAGE, "sm_90", &Cache::Off).unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs NVRTC"]
     fn a_compile_error_carries_file_and_line() {
         let error = super::cubin(&BAD, "sm_90", &Cache::Off).err();
         let Some(GpuError::Compile { image: "bad", arch, log }) = error else {

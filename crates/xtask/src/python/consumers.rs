@@ -1,7 +1,7 @@
 //! Programs that use NIXL: their own tests and classes, unchanged, on the wheel, and on request on NIXL's own
 //! package beside it. Packages come by pip into a cache; drivers are in `crates/xtask/python`.
 
-use super::pip;
+use super::environment::pip;
 use super::programs::{PATIENCE, output};
 use crate::workspace;
 use anyhow::{Context as _, Result, ensure};

@@ -1,6 +1,6 @@
 //! Builds the wheel, and says what is in it: how large it is once installed, and which C library it needs.
 
-use super::pip;
+use super::environment::pip;
 use crate::workspace;
 use anyhow::{Context as _, Result, ensure};
 use std::env;
@@ -48,7 +48,7 @@ impl Build<'_> {
         }
     }
 
-    /// Builds it by pip, and says where it is. What is for users must keep to its bounds.
+    /// Builds it by pip, and says where it is. A wheel for users must keep to its bounds.
     pub(crate) fn wheel(self, python: &Path, environment: &Path) -> Result<PathBuf> {
         let target = workspace::target()?;
         // Empty but for this wheel, whose name has the version and the platform.
@@ -118,7 +118,7 @@ impl Display for Glibc {
     }
 }
 
-/// What is in a wheel.
+/// The size of a wheel and its binaries.
 struct Content {
     bytes: u64,
     /// Programs and libraries, by name.
