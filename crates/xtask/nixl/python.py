@@ -32,6 +32,8 @@ PACKAGES = ("ours", "NIXL")
 ROWS = {
     "8 B WRITE, post to done": ("us", 2.0, 0.5),
     "8 B READ, post to done": ("us", 2.0, 0.5),
+    "8 B WRITE by warpverbs.Transfer.post": ("us", None, None),
+    "8 B WRITE by it, to memory of Agent.alloc": ("us", None, None),
     "4 KiB WRITE, post to done": ("us", None, None),
     "4 KiB READ, post to done": ("us", None, None),
     "64 KiB WRITE, post to done": ("us", None, None),
@@ -143,6 +145,18 @@ class Package:
         for what, text in (("4096 x 256 B", "256x4096"), ("4096 x 4 KiB", "4Kx4096")):
             rows += [(f"{what} scattered, {op}", op, text) for op in ("WRITE", "READ")]
         self.transfers(rows)
+
+    def own(self):
+        """Ours alone: the interface of our own, to memory that the peer has brought and to memory that it has allocated."""
+        import warpverbs
+
+        with warpverbs.Agent("own", token=os.environ["WARPVERBS_TOKEN"].encode()) as agent:
+            memory = agent.register(np.full(64, 7, np.uint8), "here")
+            places = (("by warpverbs.Transfer.post", self.remote[0], "DRAM"), ("by it, to memory of Agent.alloc", self.peer.ask("alloc", 4096), "allocated"))
+            for row, metadata, label in places:
+                there = agent.remote(agent.load(metadata), label)[:8]
+                post, lot = agent.write(memory[:8], there).wait(timeout=DEADLINE).post, range(64)
+                self.put(f"8 B WRITE {row}", self.timed(lambda: [post() for _ in lot]) / len(lot))
 
     def lists(self):
         agent, case = self.agent, self.case("WRITE", f"4Kx{BLOCKS}")
@@ -315,6 +329,8 @@ class Package:
     def all(self):
         self.installed()
         self.connect("host", SIZE, [0])
+        if self.ours:
+            self.own()
         for part in (self.sizes, self.lists, self.makes, self.notifications, self.begins, self.threads, self.polls):
             part()
         if self.ours:
