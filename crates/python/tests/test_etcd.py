@@ -87,10 +87,15 @@ def exchanged(rng):
     finish(a, handle)
     assert here.bytes() == first.bytes()
     a.release_xfer_handle(handle)
-    # A peer that looks again forgets it.
+    # A peer that looks again forgets it, once the news is there.
     b.invalidate_local_metadata()
-    a.fetch_remote_metadata(b.name)
-    until("the end", lambda: not a.check_remote_metadata(b.name))
+
+    def forgotten():
+        a.fetch_remote_metadata(b.name)
+        time.sleep(0.1)
+        return not a.check_remote_metadata(b.name)
+
+    until("the end", forgotten)
     a.deregister_memory(regs[0])
     [b.deregister_memory(each) for each in regs[1:]]
     return b.name
