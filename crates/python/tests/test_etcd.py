@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 class Server:
-    """What a client of `etcd3gw` does, over a dict. Clients of ports in `down` fail."""
+    """A stand-in for the client `etcd3gw`, over a dict. Clients of ports in `down` fail."""
 
     def __init__(self):
         self.values, self.made, self.down, self.lock = {}, [], set(), threading.Lock()

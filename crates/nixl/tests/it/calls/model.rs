@@ -1,4 +1,4 @@
-//! What two agents of a script must and must not do: a model of their registrations, of what each knows of the
+//! The right outcome of each call of a script: a model of two agents' registrations, of what each knows of the
 //! other, of lists, transfers, notifications and bytes. It is written from the interface, not from the code.
 
 use std::cell::Cell;
@@ -10,7 +10,7 @@ pub(crate) const ARENA: u64 = 4096;
 /// Blocks that a list may have.
 const MOST_BLOCKS: u128 = 1 << 26;
 
-/// What must come of a call.
+/// The right outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Works,
@@ -129,7 +129,7 @@ fn offsets(rows: &[Strided], base: u64) -> Option<Vec<(u64, u64)>> {
     Some(all)
 }
 
-/// What must come of looking rows up in registrations, and the list if it may work.
+/// The right outcome of looking rows up in registrations, and the list if it may work.
 fn look(ranges: &[Range], rows: &[Strided], base: u64) -> (Verdict, Vec<Block>) {
     let Some(all) = offsets(rows, base) else { return (Verdict::Fails, Vec::new()) };
     let (mut verdict, mut blocks) = (Verdict::Works, Vec::new());
@@ -238,7 +238,7 @@ impl Side {
         (sound.and(open), made)
     }
 
-    /// What must come of a post that is waited for.
+    /// The right outcome of a post that is waited for.
     pub(crate) fn ends(&self, made: &Made) -> Verdict {
         let gone = made.peer.is_some_and(|times| self.known.is_none() || times != self.times);
         let blocks = || made.pairs.iter().flat_map(|(here, there)| [here, there]);

@@ -76,7 +76,7 @@ class Etcd:
 
 
 def _client() -> Callable[..., Any]:
-    """What makes a client."""
+    """The function that makes a client."""
     try:
         from etcd3gw import client  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ModuleNotFoundError as error:
