@@ -56,7 +56,7 @@ class Etcd:
         return found
 
     def _first(self, end: float, request: Callable[[Any], Any]) -> Any:
-        failed = []
+        failed: list[str] = []
         for url, place in self._places():
             left = end - time.monotonic()
             if failed and left <= 0:
