@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 class Server:
-    """What a client of `etcd3gw` does, over a dict. Clients of ports in `down` fail."""
+    """A stand-in for the client `etcd3gw`, over a dict. Clients of ports in `down` fail."""
 
     def __init__(self):
         self.values, self.made, self.down, self.lock = {}, [], set(), threading.Lock()
@@ -87,10 +87,15 @@ def exchanged(rng):
     finish(a, handle)
     assert here.bytes() == first.bytes()
     a.release_xfer_handle(handle)
-    # A peer that looks again forgets it.
+    # A peer that looks again forgets it, once the news is there.
     b.invalidate_local_metadata()
-    a.fetch_remote_metadata(b.name)
-    until("the end", lambda: not a.check_remote_metadata(b.name))
+
+    def forgotten():
+        a.fetch_remote_metadata(b.name)
+        time.sleep(0.1)
+        return not a.check_remote_metadata(b.name)
+
+    until("the end", forgotten)
     a.deregister_memory(regs[0])
     [b.deregister_memory(each) for each in regs[1:]]
     return b.name

@@ -158,7 +158,7 @@ impl PyAgent {
         Ok(self.agent()?.address().to_string())
     }
 
-    /// What it has counted since its start, and what it has at this moment. Counting is always on.
+    /// Its counts since its start, and all that it has at this moment. Counting is always on.
     fn counters(&self) -> PyResult<PyCounters> {
         Ok(PyCounters::of(&self.name, self.agent()?.counters()))
     }

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use warpverbs_agent::{Counters, Op, PathKind};
 
-/// What an agent has counted since its start, and what it has at the moment of the call. A transfer that is posted
+/// The counts of an agent since its start, and all that it has at the moment of the call. A transfer that is posted
 /// twice counts twice.
 #[pyclass(frozen, module = "warpverbs", name = "Counters")]
 pub(crate) struct PyCounters {

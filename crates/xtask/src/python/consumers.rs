@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use warpverbs_bench::child;
 
 /// NIXL's own package, for `--nixl`.
@@ -47,8 +47,22 @@ struct Consumer {
     what: What,
     /// Packages that its modules import, beside torch and numpy.
     needs: &'static [&'static str],
-    quick: bool,
+    length: Length,
 }
+
+/// How long a consumer takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// Seconds.
+    Quick,
+    /// At most [`PATIENCE`].
+    Usual,
+    /// At most [`LONG`].
+    Long,
+}
+
+/// How long the longest may take.
+const LONG: Duration = Duration::from_secs(1800);
 
 const VLLM: Package = Package {
     name: "vllm",
@@ -106,10 +120,10 @@ const LMCACHE_NEEDS: &[&str] = &[
 
 const fn lmcache(files: &'static [&'static str]) -> Consumer {
     let what = What::Tests(files, &LMCACHE_TESTS);
-    Consumer { package: &LMCACHE, what, needs: LMCACHE_NEEDS, quick: false }
+    Consumer { package: &LMCACHE, what, needs: LMCACHE_NEEDS, length: Length::Usual }
 }
 
-const CONSUMERS: [Consumer; 10] = [
+const CONSUMERS: [Consumer; 11] = [
     Consumer {
         package: &VLLM,
         what: What::Driver("vllm_transports.py"),
@@ -124,22 +138,38 @@ const CONSUMERS: [Consumer; 10] = [
             "requests",
             "tqdm",
         ],
-        quick: true,
+        length: Length::Quick,
     },
     Consumer {
         package: &DYNAMO,
         what: What::Driver("dynamo_connect.py"),
         needs: &["pydantic"],
-        quick: true,
+        length: Length::Quick,
     },
-    Consumer { package: &SGLANG, what: What::Driver("sglang_hicache.py"), needs: &[], quick: true },
+    Consumer {
+        package: &SGLANG,
+        what: What::Driver("sglang_hicache.py"),
+        needs: &[],
+        length: Length::Quick,
+    },
     Consumer {
         package: &SGLANG,
         what: What::Driver("sglang_manager.py"),
         needs: &["msgspec"],
-        quick: true,
+        length: Length::Quick,
     },
-    Consumer { package: &RAY, what: What::Driver("ray_transport.py"), needs: &[], quick: false },
+    Consumer {
+        package: &VLLM,
+        what: What::Driver("vllm_connector.py"),
+        needs: &[],
+        length: Length::Long,
+    },
+    Consumer {
+        package: &RAY,
+        what: What::Driver("ray_transport.py"),
+        needs: &[],
+        length: Length::Usual,
+    },
     lmcache(&["tests/v1/distributed/transfer_channel/test_nixl_impl.py"]),
     lmcache(&["tests/disagg/test_nixl_channel.py"]),
     lmcache(&["tests/v1/distributed/test_nixl_store_l2_adapter.py"]),
@@ -152,7 +182,7 @@ pub(super) fn run(python: &Path, cache: &Path, quick: bool, nixl: bool) -> Resul
     let cache = std::path::absolute(cache)?;
     fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
     let chosen: Vec<&Consumer> =
-        CONSUMERS.iter().filter(|consumer| consumer.quick || !quick).collect();
+        CONSUMERS.iter().filter(|consumer| consumer.length == Length::Quick || !quick).collect();
     let needs: Vec<&str> = chosen.iter().flat_map(|one| one.needs).copied().collect();
     pip(python, &["install", "--quiet", "torch"], |pip| pip.args(BUILDS).args(needs))?;
     if nixl {
@@ -214,14 +244,15 @@ impl Consumer {
             }
         }
         let begin = Instant::now();
-        let out = output(&mut command)?;
+        let patience = if self.length == Length::Long { LONG } else { PATIENCE };
+        let out = output(&mut command, patience)?;
         let took = begin.elapsed();
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         print!("{text}");
         let sum = text.lines().rev().find_map(sum).with_context(|| {
             let errors = String::from_utf8_lossy(&out.stderr);
             let last = errors.lines().last().unwrap_or("no output");
-            format!("no result within {PATIENCE:?} ({}): {last}", out.status)
+            format!("no result within {patience:?} ({}): {last}", out.status)
         })?;
         let line = format!("{sum}; {:.0} s in all", took.as_secs_f64());
         ensure!(!sum.contains("failed") && !sum.contains("error"), "{line}");

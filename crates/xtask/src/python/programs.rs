@@ -73,7 +73,8 @@ pub(super) fn run(python: &Path, sources: &Path) -> Result<()> {
     for folder in ["test/python", "examples/python"] {
         copy(&sources.join(folder), &scratch.path().join(folder))?;
     }
-    let torch = output(Command::new(python).args(["-c", "import torch"]))?.status.success();
+    let torch =
+        output(Command::new(python).args(["-c", "import torch"]), PATIENCE)?.status.success();
     let mut failed = 0;
     println!("\n{:72} result", "program of NIXL's");
     for each in &PROGRAMS {
@@ -118,7 +119,7 @@ impl Program {
         match self.how {
             How::Tests => {
                 command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", self.name()]);
-                let out = output(&mut command)?;
+                let out = output(&mut command, PATIENCE)?;
                 let text = String::from_utf8_lossy(&out.stdout).into_owned();
                 let last = text.lines().last().unwrap_or("no output").to_owned();
                 ensure!(out.status.success(), "{last} ({})", out.status);
@@ -132,7 +133,7 @@ impl Program {
                         word => command.arg(word),
                     };
                 }
-                let out = output(&mut command)?;
+                let out = output(&mut command, PATIENCE)?;
                 expect("it", &out.stdout, &out.stderr, &[shown])?;
                 ensure!(out.status.success(), "{}", out.status);
                 Ok(format!("{shown:?}, exit code 0"))
@@ -163,7 +164,7 @@ impl Program {
         };
         let mut initiator = self.command(python, folder);
         initiator.args([self.name(), "--mode=initiator", "--ip=127.0.0.1"]);
-        let out = output(initiator.arg(format!("--port={port}")))?;
+        let out = output(initiator.arg(format!("--port={port}")), PATIENCE)?;
         expect("the initiator", &out.stdout, &out.stderr, &[verified, over])?;
         ensure!(out.status.success(), "initiator: {}", out.status);
         let status = target.wait(end)?;
@@ -184,12 +185,12 @@ fn expect(who: &str, out: &[u8], err: &[u8], texts: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program to its end, or kills it after [`PATIENCE`].
-pub(super) fn output(command: &mut Command) -> Result<Output> {
+/// Runs a program to its end, or kills it after this time.
+pub(super) fn output(command: &mut Command, patience: Duration) -> Result<Output> {
     let scratch = tempfile::tempdir()?;
     let (outs, errs) = (scratch.path().join("out"), scratch.path().join("err"));
     command.stdin(Stdio::null()).stdout(fs::File::create(&outs)?).stderr(fs::File::create(&errs)?);
-    let status = Running::start("it", command)?.wait(Instant::now() + PATIENCE)?;
+    let status = Running::start("it", command)?.wait(Instant::now() + patience)?;
     Ok(Output { status, stdout: fs::read(&outs)?, stderr: fs::read(&errs)? })
 }
 

@@ -222,7 +222,7 @@ impl Bed {
         }
     }
 
-    /// What must come of looking rows up.
+    /// The right outcome of looking rows up.
     fn listed(
         &self,
         who: usize,

@@ -1,4 +1,4 @@
-//! What two agents of a script must and must not do: a model of their registrations, of what each knows of the
+//! The right outcome of each call of a script: a model of two agents' registrations, of what each knows of the
 //! other, of lists, transfers, notifications and bytes. It is written from the interface, not from the code.
 
 use std::cell::Cell;
@@ -10,7 +10,7 @@ pub(crate) const ARENA: u64 = 4096;
 /// Blocks that a list may have.
 const MOST_BLOCKS: u128 = 1 << 26;
 
-/// What must come of a call.
+/// The right outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Works,
@@ -62,12 +62,12 @@ impl Range {
     }
 }
 
-/// A block of a list, in the registration that it was found in.
+/// A block of a list, and the registrations that had all of it when it was looked up: it is in one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) at: u64,
     pub(crate) len: u64,
-    range: Range,
+    ranges: Vec<Range>,
 }
 
 /// A list that was prepared, or may have been.
@@ -129,17 +129,19 @@ fn offsets(rows: &[Strided], base: u64) -> Option<Vec<(u64, u64)>> {
     Some(all)
 }
 
-/// What must come of looking rows up in registrations, and the list if it may work.
+/// The right outcome of looking rows up in registrations, and the list if it may work.
 fn look(ranges: &[Range], rows: &[Strided], base: u64) -> (Verdict, Vec<Block>) {
     let Some(all) = offsets(rows, base) else { return (Verdict::Fails, Vec::new()) };
     let (mut verdict, mut blocks) = (Verdict::Works, Vec::new());
     for (at, len) in all {
-        let covering = || ranges.iter().filter(|one| one.covers(at, len));
-        let Some(range) = covering().next_back() else { return (Verdict::Fails, Vec::new()) };
-        if covering().any(|one| !one.alive.get()) {
+        let covering: Vec<_> = ranges.iter().filter(|one| one.covers(at, len)).cloned().collect();
+        if covering.is_empty() {
+            return (Verdict::Fails, Vec::new());
+        }
+        if covering.iter().any(|one| !one.alive.get()) {
             verdict = Verdict::Open;
         }
-        blocks.push(Block { at, len, range: range.clone() });
+        blocks.push(Block { at, len, ranges: covering });
     }
     (verdict, blocks)
 }
@@ -236,14 +238,16 @@ impl Side {
         (sound.and(open), made)
     }
 
-    /// What must come of a post that is waited for.
+    /// The right outcome of a post that is waited for.
     pub(crate) fn ends(&self, made: &Made) -> Verdict {
         let gone = made.peer.is_some_and(|times| self.known.is_none() || times != self.times);
-        let mut ranges = made.pairs.iter().flat_map(|(here, there)| [&here.range, &there.range]);
-        if gone || (made.sure && ranges.any(|range| !range.alive.get())) {
+        let blocks = || made.pairs.iter().flat_map(|(here, there)| [here, there]);
+        let dead = |one: &Range| !one.alive.get();
+        if gone || (made.sure && blocks().any(|block| block.ranges.iter().all(dead))) {
             return Verdict::Fails;
         }
-        if made.sure { Verdict::Works } else { Verdict::Open }
+        let whole = || blocks().all(|block| !block.ranges.iter().any(dead));
+        if made.sure && whole() { Verdict::Works } else { Verdict::Open }
     }
 }
 

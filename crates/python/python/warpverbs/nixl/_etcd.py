@@ -56,7 +56,7 @@ class Etcd:
         return found
 
     def _first(self, end: float, request: Callable[[Any], Any]) -> Any:
-        failed = []
+        failed: list[str] = []
         for url, place in self._places():
             left = end - time.monotonic()
             if failed and left <= 0:
@@ -76,7 +76,7 @@ class Etcd:
 
 
 def _client() -> Callable[..., Any]:
-    """What makes a client."""
+    """The function that makes a client."""
     try:
         from etcd3gw import client  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ModuleNotFoundError as error:
