@@ -16,7 +16,8 @@ const HOST: u8 = 2;
 
 /// One lane of the first warp of block `block` that runs `entry`.
 pub fn lane(entry: Kernel, world: &World, block: u32, lane: u32, argument: u64) -> ThreadSpec {
-    let place = Lane { lane, warp: 0, thread: lane, block, block_dim: 32, grid_dim: 2, lockstep: 0 };
+    let place =
+        Lane { lane, warp: 0, thread: lane, block, block_dim: 32, grid_dim: 2, lockstep: 0 };
     lane_at(entry, world.qp(), GPU, place, argument)
 }
 

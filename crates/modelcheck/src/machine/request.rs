@@ -104,10 +104,7 @@ impl Machine<'_> {
                 status = Status::Waiting(Op::Fence { order, scope, site });
             }
             Op::Hold { .. } => return Ok(Some(0)),
-            Op::Collective { .. }
-            | Op::BlockSync { .. }
-            | Op::Active { .. }
-            | Op::Release => {}
+            Op::Collective { .. } | Op::BlockSync { .. } | Op::Active { .. } | Op::Release => {}
         }
         self.state.threads[thread].status = status;
         Ok(None)

@@ -2,8 +2,8 @@
 //! to a number of preemptions, and over random ones.
 
 use super::cases::{
-    Case, alone, deferring, ending, lock_outside, lockstep, mixed, posting, receiving, recording, signalling, together,
-    waiting,
+    Case, alone, deferring, ending, lock_outside, lockstep, mixed, posting, receiving, recording,
+    signalling, together, waiting,
 };
 
 #[test]

@@ -28,10 +28,12 @@ pub(crate) fn lockstep() -> Vec<Case> {
         for (name, kernel, places, step, payload) in groups {
             let name = format!("{name} in lockstep, {}", mode(&w));
             let threads = lanes(&w, kernel, places, step).into_iter().map(in_lockstep).collect();
-            cases.push(Case { scenario: w.scenario(&name, threads, payload), preemptions: Some(2) });
+            cases
+                .push(Case { scenario: w.scenario(&name, threads, payload), preemptions: Some(2) });
         }
         // Arguments from 1 on: notes of their results.
-        let fetch = |lane| warpverbs_modelcheck::threads::lane(FETCH_ADD, &w, 0, lane, 1 + u64::from(lane));
+        let fetch =
+            |lane| warpverbs_modelcheck::threads::lane(FETCH_ADD, &w, 0, lane, 1 + u64::from(lane));
         let threads = [0, 1].map(|lane| in_lockstep(fetch(lane))).into();
         let name = format!("fetch_add in lockstep, {}", mode(&w));
         cases.push(Case { scenario: w.scenario(&name, threads, added), preemptions: Some(2) });
