@@ -5,8 +5,9 @@
 #   CXX     host compilers for the SIMT device      (default: g++ clang++)
 #   NVCC    nvcc of CUDA 13                         (default: nvcc on PATH)
 #   NVDISASM nvdisasm of CUDA 13                    (default: nvdisasm on PATH)
-#   CLANG   a clang++ that knows amdgcn             (default: clang++)
-#   CUDA_ARCHS of the kernels (default: 80 90 100), which may be none   HIP_ARCHS (default: gfx942 gfx90a)
+#   CLANG   a clang++ that knows amdgcn             (default: clang++-19, which knows all of HIP_ARCHS, or clang++)
+#   CUDA_ARCHS of the kernels (default: 80 90 100), which may be none
+#   HIP_ARCHS of the kernels (default: gfx90a gfx942 gfx1100 gfx1201)   HIP_KERNELS: some of the files (default: all)
 #   STRICT=1: what is skipped fails
 #
 # NVRTC has a test of its own: cargo test --workspace --test it nvrtc:: -- --ignored
@@ -16,11 +17,16 @@ cd "$(dirname "$0")"
 CXX=${CXX:-g++ clang++}
 NVCC=${NVCC:-nvcc}
 NVDISASM=${NVDISASM:-nvdisasm}
-CLANG=${CLANG:-clang++}
+CLANG=${CLANG:-$(command -v clang++-19 || echo clang++)}
 CUDA_ARCHS=${CUDA_ARCHS-80 90 100}
-HIP_ARCHS=${HIP_ARCHS:-gfx942 gfx90a}
+HIP_ARCHS=${HIP_ARCHS:-gfx90a gfx942 gfx1100 gfx1201}
 out=$(mktemp -d)
 sources=(src/*.cu ../crates/*/kernels/*.cu)
+# faults.cu breaks rules of the SIMT device, and traps.
+hip_sources=()
+for file in ${HIP_KERNELS:-"${sources[@]}"}; do
+  [ "$file" = ../crates/test-kernels/kernels/faults.cu ] || hip_sources+=("$file")
+done
 trap 'rm -rf "$out"' EXIT
 failed=0
 
@@ -149,6 +155,8 @@ sass() {
   ok "orderings in SASS for sm_90"
 }
 
+# Each kernel's registers, spills and waves of a SIMD that fit at once. Then the kernels of check/lockstep.cu: what
+# takes a lock in a loop gives it back there. And, for gfx942 by clang 19, the orders in the machine's code.
 hip() {
   local file
   export arch=$1 CLANG
@@ -156,12 +164,30 @@ hip() {
     skip "$CLANG does not know $arch"
     return
   fi
+  # A kernel that nobody bounded is compiled for blocks of 1024 threads, and told that fewer waves fit than that could use.
   compile() {
-    [ "$1" = ../crates/test-kernels/kernels/faults.cu ] || "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 \
-      -O2 -Wall -Wno-unused-function -Iinclude -Isrc -S -o "$2.s" "$1"
+    "$CLANG" -x hip --cuda-device-only --offload-arch="$arch" -nogpuinc -nogpulib -std=c++20 -O2 -Wall \
+      -Wno-unused-function -Wno-pass-failed -Iinclude -Isrc -S -o "$2.s" "$1"
   }
-  each "${sources[@]}"
+  each "${hip_sources[@]}" check/lockstep.cu check/orderings.cu
   for file in "${broken[@]}"; do fail "$CLANG $arch: $file"; done
+  for file in "${hip_sources[@]}"; do
+    awk -v file="$file" -v arch="$arch" '
+      /^; Kernel info:/ { kernel = 1 }
+      /^; Occupancy:/ && kernel { occupancy[++kernels] = $3; kernel = 0 }
+      /^    \.name: / { name = $2 }
+      /^    \.sgpr_spill_count:/ { scalars = $2 }
+      /^    \.vgpr_count:/ { registers = $2 }
+      /^    \.vgpr_spill_count:/ {
+        printf "   %s %-18s %-16s %3d registers %3d and %3d spilled %2d waves\n", arch, file, name, registers, $2, scalars, occupancy[++told]
+      }' "$logs/$(tr / _ <<<"$file").s"
+  done
+  python3 check/loops.py "$logs/check_lockstep.cu.s" || fail "$CLANG $arch: lanes would wait for each other"
+  if [ "$arch" = gfx942 ] && "$CLANG" --version | grep -q 'version 19\.'; then
+    awk -f check/gfx.awk "$logs/check_orderings.cu.s" >"$out/found"
+    python3 check/compare.py check/gfx942.txt "$out/found" some || fail "gfx942: the machine's code differs from check/gfx942.txt"
+    ok "orderings for gfx942"
+  fi
   ok "$CLANG $arch"
 }
 

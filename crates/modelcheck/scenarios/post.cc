@@ -252,6 +252,16 @@ void wv_put_each_quiet(const wv::Qp* qp, wv::u64 i) {
   wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
 }
 
+// All scratch slots serve as a lock, which is given back outside of the loop that takes it: lanes of a warp in
+// lockstep must not do that.
+void wv_lock_outside(const wv::Qp* qp, wv::u64) {
+  using wv::order, wv::scope;
+  wv::u64* lock = &wv::impl::state_of(*qp)->scratch_free;
+  wv::u64 slots = 0;
+  while ((slots = wv::exchange<order::acquire, scope::gpu>(lock, 0)) == 0) wv::pause(0);
+  wv::store<order::release, scope::gpu>(lock, slots);
+}
+
 // --- Signals, which a kernel of the peer waits for.
 
 void wv_put_signal_set(const wv::Qp* qp, wv::u64 i) {

@@ -261,6 +261,16 @@ extern "C" fn wv_check_collective(
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn wv_check_hold(mask: u32) {
+    ask(Op::Hold { mask });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn wv_check_release() {
+    ask(Op::Release);
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn wv_check_block_sync(file: *const c_char, line: u32) {
     ask(Op::BlockSync { site: site(file, line) });
 }
@@ -306,6 +316,7 @@ pub mod kernels {
         PUT_INLINE = wv_put_inline,
         GET_WAIT = wv_get_wait,
         FETCH_ADD = wv_fetch_add,
+        LOCK_OUTSIDE = wv_lock_outside,
         PUT_NOW = wv_put_now,
         PUT_FAILS = wv_put_fails,
         PUT_MAY_FAIL = wv_put_may_fail,

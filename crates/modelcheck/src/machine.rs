@@ -1,6 +1,7 @@
 //! One run: threads, memory, and the choices there are at each step.
 
 mod access;
+mod lockstep;
 mod request;
 mod rest;
 
@@ -11,6 +12,7 @@ use crate::race::Race;
 use crate::report::Failure;
 use crate::scenario::{End, Mutant, NOTES, Scenario, SiteUse, ThreadSpec};
 use corosensei::stack::DefaultStack;
+use lockstep::Lockstep;
 use rest::{QUIET, SPURIOUS};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeSet;
@@ -67,6 +69,8 @@ struct Thread {
 pub(crate) struct State {
     pub(crate) memory: Memory,
     threads: Vec<Thread>,
+    /// Who may run, of warps in lockstep: by their lowest threads.
+    warps: Vec<Lockstep>,
     pub(crate) notes: [u64; NOTES],
     last: usize,
     switches: u32,
@@ -151,6 +155,7 @@ impl<'a> Machine<'a> {
         let state = State {
             memory: Memory::new(&places, &scenario.memory),
             threads: vec![thread; places.len()],
+            warps: vec![Lockstep::default(); places.len()],
             notes: [0; NOTES],
             last: 0,
             switches: limits.switches.unwrap_or(0),
@@ -206,6 +211,7 @@ impl<'a> Machine<'a> {
             state.memory.hash_thread(at, &mut hasher);
         }
         state.notes.hash(&mut hasher);
+        state.warps.hash(&mut hasher);
         (state.spurious, state.quiet, state.passed).hash(&mut hasher);
         if self.limits.switches.is_some() {
             (state.last, state.switches).hash(&mut hasher);
@@ -249,7 +255,8 @@ impl<'a> Machine<'a> {
             return;
         }
         for (thread, t) in self.state.threads.iter().enumerate() {
-            if matches!(t.status, Status::Paused) && !self.scenario.threads[thread].daemon {
+            let paused = matches!(t.status, Status::Paused) && self.allowed(thread);
+            if paused && !self.scenario.threads[thread].daemon {
                 choices.push(Choice { thread, way: SPURIOUS });
             }
         }
@@ -272,6 +279,9 @@ impl<'a> Machine<'a> {
     /// Adds what `thread` can do. True if it is something that commutes with all that other
     /// threads ever do, so that nothing else need be tried first.
     fn choices_of(&self, thread: usize, out: &mut Vec<Choice>) -> Step<bool> {
+        if !self.allowed(thread) {
+            return Ok(false);
+        }
         let t = &self.state.threads[thread];
         let mut ways = |count: usize| out.extend((0..count).map(|way| Choice { thread, way }));
         match t.status {
@@ -283,7 +293,7 @@ impl<'a> Machine<'a> {
                     self.lanes_at(thread, |op| matches!(op, Op::Active { site: s } if s == site));
                 // Any set, each once: as a step of its lowest lane.
                 let own = 1 << self.lane(thread);
-                let others = here & !(own | (own - 1));
+                let others = here & !(own | (own - 1)) & self.allowed_lanes(thread) as u32;
                 let sets = (0..=others).filter(|set| set & !others == 0);
                 out.extend(sets.map(|set| Choice { thread, way: (set | own) as usize }));
             }

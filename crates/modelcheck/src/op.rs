@@ -187,6 +187,10 @@ pub(crate) enum Op {
     Collective { what: Collective, mask: u32, value: u64, arg: u32, site: Site },
     /// A barrier of the block.
     BlockSync { site: Site },
+    /// Lanes of a warp in lockstep begin a section.
+    Hold { mask: u32 },
+    /// They end it.
+    Release,
     /// The clock; see [`Time`](crate::Time).
     Clock,
     /// Leaves a value for checks. No other thread runs before the thread's next operation.

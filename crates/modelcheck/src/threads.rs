@@ -16,15 +16,24 @@ const HOST: u8 = 2;
 
 /// One lane of the first warp of block `block` that runs `entry`.
 pub fn lane(entry: Kernel, world: &World, block: u32, lane: u32, argument: u64) -> ThreadSpec {
-    let place = Lane { lane, warp: 0, thread: lane, block, block_dim: 32, grid_dim: 2 };
+    let place =
+        Lane { lane, warp: 0, thread: lane, block, block_dim: 32, grid_dim: 2, lockstep: 0 };
     lane_at(entry, world.qp(), GPU, place, argument)
 }
 
 /// Thread `thread` of a block of `threads`, all of one warp or (`warps`) each in one of its own.
 pub fn member(entry: Kernel, world: &World, thread: u32, threads: u32, warps: bool) -> ThreadSpec {
     let (lane, warp) = if warps { (0, thread) } else { (thread, 0) };
-    let place = Lane { lane, warp, thread, block: 0, block_dim: threads, grid_dim: 2 };
+    let place = Lane { lane, warp, thread, block: 0, block_dim: threads, grid_dim: 2, lockstep: 0 };
     lane_at(entry, world.qp(), GPU, place, thread.into())
+}
+
+/// The same thread, in a warp whose lanes run in lockstep.
+pub fn in_lockstep(mut thread: ThreadSpec) -> ThreadSpec {
+    if let Body::Kernel { lane, .. } = &mut thread.body {
+        lane.lockstep = 1;
+    }
+    thread
 }
 
 /// A lane of another GPU, with a queue pair of its own.

@@ -214,6 +214,16 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         arguments: Vec::new(),
         ..Campaign::new("kernels", "every compiler and GPU".into(), "")
     });
+    let few = runs.div_ceil(100_000);
+    let kernels = "test --release --workspace --test it -- device:: views:: selftest::";
+    let lockstep = Campaign::seeded("kernels in lockstep", few, kernels);
+    all.push(lockstep.env("WARPVERBS_SIMT_LOCKSTEP", 1));
+    // In a folder of its own: kernels and device are compiled for the number of lanes.
+    let folder = workspace::target()?.join("lanes64");
+    let kernels = "test --release -p warpverbs-test-kernels --test it -- device:: selftest::";
+    let wide = Campaign::seeded("kernels in lockstep, 64 lanes", few, kernels);
+    let wide = wide.env("WARPVERBS_SIMT_LOCKSTEP", 1).env("WARPVERBS_SIMT_LANES", 64);
+    all.push(wide.env("CARGO_TARGET_DIR", folder.display()));
     all.push(Campaign::new("guests", "every step".into(), guests));
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));

@@ -1,13 +1,11 @@
 //! Which lanes of a warp may have turns where lanes run in lockstep, as a wavefront's do: the hardware
 //! runs one path at a time, and lanes that took another stand still until the paths meet again.
 
-use super::warp::bits;
-
 /// Lanes by their numbers in the warp.
 pub(crate) type Lanes = u64;
 
 /// Lanes that keep the others of their warp from running.
-#[derive(Default)]
+#[derive(Clone, Default, Hash)]
 pub(crate) struct Lockstep {
     /// Sections that must not be left half done, the innermost last.
     sections: Vec<Section>,
@@ -16,6 +14,7 @@ pub(crate) struct Lockstep {
 }
 
 /// `wv::Unbroken`.
+#[derive(Clone, Hash)]
 struct Section {
     lanes: Lanes,
     begun: Lanes,
@@ -47,7 +46,8 @@ impl Lockstep {
         let mut new = mask & !all;
         while new != 0 {
             all |= new;
-            new = bits(new).fold(0, |lanes, lane| lanes | waits_for(lane)) & !all;
+            let more = (0..Lanes::BITS).filter(|lane| new >> lane & 1 == 1).map(&waits_for);
+            new = more.fold(0, |lanes, mask| lanes | mask) & !all;
         }
         self.spins = Some(all);
     }

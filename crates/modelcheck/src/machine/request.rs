@@ -38,6 +38,7 @@ impl Machine<'_> {
             t.history = mix(t.history, answer);
             let Some(op) = self.fibers[thread].resume(answer) else {
                 self.state.threads[thread].status = Status::Done;
+                self.leave_warp(thread);
                 self.state.quiet = 0;
                 return Ok(());
             };
@@ -65,6 +66,7 @@ impl Machine<'_> {
             return Ok(None);
         }
         let mut status = Status::Waiting(op);
+        self.note_turn(thread, op);
         match op {
             Op::Plain { addr, write, site } => {
                 let answer = self.plain(thread, addr, write, site)?;
@@ -101,7 +103,8 @@ impl Machine<'_> {
                 }
                 status = Status::Waiting(Op::Fence { order, scope, site });
             }
-            Op::Collective { .. } | Op::BlockSync { .. } | Op::Active { .. } => {}
+            Op::Hold { .. } => return Ok(Some(0)),
+            Op::Collective { .. } | Op::BlockSync { .. } | Op::Active { .. } | Op::Release => {}
         }
         self.state.threads[thread].status = status;
         Ok(None)
@@ -183,6 +186,7 @@ impl Machine<'_> {
                 }
                 (members, Some("sync_block"), site)
             }
+            Status::Waiting(Op::Release) => return self.end_section(thread),
             _ => return Ok(()),
         };
         if let Some(access) = name {

@@ -2,8 +2,8 @@
 //! to a number of preemptions, and over random ones.
 
 use super::cases::{
-    Case, alone, deferring, ending, mixed, posting, receiving, recording, signalling, together,
-    waiting,
+    Case, alone, deferring, ending, lock_outside, lockstep, mixed, posting, receiving, recording,
+    signalling, together, waiting,
 };
 
 #[test]
@@ -54,4 +54,16 @@ fn payload_comes_before_its_signal() {
 #[test]
 fn waits_end_by_deadline_and_abort() {
     ending().iter().for_each(Case::check);
+}
+
+#[test]
+fn lanes_in_lockstep_do_not_wait_for_one_another() {
+    lockstep().iter().for_each(Case::check);
+}
+
+#[test]
+fn a_lane_in_lockstep_that_waits_for_another_is_stuck() {
+    assert_eq!(lock_outside(false).failure(), None);
+    let failure = lock_outside(true).failure().expect("a stall");
+    assert!(failure.contains("stuck"), "{failure}");
 }

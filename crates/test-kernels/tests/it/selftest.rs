@@ -25,33 +25,33 @@ fn run(gpu: &dyn Gpu, kernel: &dyn SafeKernel, dim: Dim) {
 
 /// Three blocks of 70 threads, in whatever shape: numbered x first.
 fn identify(gpu: &dyn Gpu, dim: Dim) {
-    let out = words(gpu, 2 * 210 + 1);
+    let (out, warp) = (words(gpu, 2 * 210 + 1), gpu.info().warp_size);
     run(gpu, &k::Identify { out: KernelPtr::new(&out) }, dim);
     let seen: Vec<u32> =
         read(gpu, &out).iter().flat_map(|w| [*w as u32, (*w >> 32) as u32]).collect();
     for (id, row) in seen[..840].chunks_exact(4).enumerate() {
         let (thread, block) = (id as u32 % 70, id as u32 / 70);
-        assert_eq!(row, [thread, block, thread % 32, thread / 32], "thread {id} of {dim:?}");
+        assert_eq!(row, [thread, block, thread % warp, thread / warp], "thread {id} of {dim:?}");
     }
     assert_eq!(seen[840..842], [70, 3]);
 }
 
 /// Two blocks of 77 threads: the last warp of each has 13 lanes.
 fn collect(gpu: &dyn Gpu, dim: Dim) {
-    let out = words(gpu, 4 * 154);
+    let (out, warp) = (words(gpu, 4 * 154), u64::from(gpu.info().warp_size));
     run(gpu, &k::Collect { out: KernelPtr::new(&out) }, dim);
     let seen = read(gpu, &out);
     for (id, row) in seen.chunks_exact(4).enumerate() {
         let id = id as u64;
         let (thread, block) = (id % 77, id / 77);
-        let first = block * 77 + thread / 32 * 32;
-        let lanes = (77 - thread / 32 * 32).min(32);
+        let first = block * 77 + thread / warp * warp;
+        let lanes = (77 - thread / warp * warp).min(warp);
         let value = |lane: u64| 1000 + first + lane;
         let mask = |test: &dyn Fn(u64) -> bool| {
             (0..lanes).filter(|l| test(value(*l))).fold(0u64, |m, l| m | 1 << l)
         };
         let own = 1000 + id;
-        assert_eq!(row[0], value((thread % 32 + 1) % lanes), "shfl of thread {id}");
+        assert_eq!(row[0], value((thread % warp + 1) % lanes), "shfl of thread {id}");
         assert_eq!(row[1], mask(&|v| v % 2 == 1), "ballot of thread {id}");
         assert_eq!(row[2], mask(&|v| v % 3 == own % 3), "match_any of thread {id}");
         assert_eq!(row[3], (0..lanes).map(value).sum::<u64>(), "sum of thread {id}");
@@ -61,12 +61,13 @@ fn collect(gpu: &dyn Gpu, dim: Dim) {
 /// WQEBBs are the same whether each lane writes its own or four lanes write one together, also where
 /// the ring ends among them.
 fn fill_ring(gpu: &dyn Gpu) {
+    let warp = gpu.info().warp_size;
     for (base, together) in [(0u64, 0), (0, 1), (7, 1), (230, 0), (230, 1), (511, 1)] {
         let ring = words(gpu, 2048);
         gpu.write(&ring, 0, &[0xff; 16384]).expect("write");
-        run(gpu, &k::FillRing { ring: (&ring).into(), base, together }, Dim::new(1, 32));
+        run(gpu, &k::FillRing { ring: (&ring).into(), base, together }, Dim::new(1, warp));
         let mut want = vec![u32::MAX; 4096];
-        for index in base..base + 64 {
+        for index in base..base + 2 * u64::from(warp) {
             for word in 0..16 {
                 want[(index % 256 * 16 + word) as usize] = (16 * index + word) as u32;
             }

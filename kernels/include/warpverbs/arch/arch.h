@@ -67,7 +67,6 @@ WV_DEVICE auto in_turns(u64 key, u64 second, site where, Body body) {
     const bool same = key == key_of_first && second == second_of_first;
     const lane_mask group = ballot(all, same);
     if (same) result = body(group);
-    sync_warp(all);
     left &= ~group;
   }
   return result;

@@ -1,6 +1,7 @@
 //! The configurations.
 
 mod beyond;
+mod lockstep;
 
 use warpverbs_modelcheck::host::{read, require, write};
 use warpverbs_modelcheck::kernels::*;
@@ -9,6 +10,7 @@ use warpverbs_modelcheck::world::{Payload, Shape, World, source, target};
 use warpverbs_modelcheck::{End, Kernel, Poster, Scenario, Settings, ThreadSpec, explore};
 
 pub(crate) use beyond::{ending, receiving, signalling, together};
+pub(crate) use lockstep::{lock_outside, lockstep};
 
 /// A scenario and how often a running thread may be stopped for another; `None` for any number.
 pub(crate) struct Case {
@@ -301,6 +303,7 @@ pub(crate) fn all() -> Vec<Case> {
         together(),
         signalling(),
         ending(),
+        lockstep(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -325,6 +328,11 @@ impl Case {
             states: most * effort,
             ..Settings::default()
         }
+    }
+
+    /// Why a run of the scenario breaks a rule, if one does.
+    pub(crate) fn failure(&self) -> Option<String> {
+        explore(&self.scenario, None, &self.settings()).failure.map(|failure| failure.what)
     }
 
     /// Explores the scenario and fails with the schedule and every step of a run that broke a rule.

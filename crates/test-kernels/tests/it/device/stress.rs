@@ -79,7 +79,9 @@ fn scopes<const N: usize>(scopes: [Scope; N]) -> Vec<Scope> {
 fn scoped(world: &World, depth: u32, dim: Dim, rounds: u32, scope: Scope) -> u64 {
     let threads = (dim.blocks() * dim.threads()) as usize;
     let groups = match scope {
-        Scope::Warp => dim.blocks() as usize * dim.threads().div_ceil(32) as usize,
+        Scope::Warp => {
+            dim.blocks() as usize * dim.threads().div_ceil(world.gpu.info().warp_size) as usize
+        }
         Scope::Block => dim.blocks() as usize,
         _ => threads,
     };
