@@ -1,6 +1,6 @@
 //! Sizes and choices of a layer, the same on all ranks.
 
-use crate::{EpError, Regions};
+use crate::EpError;
 use std::fmt;
 use std::ops::Range;
 use warpverbs_gpu::layout::{EP_LANES, EP_RANKS, EP_TOP_K, EpCombine, EpLayout};
@@ -24,7 +24,7 @@ pub enum Layout {
     },
 }
 
-/// What a combine sends back.
+/// Rows that a combine sends back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Combine {
@@ -111,7 +111,7 @@ impl Config {
         Self { layout, ..self }
     }
 
-    /// What is sent back.
+    /// Rows that are sent back.
     pub fn combine(self, combine: Combine) -> Self {
         Self { combine, ..self }
     }
@@ -170,15 +170,6 @@ impl Config {
             );
         }
         Ok(())
-    }
-
-    /// Bytes that one channel takes of each rank's heap, exactly.
-    ///
-    /// # Errors
-    /// As [`Config::check`].
-    pub fn bytes(&self, ways: Ways) -> Result<u64, EpError> {
-        self.check(ways)?;
-        Ok(Regions::new(self, ways, 0).bytes())
     }
 
     /// The experts of a rank. The first ranks have one more where the numbers do not divide.
@@ -275,14 +266,5 @@ mod tests {
         let of = |rank| config.experts_of(4, rank);
         assert_eq!([of(0), of(1), of(2), of(3)], [0..3, 3..6, 6..8, 8..10]);
         assert_eq!(Config::new(1, 8, 1, 2).experts_of(4, 3), 2..2);
-    }
-
-    /// The sizes that a user plans with.
-    #[test]
-    fn a_channel_of_128_tokens_takes_15_megabytes() {
-        let bytes = Config::new(128, 7168, 8, 256).bytes(WAYS).unwrap();
-        assert!((14_000_000..15_500_000).contains(&bytes), "{bytes}");
-        let staged = Config::new(128, 7168, 8, 256).bytes(Ways { staged: true, ..WAYS }).unwrap();
-        assert!(staged > bytes);
     }
 }

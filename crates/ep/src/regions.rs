@@ -1,6 +1,6 @@
 //! How a channel's memory in the heap is divided.
 
-use crate::{Config, Ways};
+use crate::{Config, EpError, Ways};
 use std::ops::Range;
 
 /// Everything begins at a multiple of this.
@@ -90,5 +90,32 @@ impl Regions {
     /// Bytes of the whole.
     pub fn bytes(&self) -> u64 {
         self.stage_back.end.next_multiple_of(ALIGN)
+    }
+}
+
+impl Config {
+    /// Bytes that one channel takes of each rank's heap, exactly.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn bytes(&self, ways: Ways) -> Result<u64, EpError> {
+        self.check(ways)?;
+        Ok(Regions::new(self, ways, 0).bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAYS: Ways = Ways { ranks: 4, lanes: 1, staged: false };
+
+    /// The sizes that a user plans with.
+    #[test]
+    fn a_channel_of_128_tokens_takes_15_megabytes() {
+        let bytes = Config::new(128, 7168, 8, 256).bytes(WAYS).unwrap();
+        assert!((14_000_000..15_500_000).contains(&bytes), "{bytes}");
+        let staged = Config::new(128, 7168, 8, 256).bytes(Ways { staged: true, ..WAYS }).unwrap();
+        assert!(staged > bytes);
     }
 }

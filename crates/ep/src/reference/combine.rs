@@ -54,7 +54,7 @@ impl Row {
     }
 }
 
-/// What one rank has for a token.
+/// The part of one rank in a token's sum.
 struct Answer<'a> {
     config: &'a Config,
     ways: Ways,

@@ -1,4 +1,4 @@
-//! Who gets which row, and where it lies there.
+//! The rank of each row, and its place there.
 
 use crate::{Config, Layout, Ways};
 
@@ -7,7 +7,7 @@ use crate::{Config, Layout, Ways};
 pub struct Batch<'a> {
     /// bf16, `hidden` for each token.
     pub rows: &'a [u16],
-    /// `top_k` for each token. What is no expert, and one that a token has named before, is as -1.
+    /// `top_k` for each token. A number that is no expert, and one that the token has named before, counts as -1.
     pub experts: &'a [i32],
     /// `top_k` for each token.
     pub weights: &'a [f32],
@@ -28,7 +28,7 @@ pub struct Row {
     pub row: Vec<u16>,
 }
 
-/// What a dispatch brings to one rank.
+/// The rows that a dispatch brings to one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dispatched {
     /// Rows by source and slot.
@@ -78,7 +78,7 @@ impl Config {
     }
 }
 
-/// What each rank gets of the batches of all.
+/// The rows that each rank gets of the batches of all.
 pub fn dispatch(config: &Config, ways: Ways, batches: &[Batch<'_>]) -> Vec<Dispatched> {
     let sent: Vec<_> = batches.iter().map(|batch| config.rows_of(ways.ranks, batch)).collect();
     (0..ways.ranks).map(|rank| received(config, ways, rank, &sent)).collect()

@@ -1,4 +1,4 @@
-//! What dispatch and combine do, in plain Rust: for tests, and as a description.
+//! Dispatch and combine in plain Rust: for tests, and as a description.
 //!
 //! Kernels on any device give the same bits.
 

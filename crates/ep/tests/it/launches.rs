@@ -51,7 +51,7 @@ impl Given {
     }
 }
 
-/// What all ranks give and get in one call.
+/// Tokens and results of all ranks in one call.
 struct Layer {
     given: Vec<Given>,
     outputs: Vec<Vec<u16>>,
