@@ -1,6 +1,6 @@
 //! How a channel's memory in the heap is divided.
 
-use crate::{Config, EpError, Ways};
+use crate::{EpConfig, EpError, Ways};
 use std::ops::Range;
 
 /// Everything begins at a multiple of this.
@@ -40,7 +40,7 @@ pub struct Regions {
 
 impl Regions {
     /// With `guard` unused bytes behind each region.
-    pub fn new(config: &Config, ways: Ways, guard: u64) -> Self {
+    pub fn new(config: &EpConfig, ways: Ways, guard: u64) -> Self {
         let [tokens, hidden, top_k] = [config.tokens, config.hidden, config.top_k].map(u64::from);
         let [ranks, lanes] = [ways.ranks, ways.lanes].map(u64::from);
         let line = (lanes * SIGNAL).next_multiple_of(LINE);
@@ -93,11 +93,11 @@ impl Regions {
     }
 }
 
-impl Config {
+impl EpConfig {
     /// Bytes that one channel takes of each rank's heap, exactly.
     ///
     /// # Errors
-    /// As [`Config::check`].
+    /// As [`EpConfig::check`].
     pub fn bytes(&self, ways: Ways) -> Result<u64, EpError> {
         self.check(ways)?;
         Ok(Regions::new(self, ways, 0).bytes())
@@ -113,9 +113,9 @@ mod tests {
     /// The sizes that a user plans with.
     #[test]
     fn a_channel_of_128_tokens_takes_15_megabytes() {
-        let bytes = Config::new(128, 7168, 8, 256).bytes(WAYS).unwrap();
+        let bytes = EpConfig::new(128, 7168, 8, 256).bytes(WAYS).unwrap();
         assert!((14_000_000..15_500_000).contains(&bytes), "{bytes}");
-        let staged = Config::new(128, 7168, 8, 256).bytes(Ways { staged: true, ..WAYS }).unwrap();
+        let staged = EpConfig::new(128, 7168, 8, 256).bytes(Ways { staged: true, ..WAYS }).unwrap();
         assert!(staged > bytes);
     }
 }

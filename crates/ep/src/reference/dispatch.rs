@@ -1,6 +1,6 @@
 //! The rank of each row, and its place there.
 
-use crate::{Config, Layout, Ways};
+use crate::{EpConfig, Layout, Ways};
 
 /// The tokens of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub struct Dispatched {
     pub ranges: Vec<u64>,
 }
 
-impl Config {
+impl EpConfig {
     /// Owner of an expert.
     fn owner_of(&self, ranks: u32, expert: u32) -> u32 {
         (0..ranks).find(|&rank| self.experts_of(ranks, rank).contains(&expert)).unwrap_or(ranks)
@@ -79,12 +79,12 @@ impl Config {
 }
 
 /// The rows that each rank gets of the batches of all.
-pub fn dispatch(config: &Config, ways: Ways, batches: &[Batch<'_>]) -> Vec<Dispatched> {
+pub fn dispatch(config: &EpConfig, ways: Ways, batches: &[Batch<'_>]) -> Vec<Dispatched> {
     let sent: Vec<_> = batches.iter().map(|batch| config.rows_of(ways.ranks, batch)).collect();
     (0..ways.ranks).map(|rank| received(config, ways, rank, &sent)).collect()
 }
 
-fn received(config: &Config, ways: Ways, rank: u32, sent: &[Vec<Row>]) -> Dispatched {
+fn received(config: &EpConfig, ways: Ways, rank: u32, sent: &[Vec<Row>]) -> Dispatched {
     let to_here = |row: &&Row| row.ranks >> rank & 1 != 0;
     let rows: Vec<Vec<Row>> =
         sent.iter().map(|rows| rows.iter().filter(to_here).cloned().collect()).collect();

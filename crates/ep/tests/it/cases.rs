@@ -8,7 +8,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
 use warpverbs::transport::Outcome;
 use warpverbs_ep::reference::{self, Batch};
-use warpverbs_ep::{Combine, Config, Export, Layout, Regions, Ways};
+use warpverbs_ep::{Combine, EpConfig, Export, Layout, Regions, Ways};
 use warpverbs_gpu::layout::EpWord;
 use warpverbs_test_kernels::ep as k;
 use zerocopy::IntoBytes;
@@ -25,7 +25,7 @@ pub(crate) fn bed(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Ranks {
 /// A layer's sizes, and how it is run.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) config: Config,
+    pub(crate) config: EpConfig,
     pub(crate) ranks: u32,
     pub(crate) routes: Routes,
     /// The most tokens, as the configuration has it, and other sizes of it.
@@ -65,7 +65,7 @@ impl Case {
         layout: Layout,
         combine: Combine,
     ) -> Self {
-        let config = Config::new(tokens, hidden, top_k, experts).layout(layout).combine(combine);
+        let config = EpConfig::new(tokens, hidden, top_k, experts).layout(layout).combine(combine);
         Self {
             config,
             ranks,
