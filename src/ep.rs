@@ -41,5 +41,4 @@
 #[doc(inline)]
 pub use warpverbs_ep::{
     Combine, Ep, EpConfig, EpError, Failed, Layout, Packed, Returned, Routed, Sent, Tokens, Ways,
-    reference,
 };
