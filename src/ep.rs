@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use warpverbs::ep::{Config, Ep, Tokens};
+//! use warpverbs::ep::{EpConfig, Ep, Tokens};
 //! use warpverbs::gpu::{self, GpuChoice, Place};
 //! use warpverbs::rendezvous::{Host, Limits, Server, World, WorldConfig};
 //! use warpverbs::shmem::{Heap, HeapConfig};
@@ -18,7 +18,7 @@
 //! let mut heap = Heap::create(&mut world, &gpu, None, &HeapConfig::new(1 << 20))?;
 //!
 //! // Up to 16 tokens of 64 elements, each of which goes to 2 of 4 experts.
-//! let mut ep = Ep::new(&mut heap, &mut world, &Config::new(16, 64, 2, 4))?;
+//! let mut ep = Ep::new(&mut heap, &mut world, &EpConfig::new(16, 64, 2, 4))?;
 //! let buffer = |bytes| gpu.alloc(bytes, Place::Device);
 //! let (rows, experts, weights) = (buffer(128)?, buffer(16)?, buffer(16)?);
 //! let (packed, sums) = (ep.packed()?, buffer(128)?);
@@ -40,6 +40,5 @@
 
 #[doc(inline)]
 pub use warpverbs_ep::{
-    Combine, Config, Ep, EpError, Failed, Layout, Packed, Returned, Routed, Sent, Tokens, Ways,
-    reference,
+    Combine, Ep, EpConfig, EpError, Failed, Layout, Packed, Returned, Routed, Sent, Tokens, Ways,
 };

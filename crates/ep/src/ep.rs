@@ -3,7 +3,7 @@
 use crate::kernels::ep::{IMAGE, MoeCombine, MoeDispatch};
 use crate::stage::Turn;
 use crate::{
-    Channel, Config, EpError, Export, Failed, Layout, Regions, Returned, Routed, Sent, Ways,
+    Channel, EpConfig, EpError, Export, Failed, Layout, Regions, Returned, Routed, Sent, Ways,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const RECV: u32 = 2;
 
 /// Dispatch and combine of one layer, on one rank.
 pub struct Ep {
-    config: Config,
+    config: EpConfig,
     ways: Ways,
     rank: u32,
     gpu: Arc<dyn Gpu>,
@@ -55,7 +55,7 @@ pub struct Tokens<'a> {
 /// Where a dispatch puts rows by expert, and what says where each lies. Of no use in rank-major layout.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    /// bf16, [`Config::packed_rows`] × `hidden`.
+    /// bf16, [`EpConfig::packed_rows`] × `hidden`.
     pub rows: Buffer,
     /// u32 for each row: the number of its token at its rank.
     pub tokens: Buffer,
@@ -73,7 +73,7 @@ impl Packed {
     ///
     /// # Errors
     /// The device refuses.
-    pub fn new(gpu: &dyn Gpu, config: &Config, ways: Ways, rank: u32) -> Result<Self, EpError> {
+    pub fn new(gpu: &dyn Gpu, config: &EpConfig, ways: Ways, rank: u32) -> Result<Self, EpError> {
         let packed = config.layout != Layout::RankMajor;
         let rows = if packed { config.packed_rows(ways, rank) } else { 0 };
         let local = config.experts_of(ways.ranks, rank).len() as u64;
@@ -108,7 +108,7 @@ impl Ep {
     /// Ranks that disagree about a setting, settings that cannot be, no room in the heap: all ranks get
     /// the same error.
     #[track_caller]
-    pub fn new(heap: &mut Heap, world: &mut World, config: &Config) -> Result<Self, EpError> {
+    pub fn new(heap: &mut Heap, world: &mut World, config: &EpConfig) -> Result<Self, EpError> {
         agree(world, config)?;
         let ways = Ways::of(heap);
         let (rank, gpu) = (heap.rank(), heap.gpu().clone());
@@ -158,7 +158,7 @@ impl Ep {
     }
 
     /// Sizes and choices.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &EpConfig {
         &self.config
     }
 
@@ -270,7 +270,7 @@ impl Ep {
         tokens: Option<&Tokens<'_>>,
         packed: &Packed,
     ) -> Result<impl FnOnce(KernelPtr<DeviceStatus>) -> MoeDispatch + use<>, EpError> {
-        let Config { hidden, top_k, .. } = self.config;
+        let EpConfig { hidden, top_k, .. } = self.config;
         let ranks = self.ways.ranks;
         // A half that reads no tokens is given none.
         let nothing = Tokens {
@@ -321,7 +321,7 @@ impl Ep {
     }
 
     /// Sends back what the experts made of the rows, and waits for the results of this rank's tokens, which
-    /// it adds. `rows` has room for [`Config::packed_rows`]: by expert the places are those of the dispatch,
+    /// it adds. `rows` has room for [`EpConfig::packed_rows`]: by expert the places are those of the dispatch,
     /// in rank-major layout those of the received rows, each with one row for each of its local experts.
     /// `sums` has a row for each token.
     ///
@@ -430,7 +430,7 @@ fn failure(heap: &Heap, outcome: Outcome, missing: u64) -> Result<EpError, EpErr
 }
 
 /// All ranks have the same settings, and such a layer can be.
-fn agree(world: &mut World, config: &Config) -> Result<(), EpError> {
+fn agree(world: &mut World, config: &EpConfig) -> Result<(), EpError> {
     let mine: Vec<u8> = config.fields().iter().flat_map(|(_, value)| value.to_le_bytes()).collect();
     let all = world.exchange("expert parallelism", &mine)?;
     for (rank, theirs) in (0..).zip(&all) {

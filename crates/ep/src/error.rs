@@ -69,7 +69,7 @@ pub enum EpError {
 pub struct Failed<T> {
     /// The failure.
     pub cause: Box<EpError>,
-    /// What is left of the call.
+    /// The rest of the call.
     pub next: Option<T>,
 }
 
@@ -98,7 +98,7 @@ impl<T> From<Failed<T>> for EpError {
 }
 
 impl EpError {
-    /// What was made of a step that failed.
+    /// With the result of the step that failed.
     pub(crate) fn with<T>(self, next: T) -> Failed<T> {
         Failed { cause: Box::new(self), next: Some(next) }
     }

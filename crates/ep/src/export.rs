@@ -1,6 +1,6 @@
 //! From a heap and sizes to what kernels are given.
 
-use crate::{Config, EpError, Regions, Ways};
+use crate::{EpConfig, EpError, Regions, Ways};
 use std::sync::Arc;
 use warpverbs_gpu::layout::{self, EP_RANKS, EP_WARPS, EpState};
 use warpverbs_gpu::{Buffer, DeviceEp, DeviceHeap, Gpu, KernelPtr, Place};
@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 #[derive(Debug)]
 pub struct Export<'a> {
     /// Of the layer; checked.
-    pub config: &'a Config,
+    pub config: &'a EpConfig,
     /// Of the heap.
     pub ways: Ways,
     /// The own rank.
@@ -37,7 +37,7 @@ pub struct Channel {
 }
 
 /// u32 of a plan: `wv::impl::PlanPlaces`.
-fn plan_words(config: &Config, ranks: u32) -> u64 {
+fn plan_words(config: &EpConfig, ranks: u32) -> u64 {
     let [tokens, top_k, experts] = [config.tokens, config.top_k, config.experts].map(u64::from);
     let (ranks, local) = (u64::from(ranks), u64::from(config.most_experts(ranks)));
     let routing = 2 * tokens + 4 * tokens * top_k;
@@ -46,7 +46,7 @@ fn plan_words(config: &Config, ranks: u32) -> u64 {
 
 /// Bytes of a plan, `wv::impl::ep_plan_bytes`.
 #[doc(hidden)]
-pub fn plan_bytes(config: &Config, ranks: u32) -> u64 {
+pub fn plan_bytes(config: &EpConfig, ranks: u32) -> u64 {
     (4 * plan_words(config, ranks)).next_multiple_of(256)
 }
 

@@ -14,7 +14,7 @@ pub mod reference;
 mod regions;
 mod stage;
 
-pub use config::{Combine, Config, Layout, Ways};
+pub use config::{Combine, EpConfig, Layout, Ways};
 pub use ep::{Ep, Packed, Tokens};
 pub use error::{EpError, Failed};
 #[doc(hidden)]

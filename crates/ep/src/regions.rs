@@ -1,6 +1,6 @@
 //! How a channel's memory in the heap is divided.
 
-use crate::{Config, Ways};
+use crate::{EpConfig, EpError, Ways};
 use std::ops::Range;
 
 /// Everything begins at a multiple of this.
@@ -40,7 +40,7 @@ pub struct Regions {
 
 impl Regions {
     /// With `guard` unused bytes behind each region.
-    pub fn new(config: &Config, ways: Ways, guard: u64) -> Self {
+    pub fn new(config: &EpConfig, ways: Ways, guard: u64) -> Self {
         let [tokens, hidden, top_k] = [config.tokens, config.hidden, config.top_k].map(u64::from);
         let [ranks, lanes] = [ways.ranks, ways.lanes].map(u64::from);
         let line = (lanes * SIGNAL).next_multiple_of(LINE);
@@ -90,5 +90,32 @@ impl Regions {
     /// Bytes of the whole.
     pub fn bytes(&self) -> u64 {
         self.stage_back.end.next_multiple_of(ALIGN)
+    }
+}
+
+impl EpConfig {
+    /// Bytes that one channel takes of each rank's heap, exactly.
+    ///
+    /// # Errors
+    /// As [`EpConfig::check`].
+    pub fn bytes(&self, ways: Ways) -> Result<u64, EpError> {
+        self.check(ways)?;
+        Ok(Regions::new(self, ways, 0).bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAYS: Ways = Ways { ranks: 4, lanes: 1, staged: false };
+
+    /// The sizes that a user plans with.
+    #[test]
+    fn a_channel_of_128_tokens_takes_15_megabytes() {
+        let bytes = EpConfig::new(128, 7168, 8, 256).bytes(WAYS).unwrap();
+        assert!((14_000_000..15_500_000).contains(&bytes), "{bytes}");
+        let staged = EpConfig::new(128, 7168, 8, 256).bytes(Ways { staged: true, ..WAYS }).unwrap();
+        assert!(staged > bytes);
     }
 }

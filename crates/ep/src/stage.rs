@@ -2,7 +2,7 @@
 
 use crate::EpError;
 
-/// What a channel is to do next.
+/// The next step of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     DispatchSend,

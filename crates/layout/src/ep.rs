@@ -41,7 +41,7 @@ crate::layout! {
         Flat = 2,
     }
 
-    /// What a combine sends back.
+    /// Rows that a combine sends back.
     pub enum EpCombine: u32 as "ep_combine" {
         /// The weighted sum over a rank's experts, one row for each token and rank.
         Reduced = 0,
@@ -62,7 +62,7 @@ crate::layout! {
         generation: u8 as "u32" = 56..64,
     }
 
-    /// What the blocks of a rank share of a channel; zero but for `epoch` before the first call.
+    /// The state of a channel that the blocks of a rank share; zero but for `epoch` before the first call.
     pub struct EpState[1024] {
         /// Of the last dispatch that all blocks have begun.
         pub epoch: u32,

@@ -1,5 +1,5 @@
 // Whole layers by all ranks at once, as blocks of one launch, for tests: dispatch and combine, `calls`
-// times. What the experts make of rows is given. Rank `stops` stops before step `at` of the last call.
+// times. The results of the experts are given. Rank `stops` stops before step `at` of the last call.
 #include "warpverbs/ep.h"
 
 using namespace wv;

@@ -1,12 +1,12 @@
 //! The sums of what experts made of rows.
 
 use super::{Batch, Dispatched, Row, bf16_of, float_of};
-use crate::{Combine, Config, Layout, Ways};
+use crate::{Combine, EpConfig, Layout, Ways};
 
 /// The sums of each rank's tokens, bf16. `outputs` are the rows that each rank gives to the combine, as many
-/// as [`Config::packed_rows`].
+/// as [`EpConfig::packed_rows`].
 pub fn combine(
-    config: &Config,
+    config: &EpConfig,
     ways: Ways,
     batches: &[Batch<'_>],
     dispatched: &[Dispatched],
@@ -42,7 +42,7 @@ fn add(sums: &mut [f32], weight: f32, row: &[u16]) {
 
 impl Row {
     /// Choices that go somewhere, and the ranks they go to.
-    fn owners(&self, config: &Config, ways: Ways) -> Vec<(usize, u32)> {
+    fn owners(&self, config: &EpConfig, ways: Ways) -> Vec<(usize, u32)> {
         let owner = |(j, expert): (usize, &i32)| {
             let expert = u32::try_from(*expert).ok()?;
             let mut ranks = 0..ways.ranks;
@@ -54,9 +54,9 @@ impl Row {
     }
 }
 
-/// What one rank has for a token.
+/// The part of one rank in a token's sum.
 struct Answer<'a> {
-    config: &'a Config,
+    config: &'a EpConfig,
     ways: Ways,
     dispatched: &'a [Dispatched],
     outputs: &'a [Vec<u16>],

@@ -1,13 +1,13 @@
-//! Who gets which row, and where it lies there.
+//! The rank of each row, and its place there.
 
-use crate::{Config, Layout, Ways};
+use crate::{EpConfig, Layout, Ways};
 
 /// The tokens of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// bf16, `hidden` for each token.
     pub rows: &'a [u16],
-    /// `top_k` for each token. What is no expert, and one that a token has named before, is as -1.
+    /// `top_k` for each token. A number that is no expert, and one that the token has named before, counts as -1.
     pub experts: &'a [i32],
     /// `top_k` for each token.
     pub weights: &'a [f32],
@@ -28,7 +28,7 @@ pub struct Row {
     pub row: Vec<u16>,
 }
 
-/// What a dispatch brings to one rank.
+/// The rows that a dispatch brings to one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dispatched {
     /// Rows by source and slot.
@@ -41,7 +41,7 @@ pub struct Dispatched {
     pub ranges: Vec<u64>,
 }
 
-impl Config {
+impl EpConfig {
     /// Owner of an expert.
     fn owner_of(&self, ranks: u32, expert: u32) -> u32 {
         (0..ranks).find(|&rank| self.experts_of(ranks, rank).contains(&expert)).unwrap_or(ranks)
@@ -78,13 +78,13 @@ impl Config {
     }
 }
 
-/// What each rank gets of the batches of all.
-pub fn dispatch(config: &Config, ways: Ways, batches: &[Batch<'_>]) -> Vec<Dispatched> {
+/// The rows that each rank gets of the batches of all.
+pub fn dispatch(config: &EpConfig, ways: Ways, batches: &[Batch<'_>]) -> Vec<Dispatched> {
     let sent: Vec<_> = batches.iter().map(|batch| config.rows_of(ways.ranks, batch)).collect();
     (0..ways.ranks).map(|rank| received(config, ways, rank, &sent)).collect()
 }
 
-fn received(config: &Config, ways: Ways, rank: u32, sent: &[Vec<Row>]) -> Dispatched {
+fn received(config: &EpConfig, ways: Ways, rank: u32, sent: &[Vec<Row>]) -> Dispatched {
     let to_here = |row: &&Row| row.ranks >> rank & 1 != 0;
     let rows: Vec<Vec<Row>> =
         sent.iter().map(|rows| rows.iter().filter(to_here).cloned().collect()).collect();

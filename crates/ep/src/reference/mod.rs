@@ -1,4 +1,4 @@
-//! What dispatch and combine do, in plain Rust: for tests, and as a description.
+//! Dispatch and combine in plain Rust: for tests, and as a description.
 //!
 //! Kernels on any device give the same bits.
 
@@ -10,14 +10,14 @@ pub use combine::combine;
 pub use dispatch::{Batch, Dispatched, Row, dispatch};
 pub use number::{bf16_of, float_of};
 
-use crate::{Config, EpError};
+use crate::{EpConfig, EpError};
 
 /// The routing of a rank's tokens is one that a dispatch takes as it is: experts that there are, or -1,
 /// and none twice in a token.
 ///
 /// # Errors
 /// The first choice that is wrong.
-pub fn check_routing(config: &Config, experts: &[i32]) -> Result<(), EpError> {
+pub fn check_routing(config: &EpConfig, experts: &[i32]) -> Result<(), EpError> {
     let top_k = config.top_k as usize;
     if !experts.len().is_multiple_of(top_k) {
         return Err(EpError::Choices { found: experts.len(), top_k: config.top_k });
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_routing_that_is_wrong_is_named() {
-        let config = Config::new(4, 8, 2, 3);
+        let config = EpConfig::new(4, 8, 2, 3);
         check_routing(&config, &[0, 2, -1, -1, 1, -1]).unwrap();
         let said = |experts: &[i32]| check_routing(&config, experts).unwrap_err().to_string();
         assert_eq!(said(&[0, 1, 3, 0]), "token 1 names expert 3, expected -1 or less than 3");

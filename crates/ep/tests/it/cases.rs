@@ -1,13 +1,14 @@
 //! Layers with random sizes, routing and rows, run by all ranks in one launch and compared with the
 //! reference.
 
+use crate::data::{Inputs, Outputs};
 use crate::ranks::{Pace, Ranks, Routes, pointer};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
 use warpverbs::transport::Outcome;
-use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
-use warpverbs_ep::{Combine, Config, Export, Layout, Regions, Ways};
+use warpverbs_ep::reference::{self, Batch};
+use warpverbs_ep::{Combine, EpConfig, Export, Layout, Regions, Ways};
 use warpverbs_gpu::layout::EpWord;
 use warpverbs_test_kernels::ep as k;
 use zerocopy::IntoBytes;
@@ -24,7 +25,7 @@ pub(crate) fn bed(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Ranks {
 /// A layer's sizes, and how it is run.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) config: Config,
+    pub(crate) config: EpConfig,
     pub(crate) ranks: u32,
     pub(crate) routes: Routes,
     /// The most tokens, as the configuration has it, and other sizes of it.
@@ -64,7 +65,7 @@ impl Case {
         layout: Layout,
         combine: Combine,
     ) -> Self {
-        let config = Config::new(tokens, hidden, top_k, experts).layout(layout).combine(combine);
+        let config = EpConfig::new(tokens, hidden, top_k, experts).layout(layout).combine(combine);
         Self {
             config,
             ranks,
@@ -113,146 +114,14 @@ impl Case {
         Ways { ranks: self.ranks, lanes: if staged { 2 } else { 1 }, staged }
     }
 
-    fn local(&self) -> u32 {
+    pub(crate) fn local(&self) -> u32 {
         self.experts.div_ceil(self.ranks)
     }
 
     /// The most rows that a rank takes and gives, by rank.
-    fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         let rows = (0..self.ranks).map(|rank| self.config.packed_rows(self.ways(), rank));
         rows.max().unwrap_or(0) as usize
-    }
-}
-
-/// Everything that goes in, by call and rank, in buffers of the largest size.
-pub(crate) struct Inputs {
-    pub(crate) counts: Vec<u32>,
-    pub(crate) rows: Vec<u16>,
-    pub(crate) experts: Vec<i32>,
-    pub(crate) weights: Vec<f32>,
-    pub(crate) outputs: Vec<u16>,
-}
-
-/// Any number but those whose sums would be no number in most cases.
-fn number(rng: &mut SmallRng) -> u16 {
-    match rng.random_range(0..64) {
-        0 => rng.random(),
-        _ => bf16_of(rng.random_range(-8.0f32..8.0)),
-    }
-}
-
-impl Inputs {
-    pub(crate) fn random(case: &Case, rng: &mut SmallRng) -> Self {
-        let all = (case.calls * case.ranks) as usize;
-        let [tokens, hidden, k] = [case.tokens, case.hidden, case.top_k].map(|n| n as usize);
-        let one: Vec<i32> = (0..case.experts as i32).collect();
-        let mut experts = Vec::new();
-        for _ in 0..all * tokens {
-            experts.extend((0..k).map(|j| match case.routing {
-                Routing::One => one[j],
-                Routing::Wrong => rng.random_range(-3..case.experts as i32 + 3),
-                Routing::Any => -1,
-            }));
-            if case.routing == Routing::Any {
-                let start = experts.len() - k;
-                let mut left = one.clone();
-                for choice in &mut experts[start..] {
-                    let expert = left.swap_remove(rng.random_range(0..left.len()));
-                    *choice = if rng.random_bool(0.2) { -1 } else { expert };
-                }
-            }
-        }
-        let counts = (0..all).map(|_| rng.random_range(case.least..=case.tokens)).collect();
-        let rows = (0..all * tokens * hidden).map(|_| number(rng)).collect();
-        let weights = (0..all * tokens * k).map(|_| rng.random_range(-2.0f32..2.0)).collect();
-        let outputs = (0..all * case.capacity() * hidden).map(|_| number(rng)).collect();
-        Self { counts, rows, experts, weights, outputs }
-    }
-
-    /// The tokens of each rank in one call.
-    fn batches(&self, case: &Case, call: usize) -> Vec<Batch<'_>> {
-        let [tokens, hidden, k] = [case.tokens, case.hidden, case.top_k].map(|n| n as usize);
-        let ranks = case.ranks as usize;
-        let one = |rank: usize| {
-            let (i, n) = (call * ranks + rank, self.counts[call * ranks + rank] as usize);
-            Batch {
-                rows: &self.rows[i * tokens * hidden..][..n * hidden],
-                experts: &self.experts[i * tokens * k..][..n * k],
-                weights: &self.weights[i * tokens * k..][..n * k],
-            }
-        };
-        (0..ranks).map(one).collect()
-    }
-
-    fn outputs(&self, case: &Case, call: usize) -> Vec<Vec<u16>> {
-        let each = case.capacity() * case.hidden as usize;
-        let ranks = case.ranks as usize;
-        let one = |rank: usize| self.outputs[(call * ranks + rank) * each..][..each].to_vec();
-        (0..ranks).map(one).collect()
-    }
-}
-
-/// What came out, by call and rank.
-#[derive(PartialEq, Debug)]
-pub(crate) struct Outputs {
-    packed: Vec<u16>,
-    tokens: Vec<u32>,
-    counts: Vec<u32>,
-    bases: Vec<u32>,
-    ranges: Vec<u64>,
-    sums: Vec<u16>,
-}
-
-impl Outputs {
-    /// As the reference has it; what nobody writes is zero.
-    fn expected(case: &Case, inputs: &Inputs) -> Self {
-        let mut all = Self::zero(case);
-        for call in 0..case.calls as usize {
-            let batches = inputs.batches(case, call);
-            let dispatched = reference::dispatch(&case.config, case.ways(), &batches);
-            let (config, outputs) = (&case.config, inputs.outputs(case, call));
-            let sums = reference::combine(config, case.ways(), &batches, &dispatched, &outputs);
-            for rank in 0..case.ranks as usize {
-                let i = call * case.ranks as usize + rank;
-                let start = i * (case.tokens * case.hidden) as usize;
-                all.sums[start..][..sums[rank].len()].copy_from_slice(&sums[rank]);
-                if case.layout != Layout::RankMajor {
-                    all.pack(case, i, &dispatched[rank]);
-                }
-            }
-        }
-        all
-    }
-
-    fn zero(case: &Case) -> Self {
-        let all = (case.calls * case.ranks) as usize;
-        let [hidden, local, ranks] = [case.hidden, case.local(), case.ranks].map(|n| n as usize);
-        Self {
-            packed: vec![0; all * case.capacity() * hidden],
-            tokens: vec![0; all * case.capacity()],
-            counts: vec![0; all * local],
-            bases: vec![0; all * local],
-            ranges: vec![0; all * local * ranks],
-            sums: vec![0; all * case.tokens as usize * hidden],
-        }
-    }
-
-    fn pack(&mut self, case: &Case, i: usize, dispatched: &Dispatched) {
-        let [hidden, local, ranks] = [case.hidden, case.local(), case.ranks].map(|n| n as usize);
-        let capacity = case.capacity();
-        for (e, group) in dispatched.groups.iter().enumerate() {
-            let base = dispatched.bases[e] as usize;
-            self.counts[i * local + e] = group.len() as u32;
-            self.bases[i * local + e] = base as u32;
-            for (n, (source, slot)) in group.iter().enumerate() {
-                let row = &dispatched.rows[*source][*slot];
-                let at = i * capacity + base + n;
-                self.packed[at * hidden..][..hidden].copy_from_slice(&row.row);
-                self.tokens[at] = row.token;
-            }
-        }
-        let ranges = &dispatched.ranges;
-        self.ranges[i * local * ranks..][..ranges.len()].copy_from_slice(ranges);
     }
 }
 

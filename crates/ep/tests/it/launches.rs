@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use warpverbs_dev::seed;
 use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
-use warpverbs_ep::{Combine, Config, Ep, EpError, Layout, Packed, Routed, Tokens, Ways};
+use warpverbs_ep::{Combine, Ep, EpConfig, EpError, Layout, Packed, Routed, Tokens, Ways};
 use warpverbs_gpu::{Buffer, Dim, Place};
 use warpverbs_shmem::{Heap, RoutePolicy};
 use zerocopy::IntoBytes;
@@ -15,8 +15,8 @@ const HIDDEN: u32 = 24;
 const TOP_K: u32 = 3;
 const EXPERTS: u32 = 7;
 
-fn config(layout: Layout, combine: Combine) -> Config {
-    Config::new(6, HIDDEN, TOP_K, EXPERTS).layout(layout).combine(combine).channels(2)
+fn config(layout: Layout, combine: Combine) -> EpConfig {
+    EpConfig::new(6, HIDDEN, TOP_K, EXPERTS).layout(layout).combine(combine).channels(2)
 }
 
 /// The tokens of one rank.
@@ -51,7 +51,7 @@ impl Given {
     }
 }
 
-/// What all ranks give and get in one call.
+/// Tokens and results of all ranks in one call.
 struct Layer {
     given: Vec<Given>,
     outputs: Vec<Vec<u16>>,
@@ -60,7 +60,7 @@ struct Layer {
 }
 
 impl Layer {
-    fn random(config: &Config, ways: Ways, rng: &mut SmallRng) -> Self {
+    fn random(config: &EpConfig, ways: Ways, rng: &mut SmallRng) -> Self {
         let given: Vec<_> = (0..ways.ranks).map(|_| Given::random(rng)).collect();
         let rows = |rank| config.packed_rows(ways, rank) as usize * HIDDEN as usize;
         let outputs: Vec<_> = (0..ways.ranks).map(|rank| numbers(rows(rank), rng)).collect();
@@ -181,7 +181,10 @@ fn ranks_make_channels_and_use_them_by_launches() {
 #[test]
 fn ranks_that_disagree_are_told_about_what() {
     for (other, field) in [
-        (Config::new(6, HIDDEN, TOP_K, EXPERTS + 1), "experts differs: rank 0 has 7, rank 1 has 8"),
+        (
+            EpConfig::new(6, HIDDEN, TOP_K, EXPERTS + 1),
+            "experts differs: rank 0 has 7, rank 1 has 8",
+        ),
         (
             config(Layout::ExpertMajor, Combine::Exact).channels(1),
             "combine differs: rank 0 has 0, rank 1 has 1",
@@ -194,13 +197,13 @@ fn ranks_that_disagree_are_told_about_what() {
         ranks(2, |rank| {
             let mut heap = rank.heap(&heap_config()).unwrap();
             let mine = match rank.number() {
-                0 => Config::new(6, HIDDEN, TOP_K, EXPERTS),
+                0 => EpConfig::new(6, HIDDEN, TOP_K, EXPERTS),
                 _ => other.clone(),
             };
             let Err(error) = Ep::new(&mut heap, &mut rank.world, &mine) else { panic!("{field}") };
             assert_eq!(error.to_string(), field);
             // Nothing was made, and the same ranks can agree.
-            Ep::new(&mut heap, &mut rank.world, &Config::new(1, 8, 1, 1)).unwrap();
+            Ep::new(&mut heap, &mut rank.world, &EpConfig::new(1, 8, 1, 1)).unwrap();
             rank.meet();
         });
     }
@@ -211,7 +214,7 @@ fn what_cannot_be_is_refused_before_a_launch() {
     ranks(1, |rank| {
         let mut heap = rank.heap(&heap_config()).unwrap();
         let layer = config(Layout::ExpertMajor, Combine::Reduced);
-        let large = Config::new(1 << 20, 4096, 1, 1);
+        let large = EpConfig::new(1 << 20, 4096, 1, 1);
         let refused = Ep::new(&mut heap, &mut rank.world, &large).err().unwrap();
         assert!(matches!(refused, EpError::Heap(_)), "{refused}");
         let mut ep = Ep::new(&mut heap, &mut rank.world, &layer).unwrap();
@@ -251,7 +254,7 @@ fn what_cannot_be_is_refused_before_a_launch() {
 fn a_wrong_routing_is_in_the_status() {
     ranks(1, |rank| {
         let mut heap = rank.heap(&heap_config()).unwrap();
-        let mut ep = Ep::new(&mut heap, &mut rank.world, &Config::new(1, 8, 2, 2)).unwrap();
+        let mut ep = Ep::new(&mut heap, &mut rank.world, &EpConfig::new(1, 8, 2, 2)).unwrap();
         let buffer = |bytes: &[u8]| {
             let buffer = rank.gpu.alloc(16, Place::Device).unwrap();
             rank.gpu.write(&buffer, 0, bytes).unwrap();

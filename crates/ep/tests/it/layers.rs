@@ -14,7 +14,7 @@ fn any_layer_is_that_of_the_reference() {
     }
 }
 
-/// What is wrong in a routing is left out, and the status says so.
+/// Wrong choices are left out, and the status says so.
 #[test]
 fn experts_that_there_are_not_or_that_come_twice_are_left_out() {
     for seed in simt_seeds(0x200, 6) {

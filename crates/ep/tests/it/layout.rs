@@ -3,7 +3,7 @@
 use crate::cases::bed;
 use crate::ranks::{Pace, Routes};
 use std::path::Path;
-use warpverbs_ep::{Config, Ways};
+use warpverbs_ep::{EpConfig, Ways};
 use warpverbs_kernel_build::Mirror;
 
 #[test]
@@ -12,7 +12,7 @@ fn plans_have_the_same_size() {
     for (tokens, top_k, experts, ranks) in
         [(1, 1, 1, 1), (128, 8, 256, 4), (7, 3, 10, 4), (33, 32, 64, 64)]
     {
-        let config = Config::new(tokens, 8, top_k, experts);
+        let config = EpConfig::new(tokens, 8, top_k, experts);
         let bytes = warpverbs_ep::plan_bytes(&config, ranks);
         let local = experts.div_ceil(ranks);
         let call = format!("ep_plan_bytes({tokens}, {top_k}, {experts}, {ranks}, {local})");
@@ -26,7 +26,7 @@ fn plans_have_the_same_size() {
 fn sizes_that_cannot_be_are_refused_before_anything_is_made() {
     let ranks = bed(1, 1 << 12, Routes::Direct, Pace::Seeded(1));
     let ways = Ways { ranks: 1, lanes: 1, staged: false };
-    let config = Config::new(4, 12, 1, 1);
+    let config = EpConfig::new(4, 12, 1, 1);
     assert!(config.bytes(ways).is_err());
     let regions = warpverbs_ep::Regions::new(&config, ways, 0);
     let export = warpverbs_ep::Export {

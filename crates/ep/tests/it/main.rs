@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod bed;
 mod cases;
+mod data;
 mod faults;
 mod launches;
 mod layers;

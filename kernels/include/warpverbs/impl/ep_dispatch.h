@@ -206,7 +206,7 @@ WV_DEVICE u32 packed_row(const EpCall& call, const Plan& plan, const u8* row, u3
   const u32 place = peek(header + 4 + 2 * k + j);
   const u32 end = source + 1 < ranks ? peek(plan.begins + expert * ranks + source + 1) : no_key;
   const u32 at = peek(plan.begins + expert * ranks + source) + place;
-  // What a rank sends must not lead out of its own places.
+  // A rank's header must not lead out of its own places.
   if (place >= fixed(ep.tokens) || at >= end) return no_key;
   return peek(plan.bases + expert) + at;
 }

@@ -1,4 +1,4 @@
-// Who gets which row, and where it lies there: numbers that follow from the routing alone. The first
+// The rank of each row and its place there: numbers that follow from the routing alone. The first
 // block of a rank plans, the others wait for its plan, which is in the rank's own memory. There are
 // two, so that a block that begins a call does not disturb one that ends the last.
 #pragma once

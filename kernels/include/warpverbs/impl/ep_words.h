@@ -73,8 +73,8 @@ WV_DEVICE SignalSet word_of(const EpCall& call, u32 value) {
 
 constexpr u32 epoch_mask = 0xffffff;
 
-// Fourths of a call's timeout that a wait may take. Who waits for results is more patient than those who
-// must wait for rows before they can give them, so that a rank that is lost is named, and no other.
+// Fourths of a call's timeout that a wait may take. Waits for results are longer than those for rows,
+// which come before a result can be given, so that a rank that is lost is named, and no other.
 constexpr u32 for_credit = 1, for_rows = 2, for_results = 4;
 
 WV_DEVICE u64 timeout_of(const EpCall& call) {
@@ -157,7 +157,7 @@ WV_DEVICE void publish_plan(const EpCall& call, u64* word) {
   if (thread_index() == 0) store<order::release, scope::gpu>(word, u64{call.epoch});
 }
 
-// By a block that has done its part: whether it is the last one of its lane. What the others of the
+// By a block that has done its part: whether it is the last one of its lane. All that the others of the
 // lane wrote and posted is then before what this one signals.
 WV_DEVICE bool last_of_lane(const EpCall& call, u32* done) {
   sync_block();

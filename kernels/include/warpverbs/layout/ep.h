@@ -22,7 +22,7 @@ enum class ep_layout : u32 {
   flat = 2,  // A group for each expert, each padded to a multiple of `align` rows.
 };
 
-// What a combine sends back.
+// Rows that a combine sends back.
 enum class ep_combine : u32 {
   reduced = 0,  // The weighted sum over a rank's experts, one row for each token and rank.
   exact = 1,  // Every expert's row; its token's rank weights and adds.
@@ -55,7 +55,7 @@ struct [[nodiscard]] EpWord {
   }
 };
 
-// What the blocks of a rank share of a channel; zero but for `epoch` before the first call.
+// The state of a channel that the blocks of a rank share; zero but for `epoch` before the first call.
 struct EpState {
   u32 epoch;  // Of the last dispatch that all blocks have begun.
   u32 begun;  // Blocks that have begun the next one.

@@ -113,6 +113,12 @@ fn every_call_moves_its_bytes_and_no_others() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
+fn on_a_gpu_every_call_moves_its_bytes_and_no_others() {
+    every_small_call(Routes::Mixed, Pace::Cuda, 0x5eed);
+}
+
+#[test]
 fn lent_shared_memory_carries_puts_of_one_thread() {
     for routes in [Routes::Direct, Routes::Rdma] {
         let mut run = Run::new(2, 1 << 16, routes, Pace::Seeded(11), 11);
