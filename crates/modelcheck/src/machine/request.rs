@@ -38,7 +38,7 @@ impl Machine<'_> {
             t.history = mix(t.history, answer);
             let Some(op) = self.fibers[thread].resume(answer) else {
                 self.state.threads[thread].status = Status::Done;
-                self.leave_warp(thread);
+                self.state.warps.leave(thread);
                 self.state.quiet = 0;
                 return Ok(());
             };
@@ -66,7 +66,7 @@ impl Machine<'_> {
             return Ok(None);
         }
         let mut status = Status::Waiting(op);
-        self.note_turn(thread, op);
+        self.state.warps.note(thread, op, &self.state.threads);
         match op {
             Op::Plain { addr, write, site } => {
                 let answer = self.plain(thread, addr, write, site)?;
