@@ -4,7 +4,6 @@
 #[path = "../../../gpu/src/simt/lockstep.rs"]
 mod rule;
 
-use super::{Machine, Status, Step, Thread};
 use crate::fiber::Body;
 use crate::op::Op;
 use crate::scenario::ThreadSpec;
@@ -47,8 +46,8 @@ impl Warps {
         self.places[thread].is_none_or(|(_, lane)| self.lanes(thread) >> lane & 1 == 1)
     }
 
-    /// `thread` asks for `op`.
-    pub(super) fn note(&mut self, thread: usize, op: Op, threads: &[Thread]) {
+    /// `thread` asks for `op`; `waits_for` is the mask of the collective that a thread waits in, or 0.
+    pub(super) fn note(&mut self, thread: usize, op: Op, waits_for: impl Fn(usize) -> u32) {
         let Some((warp, lane)) = self.places[thread] else { return };
         let places = self.places.clone();
         let rule = &mut self.rules[warp];
@@ -56,10 +55,7 @@ impl Warps {
             Op::Pause => rule.spin(lane),
             Op::Collective { mask, .. } => rule.join(lane, mask.into(), |other| {
                 let waits = places.iter().position(|place| *place == Some((warp, other)));
-                match waits.map(|t| threads[t].status) {
-                    Some(Status::Waiting(Op::Collective { mask, .. })) => mask.into(),
-                    _ => 0,
-                }
+                waits.map_or(0, |t| waits_for(t).into())
             }),
             Op::BlockSync { .. } => rule.leave(lane),
             Op::Hold { mask } => rule.begin(lane, mask.into()),
@@ -75,19 +71,8 @@ impl Warps {
     }
 
     /// `thread` is at the end of a section: its lanes, if all of them are.
-    fn end(&mut self, thread: usize) -> Option<u64> {
+    pub(super) fn end(&mut self, thread: usize) -> Option<u64> {
         let (warp, lane) = self.places[thread]?;
         self.rules[warp].end(lane)
-    }
-}
-
-impl Machine<'_> {
-    /// `thread` is at the end of a section; all of its lanes go on when the last one has come.
-    pub(super) fn end_section(&mut self, thread: usize) -> Step {
-        let Some(lanes) = self.state.warps.end(thread) else { return Ok(()) };
-        let member = |t: &usize| lanes >> self.lane(*t) & 1 == 1;
-        let members: Vec<usize> = self.comrades(thread, false).filter(member).collect();
-        members.iter().for_each(|&t| self.state.threads[t].status = Status::Answered);
-        members.into_iter().try_for_each(|t| self.advance(t, 0))
     }
 }
