@@ -12,7 +12,7 @@ use crate::race::Race;
 use crate::report::Failure;
 use crate::scenario::{End, Mutant, NOTES, Scenario, SiteUse, ThreadSpec};
 use corosensei::stack::DefaultStack;
-use lockstep::Lockstep;
+use lockstep::Warps;
 use rest::{QUIET, SPURIOUS};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeSet;
@@ -69,8 +69,8 @@ struct Thread {
 pub(crate) struct State {
     pub(crate) memory: Memory,
     threads: Vec<Thread>,
-    /// Who may run, of warps in lockstep: by their lowest threads.
-    warps: Vec<Lockstep>,
+    /// Of warps in lockstep: the lanes that may run.
+    warps: Warps,
     pub(crate) notes: [u64; NOTES],
     last: usize,
     switches: u32,
@@ -155,7 +155,7 @@ impl<'a> Machine<'a> {
         let state = State {
             memory: Memory::new(&places, &scenario.memory),
             threads: vec![thread; places.len()],
-            warps: vec![Lockstep::default(); places.len()],
+            warps: Warps::new(&scenario.threads),
             notes: [0; NOTES],
             last: 0,
             switches: limits.switches.unwrap_or(0),
@@ -255,7 +255,7 @@ impl<'a> Machine<'a> {
             return;
         }
         for (thread, t) in self.state.threads.iter().enumerate() {
-            let paused = matches!(t.status, Status::Paused) && self.allowed(thread);
+            let paused = matches!(t.status, Status::Paused) && self.state.warps.allow(thread);
             if paused && !self.scenario.threads[thread].daemon {
                 choices.push(Choice { thread, way: SPURIOUS });
             }
@@ -279,7 +279,7 @@ impl<'a> Machine<'a> {
     /// Adds what `thread` can do. True if it is something that commutes with all that other
     /// threads ever do, so that nothing else need be tried first.
     fn choices_of(&self, thread: usize, out: &mut Vec<Choice>) -> Step<bool> {
-        if !self.allowed(thread) {
+        if !self.state.warps.allow(thread) {
             return Ok(false);
         }
         let t = &self.state.threads[thread];
@@ -293,7 +293,7 @@ impl<'a> Machine<'a> {
                     self.lanes_at(thread, |op| matches!(op, Op::Active { site: s } if s == site));
                 // Any set, each once: as a step of its lowest lane.
                 let own = 1 << self.lane(thread);
-                let others = here & !(own | (own - 1)) & self.allowed_lanes(thread) as u32;
+                let others = here & !(own | (own - 1)) & self.state.warps.lanes(thread) as u32;
                 let sets = (0..=others).filter(|set| set & !others == 0);
                 out.extend(sets.map(|set| Choice { thread, way: (set | own) as usize }));
             }

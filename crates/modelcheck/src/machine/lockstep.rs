@@ -4,46 +4,58 @@
 #[path = "../../../gpu/src/simt/lockstep.rs"]
 mod rule;
 
-use super::{Machine, Status, Step};
 use crate::fiber::Body;
 use crate::op::Op;
-pub(super) use rule::Lockstep;
+use crate::scenario::ThreadSpec;
+use rule::Lockstep;
+use std::rc::Rc;
 
-impl Machine<'_> {
-    /// Index of the lowest thread of `thread`'s warp, if that runs in lockstep.
-    fn warp_of(&self, thread: usize) -> Option<usize> {
-        match &self.scenario.threads[thread].body {
-            Body::Kernel { lane, .. } if lane.lockstep != 0 => self.comrades(thread, false).next(),
+/// The rules of all warps, and which lane of which warp each thread is, if that runs in lockstep.
+#[derive(Clone, Hash)]
+pub(super) struct Warps {
+    rules: Vec<Lockstep>,
+    places: Rc<[Option<(usize, u32)>]>,
+}
+
+impl Warps {
+    pub(super) fn new(threads: &[ThreadSpec]) -> Self {
+        let warp = |spec: &ThreadSpec| match &spec.body {
+            Body::Kernel { lane, .. } if lane.lockstep != 0 => {
+                Some((spec.place.device, lane.block, lane.warp, lane.lane))
+            }
             _ => None,
-        }
+        };
+        let place = |spec: &ThreadSpec| {
+            let (device, block, number, lane) = warp(spec)?;
+            let same = |other| {
+                warp(other).is_some_and(|(d, b, n, _)| (d, b, n) == (device, block, number))
+            };
+            Some((threads.iter().position(same)?, lane))
+        };
+        let rules = vec![Lockstep::default(); threads.len()];
+        Self { rules, places: threads.iter().map(place).collect() }
     }
 
     /// Lanes of `thread`'s warp that may run.
-    pub(super) fn allowed_lanes(&self, thread: usize) -> u64 {
-        self.warp_of(thread).map_or(u64::MAX, |warp| self.state.warps[warp].allowed())
+    pub(super) fn lanes(&self, thread: usize) -> u64 {
+        self.places[thread].map_or(u64::MAX, |(warp, _)| self.rules[warp].allowed())
     }
 
     /// Whether `thread` may run now.
-    pub(super) fn allowed(&self, thread: usize) -> bool {
-        self.allowed_lanes(thread) >> self.lane(thread) & 1 == 1
+    pub(super) fn allow(&self, thread: usize) -> bool {
+        self.places[thread].is_none_or(|(_, lane)| self.lanes(thread) >> lane & 1 == 1)
     }
 
-    /// Tells the rule what `thread` asks for.
-    pub(super) fn note_turn(&mut self, thread: usize, op: Op) {
-        let Some(warp) = self.warp_of(thread) else { return };
-        let lane = self.lane(thread);
-        let waits: Vec<(u32, u64)> = self
-            .comrades(thread, false)
-            .filter_map(|t| match self.state.threads[t].status {
-                Status::Waiting(Op::Collective { mask, .. }) => Some((self.lane(t), mask.into())),
-                _ => None,
-            })
-            .collect();
-        let rule = &mut self.state.warps[warp];
+    /// `thread` asks for `op`; `waits_for` is the mask of the collective that a thread waits in, or 0.
+    pub(super) fn note(&mut self, thread: usize, op: Op, waits_for: impl Fn(usize) -> u32) {
+        let Some((warp, lane)) = self.places[thread] else { return };
+        let places = self.places.clone();
+        let rule = &mut self.rules[warp];
         match op {
             Op::Pause => rule.spin(lane),
             Op::Collective { mask, .. } => rule.join(lane, mask.into(), |other| {
-                waits.iter().find(|(lane, _)| *lane == other).map_or(0, |(_, mask)| *mask)
+                let waits = places.iter().position(|place| *place == Some((warp, other)));
+                waits.map_or(0, |t| waits_for(t).into())
             }),
             Op::BlockSync { .. } => rule.leave(lane),
             Op::Hold { mask } => rule.begin(lane, mask.into()),
@@ -52,24 +64,15 @@ impl Machine<'_> {
     }
 
     /// `thread` has ended.
-    pub(super) fn leave_warp(&mut self, thread: usize) {
-        let lane = self.lane(thread);
-        if let Some(warp) = self.warp_of(thread) {
-            self.state.warps[warp].leave(lane);
+    pub(super) fn leave(&mut self, thread: usize) {
+        if let Some((warp, lane)) = self.places[thread] {
+            self.rules[warp].leave(lane);
         }
     }
 
-    /// `thread` is at the end of a section; all of its lanes go on when the last one has come.
-    pub(super) fn end_section(&mut self, thread: usize) -> Step {
-        let lane = self.lane(thread);
-        let over = match self.warp_of(thread) {
-            Some(warp) => self.state.warps[warp].end(lane),
-            None => Some(1 << lane),
-        };
-        let Some(lanes) = over else { return Ok(()) };
-        let member = |t: &usize| lanes >> self.lane(*t) & 1 == 1;
-        let members: Vec<usize> = self.comrades(thread, false).filter(member).collect();
-        members.iter().for_each(|&t| self.state.threads[t].status = Status::Answered);
-        members.into_iter().try_for_each(|t| self.advance(t, 0))
+    /// `thread` is at the end of a section: its lanes, if all of them are.
+    pub(super) fn end(&mut self, thread: usize) -> Option<u64> {
+        let (warp, lane) = self.places[thread]?;
+        self.rules[warp].end(lane)
     }
 }

@@ -1,6 +1,6 @@
 //! Requests of threads between their steps, and the meeting of lanes.
 
-use super::{Machine, Status, Step, mix};
+use super::{Machine, State, Status, Step, mix};
 use crate::op::{Access, Atomic, Collective, Op, Order, Scope, Site};
 use crate::report::Failure;
 use crate::scenario::{Change, SiteUse};
@@ -38,7 +38,7 @@ impl Machine<'_> {
             t.history = mix(t.history, answer);
             let Some(op) = self.fibers[thread].resume(answer) else {
                 self.state.threads[thread].status = Status::Done;
-                self.leave_warp(thread);
+                self.state.warps.leave(thread);
                 self.state.quiet = 0;
                 return Ok(());
             };
@@ -66,7 +66,11 @@ impl Machine<'_> {
             return Ok(None);
         }
         let mut status = Status::Waiting(op);
-        self.note_turn(thread, op);
+        let State { warps, threads, .. } = &mut self.state;
+        warps.note(thread, op, |other| match threads[other].status {
+            Status::Waiting(Op::Collective { mask, .. }) => mask,
+            _ => 0,
+        });
         match op {
             Op::Plain { addr, write, site } => {
                 let answer = self.plain(thread, addr, write, site)?;
@@ -199,6 +203,15 @@ impl Machine<'_> {
         // The first to go on may come to the next collective before the others have left this one.
         members.iter().for_each(|&t| self.state.threads[t].status = Status::Answered);
         members.into_iter().zip(answers).try_for_each(|(t, answer)| self.advance(t, answer))
+    }
+
+    /// `thread` is at the end of a section; all of its lanes go on when the last one has come.
+    fn end_section(&mut self, thread: usize) -> Step {
+        let Some(lanes) = self.state.warps.end(thread) else { return Ok(()) };
+        let member = |t: &usize| lanes >> self.lane(*t) & 1 == 1;
+        let members: Vec<usize> = self.comrades(thread, false).filter(member).collect();
+        members.iter().for_each(|&t| self.state.threads[t].status = Status::Answered);
+        members.into_iter().try_for_each(|t| self.advance(t, 0))
     }
 
     fn collective(&self, thread: usize, members: &[usize]) -> u64 {

@@ -22,8 +22,9 @@ impl Machine<'_> {
     /// Nobody has anything new to look at: all pausing threads look again, one after another.
     pub(super) fn quiet_choice(&self) -> Step<Choice> {
         let count = self.state.threads.len();
-        let paused =
-            |t: &usize| matches!(self.state.threads[*t].status, Status::Paused) && self.allowed(*t);
+        let paused = |t: &usize| {
+            matches!(self.state.threads[*t].status, Status::Paused) && self.state.warps.allow(*t)
+        };
         let next = (1..=count).map(|i| (self.state.last + i) % count).find(paused);
         match next {
             Some(thread) if self.state.quiet < self.most_looks() || self.may_be_late() => {
