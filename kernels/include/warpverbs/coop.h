@@ -59,13 +59,14 @@ struct Block {
   static constexpr u32 max_size = 1024;
 };
 
-// Whether a group consists of all lanes of its warps, so that they may leave a loop together.
+// Whether a group consists of all lanes of its warps, so that they may leave a loop together. `inline`, for clang makes
+// a symbol of each specialization otherwise.
 template <class Coop>
-constexpr bool of_warps = false;
+inline constexpr bool of_warps = false;
 template <>
-constexpr bool of_warps<Warp> = true;
+inline constexpr bool of_warps<Warp> = true;
 template <>
-constexpr bool of_warps<Block> = true;
+inline constexpr bool of_warps<Block> = true;
 
 // Behind what some members do for the others: where lanes run in lockstep, one that goes on and waits for
 // an answer would keep another from what is to be answered.
