@@ -76,7 +76,7 @@ class Target:
 class Own:
     """An agent of the package's own interface that writes an array to a target."""
 
-    name, lost, broken = "own", warpverbs.PeerLost, warpverbs.Error
+    name, lost = "own", warpverbs.PeerLost
 
     def __init__(self, path):
         self.agent = warpverbs.Agent("a", require=path, deadline=DEADLINE)
@@ -112,7 +112,7 @@ class Own:
 class Nixl:
     """The same by NIXL's interface."""
 
-    name, lost, broken = "nixl", _bindings.nixlRemoteDisconnectError, _bindings.nixlBackendError
+    name, lost = "nixl", _bindings.nixlRemoteDisconnectError
 
     def __init__(self, path):
         os.environ["WARPVERBS_REQUIRE"] = path.replace(" ", "-")
@@ -164,16 +164,10 @@ def until_lost(front, write, posted=False):
     end = time.monotonic() + DEADLINE
     with pytest.raises(front.lost, match="target"):
         while time.monotonic() < end:
-            try:
-                if not posted:
-                    front.post(write)
-                posted = False
-                front.wait(write)
-            except front.lost:
-                raise
-            except front.broken as error:
-                # A socket of the path TCP may break before the connection that tells of the loss.
-                assert "TCP to target" in str(error), error
+            if not posted:
+                front.post(write)
+            posted = False
+            front.wait(write)
     assert not front.knows()
 
 
@@ -241,12 +235,16 @@ def test_peers_that_are_killed_leave_nothing_behind(front):
                 before, began = counted(), allocated()
             way, path = ways[run % len(ways)]
             one_run(agents[path], rng, path, way)
-        after, grown = counted(), allocated() - began
+        grown = allocated() - began
+        # A connection that a killed peer had begun stays until its own deadline.
+        most = [count + more for count, more in zip(before, (4, 2, 40))]
+        end = time.monotonic() + DEADLINE
+        while any(now > limit for now, limit in zip(after := counted(), most)):
+            assert time.monotonic() < end, (before, after)
+            time.sleep(0.05)
     finally:
         tracemalloc.stop()
         [agent.close() for agent in agents.values()]
-    assert after[0] <= before[0] + 4 and after[1] <= before[1] + 2, (before, after)
-    assert after[2] <= before[2] + 40, (before, after)
     # Of any number of runs no more than of a few: 200 runs must not keep 200 bytes each.
     assert grown < 16 << 10, f"{grown} bytes more"
 
@@ -309,9 +307,7 @@ def test_a_peer_that_is_stopped_during_a_large_write_and_killed(front):
             stop(target.process.pid)
             agent.post(write)
         target.process.kill()
-        with pytest.raises((front.lost, front.broken), match="target"):
-            agent.wait(write)
-        until_lost(agent, write)
+        until_lost(agent, write, posted=True)
         agent.release(write)
         del write
     agent.deregister()
