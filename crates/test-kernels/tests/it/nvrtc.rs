@@ -7,7 +7,7 @@ use warpverbs::kernels as examples;
 use warpverbs::raw::gpu::cuda::{nvrtc, options};
 use warpverbs_test_kernels as kernels;
 
-const TESTS: [&Image; 14] = [
+const TESTS: [&Image; 15] = [
     &kernels::conform::IMAGE,
     &kernels::ep::IMAGE,
     &kernels::faults::IMAGE,
