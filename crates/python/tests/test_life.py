@@ -248,7 +248,7 @@ def test_nothing_is_left_behind(rng):
             memory = Memory(b"x" * 100)
             made.a.deregister_memory(made.a.register_memory([memory.reg()], "DRAM"))
 
-    # What is opened once, by a thread of the agents at a time of its own, is no leak: a leak adds to every round.
+    # A descriptor may be opened once, by a thread of the agents at a time of its own; a leak adds to every round.
     seen = [counts()]
     while len(seen) < 3 or seen[-1] != seen[-2]:
         assert len(seen) < 8, f"descriptors, threads and references grow with each round: {seen}"
