@@ -239,8 +239,8 @@ def test_peers_that_are_killed_leave_nothing_behind(front):
         # A connection that a killed peer had begun stays until its own deadline.
         most = [count + more for count, more in zip(before, (4, 2, 40))]
         end = time.monotonic() + DEADLINE
-        while any(now > limit for now, limit in zip(after := counted(), most)):
-            assert time.monotonic() < end, (before, after)
+        while any(now > limit for now, limit in zip(counted(), most)):
+            assert time.monotonic() < end, (before, counted())
             time.sleep(0.05)
     finally:
         tracemalloc.stop()
