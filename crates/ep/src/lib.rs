@@ -3,7 +3,7 @@
 //!
 //! [`Ep::new`] makes the channels on all ranks together. [`Ep::dispatch`] and [`Ep::combine`], or their
 //! halves, launch one kernel each; a kernel of one's own does the same by the calls of
-//! `kernels/include/warpverbs/ep.h`. [`reference`] computes what they do, bit for bit. Rows are bf16.
+//! `kernels/include/warpverbs/ep.h`. [`mod@reference`] computes what they do, bit for bit. Rows are bf16.
 #![deny(unsafe_code)]
 
 mod config;
