@@ -4,6 +4,8 @@ import ctypes
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -62,6 +64,32 @@ def stop(pid):
         return states and all(state == "T" for state in states)
 
     until("stop", stands)
+
+
+class Child:
+    """A Python program with arguments that answers each line of its input with one. It is killed at the end."""
+
+    def __init__(self, program, *words, env=None):
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", program, *words]
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
+
+    def line(self):
+        return self.process.stdout.readline()
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.line()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 def finish(agent, handle):

@@ -6,7 +6,6 @@ import hashlib
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 import tracemalloc
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from conftest import DEADLINE, SEED, stop
+from conftest import DEADLINE, SEED, Child, stop
 
 import warpverbs
 from warpverbs.nixl import _bindings, nixl_agent
@@ -46,31 +45,18 @@ for line in sys.stdin:
 """
 
 
-class Target:
+class Target(Child):
     """A process with an agent called "target"."""
 
     def __init__(self, front, size):
-        pipe = subprocess.PIPE
         env = {**os.environ, "NIXL_LOG_LEVEL": "ERROR"}
         env.pop("WARPVERBS_REQUIRE", None)
-        words = [sys.executable, "-c", TARGET, front, str(size)]
-        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=env)
-        addr, metadata = self.process.stdout.readline().split()
+        super().__init__(TARGET, front, str(size), env=env)
+        addr, metadata = self.line().split()
         self.addr, self.metadata, self.size = int(addr), bytes.fromhex(metadata), size
 
     def hash(self):
-        self.process.stdin.write("hash\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        return self.ask("hash").strip()
 
 
 class Own:

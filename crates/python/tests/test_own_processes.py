@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy
 import pytest
-from conftest import stop
+from conftest import Child, stop
 
 import warpverbs
 
@@ -30,29 +30,13 @@ for line in sys.stdin:
 """
 
 
-class Target:
+class Target(Child):
     """A process with an agent."""
 
     def __init__(self, seed, require=""):
-        arguments = [sys.executable, "-c", TARGET, str(seed), require]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True)
-        self.metadata = bytes.fromhex(self.process.stdout.readline())
+        super().__init__(TARGET, str(seed), require)
+        self.metadata = bytes.fromhex(self.line())
         self.data = numpy.random.default_rng(seed).integers(0, 256, SIZE, dtype=numpy.uint8)
-
-    def ask(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
 
 
 @pytest.mark.parametrize("path", ["process copy", "tcp"])
