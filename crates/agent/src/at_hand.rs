@@ -1,14 +1,14 @@
-//! Calls whose thread must not wait for a peer.
+//! Calls that must not wait for a peer.
 
 use std::cell::Cell;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
-    /// Waiting is fine.
+    /// Calls may wait.
     Free,
-    /// Nothing may be waited for, and nothing had to be so far.
+    /// The call must not wait, and has not had to so far.
     Held,
-    /// Something would have had to be waited for.
+    /// The call would have had to wait.
     Refused,
 }
 
@@ -16,9 +16,10 @@ thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Free) };
 }
 
-/// Makes a call of an agent, such as [`Agent::transfer`](crate::Agent::transfer), with what is at hand. If a path has to be
-/// found first or a peer to be connected to or asked, nothing changes, and there is no result: a program whose thread must
-/// not wait then makes the call from another one. The calls that wait in any case, by their names, do so here too.
+/// Makes a call of an agent, such as [`Agent::transfer`](crate::Agent::transfer), unless it would have to wait. If it first
+/// has to find a path, connect to a peer or ask it, the result is `None` and nothing has changed; the program can then make the
+/// call again in a thread that may wait. Calls whose purpose is to wait, such as
+/// [`Transfer::wait`](crate::Transfer::wait), wait here too.
 pub fn at_hand<T>(call: impl FnOnce() -> T) -> Option<T> {
     /// The mode that was before, also after a panic.
     struct Before(Mode);

@@ -216,7 +216,8 @@ impl Tally {
         Mine { cells: &self.cells[at], shared: at == SLOTS }
     }
 
-    /// A post goes on after its call has returned. The shortest, which do not, save the time.
+    /// A post goes on after its call has returned. Posts that end within their calls are not counted: that would slow the
+    /// shortest ones down.
     pub(crate) fn begun(&self) {
         let mine = self.mine();
         mine.add(&mine.cells.begun, 1);

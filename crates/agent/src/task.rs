@@ -7,9 +7,9 @@ use crate::path::Job;
 use crate::route::Chosen;
 use std::sync::Arc;
 
-/// A copy of the CPU that is over sooner than threads could be switched: bytes, and pieces.
+/// Most bytes and pieces of a CPU copy that takes less time than a switch of threads.
 const BRIEF: (u64, usize) = (16 << 10, 16);
-/// Bytes that a copy of the CPU moves in some milliseconds.
+/// Bytes that the CPU copies in some milliseconds.
 const LONG: u64 = 32 << 20;
 
 /// The parts of a transfer.
@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub(crate) bytes: u64,
     /// Of all parts, if they take the same.
     pub(crate) path: Option<PathKind>,
-    /// A post without a notification is a copy of the CPU that is brief.
+    /// Whether a post without a notification is a CPU copy within [`BRIEF`].
     pub(crate) is_brief: bool,
 }
 
@@ -66,7 +66,7 @@ impl Plan {
         format!("{} of {} bytes done", self.moved(), self.bytes)
     }
 
-    /// Why a post has ended. Of one that was late, or whose peer is lost, also how far it had come.
+    /// Adds the bytes done to a timeout, and to the loss of this transfer's peer.
     pub(crate) fn told(&self, why: AgentError) -> AgentError {
         match why {
             AgentError::Timeout { what, after } => {

@@ -17,7 +17,7 @@ pub(crate) trait Asked: Send + Sync {
     fn check(&self) -> Result<(), AgentError>;
     /// Marks it as lost. The first reason stays.
     fn lose(&self, why: AgentError);
-    /// Whether nothing has to be connected before it can be told something.
+    /// Whether there is a connection to it already, or it is this agent itself.
     fn is_connected(&self) -> bool;
     /// The connection to it, which is made if there is none.
     fn link(self: Arc<Self>, deadline: &Deadline) -> Result<Arc<Link>, AgentError>;

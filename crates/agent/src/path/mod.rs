@@ -175,8 +175,8 @@ impl Started {
     }
 }
 
-/// Pieces under way, whose job is told of the bytes that are in place as they are seen to be. Dropping it waits, for a bounded time, until no byte of the local memory can be
-/// touched any more.
+/// Pieces under way. Bytes are added to the job's count as they are seen to be in place. Dropping it waits, for a
+/// bounded time, until no byte of the local memory can be touched any more.
 pub(crate) trait Flight: Send {
     /// Whether all bytes are in place or, after [`Flight::cancel`], whether nothing is under way: then no
     /// byte is read or written any more at either end. Never waits. After an error nothing is under way

@@ -6,8 +6,8 @@
 //! control connection, to end its side; only the answer makes the transfer terminal. A peer that does not
 //! answer is lost.
 //!
-//! **Its cause.** Sockets and queue pairs of a killed peer break, as a rule before the control connection tells of
-//! its end. Since that is asked before the transfer is over, the peer's loss is named where that was the cause.
+//! **Cause.** When a peer is killed, its sockets and queue pairs usually break before the control connection reports the
+//! loss. The control connection is asked before the transfer ends, so the error names the lost peer if that was the cause.
 
 use super::Flight;
 use crate::AgentError;
@@ -175,8 +175,8 @@ impl ForcedEnd {
     }
 }
 
-/// Why a shared resource could not be made: because the peer is lost, if the control connection says so within a while.
-/// It is asked to end its side, of which a part may be there.
+/// The error of a shared resource that could not be made: the loss of the peer, if the control connection reports it
+/// within [`GRACE`], otherwise `error`. The peer is asked to end its side too, since a part of it may exist.
 pub(super) fn cause(
     error: AgentError,
     (link, peer): (&Link, &dyn Asked),

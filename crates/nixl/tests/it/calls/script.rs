@@ -4,7 +4,7 @@ use super::model::ARENA;
 use arbitrary::Arbitrary;
 use warpverbs_nixl::{Desc, Kind, Strided};
 
-/// A number that is mostly one of few, so that what is registered, listed and paired meets.
+/// A number, mostly from a small set, so that registrations, lists and transfers often name the same things.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub(super) struct Number {
     pub(super) small: u8,
