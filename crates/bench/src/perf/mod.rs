@@ -1,6 +1,7 @@
 //! `warpverbs perf`: every measurement checks the data it moved and brings its own yardstick.
 
 mod agent;
+mod ep;
 mod idle;
 mod issue;
 mod latency;
@@ -48,6 +49,8 @@ enum PerfCommand {
     IdleQps(idle::IdleArgs),
     /// Calls on a symmetric heap: messages there and back, single calls, bandwidth, barriers
     Shmem(shmem::ShmemArgs),
+    /// Dispatch and combine of expert parallelism, beside the bound of this machine
+    Ep(ep::EpArgs),
     /// Lists of blocks moved by agents between two processes, by every path
     #[command(subcommand)]
     Agent(Role<agent::Agents>),
@@ -73,6 +76,7 @@ pub fn run(args: &PerfArgs) -> anyhow::Result<()> {
         PerfCommand::Latency(args) => latency::run(args),
         PerfCommand::IdleQps(args) => idle::run(args),
         PerfCommand::Shmem(args) => shmem::run(args),
+        PerfCommand::Ep(args) => ep::run(args),
         PerfCommand::Agent(role) => agent::run(role),
         PerfCommand::Tcp(role) => tcp::run(role),
         PerfCommand::Issue(args) => issue::run(args),

@@ -90,7 +90,7 @@ pub(crate) fn one_line(text: impl ToString) -> String {
     text.to_string().lines().map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
-fn read_words(gpu: &dyn Gpu, buffer: &Buffer, count: usize) -> Result<Vec<u64>> {
+pub(crate) fn read_words(gpu: &dyn Gpu, buffer: &Buffer, count: usize) -> Result<Vec<u64>> {
     let mut bytes = vec![0; count * 8];
     gpu.read(buffer, 0, &mut bytes)?;
     Ok(bytes

@@ -39,8 +39,8 @@ pub(crate) fn compare(pair: usize, expected: &[u8], actual: &[u8]) -> Result<(),
     Err(Mismatch { pair, offset, len, expected: at(expected), actual: at(actual) })
 }
 
-/// Finaliser of SplitMix64.
-fn mix(x: u64) -> u64 {
+/// Finaliser of SplitMix64: a number that looks like any other.
+pub(crate) fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -195,6 +195,7 @@ WV_DEVICE Status combine_send(const EpCall& call, const void* rows, u64 capacity
         }
       });
   if (tile.begin != tile.end) impl::first_of(first, impl::post_tile(call, tile));
+  WV_EP_PHASE(returned);
   if (impl::last_of_lane(call, impl::state_of(ep)->returned)) {
     impl::first_of(first, impl::tell_results(call, plan));
   }
@@ -220,6 +221,7 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
     impl::first_of(first, status);
     return status.ok();
   });
+  WV_EP_PHASE(answered);
   const impl::Units units = impl::units_of(call, impl::peek(plan.count));
   for (u64 unit = units.begin; unit < units.end; ++unit) {
     impl::sum_results(call, plan, sums, ~late, static_cast<u32>(unit / units.parts),

@@ -321,9 +321,12 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
     if (!planned.ok()) return planned;
   }
   const impl::Plan plan = impl::plan_of(call);
+  WV_EP_PHASE(planned);
   const u64 to = impl::await_credits(call, deadline, first);
+  WV_EP_PHASE(credited);
   if (call.share.index == 0) impl::first_of(first, impl::announce(call, plan, to));
   impl::first_of(first, impl::send_rows(call, plan, tokens.rows, to));
+  WV_EP_PHASE(stored);
   if (impl::last_of_lane(call, impl::state_of(ep)->sent)) {
     const u64 told = impl::all_ranks(ep) & ~block.broadcast(unanswered_ranks(call));
     impl::first_of(first, impl::tell_ranks(call, impl::fixed(ep.arrived), told,
@@ -345,17 +348,20 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
     const Status counted = impl::await_plan(call, &impl::state_of(ep)->counted);
     if (!counted.ok()) return counted;
   }
+  WV_EP_PHASE(counted);
   const impl::Plan plan = impl::plan_of(call);
   if (unpack && !impl::is_aligned(packed.rows)) return Status::of(outcome::bad_address);
   if (!unpack) {
     impl::await_rows(call, impl::all_ranks(ep) & ~block.broadcast(missing_ranks(call)), deadline,
                      first);
+    WV_EP_PHASE(arrived);
     return first;
   }
   impl::received_rows(
       call, plan,
       [&](u32 source) {
         const u64 late = impl::await_rows(call, u64{1} << source, deadline, first);
+        WV_EP_PHASE(arrived);
         return !impl::has_rank(late, source);
       },
       [&](u32 source, u32 slot, u32 part, u32 parts) {

@@ -4,6 +4,7 @@
 mod cases;
 mod life;
 mod rank;
+mod yardsticks;
 
 use crate::busy::Watch;
 use crate::output::{Chosen, Columns, Measured, Row, Setting};
@@ -21,6 +22,7 @@ use std::time::Duration;
 use warpverbs::gpu::{self, GpuKind, Opened};
 use warpverbs::rendezvous::{EnvError, Flags, Host, Limits, RankInfo, Server, WorldConfig};
 use warpverbs::transport::{Context, Device, VerbsProvider, Way};
+pub(super) use yardsticks::{Yardsticks, measure as yardsticks};
 
 /// Options of `perf shmem`.
 #[derive(Args, Clone, Debug)]

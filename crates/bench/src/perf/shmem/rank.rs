@@ -47,7 +47,17 @@ impl Rank {
         bytes: u64,
         iters: u32,
     ) -> Result<Self> {
-        let mut world = World::join(config)?;
+        Self::within(World::join(config)?, gpu, nic, bytes, iters)
+    }
+
+    /// In a world that there is.
+    pub(super) fn within(
+        mut world: World,
+        gpu: Arc<dyn Gpu>,
+        nic: &Device,
+        bytes: u64,
+        iters: u32,
+    ) -> Result<Self> {
         gpu.load(&k::IMAGE)?;
         let room = bytes.max(BATCH * MOST);
         let size = 2 * room + TEAM + TEAM_BLOCK_BYTES + 8 * u64::from(iters) + 8192;
@@ -84,6 +94,11 @@ impl Rank {
             tracing::warn!(%error, "ranks do not end together");
         }
         drop(heap);
+    }
+
+    /// The world, after all ranks have ended their rows.
+    pub(super) fn into_world(self) -> World {
+        self.world
     }
 
     /// One row, which rank 0 gets.

@@ -1,0 +1,135 @@
+//! The cases of `perf ep`.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use warpverbs::ep::{Combine, EpConfig, Layout};
+use warpverbs::gpu::Dim;
+
+/// Sizes of a layer, for each rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) tokens: u32,
+    pub(super) hidden: u32,
+    pub(super) top_k: u32,
+    pub(super) experts: u32,
+}
+
+impl Sizes {
+    /// Of a row without its header.
+    pub(super) fn row_bytes(&self) -> u64 {
+        2 * u64::from(self.hidden)
+    }
+}
+
+/// Where received rows lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum By {
+    /// By expert, in groups of the largest size
+    Expert,
+    /// By expert, groups packed
+    Flat,
+    /// As they came; nothing is copied
+    Rank,
+}
+
+/// What comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Back {
+    /// A row for each token and rank
+    Reduced,
+    /// Every expert's row; in rank-major layout not measured
+    Exact,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) by: By,
+    pub(super) back: Back,
+    pub(super) sizes: Sizes,
+    pub(super) dim: Dim,
+}
+
+impl Case {
+    pub(super) fn config(&self) -> EpConfig {
+        let Sizes { tokens, hidden, top_k, experts } = self.sizes;
+        let config = EpConfig::new(tokens, hidden, top_k, experts);
+        match (self.by, self.back) {
+            (By::Rank, _) => config.layout(Layout::RankMajor).combine(Combine::Summed),
+            (By::Expert, back) => config.layout(Layout::ExpertMajor).combine(back.combine()),
+            (By::Flat, back) => config.layout(Layout::Flat { align: 1 }).combine(back.combine()),
+        }
+    }
+
+    pub(super) fn name(&self) -> String {
+        let Self { by, back, sizes, dim } = self;
+        let grid = format!("{} blocks of {}", dim.blocks(), dim.threads());
+        format!("{} tokens, {by:?}-major, {back:?}, {grid}", sizes.tokens)
+    }
+}
+
+impl Back {
+    fn combine(self) -> Combine {
+        match self {
+            Self::Reduced => Combine::Reduced,
+            Self::Exact => Combine::Exact,
+        }
+    }
+}
+
+/// Names of [`Times`], in the kernel's order.
+pub(super) const PHASES: [&str; 13] = [
+    "begin", "planned", "credited", "stored", "sent", "counted", "arrived", "received", "begin",
+    "returned", "told", "answered", "summed",
+];
+/// Where a dispatch and a combine begin and end.
+pub(super) const DISPATCH: [usize; 2] = [0, 7];
+pub(super) const COMBINE: [usize; 2] = [8, 12];
+
+/// Nanoseconds from the begin of a dispatch or combine to each of its phases, by call.
+pub(super) type Times = Vec<[u32; 13]>;
+
+/// From what the kernel wrote.
+pub(super) fn times_of(words: &[u64]) -> Times {
+    let call = |words: &[u64; 13]| {
+        let since = |phase: usize| {
+            let begin = !words[if phase < COMBINE[0] { DISPATCH[0] } else { COMBINE[0] }];
+            match phase == DISPATCH[0] || phase == COMBINE[0] {
+                true => 0,
+                false => u32::try_from(words[phase].saturating_sub(begin)).unwrap_or(u32::MAX),
+            }
+        };
+        std::array::from_fn(since)
+    };
+    words.as_chunks::<13>().0.iter().map(call).collect()
+}
+
+/// The latest rank of each call and phase.
+pub(super) fn latest(ranks: &[Times]) -> Times {
+    let mut all = ranks.first().cloned().unwrap_or_default();
+    for times in ranks {
+        for (most, one) in all.iter_mut().zip(times) {
+            most.iter_mut().zip(one).for_each(|(most, one)| *most = (*most).max(*one));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_count_from_their_begin_and_the_latest_rank_counts() {
+        let mut words = [0u64; 13];
+        (words[0], words[7], words[8], words[12]) = (!100, 160, !200, 290);
+        let one = times_of(&words);
+        assert_eq!((one[0][0], one[0][7], one[0][12]), (0, 60, 90));
+        // No block was in this phase.
+        assert_eq!(one[0][6], 0);
+        words[7] = 170;
+        let all = latest(&[one, times_of(&words)]);
+        assert_eq!((all[0][7], all[0][12]), (70, 90));
+    }
+}
