@@ -19,7 +19,7 @@ pub use ep::{Ep, Packed, Tokens};
 pub use error::{EpError, Failed};
 #[doc(hidden)]
 pub use export::plan_bytes;
-pub use export::{Channel, Export};
+pub use export::{Channel, Export, Start};
 pub use regions::Regions;
 pub use stage::{Returned, Routed, Sent};
 
