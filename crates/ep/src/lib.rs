@@ -12,6 +12,7 @@ mod error;
 mod export;
 pub mod reference;
 mod regions;
+mod regroup;
 mod stage;
 
 pub use config::{Combine, EpConfig, Layout, Ways};
@@ -21,6 +22,7 @@ pub use error::{EpError, Failed};
 pub use export::plan_bytes;
 pub use export::{Channel, Export, Start};
 pub use regions::Regions;
+pub use regroup::Regrouped;
 pub use stage::{Returned, Routed, Sent};
 
 mod kernels {
