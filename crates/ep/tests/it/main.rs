@@ -6,6 +6,7 @@ mod bed;
 mod cases;
 mod data;
 mod faults;
+mod killed;
 mod launches;
 mod layers;
 mod layout;
