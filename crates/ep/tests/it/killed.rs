@@ -99,6 +99,8 @@ fn live(part: &Part) {
     }
     let waited = worker.ep.waited(0).unwrap();
     assert_eq!(waited.len(), part.count as usize);
+    // The NIC of a process ends with it: all have what was posted for them.
+    worker.rank.meet();
     worker.rank.world.leave().unwrap();
 }
 
@@ -139,6 +141,7 @@ impl Worker {
                     Err(error) => break error,
                 }
             };
+            println!("\n> {error}");
             let EpError::Kernel { missing, health, .. } = &error else { panic!("{error}") };
             // Another that has gone on to regroup may be missed as well.
             assert!(missing.contains(&victim) || health.aborted, "{error}");
@@ -158,7 +161,7 @@ impl Worker {
             assert_eq!((with.done[0], with.members.len()), (call, 1 + without.members.len()));
             held.push(open_files_and_mappings());
         }
-        println!("descriptors and mappings after each return: {held:?}");
+        println!("\n> descriptors and mappings after each return: {held:?}");
         assert!(held.is_sorted_by(|before, after| before.0 >= after.0 && before.1 >= after.1));
         call
     }
@@ -187,11 +190,18 @@ fn trial(seed: u64, route: &str) {
         assert!(!status.success(), "{status}");
     }
     others.push(part(victim, LIVES).start(route));
+    let mut failed = 0;
     for child in others {
         let output = child.wait_with_output().unwrap();
         let text = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+        let text = String::from_utf8_lossy(&text);
+        match output.status.success() {
+            true => text.lines().filter(|line| line.starts_with("> ")).for_each(|l| println!("{l}")),
+            false => println!("{}: {text}", output.status),
+        }
+        failed += u32::from(!output.status.success());
     }
+    assert_eq!(failed, 0, "processes that failed");
 }
 
 /// More of them with `WARPVERBS_KILLS`.
