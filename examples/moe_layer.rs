@@ -80,7 +80,8 @@ fn main() -> ExitCode {
             return live_twice();
         }
         let comes_back = life == Some(true);
-        let plan = format!("moe_layer {experts} {top_k} {tokens} {hidden} {rounds} {route} {kill:?}");
+        let plan =
+            format!("moe_layer {experts} {top_k} {tokens} {hidden} {rounds} {route} {kill:?}");
         job.run_as(&launch, comes_back, &plan, |session, world| {
             layers(session, world, &flags, rounds)
         })
@@ -206,7 +207,11 @@ fn layers(session: &Session, world: &mut World, flags: &Flags, rounds: u32) -> R
     while round < rounds {
         if let Some(rank) = away.filter(|_| back_at == Some(round)) {
             let generation = ep.admit(&mut heap, world, &[rank])?.generation;
-            tell(session, &heap, &format!("layer {round}: rank {rank} is back, generation {generation}"))?;
+            tell(
+                session,
+                &heap,
+                &format!("layer {round}: rank {rank} is back, generation {generation}"),
+            )?;
             (away, back_at) = (None, None);
         }
         let error = match moe.layer(&mut ep, &heap, round, away) {

@@ -208,7 +208,8 @@ impl Ep {
             generation = generation.max(theirs as u8);
             for (least, word) in done.iter_mut().zip(&words[fields + 3..]) {
                 let epoch = *word as u32;
-                let before = |least: u32| (epoch.wrapping_sub(least) << (32 - EPOCH_BITS)) as i32 <= 0;
+                let before =
+                    |least: u32| (epoch.wrapping_sub(least) << (32 - EPOCH_BITS)) as i32 <= 0;
                 if least.is_none_or(before) {
                     *least = Some(epoch);
                 }

@@ -14,7 +14,9 @@ pub enum ShmemError {
     #[error("{step}: ranks {ranks:?} are away, expected all ranks")]
     Away { step: &'static str, ranks: Vec<u32> },
     /// A rank that came back and the others do not reach each other as before.
-    #[error("rank {rank} reaches rank {to} by {found}, expected {expected} as before it came back: {why}")]
+    #[error(
+        "rank {rank} reaches rank {to} by {found}, expected {expected} as before it came back: {why}"
+    )]
     Route { rank: u32, to: u32, found: &'static str, expected: &'static str, why: String },
     /// A setting is invalid.
     #[error("{field} is {value:?}, expected {expected}")]

@@ -76,7 +76,18 @@ impl Local {
         };
         let mapped = introductions.iter().map(|_| None).collect();
         let apart = vec![None; introductions.len()];
-        Ok(Self { rank, identity, exporter, stride, slots, introductions, plain, own, apart, mapped })
+        Ok(Self {
+            rank,
+            identity,
+            exporter,
+            stride,
+            slots,
+            introductions,
+            plain,
+            own,
+            apart,
+            mapped,
+        })
     }
 
     fn offset(&self, rank: usize) -> u64 {
@@ -156,7 +167,8 @@ impl Local {
         plain: Option<Reason>,
     ) -> Result<(), ShmemError> {
         if matches!(self.own, Own::Shared { .. }) && plain.is_none() {
-            let addresses = |cause| ShmemError::Addresses { ranks: 1, max_size: self.stride, cause };
+            let addresses =
+                |cause| ShmemError::Addresses { ranks: 1, max_size: self.stride, cause };
             self.apart[rank] = Some(gpu.arena(self.stride).map_err(addresses)?);
         }
         (self.introductions[rank], self.plain[rank]) = (introduction, plain);

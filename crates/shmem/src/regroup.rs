@@ -252,7 +252,9 @@ impl Parts {
             met.then(|| making.attach_one(&mut self.local, rank as u32, ticket, deadline))
         });
         let (mut decisions, words): (Vec<_>, Vec<_>) = attached
-            .map(|attached| attached.map_or((None, None), |(decision, word)| (Some(decision), word)))
+            .map(|attached| {
+                attached.map_or((None, None), |(decision, word)| (Some(decision), word))
+            })
             .unzip();
         let words = steps.end_of_members("return: attach", Ok(words))?;
         let seen = words.iter().enumerate().map(|(rank, words)| {
@@ -293,7 +295,8 @@ impl Parts {
                 self.local.part_with(rank);
             }
             let name = |direct| if direct { "loads and stores" } else { "RDMA" };
-            let (found, expected) = (matches!(told, Some(Ok(()))), self.routes.is_direct(own, rank));
+            let (found, expected) =
+                (matches!(told, Some(Ok(()))), self.routes.is_direct(own, rank));
             if found != expected {
                 return Err(ShmemError::Route {
                     rank: own as u32,
@@ -315,9 +318,8 @@ impl Parts {
     ) -> Result<Option<Offer>, ShmemError> {
         let own = self.rank as usize;
         let qps = (self.config.qps, self.config.timeout);
-        let needed = |peer: usize| {
-            self.config.queue_pairs || self.routes.needs_queue_pairs(own, peer)
-        };
+        let needed =
+            |peer: usize| self.config.queue_pairs || self.routes.needs_queue_pairs(own, peer);
         if self.remote.is_none() {
             if !self.config.queue_pairs && !self.routes.need_nics() {
                 return Ok(None);

@@ -10,6 +10,7 @@ mod killed;
 mod launches;
 mod layers;
 mod layout;
+mod members;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;

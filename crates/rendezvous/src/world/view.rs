@@ -47,7 +47,8 @@ impl View {
         let wrong = || WorldError::View { found: text.chars().take(160).collect() };
         let mut view = Self { number, members: Vec::new(), newcomers: Vec::new() };
         for member in text.split(' ') {
-            let (rank, token) = member.split_once('+').map_or((member, None), |(r, t)| (r, Some(t)));
+            let (rank, token) =
+                member.split_once('+').map_or((member, None), |(r, t)| (r, Some(t)));
             let rank = rank.parse().map_err(|_| wrong())?;
             view.members.push(rank);
             view.newcomers.extend(token.map(|token| (rank, token.to_owned())));
@@ -160,7 +161,8 @@ impl World {
         let text = format!("{} {}", self.view.number, self.view.encode());
         for (rank, token) in self.view.newcomers.clone() {
             if rank != self.rank {
-                let told = self.client.set(&format!("{}/let-in/{token}", self.root), text.as_bytes());
+                let told =
+                    self.client.set(&format!("{}/let-in/{token}", self.root), text.as_bytes());
                 told.map_err(|error| self.refine(error))?;
             }
         }

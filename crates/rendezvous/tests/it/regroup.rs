@@ -30,7 +30,8 @@ fn ranks(act: impl Fn(&Server, World) + Sync) {
 fn exchanged(world: &mut World, word: u8) {
     let all = world.exchange("word", &[word, world.rank() as u8]).unwrap();
     for (rank, value) in (0..).zip(all) {
-        let expected = if world.members().contains(&rank) { vec![word, rank as u8] } else { vec![] };
+        let expected =
+            if world.members().contains(&rank) { vec![word, rank as u8] } else { vec![] };
         assert_eq!(value, expected, "of rank {rank}");
     }
 }
