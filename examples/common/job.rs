@@ -47,21 +47,41 @@ impl Job {
         plan: &str,
         body: impl FnOnce(&Session, &mut World) -> Result<String>,
     ) -> Result<()> {
+        match self.launch()? {
+            Some(launch) => self.run_as(&launch, false, plan, body),
+            None => Ok(()),
+        }
+    }
+
+    /// Which rank this process is; none if it has started the ranks, which have all ended.
+    pub(crate) fn launch(&self) -> Result<Option<RankInfo>> {
         within("--wait", self.wait, 1, 86_400)?;
         let Self { rank, world_size, master_addr, master_port, .. } = self.clone();
         let flags = Flags { rank, world_size, master_addr, master_port, ..Flags::default() };
-        let launch = match self.procs {
+        Ok(match self.procs {
             Some(procs) => RankInfo::here(procs)?,
             None => Some(RankInfo::from_env(&flags)?),
-        };
-        let Some(launch) = launch else { return Ok(()) };
+        })
+    }
+
+    /// As [`Job::run`] on a rank, which may take the place of one that was killed.
+    pub(crate) fn run_as(
+        &self,
+        launch: &RankInfo,
+        comes_back: bool,
+        plan: &str,
+        body: impl FnOnce(&Session, &mut World) -> Result<String>,
+    ) -> Result<()> {
         // A slow rank is waited for as long as it is alive.
-        let config = WorldConfig::new(&launch).timeout(Duration::from_secs(24 * 3600));
+        let config = WorldConfig::new(launch).timeout(Duration::from_secs(24 * 3600));
+        let config = config.silence(Duration::from_secs(self.wait));
         let who = || format!("rank {}", launch.rank);
-        let joined = World::join(&config.silence(Duration::from_secs(self.wait)));
+        let joined = if comes_back { World::rejoin(&config) } else { World::join(&config) };
         let mut world = joined.with_context(who)?;
-        let ended = self.open(&mut world, &launch).and_then(|session| {
-            for (other, theirs) in world.exchange("plan", plan.as_bytes())?.iter().enumerate() {
+        let ended = self.open(&mut world, launch).and_then(|session| {
+            // The others have compared theirs already.
+            let all = if comes_back { vec![] } else { world.exchange("plan", plan.as_bytes())? };
+            for (other, theirs) in all.iter().enumerate() {
                 let theirs = String::from_utf8_lossy(theirs);
                 ensure!(theirs == plan, "started with `{plan}`, rank {other} with `{theirs}`");
             }

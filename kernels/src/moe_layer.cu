@@ -85,7 +85,8 @@ WV_SAFE_KERNEL(moe_experts)(const u16* packed WV_COUNT(capacity * hidden), u64 c
   }
 }
 
-// The whole layer for one rank's tokens without any other rank: by each block for tokens in turn.
+// The whole layer for one rank's tokens without any other rank, and without choices of -1: by each block
+// for tokens in turn.
 WV_SAFE_KERNEL(moe_alone)(const u16* rows WV_COUNT(tokens * hidden), u32 tokens, u32 hidden, u32 top_k,
                           const i32* chosen WV_COUNT(tokens * top_k),
                           const f32* weights WV_COUNT(tokens * top_k),
@@ -95,13 +96,16 @@ WV_SAFE_KERNEL(moe_alone)(const u16* rows WV_COUNT(tokens * hidden), u32 tokens,
   for (u64 token = block_index(); token < tokens; token += grid_size()) {
     const u64 choice = token * top_k;
     for (u32 i = thread_index(); i < units * top_k; i += block_size()) {
-      const u32 expert = static_cast<u32>(chosen[choice + i / units]);
-      inner[i / units][i % units] = inner_unit(expert, i % units, rows + token * hidden, hidden);
+      const i32 expert = chosen[choice + i / units];
+      if (expert < 0) continue;
+      inner[i / units][i % units] =
+          inner_unit(static_cast<u32>(expert), i % units, rows + token * hidden, hidden);
     }
     sync_block();
     for (u32 h = thread_index(); h < hidden; h += block_size()) {
       f32 sum = 0;
       for (u32 j = 0; j < top_k; ++j) {
+        if (chosen[choice + j] < 0) continue;
         const u32 output = output_of(static_cast<u32>(chosen[choice + j]), h, inner[j]);
         sum = multiply_add(weights[choice + j], from_bf16(output), sum);
       }

@@ -48,3 +48,14 @@ WV_SAFE_KERNEL(moe_combine)(const Ep* ep, u32 halves, u32 hidden, u64 capacity,
   if ((halves & send_half) != 0) keep_first(status, combine_send(call, rows, capacity));
   if ((halves & recv_half) != 0) keep_first(status, combine_recv(call, sums, count));
 }
+
+// Waits until nothing of this rank is on its way to another.
+WV_SAFE_KERNEL(moe_quiet)(const Heap* heap, u32 rank, Status* status WV_COUNT(1)) {
+  keep_first(status, quiet(block, *heap, rank));
+}
+
+// By one block, before the first call of a generation: tells the members that they may write.
+WV_SAFE_KERNEL(moe_begin)(const Ep* ep, Status* status WV_COUNT(1)) {
+  const EpCall call = this_call(*ep, whole_grid());
+  keep_first(status, impl::tell_ranks(call, ep->returned, call.members, [](u32) { return 1u; }));
+}

@@ -201,20 +201,18 @@ impl EpConfig {
         self.experts.div_ceil(ranks)
     }
 
-    /// Result rows of a token.
+    /// The most result rows of a row.
     pub(crate) fn answers(&self, ways: Ways) -> u32 {
         match self.combine {
-            Combine::Exact => self.top_k,
-            Combine::Reduced | Combine::Summed => self.top_k.min(ways.ranks),
+            Combine::Exact => self.top_k.min(self.most_experts(ways.ranks)),
+            Combine::Reduced | Combine::Summed => 1,
         }
     }
 
-    /// Rows that belong to a received one: of results with RDMA, and of a combine's input in rank-major
-    /// layout.
+    /// Rows of a combine's input that belong to a received one in rank-major layout.
     pub(crate) fn backs(&self, ways: Ways) -> u32 {
-        match (self.combine, self.layout) {
-            (Combine::Summed, _) => 1,
-            (Combine::Reduced, Layout::ExpertMajor | Layout::Flat { .. }) => 1,
+        match self.combine {
+            Combine::Summed => 1,
             _ => self.top_k.min(self.most_experts(ways.ranks)),
         }
     }

@@ -3,7 +3,8 @@
 use crate::kernels::ep::{IMAGE, MoeCombine, MoeDispatch};
 use crate::stage::Turn;
 use crate::{
-    Channel, EpConfig, EpError, Export, Failed, Layout, Regions, Returned, Routed, Sent, Ways,
+    Channel, EpConfig, EpError, Export, Failed, Layout, Regions, Regrouped, Returned, Routed, Sent,
+    Ways,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,23 +21,28 @@ const RECV: u32 = 2;
 
 /// Dispatch and combine of one layer, on one rank.
 pub struct Ep {
-    config: EpConfig,
-    ways: Ways,
-    rank: u32,
-    gpu: Arc<dyn Gpu>,
+    pub(crate) config: EpConfig,
+    pub(crate) ways: Ways,
+    pub(crate) rank: u32,
+    pub(crate) gpu: Arc<dyn Gpu>,
     dim: Dim,
-    deadline: Duration,
-    channels: Vec<Slot>,
-    places: Vec<Sym<u64>>,
+    pub(crate) deadline: Duration,
+    pub(crate) channels: Vec<Slot>,
+    pub(crate) places: Vec<Sym<u64>>,
+    /// Of the ranks that take part.
+    pub(crate) generation: u8,
+    /// This rank has come back, and has not met the others yet.
+    pub(crate) is_new: bool,
+    pub(crate) last: Option<Regrouped>,
     /// For launches that put no rows.
     nothing: Packed,
 }
 
 /// One channel.
-struct Slot {
-    channel: Channel,
-    turn: Turn,
-    status: KernelStatus,
+pub(crate) struct Slot {
+    pub(crate) channel: Channel,
+    pub(crate) turn: Turn,
+    pub(crate) status: KernelStatus,
 }
 
 /// The tokens of this rank. All buffers begin at a multiple of 16.
@@ -102,14 +108,20 @@ fn pointer<T: Element>(
 }
 
 impl Ep {
-    /// Makes the channels on all ranks of the heap, each at the same place.
+    /// Makes the channels on all ranks of the heap, each at the same place. A rank that is lost ends the
+    /// waits of the heap's kernels for it from now on ([`Heap::watch`]).
+    ///
+    /// On a rank that comes back: of the others, who [admit](Ep::admit) it.
     ///
     /// # Errors
     /// Ranks that disagree about a setting, settings that cannot be, no room in the heap: all ranks get
     /// the same error.
     #[track_caller]
     pub fn new(heap: &mut Heap, world: &mut World, config: &EpConfig) -> Result<Self, EpError> {
-        agree(world, config)?;
+        let is_new = heap.is_behind();
+        if !is_new {
+            agree(world, config)?;
+        }
         let ways = Ways::of(heap);
         let (rank, gpu) = (heap.rank(), heap.gpu().clone());
         let bytes = config.bytes(ways)?;
@@ -134,7 +146,10 @@ impl Ep {
         let rank_major = config.clone().layout(Layout::RankMajor);
         let nothing = Packed::new(&*gpu, &rank_major, ways, rank)?;
         let deadline = Duration::from_secs(60);
-        Ok(Self {
+        if !is_new {
+            heap.watch(world)?;
+        }
+        let mut ep = Self {
             config: config.clone(),
             ways,
             rank,
@@ -143,8 +158,16 @@ impl Ep {
             deadline,
             channels,
             places,
+            generation: 0,
+            is_new,
+            last: None,
             nothing,
-        })
+        };
+        if is_new {
+            ep.follow(heap, world)?;
+            heap.watch(world)?;
+        }
+        Ok(ep)
     }
 
     /// The shape of its launches, in place of the usual one. All blocks must be resident at once.
@@ -399,6 +422,17 @@ impl Ep {
         }
     }
 
+    /// For how long the first block of this rank's launches has waited for words of each rank, in all calls
+    /// so far: longer for a rank that is late.
+    ///
+    /// # Errors
+    /// There is no such channel, or the device refuses.
+    pub fn waited(&self, channel: usize) -> Result<Vec<Duration>, EpError> {
+        let waited = self.channel(channel)?.channel.waited_ns(&*self.gpu)?;
+        let ranks = &waited[..self.ways.ranks as usize];
+        Ok(ranks.iter().map(|ns| Duration::from_nanos(*ns)).collect())
+    }
+
     fn missing(&self, channel: usize) -> Result<[u64; 2], EpError> {
         self.channels[channel].channel.missing(&*self.gpu)
     }
@@ -424,7 +458,7 @@ fn ranks_of(set: u64) -> Vec<u32> {
     (0..64).filter(|rank| set >> rank & 1 != 0).collect()
 }
 
-fn failure(heap: &Heap, outcome: Outcome, missing: u64) -> Result<EpError, EpError> {
+pub(crate) fn failure(heap: &Heap, outcome: Outcome, missing: u64) -> Result<EpError, EpError> {
     let health = Box::new(heap.health()?);
     Ok(EpError::Kernel { outcome, missing: ranks_of(missing), health })
 }
@@ -433,16 +467,28 @@ fn failure(heap: &Heap, outcome: Outcome, missing: u64) -> Result<EpError, EpErr
 fn agree(world: &mut World, config: &EpConfig) -> Result<(), EpError> {
     let mine: Vec<u8> = config.fields().iter().flat_map(|(_, value)| value.to_le_bytes()).collect();
     let all = world.exchange("expert parallelism", &mine)?;
-    for (rank, theirs) in (0..).zip(&all) {
+    let mut settings = Vec::new();
+    for &rank in world.members() {
+        let theirs = &all[rank as usize];
         let (found, expected) = (theirs.len(), mine.len());
         if found != expected {
             return Err(EpError::Version { rank, found, expected });
         }
-        let pairs = all[0].as_chunks::<8>().0.iter().zip(theirs.as_chunks::<8>().0);
-        for ((field, _), (first, other)) in config.fields().into_iter().zip(pairs) {
-            let [value, other_value] = [first, other].map(|bytes| u64::from_le_bytes(*bytes));
+        let words = theirs.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        settings.push((rank, words.collect()));
+    }
+    agree_on(config, &settings)
+}
+
+/// All have the settings of the first.
+pub(crate) fn agree_on(config: &EpConfig, all: &[(u32, Vec<u64>)]) -> Result<(), EpError> {
+    let Some((rank, first)) = all.first() else { return Ok(()) };
+    for (other, theirs) in all {
+        let pairs = first.iter().zip(theirs);
+        for ((field, _), (&value, &other_value)) in config.fields().into_iter().zip(pairs) {
             if value != other_value {
-                return Err(EpError::Unequal { field, rank: 0, value, other: rank, other_value });
+                let (rank, other) = (*rank, *other);
+                return Err(EpError::Unequal { field, rank, value, other, other_value });
             }
         }
     }

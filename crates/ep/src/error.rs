@@ -21,6 +21,9 @@ pub enum EpError {
     /// A rank of another version.
     #[error("rank {rank} sent {found} bytes as its settings, expected {expected}")]
     Version { rank: u32, found: usize, expected: usize },
+    /// Work for a member that stayed does not come to its end.
+    #[error("rank {rank} does not reach rank {to} any more: one of them is to be excluded")]
+    CutOff { rank: u32, to: u32 },
     /// No such channel.
     #[error("there is no channel {channel}, expected less than {channels}")]
     Channel { channel: usize, channels: usize },

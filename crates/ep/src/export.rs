@@ -34,6 +34,18 @@ pub struct Channel {
     pub device: KernelPtr<DeviceEp>,
     /// The [`EpState`].
     state: Buffer,
+    plans: Buffer,
+}
+
+/// From where the calls of a channel go on: the words in the heap say the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Number of the call before the next one.
+    pub epoch: u32,
+    /// Of the ranks that take part.
+    pub generation: u8,
+    /// Those ranks, as bits.
+    pub members: u64,
 }
 
 /// u32 of a plan: `wv::impl::PlanPlaces`.
@@ -56,13 +68,27 @@ impl Export<'_> {
     ///
     /// # Errors
     /// The sizes are refused, or the device has no memory.
-    #[allow(unsafe_code)]
     pub fn upload(&self, gpu: &dyn Gpu) -> Result<Channel, EpError> {
         self.config.check(self.ways)?;
         let plan = plan_bytes(self.config, self.ways.ranks);
         let state = gpu.alloc(size_of::<EpState>(), Place::Device)?;
         let plans = gpu.alloc(2 * plan as usize, Place::Device)?;
-        gpu.write(&state, 0, self.epoch.as_bytes())?;
+        let channel = self.upload_over(gpu, state, plans)?;
+        let members = u64::MAX >> (64 - self.ways.ranks);
+        channel.start(gpu, Start { epoch: self.epoch, generation: self.generation, members })?;
+        Ok(channel)
+    }
+
+    /// The same channel on another heap: its state is that of `before`.
+    ///
+    /// # Errors
+    /// As [`Export::upload`].
+    pub fn upload_again(&self, gpu: &dyn Gpu, before: &Channel) -> Result<Channel, EpError> {
+        self.upload_over(gpu, before.state.clone(), before.plans.clone())
+    }
+
+    #[allow(unsafe_code)]
+    fn upload_over(&self, gpu: &dyn Gpu, state: Buffer, plans: Buffer) -> Result<Channel, EpError> {
         let entry = self.entry(&state, &plans);
         let buffer = gpu.alloc(size_of::<layout::Ep>(), Place::Device)?;
         gpu.write(&buffer, 0, entry.as_bytes())?;
@@ -70,7 +96,7 @@ impl Export<'_> {
         // that it says, and they and the heap are named below.
         let device = unsafe { KernelPtr::from_buffer(&buffer, Arc::new(())) };
         let device = device.reaching(&state).reaching(&plans).reaching_all_of(&self.heap);
-        Ok(Channel { device, state })
+        Ok(Channel { device, state, plans })
     }
 
     fn entry(&self, state: &Buffer, plans: &Buffer) -> layout::Ep {
@@ -107,8 +133,7 @@ impl Export<'_> {
             layout: config.layout.code() as u32,
             combine: config.combine.code() as u32,
             staged: ways.staged.into(),
-            generation: self.generation.into(),
-            reserved: [0; 4],
+            reserved: [0; 5],
         }
     }
 }
@@ -120,9 +145,43 @@ impl Channel {
     /// # Errors
     /// The device refuses.
     pub fn missing(&self, gpu: &dyn Gpu) -> Result<[u64; 2], EpError> {
-        let mut state = EpState::new_zeroed();
-        gpu.read(&self.state, 0, state.as_mut_bytes())?;
+        let state = self.state(gpu)?;
         let parity = state.epoch as usize % 2;
         Ok([state.missing[parity], state.unanswered[parity]])
+    }
+
+    /// Sets the state anew. No call may be under way.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn start(&self, gpu: &dyn Gpu, start: Start) -> Result<(), EpError> {
+        let Start { epoch, generation, members } = start;
+        let mut state = EpState::new_zeroed();
+        (state.epoch, state.ended) = (epoch, epoch);
+        (state.generation, state.members) = (generation.into(), members);
+        state.waited = self.state(gpu)?.waited;
+        Ok(gpu.write(&self.state, 0, state.as_bytes())?)
+    }
+
+    /// Number of the last call that has ended with the rows and results of all members.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn ended(&self, gpu: &dyn Gpu) -> Result<u32, EpError> {
+        Ok(self.state(gpu)?.ended)
+    }
+
+    /// Nanoseconds that the first block has waited for words of each rank, in all calls so far.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn waited_ns(&self, gpu: &dyn Gpu) -> Result<[u64; EP_RANKS], EpError> {
+        Ok(self.state(gpu)?.waited)
+    }
+
+    fn state(&self, gpu: &dyn Gpu) -> Result<EpState, EpError> {
+        let mut state = EpState::new_zeroed();
+        gpu.read(&self.state, 0, state.as_mut_bytes())?;
+        Ok(state)
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod export;
 pub mod reference;
 mod regions;
+mod regroup;
 mod stage;
 
 pub use config::{Combine, EpConfig, Layout, Ways};
@@ -19,8 +20,9 @@ pub use ep::{Ep, Packed, Tokens};
 pub use error::{EpError, Failed};
 #[doc(hidden)]
 pub use export::plan_bytes;
-pub use export::{Channel, Export};
+pub use export::{Channel, Export, Start};
 pub use regions::Regions;
+pub use regroup::Regrouped;
 pub use stage::{Returned, Routed, Sent};
 
 mod kernels {

@@ -24,7 +24,7 @@ pub struct Regions {
     pub counts_out: Range<u64>,
     /// Received rows, by source.
     pub rows: Range<u64>,
-    /// Results, by token.
+    /// Results, by the rank that gives them.
     pub results: Range<u64>,
     /// Rows for NICs; empty without RDMA.
     pub stage: Range<u64>,
@@ -48,6 +48,7 @@ impl Regions {
         let row_bytes = header_bytes + 2 * hidden;
         let counts = ranks * (4 * u64::from(config.most_experts(ways.ranks))).next_multiple_of(16);
         let received = ranks * tokens;
+        let answers = received * u64::from(config.answers(ways)) * 2 * hidden;
         let staged = |bytes: u64| if ways.staged { bytes } else { 0 };
         let mut end = 0;
         let mut take = |bytes: u64| {
@@ -62,9 +63,9 @@ impl Regions {
             counts: take(counts),
             counts_out: take(2 * counts),
             rows: take(received * row_bytes),
-            results: take(tokens * u64::from(config.answers(ways)) * 2 * hidden),
+            results: take(answers),
             stage: take(staged(tokens * row_bytes)),
-            stage_back: take(staged(received * u64::from(config.backs(ways)) * 2 * hidden)),
+            stage_back: take(staged(answers)),
             line,
             header_bytes,
             row_bytes,

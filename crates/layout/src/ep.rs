@@ -62,8 +62,9 @@ crate::layout! {
         generation: u8 as "u32" = 56..64,
     }
 
-    /// The state of a channel that the blocks of a rank share; zero but for `epoch` before the first call.
-    pub struct EpState[1024] {
+    /// The state of a channel that the blocks of a rank share. The host sets `epoch`, `ended`,
+    /// `generation` and `members`, and zeroes the rest, while no call is under way.
+    pub struct EpState[2048] {
         /// Of the last dispatch that all blocks have begun.
         pub epoch: u32,
         /// Blocks that have begun the next one.
@@ -80,8 +81,20 @@ crate::layout! {
         pub sent: [u32; EP_LANES],
         /// Blocks of each lane that have sent their results.
         pub returned: [u32; EP_LANES],
+        /// Ranks that take part, as bits.
+        pub members: u64,
+        /// Of the ranks that take part.
+        pub generation: u32,
+        /// Of the last dispatch whose combine has ended, with the rows and results of all members.
+        pub ended: u32,
+        /// Blocks that have ended the combine.
+        pub leaving: u32,
+        /// Zero.
+        pub reserved: u32,
+        /// Nanoseconds that the first block has waited for words of each rank.
+        pub waited: [u64; EP_RANKS],
         /// Keeps the size a power of two.
-        pub pad: [u64; 57],
+        pub pad: [u64; 118],
     }
 
     /// A channel for dispatch and combine. Never written after it was handed out. Places in the heap are
@@ -107,11 +120,11 @@ crate::layout! {
         pub counts_out: u64,
         /// Of each rank, `tokens` rows.
         pub rows: u64,
-        /// Of each token, `answers` rows of `hidden`.
+        /// Of each rank, `answers` rows of `hidden` for each row that it was sent.
         pub results: u64,
         /// Of each token its row, for NICs; if `staged`.
         pub stage: u64,
-        /// Of each rank, `tokens` times `backs` rows of `hidden`, for NICs; if `staged`.
+        /// Of each rank, `tokens` times `answers` rows of `hidden`, for NICs; if `staged`.
         pub stage_back: u64,
         /// Bytes from one rank's words of a kind to the next one's.
         pub line: u32,
@@ -135,9 +148,9 @@ crate::layout! {
         pub most_experts: u32,
         /// Queue pairs to a rank, at least 1.
         pub lanes: u32,
-        /// Result rows of a token.
+        /// The most result rows of a row.
         pub answers: u32,
-        /// Result rows of a received row, and rows of input of a combine for one in rank-major layout.
+        /// Rows of input of a combine for a received row in rank-major layout.
         pub backs: u32,
         /// Multiple of rows of a flat group.
         pub align: u32,
@@ -147,9 +160,7 @@ crate::layout! {
         pub combine: u32 as "ep_combine",
         /// 1: some rank is reached by RDMA.
         pub staged: u32,
-        /// Of the ranks that take part.
-        pub generation: u32,
         /// Zero.
-        pub reserved: [u32; 4],
+        pub reserved: [u32; 5],
     }
 }

@@ -21,7 +21,7 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
-use warpverbs_gpu::{Gpu, Place};
+use warpverbs_gpu::Gpu;
 use warpverbs_peer::{Decision, Exporter, Introduction, Reason, Route, Ticket, load_probe};
 use warpverbs_rendezvous::World;
 use warpverbs_transport::Device;
@@ -31,22 +31,54 @@ const LAYOUT: &str = concat!("2 of warpverbs ", env!("CARGO_PKG_VERSION"));
 
 /// The first message of a rank.
 #[derive(Serialize, Deserialize)]
-struct Hello {
+pub(crate) struct Hello {
     layout: String,
     /// Requested size and largest size, and the least size of a segment on this device.
-    sizes: (u64, u64),
+    pub(crate) sizes: (u64, u64),
     granule: u64,
     /// Why its memory is not shared, if it is not.
-    plain: Option<Reason>,
+    pub(crate) plain: Option<Reason>,
     qps: u32,
     queue_pairs: bool,
     routes: String,
-    introduction: Introduction,
+    pub(crate) introduction: Introduction,
     /// Rank 0's becomes the heap's identity.
     id: u64,
 }
 
+impl Hello {
+    pub(crate) fn new(
+        config: &HeapConfig,
+        (sizes, granule): ((u64, u64), u64),
+        plain: Option<Reason>,
+        introduction: Introduction,
+    ) -> Self {
+        Self {
+            layout: LAYOUT.to_owned(),
+            sizes,
+            granule,
+            plain,
+            qps: config.qps,
+            queue_pairs: config.queue_pairs,
+            routes: config.routes.to_string(),
+            introduction,
+            id: rand::rng().next_u64(),
+        }
+    }
+
+    /// All want the same heap.
+    pub(crate) fn agree(all: &[&Self]) -> Result<(), ShmemError> {
+        agree("layout of the heap", all.iter().map(|hello| &hello.layout))?;
+        agree("size of the heap", all.iter().map(|hello| hello.sizes.0))?;
+        agree("max_size", all.iter().map(|hello| hello.sizes.1))?;
+        agree("qps_per_peer", all.iter().map(|hello| hello.qps))?;
+        agree("routes", all.iter().map(|hello| &hello.routes))?;
+        agree("queue_pairs", all.iter().map(|hello| hello.queue_pairs))
+    }
+}
+
 /// Which ranks reach which by loads and stores; the same on all ranks.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Routes {
     /// `direct[a][b]`: kernels of rank a load from and store to the memory of rank b.
     direct: Vec<Vec<bool>>,
@@ -58,29 +90,35 @@ impl Routes {
         (0..self.direct.len()).any(|from| from != rank && !self.direct[from][rank])
     }
 
+    /// Whether a rank reaches another by loads and stores.
+    pub(crate) fn is_direct(&self, from: usize, to: usize) -> bool {
+        self.direct[from][to]
+    }
+
     /// Whether there are queue pairs between two ranks.
-    fn needs_queue_pairs(&self, a: usize, b: usize) -> bool {
+    pub(crate) fn needs_queue_pairs(&self, a: usize, b: usize) -> bool {
         let other = a != b && (!self.direct[a][b] || !self.direct[b][a]);
         other || self.is_shared(a) || self.is_shared(b)
     }
 
-    fn need_nics(&self) -> bool {
+    pub(crate) fn need_nics(&self) -> bool {
         (0..self.direct.len()).any(|rank| self.is_shared(rank))
     }
 }
 
 /// A heap that is being made.
 pub(crate) struct Making<'a> {
-    gpu: &'a Arc<dyn Gpu>,
-    device: Option<&'a Device>,
-    config: HeapConfig,
-    overrides: Vec<String>,
-    rank: u32,
-    world: u32,
+    pub(crate) gpu: &'a Arc<dyn Gpu>,
+    pub(crate) device: Option<&'a Device>,
+    pub(crate) config: HeapConfig,
+    pub(crate) overrides: Vec<String>,
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
 }
 
 impl Heap {
-    /// Makes a heap on all ranks of `world`, each of which calls this with the same settings.
+    /// Makes a heap on all ranks of `world`, each of which calls this with the same settings; or, on a rank
+    /// that comes back, its part of the heap of the others, who call [`Heap::regroup`].
     /// `device` is needed where some rank is not reached by loads and stores.
     ///
     /// # Errors
@@ -93,6 +131,9 @@ impl Heap {
         config: &HeapConfig,
     ) -> Result<Self, ShmemError> {
         let (rank, size) = (world.rank(), world.world_size());
+        if world.newcomers().contains(&rank) {
+            return Self::come_back(world, gpu, device, config);
+        }
         let mut steps = Steps::new(world, None, config.deadline);
         let prepared = config.clone().with_env().and_then(|(config, overrides)| {
             let making = Making { gpu, device, config, overrides, rank, world: size };
@@ -106,7 +147,7 @@ impl Heap {
 }
 
 impl Making<'_> {
-    fn introduce(&self) -> Result<(Exporter, Hello), ShmemError> {
+    pub(crate) fn introduce(&self) -> Result<(Exporter, Hello), ShmemError> {
         let (granule, plain) = match self.config.shared.then(|| self.gpu.arena(1)) {
             Some(Ok(arena)) => (arena.granule(), None),
             Some(Err(why)) => (1, Some(Reason::new("sharing memory of the device", why))),
@@ -116,27 +157,13 @@ impl Making<'_> {
         let sizes = self.config.sizes(1)?;
         load_probe(&**self.gpu)?;
         let exporter = Exporter::start(&**self.gpu).map_err(ShmemError::Descriptors)?;
-        let hello = Hello {
-            layout: LAYOUT.to_owned(),
-            sizes,
-            granule,
-            plain,
-            qps: self.config.qps,
-            queue_pairs: self.config.queue_pairs,
-            routes: self.config.routes.to_string(),
-            introduction: exporter.introduction().clone(),
-            id: rand::rng().next_u64(),
-        };
+        let hello =
+            Hello::new(&self.config, (sizes, granule), plain, exporter.introduction().clone());
         Ok((exporter, hello))
     }
 
     fn agree(&self, hellos: &[Hello]) -> Result<(), ShmemError> {
-        agree("layout of the heap", hellos.iter().map(|hello| &hello.layout))?;
-        agree("size of the heap", hellos.iter().map(|hello| hello.sizes.0))?;
-        agree("max_size", hellos.iter().map(|hello| hello.sizes.1))?;
-        agree("qps_per_peer", hellos.iter().map(|hello| hello.qps))?;
-        agree("routes", hellos.iter().map(|hello| &hello.routes))?;
-        agree("queue_pairs", hellos.iter().map(|hello| hello.queue_pairs))?;
+        Hello::agree(&hellos.iter().collect::<Vec<_>>())?;
         match &self.config.routes {
             RoutePolicy::RdmaOf(ranks) => match ranks.iter().find(|&&rank| rank >= self.world) {
                 Some(&rank) => Err(ShmemError::Rank { rank, world: self.world }),
@@ -175,7 +202,10 @@ impl Making<'_> {
             let (mut remote, offers) = steps.end_with("register", offered)?;
             let offers: Option<Vec<Offer>> = offers.into_iter().collect();
             let connected = match (&mut remote, offers) {
-                (Some(remote), Some(offers)) => remote.connect(&offers),
+                (Some(remote), Some(offers)) => {
+                    let offers: Vec<_> = offers.into_iter().map(Some).collect();
+                    remote.connect(&offers, &(0..offers.len()).collect::<Vec<_>>())
+                }
                 _ => Ok(()),
             };
             connected.map(|()| remote)
@@ -183,22 +213,7 @@ impl Making<'_> {
             remote
         };
         let heap = remote.and_then(|remote| {
-            let state = gpu.alloc(size_of::<crate::layout::HeapState>(), Place::Device)?;
-            let alarms = gpu.alloc(4 * (1 + self.world as usize), Place::Shared)?;
-            let parts = Parts {
-                id,
-                rank: self.rank,
-                gpu: self.gpu.clone(),
-                config: self.config.clone(),
-                size,
-                log_segment: size.ilog2() as u8,
-                remote,
-                local,
-                routes,
-                windows: Vec::new(),
-                state,
-                alarms,
-            };
+            let parts = Parts::new(&self, (id, size, size.ilog2() as u8), local, routes, remote)?;
             let overrides = self.overrides.clone();
             Heap::new(parts, reserved(self.world), limit, overrides, decisions)
         });
@@ -229,7 +244,7 @@ impl Making<'_> {
         (decisions, words)
     }
 
-    fn attach_one(
+    pub(crate) fn attach_one(
         &self,
         local: &mut Local,
         rank: u32,
@@ -291,6 +306,14 @@ impl Making<'_> {
         Ok((decisions, Routes { direct: direct.collect() }))
     }
 
+    pub(crate) fn nic(&self) -> Result<&Device, ShmemError> {
+        self.device.ok_or_else(|| ShmemError::Config {
+            field: "device",
+            value: "none".to_owned(),
+            expected: "a NIC: some rank reaches another by RDMA, or queue_pairs is set".to_owned(),
+        })
+    }
+
     /// Queue pairs and keys, where they are needed.
     fn register(
         &self,
@@ -320,13 +343,8 @@ impl Making<'_> {
         if !wanted.contains(&true) {
             return Ok(None);
         }
-        let device = self.device.ok_or_else(|| ShmemError::Config {
-            field: "device",
-            value: "none".to_owned(),
-            expected: "a NIC: some rank reaches another by RDMA, or queue_pairs is set".to_owned(),
-        })?;
         let qps = (self.config.qps, self.config.timeout);
-        let mut remote = Remote::new(self.gpu, device, self.rank, &wanted, qps)?;
+        let mut remote = Remote::new(self.gpu, self.nic()?, self.rank, &wanted, qps)?;
         if let Some(memory) = local.newest() {
             remote.register(memory)?;
         }

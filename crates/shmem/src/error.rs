@@ -10,6 +10,14 @@ use warpverbs_rendezvous::WorldError;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "fields are named by what they are")]
 pub enum ShmemError {
+    /// A call that all ranks make, while some are no members of the world.
+    #[error("{step}: ranks {ranks:?} are away, expected all ranks")]
+    Away { step: &'static str, ranks: Vec<u32> },
+    /// A rank that came back and the others do not reach each other as before.
+    #[error(
+        "rank {rank} reaches rank {to} by {found}, expected {expected} as before it came back: {why}"
+    )]
+    Route { rank: u32, to: u32, found: &'static str, expected: &'static str, why: String },
     /// A setting is invalid.
     #[error("{field} is {value:?}, expected {expected}")]
     Config { field: &'static str, value: String, expected: String },

@@ -46,8 +46,7 @@ impl Heap {
     fn try_grow(&mut self, world: &mut World, index: usize) -> Result<(), ShmemError> {
         let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
         let all = steps.end("grow: offer", self.parts.offer(self.places.history()))?;
-        let histories: Vec<_> = all.iter().map(|grown| grown.history.clone()).collect();
-        self.places.agree(&histories)?;
+        self.places.agree((0..).zip(all.iter().map(|grown| &grown.history)))?;
         let attached = self.parts.attach(&all, index);
         steps.end("grow: attach", attached)?;
         let size = 2 * self.parts.size;

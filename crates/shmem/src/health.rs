@@ -1,7 +1,6 @@
 //! Failures on a heap, and ending waits for ranks that will not come.
 
-use crate::heap::Parts;
-use crate::layout::{ALARM_OF_HEAP, FAULT_COMPLETE, HeapFault, NO_RANK};
+use crate::layout::{FAULT_COMPLETE, HeapFault, NO_RANK};
 use crate::{Heap, ShmemError};
 use std::fmt;
 use warpverbs_transport::{Health, Outcome, WaitFor};
@@ -42,7 +41,7 @@ impl fmt::Display for HeapFaultReport {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HeapHealth {
-    /// [`Heap::abort`] was called.
+    /// [`Heap::abort`] was called, or the members of a world that is [watched](Heap::watch) regroup.
     pub aborted: bool,
     /// Ranks that were given up.
     pub lost: Vec<u32>,
@@ -77,12 +76,6 @@ impl fmt::Display for HeapHealth {
     }
 }
 
-impl Parts {
-    fn raise(&self, alarm: usize) -> Result<(), ShmemError> {
-        Ok(self.gpu.write(&self.alarms, 4 * alarm as u64, 1u32.as_bytes())?)
-    }
-}
-
 impl Heap {
     /// Reads the state of the heap and of its queue pairs.
     ///
@@ -101,9 +94,10 @@ impl Heap {
             actual: fault.actual,
             thread: fault.thread,
         });
-        let lost = (0..).zip(&self.lost).filter_map(|(rank, lost)| lost.then_some(rank));
+        let alarms = &self.parts.alarms;
+        let lost = (0..self.world()).filter(|rank| alarms.is_lost(*rank));
         let pairs = self.parts.remote.as_ref().map(|remote| remote.health()).transpose()?;
-        let (aborted, queue_pairs) = (self.aborted, pairs.unwrap_or_default());
+        let (aborted, queue_pairs) = (alarms.is_aborted(), pairs.unwrap_or_default());
         Ok(HeapHealth { aborted, lost: lost.collect(), fault, queue_pairs })
     }
 
@@ -112,10 +106,9 @@ impl Heap {
     /// # Errors
     /// The device or the NIC refuses.
     pub fn abort(&mut self) -> Result<(), ShmemError> {
-        self.aborted = true;
-        self.parts.raise(ALARM_OF_HEAP)?;
+        self.parts.alarms.abort(true)?;
         match &self.parts.remote {
-            Some(remote) => (0..self.lost.len()).try_for_each(|rank| remote.abort(rank)),
+            Some(remote) => (0..self.world() as usize).try_for_each(|rank| remote.abort(rank)),
             None => Ok(()),
         }
     }
@@ -126,10 +119,7 @@ impl Heap {
     /// # Errors
     /// There is no such rank, or the device or the NIC refuses.
     pub fn mark_lost(&mut self, rank: u32) -> Result<(), ShmemError> {
-        let world = self.world();
-        let lost = self.lost.get_mut(rank as usize).ok_or(ShmemError::Rank { rank, world })?;
-        *lost = true;
-        self.parts.raise(ALARM_OF_HEAP + 1 + rank as usize)?;
+        self.parts.alarms.lose(rank, true)?;
         self.parts.remote.as_ref().map_or(Ok(()), |remote| remote.abort(rank as usize))
     }
 }

@@ -1,6 +1,8 @@
 //! The heap of one rank.
 
-use crate::create::Routes;
+use crate::alarms::Alarms;
+use crate::create::{Making, Routes};
+use crate::layout::HeapState;
 use crate::local::Local;
 use crate::places::Places;
 use crate::registered::Window;
@@ -12,9 +14,9 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Buffer, Element, Gpu, KernelPtr};
+use warpverbs_gpu::{Buffer, Element, Gpu, KernelPtr, Place};
 use warpverbs_peer::{Decision, Route};
-use warpverbs_rendezvous::World;
+use warpverbs_rendezvous::{Watch, World};
 
 /// Memory at the same offsets on every rank, which kernels of all ranks reach.
 ///
@@ -34,8 +36,10 @@ pub struct Heap {
     pub(crate) limit: u64,
     decisions: Vec<Decision>,
     pub(crate) next_window: u64,
-    pub(crate) lost: Vec<bool>,
-    pub(crate) aborted: bool,
+    /// Ends before the alarms that it raises do.
+    pub(crate) watch: Option<Watch>,
+    /// It came back, and makes the calls again that the others have made.
+    pub(crate) replays: bool,
     pub(crate) times: Vec<(&'static str, Duration)>,
 }
 
@@ -56,13 +60,37 @@ pub(crate) struct Parts {
     /// The user's own buffers, before what reaches them.
     pub(crate) windows: Vec<Window>,
     pub(crate) state: Buffer,
-    pub(crate) alarms: Buffer,
+    pub(crate) alarms: Arc<Alarms>,
 }
 
 /// The tables for kernels, and the own memory.
 pub(crate) type Uploaded = (KernelPtr<warpverbs_gpu::DeviceHeap>, Buffer);
 
 impl Parts {
+    /// With what no rank but this one needs to know.
+    pub(crate) fn new(
+        making: &Making<'_>,
+        (id, size, log_segment): (u64, u64, u8),
+        local: Local,
+        routes: Routes,
+        remote: Option<Remote>,
+    ) -> Result<Self, ShmemError> {
+        Ok(Self {
+            id,
+            rank: making.rank,
+            gpu: making.gpu.clone(),
+            config: making.config.clone(),
+            size,
+            log_segment,
+            remote,
+            local,
+            routes,
+            windows: Vec::new(),
+            state: making.gpu.alloc(size_of::<HeapState>(), Place::Device)?,
+            alarms: Arc::new(Alarms::new(making.gpu, making.world)?),
+        })
+    }
+
     /// Makes the tables of a heap of `size` bytes.
     pub(crate) fn upload(&self, size: u64) -> Result<Uploaded, ShmemError> {
         let own = self.local.memory()?;
@@ -86,7 +114,7 @@ impl Parts {
             segments: self.remote.as_ref().map(Remote::segments).unwrap_or_default(),
             windows: self.windows.iter().map(Window::export).collect(),
             state: KernelPtr::new(&self.state),
-            alarms: KernelPtr::new(&self.alarms),
+            alarms: self.alarms.pointer(),
             timeout: self.config.timeout,
         };
         Ok((export.upload(&*self.gpu)?, own))
@@ -109,12 +137,27 @@ impl Heap {
             own,
             overrides,
             limit,
-            lost: vec![false; decisions.len()],
             decisions,
             next_window: 0,
-            aborted: false,
+            watch: None,
+            replays: false,
             times: Vec::new(),
         })
+    }
+
+    /// Whether this rank has come back, and makes the calls again that the others have made: see
+    /// [`Heap::regroup`].
+    pub fn is_behind(&self) -> bool {
+        self.replays
+    }
+
+    /// How ranks that came back are reached.
+    pub(crate) fn decide(&mut self, decisions: Vec<Option<Decision>>) {
+        for (decision, new) in self.decisions.iter_mut().zip(decisions) {
+            if let Some(new) = new {
+                *decision = new;
+            }
+        }
     }
 
     /// Kernels are given this from now on.
@@ -197,8 +240,10 @@ impl Heap {
     /// [`ShmemError::Order`] names two ranks and where in the program their calls begin to differ.
     pub fn agree(&mut self, world: &mut World) -> Result<(), ShmemError> {
         let mut steps = Steps::new(world, Some(self.parts.id), self.parts.config.deadline);
-        let all = steps.end("agree", Ok(self.places.history()))?;
-        self.places.agree(&all)
+        let all = steps.end_of_members("agree", Ok(self.places.history()))?;
+        self.replays = false;
+        let here = (0..).zip(&all).filter_map(|(rank, calls)| Some((rank, calls.as_ref()?)));
+        self.places.agree(here)
     }
 
     /// For kernels: `const wv::Heap*`. Objects that it refers to live as long as the pointer, or a
@@ -283,7 +328,7 @@ impl Heap {
                 gpu: identity.gpu.clone(),
                 route: route.clone(),
                 shared_atomics: self.parts.routes.is_shared(rank),
-                lost: self.lost[rank],
+                lost: self.parts.alarms.is_lost(rank as u32),
             }
         });
         let (free_bytes, allocations) = self.places.room();

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod agreement;
+mod alarms;
 mod allocator;
 mod config;
 mod create;
@@ -20,6 +21,7 @@ pub mod layout;
 mod local;
 mod places;
 mod registered;
+mod regroup;
 mod remote;
 mod report;
 mod run;

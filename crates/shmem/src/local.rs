@@ -38,6 +38,8 @@ pub(crate) struct Local {
     /// Why the memory of each rank is not shared, if it is not.
     plain: Vec<Option<Reason>>,
     own: Own,
+    /// Addresses for ranks that came back, whose places above may still be in use.
+    apart: Vec<Option<Arena>>,
     /// Segments by rank; None for a rank that is not mapped and for this one.
     pub(crate) mapped: Vec<Option<Vec<Segment>>>,
 }
@@ -73,7 +75,19 @@ impl Local {
             Own::Shared { arena, segments: Vec::new(), tickets: Vec::new() }
         };
         let mapped = introductions.iter().map(|_| None).collect();
-        Ok(Self { rank, identity, exporter, stride, slots, introductions, plain, own, mapped })
+        let apart = vec![None; introductions.len()];
+        Ok(Self {
+            rank,
+            identity,
+            exporter,
+            stride,
+            slots,
+            introductions,
+            plain,
+            own,
+            apart,
+            mapped,
+        })
     }
 
     fn offset(&self, rank: usize) -> u64 {
@@ -129,9 +143,53 @@ impl Local {
         match (&self.own, ticket) {
             (Own::Shared { arena, .. }, Some(ticket)) => {
                 let peer = &self.introductions[rank];
-                attach(arena, self.offset(rank) + at, &self.identity, peer, ticket, deadline)
+                let (arena, at) = match &self.apart[rank] {
+                    Some(apart) => (apart, at),
+                    None => (arena, self.offset(rank) + at),
+                };
+                attach(arena, at, &self.identity, peer, ticket, deadline)
             }
             _ => Err([rank, self.rank as usize].iter().filter_map(|&r| self.plain_of(r)).collect()),
+        }
+    }
+
+    /// Unmaps a rank's memory, once nobody uses it.
+    pub(crate) fn part_with(&mut self, rank: usize) {
+        (self.mapped[rank], self.apart[rank]) = (None, None);
+    }
+
+    /// Another process is this rank now.
+    pub(crate) fn introduce(
+        &mut self,
+        gpu: &dyn Gpu,
+        rank: usize,
+        introduction: Introduction,
+        plain: Option<Reason>,
+    ) -> Result<(), ShmemError> {
+        if matches!(self.own, Own::Shared { .. }) && plain.is_none() {
+            let addresses =
+                |cause| ShmemError::Addresses { ranks: 1, max_size: self.stride, cause };
+            self.apart[rank] = Some(gpu.arena(self.stride).map_err(addresses)?);
+        }
+        (self.introductions[rank], self.plain[rank]) = (introduction, plain);
+        Ok(())
+    }
+
+    /// Who all ranks are, and why their memory is not shared, if it is not.
+    pub(crate) fn of_all(&self) -> (&[Introduction], &[Option<Reason>]) {
+        (&self.introductions, &self.plain)
+    }
+
+    /// From one rank's memory to the next.
+    pub(crate) fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// By which other ranks map the first segment.
+    pub(crate) fn first_ticket(&self) -> Option<Ticket> {
+        match &self.own {
+            Own::Shared { tickets, .. } => tickets.first().cloned(),
+            Own::Plain(_) => None,
         }
     }
 
@@ -190,7 +248,9 @@ impl Local {
     /// All of another rank's memory, if it is mapped here.
     pub(crate) fn memory_of(&self, rank: usize) -> Result<Option<Buffer>, ShmemError> {
         Ok(match (&self.own, &self.mapped[rank]) {
-            (Own::Shared { arena, .. }, Some(mapped)) => Some(arena.join(mapped)?),
+            (Own::Shared { arena, .. }, Some(mapped)) => {
+                Some(self.apart[rank].as_ref().unwrap_or(arena).join(mapped)?)
+            }
             _ => None,
         })
     }

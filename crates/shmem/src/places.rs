@@ -79,10 +79,15 @@ impl Places {
     }
 
     /// Compares the calls of all ranks.
-    pub(crate) fn agree(&mut self, all: &[History]) -> Result<(), ShmemError> {
-        for (other, theirs) in (0..).zip(all) {
-            if let Some([call, other_call]) = all[0].difference(theirs) {
-                return Err(ShmemError::Order { rank: 0, call, other, other_call });
+    pub(crate) fn agree<'a>(
+        &mut self,
+        all: impl IntoIterator<Item = (u32, &'a History)>,
+    ) -> Result<(), ShmemError> {
+        let mut all = all.into_iter();
+        let Some((rank, first)) = all.next() else { return Ok(()) };
+        for (other, theirs) in all {
+            if let Some([call, other_call]) = first.difference(theirs) {
+                return Err(ShmemError::Order { rank, call, other, other_call });
             }
         }
         self.history.agreed();

@@ -50,6 +50,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// A rank's buffer is not reached any more.
+    pub(crate) fn part_with(&mut self, rank: usize) {
+        self.ranges[rank] = None;
+    }
+
     pub(crate) fn export(&self) -> ExportWindow {
         let ranks = self.ranges.iter().map(|range| {
             let Some(range) = range else { return WindowRank::default() };
@@ -101,8 +106,7 @@ impl Heap {
             (exported, offer)
         });
         let (exported, offers) = steps.end_with("register buffer: offer", offered)?;
-        let histories: Vec<_> = offers.iter().map(|offer| offer.history.clone()).collect();
-        self.places.agree(&histories)?;
+        self.places.agree((0..).zip(offers.iter().map(|offer| &offer.history)))?;
         agree("length of the buffer", offers.iter().map(|offer| offer.range.len()))?;
         let reached = self.parts.reach_buffers(&offers, self.decisions());
         let uploaded = reached.and_then(|ranges| {

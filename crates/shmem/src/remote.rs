@@ -39,19 +39,35 @@ impl Remote {
         wanted: &[bool],
         (qps, timeout): (u32, Duration),
     ) -> Result<Self, ShmemError> {
+        let endpoints = wanted.iter().map(|_| Vec::new()).collect();
+        let theirs = vec![Vec::new(); wanted.len()];
+        let mut remote =
+            Self { rank, device: device.clone(), endpoints, regions: Vec::new(), theirs };
+        remote.renew(gpu, wanted, (qps, timeout))?;
+        Ok(remote)
+    }
+
+    /// Makes new queue pairs to the ranks of which `wanted` says so.
+    pub(crate) fn renew(
+        &mut self,
+        gpu: &Arc<dyn Gpu>,
+        wanted: &[bool],
+        (qps, timeout): (u32, Duration),
+    ) -> Result<(), ShmemError> {
         // Nothing is received; lines of mail are inline.
         let config = EndpointConfig::for_gpu(gpu).recv_depth(0).inline_bytes(96).timeout(timeout);
-        let make = |peer: usize| -> Result<Vec<Endpoint>, TransportError> {
-            let count = if peer == rank as usize { 2 * qps } else { qps };
-            (0..count).map(|_| device.endpoint(&config)).collect()
-        };
-        let endpoints = wanted.iter().enumerate().map(|(peer, wanted)| match wanted {
-            true => make(peer),
-            false => Ok(Vec::new()),
-        });
-        let endpoints = endpoints.collect::<Result<_, _>>()?;
-        let theirs = vec![Vec::new(); wanted.len()];
-        Ok(Self { rank, device: device.clone(), endpoints, regions: Vec::new(), theirs })
+        for peer in (0..wanted.len()).filter(|peer| wanted[*peer]) {
+            let count = if peer == self.rank as usize { 2 * qps } else { qps };
+            let made = (0..count).map(|_| self.device.endpoint(&config));
+            self.endpoints[peer] = made.collect::<Result<_, TransportError>>()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the queue pairs to a rank, and forgets its keys.
+    pub(crate) fn part_with(&mut self, peer: usize) {
+        self.endpoints[peer].clear();
+        self.theirs[peer].clear();
     }
 
     /// Registers a segment of this rank.
@@ -88,15 +104,21 @@ impl Remote {
         }
     }
 
-    /// Connects every queue pair, and stores the keys of all ranks.
-    pub(crate) fn connect(&mut self, offers: &[Offer]) -> Result<(), ShmemError> {
+    /// Connects every queue pair to some ranks, and stores their keys.
+    pub(crate) fn connect(
+        &mut self,
+        offers: &[Option<Offer>],
+        peers: &[usize],
+    ) -> Result<(), ShmemError> {
         let own = self.rank as usize;
-        for (peer, endpoints) in self.endpoints.iter().enumerate() {
+        for &peer in peers {
+            let endpoints = &self.endpoints[peer];
             if endpoints.is_empty() {
                 continue;
             }
             let none = Vec::new();
-            let handles = offers[peer].handles.get(own).unwrap_or(&none);
+            let offered = offers[peer].as_ref().and_then(|offer| offer.handles.get(own));
+            let handles = offered.unwrap_or(&none);
             if handles.len() != endpoints.len() {
                 return Err(ShmemError::Unequal {
                     what: "number of queue pairs",
@@ -114,8 +136,8 @@ impl Remote {
                     .connect(&EndpointHandle::from_bytes(handle).map_err(TransportError::from)?)?;
             }
         }
-        for (peer, offer) in offers.iter().enumerate() {
-            for region in &offer.regions {
+        for &peer in peers {
+            for region in offers[peer].iter().flat_map(|offer| &offer.regions) {
                 self.learn(peer, region)?;
             }
         }

@@ -35,13 +35,31 @@ impl<'a> Steps<'a> {
         announced.map_err(|cause| self.not_met("identity", cause))
     }
 
-    /// Ends a step: exchanges this rank's result for those of all ranks. If some rank
-    /// failed, all get the error of the lowest one that did.
+    /// Ends a step: exchanges this rank's result for those of all ranks, all of which must take part. If
+    /// some rank failed, all get the error of the lowest one that did.
     pub(crate) fn end<T: Serialize + DeserializeOwned>(
         &mut self,
         step: &'static str,
         mine: Result<T, ShmemError>,
     ) -> Result<Vec<T>, ShmemError> {
+        self.all_here(step)?;
+        let all = self.end_of_members(step, mine)?;
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// All ranks are members, of which all members know the same.
+    fn all_here(&self, step: &'static str) -> Result<(), ShmemError> {
+        let away = |rank: &u32| !self.world.members().contains(rank);
+        let ranks: Vec<_> = (0..self.world.world_size()).filter(away).collect();
+        if ranks.is_empty() { Ok(()) } else { Err(ShmemError::Away { step, ranks }) }
+    }
+
+    /// The same among the members of the world; None for a rank that is no member.
+    pub(crate) fn end_of_members<T: Serialize + DeserializeOwned>(
+        &mut self,
+        step: &'static str,
+        mine: Result<T, ShmemError>,
+    ) -> Result<Vec<Option<T>>, ShmemError> {
         self.tell(step, mine.map_err(|error| error.to_string()))
     }
 
@@ -49,7 +67,7 @@ impl<'a> Steps<'a> {
         &mut self,
         step: &'static str,
         mine: Result<T, String>,
-    ) -> Result<Vec<T>, ShmemError> {
+    ) -> Result<Vec<Option<T>>, ShmemError> {
         let bytes = serde_json::to_vec(&mine).unwrap_or_default();
         let name = format!("{}/{step}", self.prefix);
         // Known to be here, should another step never be reached.
@@ -64,9 +82,13 @@ impl<'a> Steps<'a> {
         let mut outcomes = Vec::with_capacity(all.len());
         let mut failed = Vec::new();
         for (rank, bytes) in (0..).zip(&all) {
+            if !self.world.members().contains(&rank) {
+                outcomes.push(None);
+                continue;
+            }
             let outcome = serde_json::from_slice::<Result<T, String>>(bytes);
             match outcome.unwrap_or_else(|_| Err("it sent something else: mixed versions".into())) {
-                Ok(outcome) => outcomes.push(outcome),
+                Ok(outcome) => outcomes.push(Some(outcome)),
                 Err(cause) => failed.push((rank, cause)),
             }
         }
@@ -83,13 +105,34 @@ impl<'a> Steps<'a> {
         step: &'static str,
         mine: Result<(K, T), ShmemError>,
     ) -> Result<(K, Vec<T>), ShmemError> {
+        self.all_here(step)?;
+        let (kept, all) = self.end_with_members(step, mine)?;
+        Ok((kept, all.into_iter().flatten().collect()))
+    }
+
+    /// As [`Steps::end_of_members`], for a result of which a part is kept here.
+    pub(crate) fn end_with_members<K, T: Serialize + DeserializeOwned>(
+        &mut self,
+        step: &'static str,
+        mine: Result<(K, T), ShmemError>,
+    ) -> Result<(K, Vec<Option<T>>), ShmemError> {
         match mine {
-            Ok((kept, told)) => Ok((kept, self.end(step, Ok(told))?)),
+            Ok((kept, told)) => Ok((kept, self.end_of_members(step, Ok(told))?)),
             Err(error) => {
                 self.tell::<T>(step, Err(error.to_string()))?;
                 Err(error)
             }
         }
+    }
+
+    /// The same for a result that is kept here.
+    pub(crate) fn keep_of_members<K>(
+        &mut self,
+        step: &'static str,
+        mine: Result<K, ShmemError>,
+    ) -> Result<K, ShmemError> {
+        let (kept, _) = self.end_with_members(step, mine.map(|kept| (kept, ())))?;
+        Ok(kept)
     }
 
     /// As [`Steps::end`], for a result that is kept here.

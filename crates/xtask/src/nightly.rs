@@ -194,6 +194,10 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         "test --release -p warpverbs-shmem --test it heap::matrix::every_call_between_processes";
     let matrix = Campaign::new("shmem matrix", format!("cells: {cells}"), test);
     all.push(matrix.env("WARPVERBS_SHMEM_CELLS", cells));
+    let trials = kills.min(100);
+    let test = "test --release -p warpverbs-ep --test it killed::";
+    let killed = Campaign::new("expert parallelism: kills", format!("{trials} trials"), test);
+    all.push(killed.env("WARPVERBS_KILLS", trials));
     all.push(thread_sanitizer()?);
     let python = Campaign::new(
         "Python: killed peers",

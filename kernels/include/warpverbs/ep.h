@@ -28,7 +28,8 @@ struct EpCall {
   const Ep& ep;
   Share share;
   Timeout timeout;
-  u32 epoch;
+  u32 epoch, generation;
+  u64 members;  // ranks that take part, as bits; choices of others' experts count as -1
 };
 
 // Before dispatch_send, by all threads of all blocks: a new call.
@@ -85,6 +86,10 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens);
 // combine_recv: whose results are not in the sums.
 WV_DEVICE u64 missing_ranks(const EpCall& call);
 WV_DEVICE u64 unanswered_ranks(const EpCall& call);
+
+// Nanoseconds that the first block has waited for words of a rank, in all calls so far: more for a rank
+// that is late.
+WV_DEVICE u64 waited_ns(const Ep& ep, u32 rank);
 
 }  // namespace wv
 

@@ -45,3 +45,17 @@ fn sizes_and_streams_are_within_bounds() {
     let last = passes("shmem_pipeline", &["--procs", "2", "--streams", "1", "-b", "1"]);
     assert!(last.contains("every item of 1 streams through 2 ranks"), "{last}");
 }
+
+/// The others name it, go on without its experts, and with the process that takes its place.
+#[test]
+fn a_layer_goes_on_without_a_killed_rank_and_with_it_again() {
+    for (route, rank) in [("direct", "1"), ("rdma:1", "0")] {
+        let mut command = example("moe_layer");
+        command.args(["--gpu", "simt", "--nic", "soft", "--procs", "3", "--tokens", "9"]);
+        command.args(["--kill", rank]).env("WARPVERBS_SHMEM_ROUTE", route);
+        let last = passed(&mut command);
+        assert!(last.contains("9 tokens of each of 3 ranks"), "{route}: {last}");
+    }
+    fails("moe_layer", &["--procs", "2", "--kill", "2"], &["--kill is 2", "expected 0 to 1"]);
+    fails("moe_layer", &["--procs", "2", "--kill", "1", "-n", "5"], &["--rounds is 5"]);
+}

@@ -8,7 +8,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
 use warpverbs::transport::Outcome;
 use warpverbs_ep::reference::{self, Batch};
-use warpverbs_ep::{Combine, EpConfig, Export, Layout, Regions, Ways};
+use warpverbs_ep::{Channel, Combine, EpConfig, Export, Layout, Regions, Start, Ways};
 use warpverbs_gpu::layout::EpWord;
 use warpverbs_test_kernels::ep as k;
 use zerocopy::IntoBytes;
@@ -131,7 +131,8 @@ pub(crate) struct Layers {
     pub(crate) case: Case,
     pub(crate) inputs: Inputs,
     pub(crate) regions: Regions,
-    members: Vec<k::EpMember>,
+    channels: Vec<Channel>,
+    generation: u8,
     before: Vec<Vec<u8>>,
 }
 
@@ -172,23 +173,55 @@ impl Layers {
             ranks.fill(rank, 0, &memory);
             before.push(memory);
         }
-        let mut layers = Self { ranks, case, inputs, regions, members: Vec::new(), before };
-        layers.members =
-            (0..layers.case.ranks).map(|rank| layers.member(rank, generation)).collect();
+        let channels = Vec::new();
+        let mut layers = Self { ranks, case, inputs, regions, channels, generation, before };
+        layers.channels =
+            (0..layers.case.ranks).map(|rank| layers.channel(rank, generation)).collect();
         layers
     }
 
-    fn member(&self, rank: u32, generation: u8) -> k::EpMember {
+    fn channel(&self, rank: u32, generation: u8) -> Channel {
         let Self { ranks, case, regions, .. } = self;
         let (config, ways, epoch) = (&case.config, case.ways(), case.epoch);
         let (offset, heap) = (OFFSET, ranks.heaps[rank as usize].clone());
         let export = Export { config, ways, rank, heap, offset, regions, epoch, generation };
-        k::EpMember { ep: export.upload(&*ranks.gpu).expect("a channel").device }
+        export.upload(&*ranks.gpu).expect("a channel")
     }
 
     /// Of one rank, another than the words in the heaps have.
     pub(crate) fn set_generation(&mut self, rank: u32, generation: u8) {
-        self.members[rank as usize] = self.member(rank, generation);
+        self.channels[rank as usize] = self.channel(rank, generation);
+    }
+
+    /// All ranks but one are in another generation than it, and without it: the words in their heaps too. What
+    /// is in its heap looks as if all had sent it rows in its next call.
+    pub(crate) fn exclude(&mut self, away: u32) {
+        let (old, new) = (self.generation, self.generation.wrapping_add(1));
+        let members = (u64::MAX >> (64 - self.case.ranks)) & !(1 << away);
+        let epoch = self.case.epoch;
+        for rank in (0..self.case.ranks).filter(|rank| *rank != away) {
+            let start = Start { epoch, generation: new, members };
+            self.channels[rank as usize].start(&*self.ranks.gpu, start).expect("a start");
+            let returned = self.regions.returned.clone();
+            (0..self.case.ranks).for_each(|from| {
+                self.set_word(rank, returned.start, from, EpWord::new(0, epoch, new));
+            });
+        }
+        let next = (epoch + 1) & 0xff_ffff;
+        for from in (0..self.case.ranks).filter(|from| *from != away) {
+            let (announced, arrived) = (self.regions.announced.start, self.regions.arrived.start);
+            self.set_word(away, announced, from, EpWord::new(self.case.tokens, next, old));
+            self.set_word(away, arrived, from, EpWord::new(self.case.ways().lanes, next, old));
+        }
+    }
+
+    /// The words of `from` in a rank's heap.
+    fn set_word(&mut self, rank: u32, region: u64, from: u32, word: EpWord) {
+        let half = if self.case.routes.direct(from, rank) { 0 } else { 8 };
+        let line = OFFSET + region + u64::from(from) * self.regions.line;
+        for lane in 0..u64::from(self.case.ways().lanes) {
+            self.ranks.fill(rank, line + 16 * lane + half, &word.0.to_le_bytes());
+        }
     }
 
     fn buffer(&self, bytes: &[u8]) -> Buffer {
@@ -210,8 +243,10 @@ impl Layers {
         let (ranges, sums) = (input(zero.ranges.as_bytes()), input(zero.sums.as_bytes()));
         let absent = input(&vec![0; 16 * case.ranks as usize]);
         let status = input(&vec![0; 4 * case.ranks as usize]);
+        let member = |channel: &Channel| k::EpMember { ep: channel.device.clone() };
+        let members: Vec<_> = self.channels.iter().map(member).collect();
         let kernel = k::EpLayers {
-            members: KernelPtr::upload(&*self.ranks.gpu, &self.members).expect("members"),
+            members: KernelPtr::upload(&*self.ranks.gpu, &members).expect("members"),
             ranks: case.ranks,
             blocks: case.dim.0,
             calls: case.calls,

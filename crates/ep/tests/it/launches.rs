@@ -11,16 +11,17 @@ use warpverbs_gpu::{Buffer, Dim, Place};
 use warpverbs_shmem::{Heap, RoutePolicy};
 use zerocopy::IntoBytes;
 
-const HIDDEN: u32 = 24;
-const TOP_K: u32 = 3;
-const EXPERTS: u32 = 7;
+pub(crate) const HIDDEN: u32 = 24;
+pub(crate) const TOP_K: u32 = 3;
+pub(crate) const EXPERTS: u32 = 7;
 
 fn config(layout: Layout, combine: Combine) -> EpConfig {
     EpConfig::new(6, HIDDEN, TOP_K, EXPERTS).layout(layout).combine(combine).channels(2)
 }
 
 /// The tokens of one rank.
-struct Given {
+#[derive(Clone)]
+pub(crate) struct Given {
     rows: Vec<u16>,
     experts: Vec<i32>,
     weights: Vec<f32>,
@@ -52,7 +53,7 @@ impl Given {
 }
 
 /// Tokens and results of all ranks in one call.
-struct Layer {
+pub(crate) struct Layer {
     given: Vec<Given>,
     outputs: Vec<Vec<u16>>,
     dispatched: Vec<Dispatched>,
@@ -60,30 +61,51 @@ struct Layer {
 }
 
 impl Layer {
-    fn random(config: &EpConfig, ways: Ways, rng: &mut SmallRng) -> Self {
+    pub(crate) fn random(config: &EpConfig, ways: Ways, rng: &mut SmallRng) -> Self {
         let given: Vec<_> = (0..ways.ranks).map(|_| Given::random(rng)).collect();
         let rows = |rank| config.packed_rows(ways, rank) as usize * HIDDEN as usize;
         let outputs: Vec<_> = (0..ways.ranks).map(|rank| numbers(rows(rank), rng)).collect();
+        Self::of(config, ways, given, outputs)
+    }
+
+    fn of(config: &EpConfig, ways: Ways, given: Vec<Given>, outputs: Vec<Vec<u16>>) -> Self {
         let batches: Vec<_> = given.iter().map(Given::batch).collect();
         let dispatched = reference::dispatch(config, ways, &batches);
         let sums = reference::combine(config, ways, &batches, &dispatched, &outputs);
         Self { given, outputs, dispatched, sums }
     }
+
+    /// The same without some ranks: their tokens, and the choices of their experts.
+    pub(crate) fn without(&self, config: &EpConfig, ways: Ways, away: &[u32]) -> Self {
+        let gone = |expert: &i32| {
+            let of = |rank: &u32| config.experts_of(ways.ranks, *rank);
+            away.iter().any(|rank| of(rank).contains(&(*expert as u32)))
+        };
+        let mut given = self.given.clone();
+        for (rank, given) in (0..).zip(&mut given) {
+            if away.contains(&rank) {
+                *given = Given { rows: vec![], experts: vec![], weights: vec![] };
+            }
+            let lost = given.experts.iter_mut().filter(|expert| gone(expert));
+            lost.for_each(|expert| *expert = -1);
+        }
+        Self::of(config, ways, given, self.outputs.clone())
+    }
 }
 
 /// One rank's memory for a call.
-struct Memory {
+pub(crate) struct Memory {
     count: u32,
     rows: Buffer,
     experts: Buffer,
     weights: Buffer,
-    outputs: Buffer,
-    sums: Buffer,
-    packed: Packed,
+    pub(crate) outputs: Buffer,
+    pub(crate) sums: Buffer,
+    pub(crate) packed: Packed,
 }
 
 impl Memory {
-    fn new(rank: &Rank, ep: &Ep, layer: &Layer) -> Self {
+    pub(crate) fn new(rank: &Rank, ep: &Ep, layer: &Layer) -> Self {
         let me = rank.number() as usize;
         let buffer = |bytes: &[u8]| {
             let buffer = rank.gpu.alloc(bytes.len().max(16), Place::Device).unwrap();
@@ -102,12 +124,12 @@ impl Memory {
         }
     }
 
-    fn tokens(&self) -> Tokens<'_> {
+    pub(crate) fn tokens(&self) -> Tokens<'_> {
         let Self { count, rows, experts, weights, .. } = self;
         Tokens { count: *count, rows, experts, weights }
     }
 
-    fn check(&self, rank: &Rank, layer: &Layer, layout: Layout) {
+    pub(crate) fn check(&self, rank: &Rank, layer: &Layer, layout: Layout) {
         let me = rank.number() as usize;
         let read = |buffer: &Buffer| {
             let mut out = vec![0; buffer.len()];

@@ -6,9 +6,11 @@ mod bed;
 mod cases;
 mod data;
 mod faults;
+mod killed;
 mod launches;
 mod layers;
 mod layout;
+mod members;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::WorldError;
 use crate::job::{MAX_WORLD_SIZE, is_job_name};
-use crate::{Deadline, Limits, RankInfo, Server};
+use crate::{Client, Deadline, Limits, RankInfo, Server};
 
 /// Host of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,10 +138,20 @@ impl WorldConfig {
         };
         server.map(Some).map_err(WorldError::Bind)
     }
+
+    /// A connection to the store, which may be this rank's.
+    pub(super) fn connect(&self, server: Option<&Server>) -> Result<Client, WorldError> {
+        let (host, port) = match server {
+            Some(server) => reachable(server.local_addr()),
+            None => (self.master_addr.clone(), self.master_port),
+        };
+        let silence = self.silence.min(self.timeout);
+        Client::connect(&host, port, silence, self.limits.clone()).map_err(WorldError::Connect)
+    }
 }
 
 /// Where a server that listens at `addr` is reached from its own machine.
-pub(super) fn reachable(addr: SocketAddr) -> (String, u16) {
+fn reachable(addr: SocketAddr) -> (String, u16) {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

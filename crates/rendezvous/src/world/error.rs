@@ -47,6 +47,18 @@ pub enum WorldError {
          same store needs a higher generation"
     )]
     RankTaken { rank: u32, job: String, generation: u64 },
+    /// The other members go on without this rank.
+    #[error("rank {rank} is excluded: the members are {}", Listed(members))]
+    Excluded { rank: u32, members: Vec<u32> },
+    /// The members did not regroup with this rank.
+    #[error("rank {rank} has waited {waited:.1?} for the members to regroup with it")]
+    NotLetIn { rank: u32, waited: Duration },
+    /// Members that cannot be read.
+    #[error("members {found:?}, expected ranks")]
+    View { found: String },
+    /// No thread.
+    #[error("a thread that watches the store")]
+    Thread(std::io::Error),
     /// The ranks do not agree how many they are.
     #[error(
         "rank {rank} was started for a world of {ours} ranks, another rank for one of {theirs}"

@@ -11,7 +11,7 @@ use crate::store::WILL_PREFIX;
 use crate::{ClientError, Deadline};
 
 /// Where the first loss stands.
-const LOST: &str = "lost";
+pub(super) const LOST: &str = "lost";
 /// Where it stands why a rank was not let in.
 const REFUSED: &str = "refused";
 
@@ -63,7 +63,7 @@ pub(super) fn encode(rank: u32, loss: &Loss) -> String {
     }
 }
 
-fn decode(value: &[u8]) -> Option<(u32, Loss)> {
+pub(super) fn decode(value: &[u8]) -> Option<(u32, Loss)> {
     let text = String::from_utf8_lossy(value);
     let (rank, rest) = text.split_once(' ')?;
     let loss = match rest.split_once(' ') {
@@ -82,7 +82,10 @@ impl World {
     /// [`WorldError::Lost`] names the first rank that was lost.
     pub fn check(&mut self) -> Result<(), WorldError> {
         let (lost, refused) = (self.key(LOST), self.key(REFUSED));
-        let keys = if self.joined { vec![&*lost] } else { vec![&*lost, &*refused] };
+        // A member may be lost before it has entered this view.
+        let lost_before = self.before.as_ref().map(|before| format!("{before}/{LOST}"));
+        let other = if self.joined { lost_before.as_deref() } else { Some(&*refused) };
+        let keys: Vec<&str> = [&*lost].into_iter().chain(other).collect();
         let present = self.client.present(&keys).map_err(|error| self.refine(error))?;
         if present.first() == Some(&true)
             && let Some((rank, loss)) = decode(&self.value(&lost)?)
@@ -92,11 +95,19 @@ impl World {
             }
             return Err(WorldError::Lost { rank, loss });
         }
-        if present.get(1) == Some(&true) {
-            let cause = String::from_utf8_lossy(&self.value(&refused)?).into();
-            return Err(WorldError::Refused { cause });
+        if present.get(1) != Some(&true) {
+            return self.check_signs();
         }
-        self.check_signs()
+        match lost_before.filter(|_| self.joined) {
+            None => {
+                let cause = String::from_utf8_lossy(&self.value(&refused)?).into();
+                Err(WorldError::Refused { cause })
+            }
+            Some(lost) => match decode(&self.value(&lost)?) {
+                Some((rank, loss)) if self.counts(rank) => Err(WorldError::Lost { rank, loss }),
+                _ => self.check_signs(),
+            },
+        }
     }
 
     /// The loss of another rank, if there is one by `patience` from now: what to look for when a
@@ -195,7 +206,7 @@ impl World {
     }
 
     /// An error that names ranks instead of keys, each of which ends with its rank.
-    fn missing(
+    pub(super) fn missing(
         &self,
         call: &'static str,
         name: &str,

@@ -15,7 +15,8 @@
 //! | `warpverbs/JOB/GENERATION/lost` | `RANK gone`, `RANK failed CAUSE`: the first loss | the rank itself, or our store |
 //! | `warpverbs/JOB/GENERATION/refused` | why a rank was not let in | that rank |
 //!
-//! SEQUENCE counts the uses of a name from 0. Joining ends with the barrier `join`.
+//! SEQUENCE counts the uses of a name from 0. Joining ends with the barrier `join`. Keys of ranks that
+//! leave and come back: `view.rs`.
 
 mod config;
 mod error;
@@ -23,18 +24,21 @@ mod loss;
 mod pulse;
 #[cfg(test)]
 mod tests;
+mod view;
+mod watch;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use config::reachable;
 pub use config::{Host, WorldConfig};
 pub use error::WorldError;
 use loss::FAREWELL;
 pub use loss::Loss;
 use pulse::{Pulse, Signs};
+use view::View;
+pub use watch::{News, Watch};
 
-use crate::{Client, Deadline, Server};
+use crate::{Client, Deadline, Limits, Server};
 
 /// Longest name of an exchange, barrier or broadcast, in bytes.
 const LONGEST_NAME: usize = 256;
@@ -56,7 +60,13 @@ const LAYOUT: u32 = 1;
 pub struct World {
     rank: u32,
     world_size: u32,
+    /// Begins the keys of all views.
+    root: String,
+    /// Begins those of this one, and of the last.
     prefix: String,
+    before: Option<String>,
+    view: View,
+    limits: Limits,
     client: Client,
     /// How long a call waits for the other ranks.
     timeout: Duration,
@@ -80,23 +90,38 @@ impl World {
     pub fn join(config: &WorldConfig) -> Result<World, WorldError> {
         config.check()?;
         // A rank that has not come shows no sign of life either.
-        let silence = config.silence.min(config.timeout);
-        let deadline = Deadline::after(silence);
+        let deadline = Deadline::after(config.silence.min(config.timeout));
         let server = config.serve(deadline)?;
-        let (host, port) = match &server {
-            Some(server) => reachable(server.local_addr()),
-            None => (config.master_addr.clone(), config.master_port),
-        };
-        let connect = || Client::connect(&host, port, silence, config.limits.clone());
-        let mut client = connect().map_err(WorldError::Connect)?;
+        let mut world = World::open(config, server)?;
+        if let Err(error) = world.agree().and_then(|()| world.claim(config)) {
+            return Err(world.turn_away(error));
+        }
+        world.make_will().map_err(|error| world.refine(error))?;
+        world.beat_at(config)?;
+        if let Err(error) = world.gather("barrier", "join", b"1", deadline) {
+            return Err(world.turn_away(error));
+        }
+        world.joined = true;
+        Ok(world)
+    }
+
+    /// With a connection to the store.
+    fn open(config: &WorldConfig, server: Option<Server>) -> Result<World, WorldError> {
+        let mut client = config.connect(server.as_ref())?;
+        let silence = config.silence.min(config.timeout);
         let beats = config.silence < config.timeout;
         if beats {
             client.set_grace(silence);
         }
+        let root = format!("warpverbs/{}/{}", config.job, config.generation);
         let mut world = World {
             rank: config.rank,
             world_size: config.world_size,
-            prefix: format!("warpverbs/{}/{}", config.job, config.generation),
+            prefix: root.clone(),
+            root,
+            before: None,
+            view: View::first(config.world_size),
+            limits: config.limits.clone(),
             client,
             timeout: config.timeout,
             signs: beats.then(|| Signs::new(silence)),
@@ -109,20 +134,18 @@ impl World {
         };
         // PyTorch's server may be waiting for this count.
         world.client.join_workers().map_err(|error| world.refine(error))?;
-        if let Err(error) = world.agree().and_then(|()| world.claim(config)) {
-            return Err(world.turn_away(error));
-        }
-        world.make_will().map_err(|error| world.refine(error))?;
-        if beats {
-            let key = world.sign(world.rank);
-            world.client.set(&key, b"1").map_err(|error| world.refine(error))?;
-            world.pulse = Pulse::start(connect().map_err(WorldError::Connect)?, key, world.beat());
-        }
-        if let Err(error) = world.gather("barrier", "join", b"1", deadline) {
-            return Err(world.turn_away(error));
-        }
-        world.joined = true;
         Ok(world)
+    }
+
+    /// Shows signs of life, if ranks do.
+    fn beat_at(&mut self, config: &WorldConfig) -> Result<(), WorldError> {
+        if self.signs.is_none() {
+            return Ok(());
+        }
+        let key = self.sign(self.rank);
+        self.client.set(&key, b"1").map_err(|error| self.refine(error))?;
+        self.pulse = Pulse::start(config.connect(self.server.as_ref())?, key, self.beat());
+        Ok(())
     }
 
     /// This rank.
@@ -158,11 +181,17 @@ impl World {
         }
     }
 
-    /// Gives `mine` to all ranks, and takes theirs. The result is indexed by rank.
+    /// Gives `mine` to all members, and takes theirs. The result is indexed by rank; of a rank that is no
+    /// member it is empty.
     pub fn exchange(&mut self, name: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, WorldError> {
         let deadline = Deadline::after(self.timeout);
         let keys = self.gather("exchange", name, mine, deadline)?;
-        self.client.read(&borrowed(&keys)).map_err(|error| self.refine(error))
+        let values = self.client.read(&borrowed(&keys)).map_err(|error| self.refine(error))?;
+        let mut all = vec![Vec::new(); self.world_size as usize];
+        for (&rank, value) in self.view.members.iter().zip(values) {
+            all[rank as usize] = value;
+        }
+        Ok(all)
     }
 
     /// Returns once all ranks have called it.
@@ -236,8 +265,8 @@ impl World {
             return self.client.close().map_err(|error| self.refine(error));
         }
         let deadline = Deadline::after(self.timeout);
-        let keys: Vec<_> =
-            (0..self.world_size).map(|rank| self.key(&format!("left/{rank}"))).collect();
+        let members = self.view.members.iter();
+        let keys: Vec<_> = members.map(|rank| self.key(&format!("left/{rank}"))).collect();
         self.await_all("leave", "", &keys, deadline)
     }
 
@@ -270,9 +299,10 @@ impl World {
         deadline: Deadline,
     ) -> Result<Vec<String>, WorldError> {
         let (family, before) = self.family(kind, name)?;
-        let keys: Vec<_> = (0..self.world_size).map(|rank| format!("{family}/{rank}")).collect();
-        let own = &keys[self.rank as usize];
-        self.client.set(own, mine).map_err(|error| self.refine(error))?;
+        let members = self.view.members.iter();
+        let keys: Vec<_> = members.map(|rank| format!("{family}/{rank}")).collect();
+        let own = format!("{family}/{}", self.rank);
+        self.client.set(&own, mine).map_err(|error| self.refine(error))?;
         self.await_all(kind, name, &keys, deadline)?;
         if let Some(before) = before {
             // A rank in this use has finished the previous one, whose keys are no longer read.
@@ -302,9 +332,7 @@ impl World {
 
     /// Two processes must not be the same rank.
     fn claim(&mut self, config: &WorldConfig) -> Result<(), WorldError> {
-        let mut token = [0; 16];
-        getrandom::fill(&mut token).map_err(WorldError::Random)?;
-        let token = token.map(|byte| format!("{byte:02x}")).concat();
+        let token = random_token()?;
         let key = self.key(&format!("rank/{}", self.rank));
         let taken = self.client.compare_set(&key, b"", token.as_bytes());
         if taken.map_err(|error| self.refine(error))? == token.as_bytes() {
@@ -313,6 +341,12 @@ impl World {
         let (job, generation) = (config.job.clone(), config.generation);
         Err(WorldError::RankTaken { rank: self.rank, job, generation })
     }
+}
+
+fn random_token() -> Result<String, WorldError> {
+    let mut token = [0; 16];
+    getrandom::fill(&mut token).map_err(WorldError::Random)?;
+    Ok(token.map(|byte| format!("{byte:02x}")).concat())
 }
 
 fn borrowed(keys: &[String]) -> Vec<&str> {

@@ -71,6 +71,12 @@ impl Signs {
         Self { silence, looked: Instant::now(), seen: HashMap::new(), silent: Vec::new() }
     }
 
+    /// Begins anew, with other members.
+    pub(super) fn forget(&mut self) {
+        self.seen.clear();
+        self.silent.clear();
+    }
+
     /// The ranks that have been silent for too long at `now`, by the beats that were found.
     fn look(&mut self, now: Instant, found: Vec<(u32, Vec<u8>)>) -> Vec<u32> {
         let mut silent = Vec::new();
@@ -133,7 +139,7 @@ impl World {
 
     /// The beats of the other ranks; a rank of PyTorch has none.
     fn read_signs(&mut self) -> Result<Vec<(u32, Vec<u8>)>, ClientError> {
-        let others = (0..self.world_size).filter(|&rank| rank != self.rank);
+        let others = self.view.members.iter().copied().filter(|&rank| rank != self.rank);
         let keys: Vec<_> = others.map(|rank| (rank, self.sign(rank))).collect();
         let all: Vec<_> = keys.iter().map(|(_, key)| key.as_str()).collect();
         let present = self.client.present(&all)?;
@@ -145,7 +151,7 @@ impl World {
 
     /// The key at which `rank` beats.
     pub(super) fn sign(&self, rank: u32) -> String {
-        self.key(&format!("alive/{rank}"))
+        format!("{}/alive/{rank}", self.root)
     }
 }
 

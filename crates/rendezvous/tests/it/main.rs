@@ -9,6 +9,7 @@ mod fake;
 mod here;
 mod mpi;
 mod protocol;
+mod regroup;
 mod server;
 mod torch;
 mod world;

@@ -8,19 +8,13 @@ namespace impl {
 
 // A received row to which results belong.
 struct Origin {
-  u32 source, slot, token;
-  u64 ranks;
+  u32 source, slot;
 };
 
-// Number of the result of a token that this rank sends, or of its choice j.
-WV_DEVICE u32 answer_of(const Ep& ep, const Origin& origin, u32 j) {
-  if (fixed(ep.combine) == ep_combine::exact) return j;
-  return popcount(origin.ranks & ((u64{1} << fixed(ep.rank)) - 1));
-}
 // Where a result is written: at its token's rank, or for the NIC.
-WV_DEVICE u8* answer_at(const Ep& ep, const Origin& origin, bool direct, u32 j, u32 back) {
-  if (!direct) return stage_back_at(ep, origin.source, origin.slot, back);
-  u8* own = result_at(ep, origin.token, answer_of(ep, origin, j));
+WV_DEVICE u8* answer_at(const Ep& ep, const Origin& origin, bool direct, u32 answer) {
+  if (!direct) return stage_back_at(ep, origin.source, origin.slot, answer);
+  u8* own = result_at(ep, fixed(ep.rank), origin.slot, answer);
   return at<u8>(direct_address(ep, own, origin.source));
 }
 
@@ -52,14 +46,16 @@ WV_DEVICE const RowList& list_inputs(const EpCall& call, const Plan& plan, const
   return list_rows(summed ? 1 : k, input, [] { return u64{0}; });
 }
 
-// The choices of a received row that are local ones, as bits.
-WV_DEVICE u32 local_choices(const Ep& ep, const u8* row) {
-  const u32* header = reinterpret_cast<const u32*>(row);
-  u32 choices = 0;
+// How many results a received row has.
+WV_DEVICE u32 answers_of(const Ep& ep, const Origin& origin) {
+  if (fixed(ep.combine) != ep_combine::exact) return 1;
+  const u32* header = reinterpret_cast<const u32*>(row_at(ep, origin.source, origin.slot));
+  u32 found = 0;
   for (u32 j = 0; j < fixed(ep.top_k); ++j) {
-    if (owner_or_none(ep, peek(header + 4 + j)) == fixed(ep.rank)) choices |= u32{1} << j;
+    found += owner_or_none(ep, peek(header + 4 + j)) == fixed(ep.rank);
   }
-  return choices;
+  // A rank's header must not lead out of its own places.
+  return least(found, fixed(ep.answers));
 }
 
 // Stores a part of the results of a received row.
@@ -70,12 +66,12 @@ WV_DEVICE void store_results(const EpCall& call, const Plan& plan, const void* r
   const Packs packs = packs_of(ep, part, parts);
   const bool direct = is_direct(ep, origin.source);
   if (fixed(ep.combine) != ep_combine::exact) {
-    sum_rows(list, answer_at(ep, origin, direct, 0, 0), packs);
+    sum_rows(list, answer_at(ep, origin, direct, 0), packs);
     return;
   }
-  u32 left = local_choices(ep, row_at(ep, origin.source, origin.slot));
-  for (u32 i = 0; i < list.count && left != 0; ++i, left &= left - 1) {
-    u8* to = answer_at(ep, origin, direct, lowest_bit(left), i);
+  const u32 answers = least(list.count, fixed(ep.answers));
+  for (u32 i = 0; i < answers; ++i) {
+    u8* to = answer_at(ep, origin, direct, i);
     const u8* from = at<const u8>(list.at[i]);
     for (u64 n = packs.begin + thread_index(); n < packs.end; n += block_size()) {
       write16(to + n * pack_bytes, read16(from + n * pack_bytes));
@@ -83,27 +79,14 @@ WV_DEVICE void store_results(const EpCall& call, const Plan& plan, const void* r
   }
 }
 
-// The origin of a received row; a row that names no token of its rank has none.
-WV_DEVICE bool find_origin(const EpCall& call, u32 source, u32 slot, Origin& origin) {
-  const EpRow row = row_from(call, source, slot);
-  origin = {source, slot, row.token, row.ranks};
-  const u32 answer = answer_of(call.ep, origin, 0);
-  return row.token < fixed(call.ep.tokens) && answer < fixed(call.ep.answers);
-}
-
 // Posts the results of a received row that lie in the stage, on one thread.
-WV_DEVICE Status post_results(const EpCall& call, u32 source, u32 slot) {
+WV_DEVICE Status post_results(const EpCall& call, const Origin& origin) {
   const Ep& ep = call.ep;
-  Origin origin;
-  if (is_direct(ep, source) || !find_origin(call, source, slot, origin)) return Status{};
-  const bool exact = fixed(ep.combine) == ep_combine::exact;
-  u32 left = exact ? local_choices(ep, row_at(ep, source, slot)) : 1;
-  Status status;
-  for (u32 back = 0; left != 0 && status.ok(); ++back, left &= left - 1) {
-    u8* to = result_at(ep, origin.token, answer_of(ep, origin, lowest_bit(left)));
-    status = put(thread, heap_of(ep), to, stage_back_at(ep, source, slot, back),
-                 u64{fixed(ep.hidden)} * 2, source, unsignalled, call.timeout);
-  }
+  const u32 source = origin.source, answers = answers_of(ep, origin);
+  if (is_direct(ep, source) || answers == 0) return Status{};
+  const Status status = put(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, 0),
+                            stage_back_at(ep, source, origin.slot, 0),
+                            u64{answers} * fixed(ep.hidden) * 2, source, unsignalled, call.timeout);
   if (!status.ok()) give_up_on(call, state_of(ep)->missing, source);
   return status;
 }
@@ -116,7 +99,7 @@ WV_DEVICE Status post_tile(const EpCall& call, Tile& tile) {
   Status first;
   sync_block();
   for (u32 slot = tile.begin + thread_index(); slot < tile.end; slot += block_size()) {
-    first_of(first, post_results(call, tile.source, slot));
+    first_of(first, post_results(call, Origin{tile.source, slot}));
   }
   tile.begin = tile.end;
   return first;
@@ -134,7 +117,7 @@ WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
   }
   Status first;
   for (u32 turn = 0; turn < 2; ++turn) {
-    const u64 to = turn == 0 ? sources : all_ranks(ep) & ~sources;
+    const u64 to = turn == 0 ? sources : call.members & ~sources;
     const u64 late = block.broadcast(missing_ranks(call));
     const u64 missing = await_rows(call, to & ~late, deadline, first);
     first_of(first, tell_ranks(call, fixed(ep.returned), to, [&](u32 rank) {
@@ -151,20 +134,37 @@ WV_DEVICE void sum_results(const EpCall& call, const Plan& plan, void* sums, u64
   const bool exact = fixed(ep.combine) == ep_combine::exact;
   const u32 k = fixed(ep.top_k);
   const u64 ranks = peek(plan.ranks + token);
+  const u32* choices = plan.experts + token * k;
+  const u32* slots = plan.slots + token * k;
+  // By choice, or by rank. The first choice of a rank has the row's slot.
   const auto result = [&](u32 i) {
-    u32 weight = bits_of(1), answer = i, rank = i;
-    if (exact) {
-      rank = owner_or_none(ep, peek(plan.experts + token * k + i));
-      weight = peek(plan.weights + token * k + i);
-    } else {
-      answer = popcount(ranks & ((u64{1} << i) - 1));
-    }
+    const u32 rank = exact ? owner_or_none(ep, peek(choices + i)) : i;
     if (rank >= fixed(ep.ranks) || !has_rank(ranks & from, rank)) return RowEntry{0, 0};
-    return RowEntry{reinterpret_cast<u64>(result_at(ep, token, answer)), weight};
+    u32 slot = no_key, before = 0;
+    for (u32 j = 0; j < (exact ? i + 1 : k); ++j) {
+      if (owner_or_none(ep, peek(choices + j)) != rank) continue;
+      if (slot == no_key) slot = peek(slots + j);
+      else before += 1;
+    }
+    const u8* row = result_at(ep, rank, slot, exact ? before : 0);
+    return RowEntry{reinterpret_cast<u64>(row),
+                    exact ? peek(plan.weights + token * k + i) : bits_of(1)};
   };
   const RowList& list = list_rows(exact ? k : fixed(ep.ranks), result, [] { return u64{0}; });
   sum_rows(list, static_cast<u8*>(sums) + u64{token} * fixed(ep.hidden) * 2,
            packs_of(ep, part, parts));
+}
+
+// At the end of a block's part: the last one says whether the call has all rows and results.
+WV_DEVICE void end_call(const EpCall& call) {
+  sync_block();
+  if (thread_index() != 0) return;
+  EpState* state = state_of(call.ep);
+  const u32 before = fetch_add<order::acq_rel, scope::gpu>(&state->leaving, 1);
+  if ((before & ~incomplete) + 1 != call.share.count) return;
+  poke(&state->leaving, 0);
+  const bool complete = (before & incomplete) == 0 && missing_ranks(call) == 0 && unanswered_ranks(call) == 0;
+  if (complete) poke(&state->ended, call.epoch);
 }
 
 }  // namespace impl
@@ -183,11 +183,8 @@ WV_DEVICE Status combine_send(const EpCall& call, const void* rows, u64 capacity
         return !impl::has_rank(block.broadcast(missing_ranks(call)), source);
       },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
-        impl::Origin origin;
         if (tile.begin == tile.end) tile = {source, slot, slot};
-        if (impl::find_origin(call, source, slot, origin)) {
-          impl::store_results(call, plan, rows, inputs, origin, part, parts);
-        }
+        impl::store_results(call, plan, rows, inputs, {source, slot}, part, parts);
         if (impl::fixed(ep.staged) == 0) return;
         tile.end = slot + 1;
         if (tile.end - tile.begin == impl::tile_rows) {
@@ -211,7 +208,7 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   Status first;
   u64* lacking = impl::state_of(ep)->unanswered + (call.epoch & 1);
   // Those that took rows; and this rank, so that all of its blocks are in this call when one ends it.
-  u64 of = impl::all_ranks(ep) & ~block.broadcast(unanswered_ranks(call));
+  const u64 of = call.members & ~block.broadcast(unanswered_ranks(call));
   const u64 late = impl::await_ranks(call, of, lacking, [&](u32 rank) {
     if (rank != impl::fixed(ep.rank) && impl::peek(plan.rows_to + rank) == 0) return true;
     u32 value = 0;
@@ -227,6 +224,7 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
     impl::sum_results(call, plan, sums, ~late, static_cast<u32>(unit / units.parts),
                       static_cast<u32>(unit % units.parts), units.parts);
   }
+  impl::end_call(call);
   return first;
 }
 

@@ -135,7 +135,7 @@ WV_DEVICE Status check_tokens(const Ep& ep, const EpTokens& tokens) {
 WV_DEVICE u64 await_credits(const EpCall& call, HeapDeadline& deadline, Status& status) {
   const Ep& ep = call.ep;
   u64* lacking = state_of(ep)->unanswered + (call.epoch & 1);
-  const u64 late = await_ranks(call, all_ranks(ep), lacking, [&](u32 rank) {
+  const u64 late = await_ranks(call, call.members, lacking, [&](u32 rank) {
     u32 value = 0;
     const Status waited =
         await_lanes_of(call, fixed(ep.returned), rank, wait_for::ep_results,
@@ -143,7 +143,7 @@ WV_DEVICE u64 await_credits(const EpCall& call, HeapDeadline& deadline, Status& 
     first_of(status, waited);
     return waited.ok();
   });
-  return all_ranks(ep) & ~late;
+  return call.members & ~late;
 }
 
 // By the first block: how many rows have been announced, and where those of each expert begin.
@@ -151,7 +151,10 @@ WV_DEVICE Status count_rows(const EpCall& call, HeapDeadline& deadline) {
   const Ep& ep = call.ep;
   const Plan plan = plan_of(call);
   Status first;
-  await_ranks(call, all_ranks(ep), state_of(ep)->missing + (call.epoch & 1), [&](u32 rank) {
+  for (u32 rank = thread_index(); rank < fixed(ep.ranks); rank += block_size()) {
+    if (!has_rank(call.members, rank)) poke(plan.rows_from + rank, 0);
+  }
+  await_ranks(call, call.members, state_of(ep)->missing + (call.epoch & 1), [&](u32 rank) {
     u32 rows = 0;
     const Status status =
         await_word_of(call, words_of(ep, fixed(ep.announced), rank), rank, wait_for::ep_counts,
@@ -261,6 +264,13 @@ WV_DEVICE void received_rows(const EpCall& call, const Plan& plan, Begin begin, 
   }
 }
 
+// A call of the ranks that take part now. The host changes them between calls.
+WV_DEVICE EpCall members_of(EpCall call) {
+  const EpState* state = state_of(call.ep);
+  return {call.ep, call.share, call.timeout, call.epoch, peek(&state->generation),
+          peek(&state->members)};
+}
+
 }  // namespace impl
 
 WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
@@ -275,11 +285,12 @@ WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
       store<order::relaxed, scope::gpu>(&state->epoch, epoch);
     }
   }
-  return {ep, share, timeout, block.broadcast(epoch)};
+  return impl::members_of({ep, share, timeout, block.broadcast(epoch), 0, 0});
 }
 
 WV_DEVICE EpCall this_call(const Ep& ep, Share share, Timeout timeout) {
-  return {ep, share, timeout, load<order::relaxed, scope::gpu>(&impl::state_of(ep)->epoch)};
+  const u32 epoch = impl::peek(&impl::state_of(ep)->epoch);
+  return impl::members_of({ep, share, timeout, epoch, 0, 0});
 }
 
 WV_DEVICE u32 first_expert(const Ep& ep, u32 rank) {
@@ -310,6 +321,10 @@ WV_DEVICE u64 unanswered_ranks(const EpCall& call) {
   return impl::peek(impl::state_of(call.ep)->unanswered + (call.epoch & 1));
 }
 
+WV_DEVICE u64 waited_ns(const Ep& ep, u32 rank) {
+  return rank < ep_ranks ? impl::peek(impl::state_of(ep)->waited + rank) : 0;
+}
+
 WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   const Ep& ep = call.ep;
   impl::HeapDeadline deadline = impl::patience(call, impl::for_credit);
@@ -328,7 +343,7 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   impl::first_of(first, impl::send_rows(call, plan, tokens.rows, to));
   WV_EP_PHASE(stored);
   if (impl::last_of_lane(call, impl::state_of(ep)->sent)) {
-    const u64 told = impl::all_ranks(ep) & ~block.broadcast(unanswered_ranks(call));
+    const u64 told = call.members & ~block.broadcast(unanswered_ranks(call));
     impl::first_of(first, impl::tell_ranks(call, impl::fixed(ep.arrived), told,
                                            [&](u32) { return impl::lanes_of(call); }));
   }
@@ -352,7 +367,7 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
   const impl::Plan plan = impl::plan_of(call);
   if (unpack && !impl::is_aligned(packed.rows)) return Status::of(outcome::bad_address);
   if (!unpack) {
-    impl::await_rows(call, impl::all_ranks(ep) & ~block.broadcast(missing_ranks(call)), deadline,
+    impl::await_rows(call, call.members & ~block.broadcast(missing_ranks(call)), deadline,
                      first);
     WV_EP_PHASE(arrived);
     return first;

@@ -125,10 +125,11 @@ WV_DEVICE Status take_routing(const EpCall& call, const Plan& plan, const EpToke
     const Choice choice = check_choice(call.ep, experts + (i - j), j);
     if (!choice.good) status = Status::of(outcome::bad_routing);
     const u32 expert = peek(experts + i);
-    const bool routed = choice.good && expert != no_key;
+    const u32 owner = choice.good ? owner_or_none(call.ep, expert) : no_rank;
+    const bool routed = owner != no_rank && has_rank(call.members, owner);
     poke(plan.experts + i, routed ? expert : no_key);
     poke(plan.weights + i, peek(weights + i));
-    poke(plan.slots + i, routed && choice.first ? owner_of(call.ep, expert) : no_key);
+    poke(plan.slots + i, routed && choice.first ? owner : no_key);
   }
   const u32 keys = fixed(call.ep.experts) + fixed(call.ep.ranks);
   const u32 warps = (block_size() + warp_size - 1) / warp_size;

@@ -23,17 +23,20 @@ WV_DEVICE u8* row_at(const Ep& ep, u32 source, u32 slot) {
   const u64 row = u64{source} * fixed(ep.tokens) + slot;
   return at_offset<u8>(heap_of(ep), fixed(ep.rows) + row * fixed(ep.row_bytes));
 }
-// Result `answer` of a token.
-WV_DEVICE u8* result_at(const Ep& ep, u32 token, u32 answer) {
-  const u64 row = u64{token} * fixed(ep.answers) + answer;
-  return at_offset<u8>(heap_of(ep), fixed(ep.results) + row * fixed(ep.hidden) * 2);
+// Results of row `slot` that was sent to `from`, of which each rank writes its own alone, so that one
+// that is not heard any more harms nobody; and the same as they leave for `source`.
+WV_DEVICE u64 answer_bytes(const Ep& ep, u32 rank, u32 slot, u32 answer) {
+  const u64 row = (u64{rank} * fixed(ep.tokens) + slot) * fixed(ep.answers) + answer;
+  return row * fixed(ep.hidden) * 2;
+}
+WV_DEVICE u8* result_at(const Ep& ep, u32 from, u32 slot, u32 answer) {
+  return at_offset<u8>(heap_of(ep), fixed(ep.results) + answer_bytes(ep, from, slot, answer));
+}
+WV_DEVICE u8* stage_back_at(const Ep& ep, u32 source, u32 slot, u32 answer) {
+  return at_offset<u8>(heap_of(ep), fixed(ep.stage_back) + answer_bytes(ep, source, slot, answer));
 }
 WV_DEVICE u8* stage_at(const Ep& ep, u32 token) {
   return at_offset<u8>(heap_of(ep), fixed(ep.stage) + u64{token} * fixed(ep.row_bytes));
-}
-WV_DEVICE u8* stage_back_at(const Ep& ep, u32 source, u32 slot, u32 back) {
-  const u64 row = (u64{source} * fixed(ep.tokens) + slot) * fixed(ep.backs) + back;
-  return at_offset<u8>(heap_of(ep), fixed(ep.stage_back) + row * fixed(ep.hidden) * 2);
 }
 // Rows of `source` for each local expert, u32; and the same as they leave for `target`, where those of
 // the last call may still be on their way.
@@ -60,7 +63,6 @@ WV_DEVICE u32 owner_or_none(const Ep& ep, u32 expert) {
 }
 
 WV_DEVICE bool has_rank(u64 ranks, u32 rank) { return (ranks >> rank & 1) != 0; }
-WV_DEVICE u64 all_ranks(const Ep& ep) { return ~u64{0} >> (64 - fixed(ep.ranks)); }
 
 // A call's lanes: queue pairs in use, blocks that share one, and that of this block.
 WV_DEVICE u32 lanes_of(const EpCall& call) {
@@ -73,10 +75,11 @@ WV_DEVICE u32 blocks_of_lane(const EpCall& call) {
 }
 
 WV_DEVICE SignalSet word_of(const EpCall& call, u32 value) {
-  return SignalSet{EpWord::of(value, call.epoch, fixed(call.ep.generation)).raw};
+  return SignalSet{EpWord::of(value, call.epoch, call.generation).raw};
 }
 
 constexpr u32 epoch_mask = 0xffffff;
+constexpr u32 incomplete = 0x80000000;  // in EpState::leaving
 
 // Fourths of a call's timeout that a wait may take. Waits for results are longer than those for rows,
 // which come before a result can be given, so that a rank that is lost is named, and no other.
@@ -98,19 +101,37 @@ WV_DEVICE void first_of(Status& first, Status next) {
   if (first.ok()) first = next;
 }
 
+// Counts for how long the first block waits for a rank, of which one thread at a time does so.
+struct Stopwatch {
+  u64* waited;
+  u64 begun;
+
+  WV_DEVICE Stopwatch(const EpCall& call, u32 rank)
+      : waited(call.share.index == 0 ? state_of(call.ep)->waited + rank : nullptr),
+        begun(waited != nullptr ? now_ns() : 0) {}
+  WV_DEVICE ~Stopwatch() {
+    if (waited == nullptr) return;
+    const u64 before = load<order::relaxed, scope::gpu>(waited);
+    store<order::relaxed, scope::gpu>(waited, before + (now_ns() - begun));
+  }
+};
+
 // Waits for `word` of rank `from` in `epoch`, on one thread. `value` is the word's.
 WV_DEVICE Status await_word_of(const EpCall& call, const Signal* word, u32 from, wait_for what,
                                u32 epoch, HeapDeadline& deadline, u32& value) {
   const Heap& heap = heap_of(call.ep);
-  const u32 generation = fixed(call.ep.generation);
-  const HeapWait wait{what, from, word, EpWord::of(0, epoch, generation).raw};
+  const HeapWait wait{what, from, word, EpWord::of(0, epoch, call.generation).raw};
   EpWord seen{};
-  Status status = await_word(
-      heap, wait, deadline, [&] { return read_signal(word); },
-      [&](u64 raw) {
-        seen = EpWord{raw};
-        return seen.generation() == generation && epochs_ahead(seen.epoch(), epoch) >= 0;
-      });
+  const auto look = [&] { return read_signal(word); };
+  const auto holds = [&](u64 raw) {
+    seen = EpWord{raw};
+    return seen.generation() == call.generation && epochs_ahead(seen.epoch(), epoch) >= 0;
+  };
+  Status status;
+  if (!holds(look())) {
+    const Stopwatch time(call, from);
+    status = await_word(heap, wait, deadline, look, holds);
+  }
   if (status.ok() && seen.epoch() != epoch) {
     status = Status::of(outcome::skew);
     record_fault(heap, wait, status, seen.raw);
@@ -150,11 +171,14 @@ WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
   const Heap& heap = heap_of(call.ep);
   HeapDeadline deadline = patience(call, 2 * for_results);
   const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, call.epoch};
-  return await_word_together(
+  const Status status = await_word_together(
       block, heap, wait, deadline,
       // Acquire, pairs with the release of publish_plan.
       [&] { return load<order::acquire, scope::gpu>(word); },
       [&](u64 epoch) { return epoch == call.epoch; });
+  // Without its part the call does not count as one that has ended.
+  if (!status.ok()) (void)fetch_or<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, incomplete);
+  return status;
 }
 // Behind what the members of the block wrote.
 WV_DEVICE void publish_plan(const EpCall& call, u64* word) {

@@ -55,7 +55,8 @@ struct [[nodiscard]] EpWord {
   }
 };
 
-// The state of a channel that the blocks of a rank share; zero but for `epoch` before the first call.
+// The state of a channel that the blocks of a rank share. The host sets `epoch`, `ended`,
+// `generation` and `members`, and zeroes the rest, while no call is under way.
 struct EpState {
   u32 epoch;  // Of the last dispatch that all blocks have begun.
   u32 begun;  // Blocks that have begun the next one.
@@ -65,9 +66,16 @@ struct EpState {
   u64 unanswered[2];  // Ranks that took no rows or gave no results, by the epoch's lowest bit.
   u32 sent[ep_lanes];  // Blocks of each lane that have sent their rows.
   u32 returned[ep_lanes];  // Blocks of each lane that have sent their results.
-  u64 pad[57];  // Keeps the size a power of two.
+  u64 members;  // Ranks that take part, as bits.
+  u32 generation;  // Of the ranks that take part.
+  // Of the last dispatch whose combine has ended, with the rows and results of all members.
+  u32 ended;
+  u32 leaving;  // Blocks that have ended the combine.
+  u32 reserved;  // Zero.
+  u64 waited[ep_ranks];  // Nanoseconds that the first block has waited for words of each rank.
+  u64 pad[118];  // Keeps the size a power of two.
 };
-static_assert(sizeof(EpState) == 1024 && alignof(EpState) == 8, "EpState");
+static_assert(sizeof(EpState) == 2048 && alignof(EpState) == 8, "EpState");
 WV_AT(EpState, epoch, 0);
 WV_AT(EpState, begun, 4);
 WV_AT(EpState, planned, 8);
@@ -76,7 +84,13 @@ WV_AT(EpState, missing, 24);
 WV_AT(EpState, unanswered, 40);
 WV_AT(EpState, sent, 56);
 WV_AT(EpState, returned, 312);
-WV_AT(EpState, pad, 568);
+WV_AT(EpState, members, 568);
+WV_AT(EpState, generation, 576);
+WV_AT(EpState, ended, 580);
+WV_AT(EpState, leaving, 584);
+WV_AT(EpState, reserved, 588);
+WV_AT(EpState, waited, 592);
+WV_AT(EpState, pad, 1104);
 
 // A channel for dispatch and combine. Never written after it was handed out. Places in the heap are
 // offsets, the same on all ranks. Regions by rank are those of the rank that writes them.
@@ -92,9 +106,10 @@ struct Ep {
   u64 counts;  // Of each rank, its rows for each local expert, u32.
   u64 counts_out;  // The same for each rank as they leave.
   u64 rows;  // Of each rank, `tokens` rows.
-  u64 results;  // Of each token, `answers` rows of `hidden`.
+  u64 results;  // Of each rank, `answers` rows of `hidden` for each row that it was sent.
   u64 stage;  // Of each token its row, for NICs; if `staged`.
-  u64 stage_back;  // Of each rank, `tokens` times `backs` rows of `hidden`, for NICs; if `staged`.
+  // Of each rank, `tokens` times `answers` rows of `hidden`, for NICs; if `staged`.
+  u64 stage_back;
   u32 line;  // Bytes from one rank's words of a kind to the next one's.
   // Bytes of a row's header: token, zero, set of ranks, then experts, weights and places.
   u32 header_bytes;
@@ -107,15 +122,13 @@ struct Ep {
   u32 rank;  // The own rank.
   u32 most_experts;  // The most experts of a rank.
   u32 lanes;  // Queue pairs to a rank, at least 1.
-  u32 answers;  // Result rows of a token.
-  // Result rows of a received row, and rows of input of a combine for one in rank-major layout.
-  u32 backs;
+  u32 answers;  // The most result rows of a row.
+  u32 backs;  // Rows of input of a combine for a received row in rank-major layout.
   u32 align;  // Multiple of rows of a flat group.
   ep_layout layout;  // An `EpLayout`.
   ep_combine combine;  // An `EpCombine`.
   u32 staged;  // 1: some rank is reached by RDMA.
-  u32 generation;  // Of the ranks that take part.
-  u32 reserved[4];  // Zero.
+  u32 reserved[5];  // Zero.
 };
 static_assert(sizeof(Ep) == 192 && alignof(Ep) == 8, "Ep");
 WV_AT(Ep, heap, 0);
@@ -148,8 +161,7 @@ WV_AT(Ep, align, 156);
 WV_AT(Ep, layout, 160);
 WV_AT(Ep, combine, 164);
 WV_AT(Ep, staged, 168);
-WV_AT(Ep, generation, 172);
-WV_AT(Ep, reserved, 176);
+WV_AT(Ep, reserved, 172);
 
 #undef WV_AT
 

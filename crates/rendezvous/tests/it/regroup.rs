@@ -1,0 +1,119 @@
+//! Ranks that leave a world and come back.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use warpverbs_rendezvous::{Host, Limits, Loss, News, Server, World, WorldConfig, WorldError};
+
+use crate::{PATIENCE, serve};
+
+const WORLD: u32 = 4;
+
+fn config(rank: u32, server: &Server) -> WorldConfig {
+    let port = server.local_addr().port();
+    let config = WorldConfig::at(rank, WORLD, "127.0.0.1", port).host(Host::Elsewhere);
+    config.job("test").timeout(PATIENCE)
+}
+
+/// Runs `act` as every rank at once, with a store.
+fn ranks(act: impl Fn(&Server, World) + Sync) {
+    let server = serve(Limits::default());
+    thread::scope(|scope| {
+        for rank in 0..WORLD {
+            let (server, act) = (&server, &act);
+            scope.spawn(move || act(server, World::join(&config(rank, server)).unwrap()));
+        }
+    });
+}
+
+fn exchanged(world: &mut World, word: u8) {
+    let all = world.exchange("word", &[word, world.rank() as u8]).unwrap();
+    for (rank, value) in (0..).zip(all) {
+        let expected =
+            if world.members().contains(&rank) { vec![word, rank as u8] } else { vec![] };
+        assert_eq!(value, expected, "of rank {rank}");
+    }
+}
+
+/// A rank of the middle is gone, the others are in different calls; it comes back as another process.
+#[test]
+fn others_go_on_without_a_rank_and_with_it_again() {
+    ranks(|server, mut world| {
+        exchanged(&mut world, 1);
+        let me = world.rank();
+        if me == 1 {
+            drop(world);
+            let mut world = World::rejoin(&config(1, server)).unwrap();
+            assert_eq!((world.members(), world.newcomers()), (&[0, 1, 2, 3][..], vec![1]));
+            exchanged(&mut world, 3);
+            return world.leave().unwrap();
+        }
+        let call = if me == 0 { "one" } else { "another" };
+        let error = world.barrier(call).unwrap_err();
+        assert!(matches!(error, WorldError::Lost { rank: 1, loss: Loss::Gone }), "{error}");
+        world.regroup(&[0, 2, 3]).unwrap();
+        assert_eq!((world.members(), world.view()), (&[0, 2, 3][..], 1));
+        exchanged(&mut world, 2);
+        world.regroup(&[0, 1, 2, 3]).unwrap();
+        assert_eq!(world.newcomers(), [1]);
+        exchanged(&mut world, 3);
+        world.leave().unwrap();
+    });
+}
+
+/// Members that propose different views get the same one.
+#[test]
+fn the_first_proposal_holds_for_all() {
+    ranks(|_, mut world| {
+        let me = world.rank();
+        // Ranks 0 and 1 each without rank 3, which does not notice, and 2 with it.
+        let proposed: &[u32] = if me < 2 { &[0, 1, 2] } else { &[0, 1, 2, 3] };
+        match world.regroup(proposed) {
+            Ok(()) => exchanged(&mut world, 7),
+            Err(WorldError::Excluded { rank: 3, members }) => assert_eq!(members, [0, 1, 2]),
+            Err(error) => panic!("rank {me}: {error}"),
+        }
+    });
+}
+
+/// A member that is lost before it has entered the view is named at once.
+#[test]
+fn a_rank_that_was_lost_before_a_view_with_it_is_named() {
+    ranks(|_, mut world| {
+        if world.rank() == 2 {
+            return;
+        }
+        let error = world.barrier("wait").unwrap_err();
+        assert!(matches!(error, WorldError::Lost { rank: 2, .. }), "{error}");
+        let error = world.regroup(&[0, 1, 2, 3]).unwrap_err();
+        assert!(matches!(error, WorldError::Lost { rank: 2, loss: Loss::Gone }), "{error}");
+        world.regroup(&[0, 1, 3]).unwrap();
+        exchanged(&mut world, 1);
+    });
+}
+
+#[test]
+fn a_watch_tells_of_a_loss_and_of_a_regroup() {
+    ranks(|_, mut world| {
+        let (tell, told) = mpsc::channel();
+        let _watch = world.watch(move |news| drop(tell.send(news))).unwrap();
+        world.barrier("watching").unwrap();
+        if world.rank() == 3 {
+            return;
+        }
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), News::Lost(3, Loss::Gone));
+        if world.rank() == 0 {
+            return world.regroup(&[0, 1, 2]).unwrap();
+        }
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), News::Regrouping);
+        world.regroup(&[0, 1, 2]).unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_is_not_let_in_says_so() {
+    let server = serve(Limits::default());
+    let error = World::rejoin(&config(0, &server).timeout(Duration::from_millis(200))).unwrap_err();
+    assert!(matches!(error, WorldError::NotLetIn { rank: 0, .. }), "{error}");
+}
