@@ -193,7 +193,8 @@ impl Memory for Cuda {
         let ShareHandle::CudaIpc(handle) = handle else {
             return Err((self as &dyn Driver).unsupported("handles that are not CUDA's"));
         };
-        let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| c_char::from_ne_bytes([byte])) };
+        let handle =
+            sys::CUipcMemHandle { reserved: handle.map(|byte| c_char::from_ne_bytes([byte])) };
         let lazy = sys::CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
         let mut addr = 0;
         // SAFETY: the pointer is to a live local; the driver checks the handle.
