@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from maturin import *  # noqa: F403 (the hooks that are not changed)
@@ -15,20 +16,56 @@ import maturin
 HERE = Path(__file__).resolve().parent.parent
 PROGRAM = ("warpverbs", "libwarpverbs_preload.so")
 
+# What unwinds stacks, by the versions of its symbols.
+UNWINDER = {
+    "GCC_3.0": "DeleteException GetDataRelBase GetGR GetIP GetLanguageSpecificData GetRegionStart GetTextRelBase"
+    " RaiseException Resume SetGR SetIP",
+    "GCC_3.3": "Backtrace FindEnclosingFunction GetCFA Resume_or_Rethrow",
+    "GCC_4.2.0": "GetIPInfo",
+}
+
+
+def _after(words, word):
+    return words[words.index(word) + 1] if word in words else None
+
+
+def _with_unwinder(words, target: Path) -> None:
+    """Lets zig link for the C library's unwinder, which every system has, instead of its own.
+
+    Up to Python 3.13 a thread that wants the interpreter while that ends is unwound by the C library. With another
+    unwinder in the module this crashes. zig brings no library to link with: one that has its symbols is enough.
+    """
+    triple, compatibility = _after(words, "--target"), _after(words, "--compatibility") or "manylinux_2_28"
+    glibc = compatibility.removeprefix("manylinux_").replace("_", ".")
+    folder = target / triple / "unwinder"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {version: [f"_Unwind_{name}" for name in text.split()] for version, text in UNWINDER.items()}
+    code = "".join(f"void {name}(void) {{}}\n" for all in names.values() for name in all)
+    versions = "".join(f"{version} {{ {'; '.join(all)}; }};\n" for version, all in names.items())
+    source, script, library = folder / "names.c", folder / "versions.map", folder / "libgcc_s.so.1"
+    source.write_text(code)
+    script.write_text(versions)
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", f"{triple.split('-')[0]}-linux-gnu.{glibc}"]
+    link = ["-shared", "-nostdlib", f"-Wl,-soname,{library.name}", f"-Wl,--version-script={script}"]
+    subprocess.run([*zig, *link, source, "-o", library], check=True)
+    name = f"CARGO_TARGET_{triple.upper().replace('-', '_')}_RUSTFLAGS"
+    os.environ[name] = f"{os.environ.get(name, '')} -C link-arg={library}".strip()
+
 
 def _build(settings) -> Path:
     """Builds the program as maturin is told to build the module, as in `-C build-args="--profile dev"`."""
     words = shlex.split((settings or {}).get("build-args", ""))
-    after = lambda word: words[words.index(word) + 1] if word in words else None  # noqa: E731
     root = HERE.parent.parent
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
+    if "--zig" in words:
+        _with_unwinder(words, target)
     # As fast where bytes move, and smaller.
-    profile = after("--profile") or "release"
+    profile = _after(words, "--profile") or "release"
     profile = "wheel" if profile == "release" else profile
     cargo = [os.environ.get("CARGO", "cargo"), "zigbuild" if "--zig" in words else "build"]
-    if triple := after("--target"):
+    if triple := _after(words, "--target"):
         # zig links for the C library of a version.
-        glibc = (after("--compatibility") or "").removeprefix("manylinux_").replace("_", ".")
+        glibc = (_after(words, "--compatibility") or "").removeprefix("manylinux_").replace("_", ".")
         cargo += ["--target", f"{triple}.{glibc}" if "--zig" in words else triple]
         target /= triple
     cargo += ["--locked", "--profile", profile, "-p", "warpverbs-cli", "-p", "warpverbs-preload"]

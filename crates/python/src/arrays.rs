@@ -135,14 +135,21 @@ impl<'a, 'py> Array<'a, 'py> {
     /// The same as indices, if all are, and lie as arrays of indices do: their usual types, in order.
     /// Otherwise [`Self::values`] gives them, or says what is wrong.
     pub(crate) fn indices(&self) -> Option<Vec<u32>> {
-        let narrow = |bytes: &[u8; 8]| u32::try_from(u64::from_ne_bytes(*bytes)).ok();
-        let short = |bytes: &[u8; 4]| {
-            let value = u32::from_ne_bytes(*bytes);
-            (!self.signed || value.cast_signed() >= 0).then_some(value)
-        };
+        // All are taken and those that do not fit looked for afterwards: several in one instruction.
         match (&self.shape[..], self.item) {
-            ([_], 4) => self.in_order::<4>()?.iter().map(short).collect(),
-            ([_], 8) => self.in_order::<8>()?.iter().map(narrow).collect(),
+            ([_], 4) => {
+                let found = self.in_order::<4>()?;
+                let found: Vec<u32> =
+                    found.iter().map(|bytes| u32::from_ne_bytes(*bytes)).collect();
+                let all = found.iter().fold(0, |all, one| all | one);
+                (!self.signed || all.cast_signed() >= 0).then_some(found)
+            }
+            ([_], 8) => {
+                let found = self.in_order::<8>()?;
+                let all = found.iter().fold(0, |all, bytes| all | u64::from_ne_bytes(*bytes));
+                let narrow = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes) as u32;
+                u32::try_from(all).is_ok().then(|| found.iter().map(narrow).collect())
+            }
             _ => None,
         }
     }

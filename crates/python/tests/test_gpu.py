@@ -1,12 +1,9 @@
 """Tensors of a GPU, by both interfaces; skipped where there is none."""
 
 import os
-import random
-import subprocess
-import sys
-import time
 
 import pytest
+from conftest import Child, finish
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
@@ -40,7 +37,7 @@ def test_own_interface_between_two_agents():
         theirs.close()
 
 
-CHILD = """
+TARGET = """
 import sys, torch
 sys.path.insert(0, sys.argv[2])
 from test_gpu import pool
@@ -52,44 +49,23 @@ sys.stdin.read()
 """
 
 
-class Target:
-    def __init__(self, seed):
-        self.seed = seed
-        folder = os.path.dirname(os.path.abspath(__file__))
-        env = {**os.environ, "NIXL_LOG_LEVEL": "ERROR"}
-        pipe = subprocess.PIPE
-        command = [sys.executable, "-c", CHILD, str(seed), folder]
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
-        addr, metadata = self.process.stdout.readline().split()
-        self.addr, self.metadata = int(addr), bytes.fromhex(metadata)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+def target(seed):
+    """Another process with a pool of this seed."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    return Child(TARGET, str(seed), folder, env={**os.environ, "NIXL_LOG_LEVEL": "ERROR"})
 
 
-def finish(agent, handle):
-    end = time.monotonic() + 30
-    state = agent.transfer(handle)
-    while state != "DONE":
-        assert time.monotonic() < end
-        state = agent.check_xfer_state(handle)
-
-
-def test_blocks_of_another_process_by_nixl():
-    seed = random.SystemRandom().randrange(1 << 31)
-    print("seed", seed)
-    with Target(seed) as target:
+def test_blocks_of_another_process_by_nixl(rng):
+    seed = rng.randrange(1 << 31)
+    with target(seed) as other:
+        addr, metadata = other.line().split()
         agent, cache = nixl_agent("initiator", nixl_agent_config(capture_telemetry=True)), pool(7)
         registered = agent.register_memory(cache)
-        name = agent.add_remote_agent(target.metadata)
+        name = agent.add_remote_agent(bytes.fromhex(metadata))
         device = cache.get_device()
         rows = lambda base: [(base + i * SIZE, SIZE, device) for i in range(BLOCKS)]
         local = agent.prep_xfer_dlist("", rows(cache.data_ptr()), "VRAM")
-        remote = agent.prep_xfer_dlist(name, rows(target.addr), "VRAM")
+        remote = agent.prep_xfer_dlist(name, rows(int(addr)), "VRAM")
         order = torch.randperm(BLOCKS)[:500].tolist()
         handle = agent.make_prepped_xfer("READ", local, list(range(500)), remote, order)
         finish(agent, handle)

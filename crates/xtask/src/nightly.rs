@@ -1,6 +1,6 @@
 //! `cargo xtask nightly`: the campaigns that take hours, and one table of what came of them.
 
-use crate::{fuzz, workspace};
+use crate::{fuzz, python, workspace};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use std::fs::{self, File};
@@ -69,13 +69,15 @@ struct Campaign {
     env: Vec<(&'static str, String)>,
     program: PathBuf,
     arguments: Vec<String>,
+    /// Skipped where no wheel can be built for this target.
+    wheel_for: Option<&'static str>,
 }
 
 impl Campaign {
     fn new(name: &str, amount: String, arguments: &str) -> Self {
         let arguments = arguments.split(' ').map(str::to_owned).collect();
         let program = workspace::cargo(".").get_program().into();
-        Self { name: name.into(), amount, env: Vec::new(), program, arguments }
+        Self { name: name.into(), amount, env: Vec::new(), program, arguments, wheel_for: None }
     }
 
     fn env(mut self, name: &'static str, value: impl ToString) -> Self {
@@ -104,6 +106,9 @@ impl Campaign {
     /// Runs it. Its row, and if it failed, why and how to see that again.
     fn report(&self, log: &Path) -> (Columns, Option<String>) {
         let began = Instant::now();
+        if let Some(Err(why)) = self.wheel_for.map(python::can_build) {
+            return (self.row(began, format!("skipped: {why:#}")), None);
+        }
         let failure = match self.run(log) {
             Ok(passed) => {
                 let text = fs::read(log).unwrap_or_default();
@@ -114,13 +119,17 @@ impl Campaign {
             }
             Err(error) => Some(format!("{error:#}: {}", self.command(&self.env))),
         };
-        let row = vec![
+        let row = self.row(began, if failure.is_none() { "passed" } else { "FAILED" }.to_owned());
+        (row, failure.map(|failure| format!("{}: {}\n  {failure}", self.name, log.display())))
+    }
+
+    fn row(&self, began: Instant, result: String) -> Columns {
+        vec![
             ("campaign", self.name.clone()),
             ("runs", self.amount.clone()),
             ("time", format!("{} s", began.elapsed().as_secs())),
-            ("result", if failure.is_none() { "passed" } else { "FAILED" }.to_owned()),
-        ];
-        (row, failure.map(|failure| format!("{}: {}\n  {failure}", self.name, log.display())))
+            ("result", result),
+        ]
     }
 
     /// Whether it passes; everything that it prints goes to `log`.
@@ -207,6 +216,13 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     all.push(python.env("WARPVERBS_RUNS", rounds));
     let wheel = "xtask python --wheel --release";
     all.push(Campaign::new("wheel", "size, C library".into(), wheel));
+    for target in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"] {
+        let (arch, _) = target.split_once('-').unwrap_or_default();
+        let arguments = format!("xtask python --wheel --target {target}");
+        let name = format!("wheel for {arch}, by zig");
+        let wheel = Campaign::new(&name, "size, C library".into(), &arguments);
+        all.push(Campaign { wheel_for: Some(target), ..wheel });
+    }
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();
@@ -298,6 +314,15 @@ mod tests {
         let (row, failure) = campaign.report(&folder.path().join("log"));
         assert_eq!(row[3].1, "FAILED");
         assert!(failure.is_some_and(|failure| failure.contains("no test ran: true test -p x")));
+    }
+
+    #[test]
+    fn a_wheel_for_a_target_without_a_standard_library_is_skipped() {
+        let new = Campaign::new("a wheel", "".into(), "-c true");
+        let wheel = Campaign { wheel_for: Some("s390x-unknown-linux-gnu"), ..new };
+        let (row, failure) = wheel.report(Path::new("/nowhere"));
+        let why = "skipped: rustup target add s390x-unknown-linux-gnu";
+        assert_eq!((row[3].1.as_str(), failure), (why, None));
     }
 
     #[test]

@@ -7,11 +7,11 @@ mod programs;
 mod wheel;
 
 use crate::workspace;
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 pub(crate) use environment::{install, pip, prepare};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 pub(crate) use wheel::Build;
 
@@ -62,6 +62,21 @@ pub(crate) struct Python {
     /// Words for pytest, such as -k NAME
     #[arg(last = true)]
     pytest: Vec<OsString>,
+}
+
+/// Whether a wheel can be built for a target of Rust's: its standard library and zig are at hand.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn can_build(target: &str) -> Result<()> {
+    let mut rustc = Command::new("rustc");
+    let out = rustc.args(["--print", "target-libdir", "--target", target]).output()?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&out.stdout).trim());
+    ensure!(out.status.success() && folder.exists(), "rustup target add {target}");
+    let environment = workspace::target()?.join("python");
+    let zig = Build::Portable(target).packages();
+    prepare(Path::new("python3"), &environment, zig).context("zig")?;
+    Ok(())
 }
 
 pub(crate) fn run(options: &Python) -> Result<()> {

@@ -83,14 +83,28 @@ impl Blocks {
         }
     }
 
-    #[inline]
-    pub(super) fn get(&self, number: usize) -> Option<Block> {
+    /// The blocks of these numbers, as many as there are before the first that is beyond the list.
+    pub(super) fn gather(&self, numbers: &[u32], into: &mut [Block]) -> usize {
+        // The form is looked at once and not for each block.
         match self {
-            Self::Run(part, count) => (number < *count).then(|| part.block(number)),
-            Self::Runs(runs) => runs.get(number),
-            Self::Each(blocks) => blocks.get(number).copied(),
+            Self::Run(part, count) => {
+                fill(numbers, into, |number| (number < *count).then(|| part.block(number)))
+            }
+            Self::Runs(runs) => fill(numbers, into, |number| runs.get(number)),
+            Self::Each(blocks) => fill(numbers, into, |number| blocks.get(number).copied()),
         }
     }
+}
+
+#[inline]
+fn fill(numbers: &[u32], into: &mut [Block], get: impl Fn(usize) -> Option<Block>) -> usize {
+    for (at, (number, block)) in numbers.iter().zip(&mut *into).enumerate() {
+        match get(*number as usize) {
+            Some(found) => *block = found,
+            None => return at,
+        }
+    }
+    numbers.len().min(into.len())
 }
 
 impl Runs {
@@ -140,6 +154,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn get(blocks: &Blocks, number: usize) -> Option<Block> {
+        let mut into = [Block::default()];
+        (blocks.gather(&[number as u32], &mut into) == 1).then_some(into[0])
+    }
+
     fn form(blocks: &Blocks) -> usize {
         match blocks {
             Blocks::Run(..) => 0,
@@ -161,10 +180,10 @@ mod tests {
         let blocks = Blocks::new((expected.len(), runs.len()), slotted);
         prop_assert_eq!(blocks.len(), expected.len());
         for (number, block) in expected.iter().enumerate() {
-            prop_assert_eq!(blocks.get(number), Some(*block), "number {}", number);
+            prop_assert_eq!(get(&blocks, number), Some(*block), "number {}", number);
         }
         for beyond in [expected.len(), expected.len() + 1, 2 * expected.len(), u32::MAX as usize] {
-            prop_assert_eq!(blocks.get(beyond), None);
+            prop_assert_eq!(get(&blocks, beyond), None);
         }
         Ok(blocks)
     }

@@ -74,8 +74,8 @@ pub(crate) fn resolve<M>(
 pub(crate) trait Sequence {
     /// How many.
     fn count(&self) -> usize;
-    /// The next one, which is number `at`. None if an index is beyond the list.
-    fn block(&mut self, at: usize) -> Option<Block>;
+    /// The next ones, from number `base` on; how many there are before an index that is beyond the list.
+    fn gather(&mut self, base: usize, into: &mut [Block]) -> usize;
     /// The error for a block number `at` that does not exist.
     fn missing(&self, side: &'static str, at: usize) -> AgentError;
 }
@@ -91,9 +91,8 @@ impl Sequence for Indexed<'_> {
         self.index.len()
     }
 
-    #[inline]
-    fn block(&mut self, at: usize) -> Option<Block> {
-        self.blocks.get(*self.index.get(at)? as usize)
+    fn gather(&mut self, base: usize, into: &mut [Block]) -> usize {
+        self.index.get(base..).map_or(0, |numbers| self.blocks.gather(numbers, into))
     }
 
     fn missing(&self, side: &'static str, at: usize) -> AgentError {
@@ -119,15 +118,9 @@ impl<'a> Walk<'a> {
         let next = Block { slot: 0, offset: 0, len: 0 };
         Self { runs, slots, count, next, stride: 0, left: 0 }
     }
-}
-
-impl Sequence for Walk<'_> {
-    fn count(&self) -> usize {
-        self.count
-    }
 
     #[inline]
-    fn block(&mut self, _: usize) -> Option<Block> {
+    fn next(&mut self) -> Option<Block> {
         while self.left == 0 {
             let run = self.runs.next()?;
             let slot = self.slots.get(run.memory)?;
@@ -139,6 +132,22 @@ impl Sequence for Walk<'_> {
         self.next.offset = block.offset.wrapping_add(self.stride);
         self.left -= 1;
         Some(block)
+    }
+}
+
+impl Sequence for Walk<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn gather(&mut self, _: usize, into: &mut [Block]) -> usize {
+        for (at, block) in into.iter_mut().enumerate() {
+            match self.next() {
+                Some(next) => *block = next,
+                None => return at,
+            }
+        }
+        into.len()
     }
 
     fn missing(&self, side: &'static str, at: usize) -> AgentError {
@@ -161,6 +170,36 @@ pub(crate) struct Span {
     pub(crate) bytes: u64,
 }
 
+impl Span {
+    /// Takes pairs of blocks while they are of its memories; how many. The first one is.
+    fn extend(&mut self, from: &[Block], to: &[Block]) -> usize {
+        // What changes with each pair is kept out of memory.
+        let (mut last, mut bytes, mut taken) = (self.pieces.pop(), self.bytes, 0);
+        for (from, to) in from.iter().zip(to) {
+            if (from.slot, to.slot) != self.slots {
+                break;
+            }
+            taken += 1;
+            bytes += from.len;
+            match &mut last {
+                Some(last)
+                    if last.local + last.len == from.offset
+                        && last.remote + last.len == to.offset =>
+                {
+                    last.len += from.len;
+                }
+                last => {
+                    let piece = Piece { local: from.offset, remote: to.offset, len: from.len };
+                    self.pieces.extend(last.replace(piece));
+                }
+            }
+        }
+        self.pieces.extend(last);
+        self.bytes = bytes;
+        taken
+    }
+}
+
 /// The pieces between pairs of blocks, in order. Neighbours on both sides become one piece.
 pub(crate) fn spans(
     mut from: impl Sequence,
@@ -175,16 +214,15 @@ pub(crate) fn spans(
     let (mut here, mut there) = ([Block::default(); LOT], [Block::default(); LOT]);
     for base in (0..count).step_by(LOT) {
         let lot = LOT.min(count - base);
-        let found = gather(&mut from, base, &mut here[..lot]);
-        let other = gather(&mut to, base, &mut there[..lot]);
+        let found = from.gather(base, &mut here[..lot]);
+        let other = to.gather(base, &mut there[..lot]);
         let pairs = found.min(other);
-        for (at, (here, there)) in here.iter().zip(&there).enumerate().take(pairs) {
-            if here.len != there.len {
-                let (local, remote) = (here.len, there.len);
-                return Err(AgentError::Lengths { index: base + at, local, remote });
-            }
-            build.push(*here, *there);
+        let (mine, theirs) = (&here[..pairs], &there[..pairs]);
+        if let Some(at) = mine.iter().zip(theirs).position(|(here, there)| here.len != there.len) {
+            let (local, remote) = (mine[at].len, theirs[at].len);
+            return Err(AgentError::Lengths { index: base + at, local, remote });
         }
+        build.push(mine, theirs);
         match pairs {
             _ if pairs == lot => {}
             _ if pairs == found => return Err(from.missing("local", base + pairs)),
@@ -199,18 +237,6 @@ pub(crate) fn spans(
     Ok(build.spans)
 }
 
-/// The blocks from number `base` on; how many of them there are.
-#[inline]
-fn gather(from: &mut impl Sequence, base: usize, into: &mut [Block]) -> usize {
-    for (at, block) in into.iter_mut().enumerate() {
-        match from.block(base + at) {
-            Some(next) => *block = next,
-            None => return at,
-        }
-    }
-    into.len()
-}
-
 struct Builder {
     /// Blocks of all spans.
     count: usize,
@@ -220,24 +246,16 @@ struct Builder {
 }
 
 impl Builder {
-    #[inline]
-    fn push(&mut self, from: Block, to: Block) {
-        let slots = (from.slot, to.slot);
-        let at = match self.known {
-            Some((known, at)) if known == slots => at,
-            _ => self.span(slots),
-        };
-        let span = &mut self.spans[at];
-        span.bytes += from.len;
-        let piece = Piece { local: from.offset, remote: to.offset, len: from.len };
-        match span.pieces.last_mut() {
-            Some(last)
-                if last.local + last.len == piece.local
-                    && last.remote + last.len == piece.remote =>
-            {
-                last.len += piece.len;
-            }
-            _ => span.pieces.push(piece),
+    /// Adds pairs of blocks, as many of each.
+    fn push(&mut self, mut from: &[Block], mut to: &[Block]) {
+        while let (Some(first), Some(second)) = (from.first(), to.first()) {
+            let slots = (first.slot, second.slot);
+            let at = match self.known {
+                Some((known, at)) if known == slots => at,
+                _ => self.span(slots),
+            };
+            let taken = self.spans[at].extend(from, to);
+            (from, to) = (&from[taken..], &to[taken..]);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::GpuError;
 use crate::driver::{Driver, Memory};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
+use std::ffi::c_char;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use warpverbs_mem::ShareHandle;
 
@@ -185,14 +186,15 @@ impl Memory for Cuda {
         let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the pointer is to a live local; the driver refuses memory that it cannot share.
         unsafe { self.api.cuIpcGetMemHandle(&mut handle, base) }?;
-        Ok(ShareHandle::CudaIpc(handle.reserved.map(|byte| byte.cast_unsigned())))
+        Ok(ShareHandle::CudaIpc(handle.reserved.map(|byte| byte.to_ne_bytes()[0])))
     }
 
     fn open_ipc(&self, handle: &ShareHandle) -> Result<u64, GpuError> {
         let ShareHandle::CudaIpc(handle) = handle else {
             return Err((self as &dyn Driver).unsupported("handles that are not CUDA's"));
         };
-        let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte.cast_signed()) };
+        let handle =
+            sys::CUipcMemHandle { reserved: handle.map(|byte| c_char::from_ne_bytes([byte])) };
         let lazy = sys::CUipcMem_flags_enum::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
         let mut addr = 0;
         // SAFETY: the pointer is to a live local; the driver checks the handle.
