@@ -104,7 +104,8 @@ impl Module {
 
     /// The instruction at an offset in the image, a multiple of 4; none outside of the code.
     pub(crate) fn instruction(&self, pc: u64) -> Option<&Result<Inst, DecodeError>> {
-        let offset = pc.checked_sub(self.object.code.start).filter(|offset| offset.is_multiple_of(4))?;
+        let offset =
+            pc.checked_sub(self.object.code.start).filter(|offset| offset.is_multiple_of(4))?;
         let cell = self.instructions.get(offset as usize / 4)?;
         Some(cell.get_or_init(|| decode::decode(&self.object.code().1[offset as usize..])))
     }
@@ -164,7 +165,9 @@ impl Device {
     /// [`LaunchError`] if the launch does not fit the kernel, a wave faults, or it is stopped or late.
     pub fn launch(&self, module: &Module, launch: &Launch<'_>) -> Result<(), LaunchError> {
         let wrong = |what| LaunchError::Launch { kernel: launch.kernel.into(), what };
-        let kernel = module.kernel(launch.kernel).ok_or_else(|| wrong("no such kernel in the module".into()))?;
+        let kernel = module
+            .kernel(launch.kernel)
+            .ok_or_else(|| wrong("no such kernel in the module".into()))?;
         check(kernel, launch).map_err(wrong)?;
         let mut memory = MmapMut::map_anon(PACKET as usize + kernel.kernarg_size as usize)
             .map_err(|error| wrong(format!("no memory for its arguments: {error}")))?;
@@ -173,7 +176,8 @@ impl Device {
         fill_arguments(&mut memory[PACKET as usize..], kernel, launch);
         let memory = MmapRaw::from(memory);
         // SAFETY: the registration is dropped before the mapping, to whose bytes there is no reference.
-        let registration = unsafe { self.register(memory.as_mut_ptr(), memory.len(), Rights::Read) };
+        let registration =
+            unsafe { self.register(memory.as_mut_ptr(), memory.len(), Rights::Read) };
         let registration = registration.map_err(|error| wrong(error.to_string()))?;
         let result = grid::run(self, module, kernel, launch, packet);
         drop(registration);
@@ -186,7 +190,8 @@ pub(crate) const PACKET: u64 = 64;
 
 fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
     let (grid, block) = (launch.grid, launch.block);
-    let product = |sizes: [u32; 3]| sizes.iter().try_fold(1_u32, |all, &size| all.checked_mul(size));
+    let product =
+        |sizes: [u32; 3]| sizes.iter().try_fold(1_u32, |all, &size| all.checked_mul(size));
     let threads = product(block).filter(|&threads| threads > 0 && threads <= kernel.block_at_most);
     if threads.is_none() || product(grid).is_none_or(|groups| groups == 0) {
         return Err(format!(
@@ -195,14 +200,23 @@ fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
         ));
     }
     if grid.iter().zip(block).any(|(&groups, threads)| groups.checked_mul(threads).is_none()) {
-        return Err(format!("{grid:?} groups of {block:?} threads are 2^32 threads or more along an axis"));
+        return Err(format!(
+            "{grid:?} groups of {block:?} threads are 2^32 threads or more along an axis"
+        ));
     }
     if launch.arguments.len() < kernel.explicit_size as usize {
-        return Err(format!("{} bytes of arguments; expected {}", launch.arguments.len(), kernel.explicit_size));
+        return Err(format!(
+            "{} bytes of arguments; expected {}",
+            launch.arguments.len(),
+            kernel.explicit_size
+        ));
     }
     match kernel.lds.checked_add(launch.dynamic_lds) {
         Some(lds) if lds <= 1 << 16 => Ok(()),
-        _ => Err(format!("{} and {} bytes of LDS; expected 65536 at most", kernel.lds, launch.dynamic_lds)),
+        _ => Err(format!(
+            "{} and {} bytes of LDS; expected 65536 at most",
+            kernel.lds, launch.dynamic_lds
+        )),
     }
 }
 
@@ -225,8 +239,16 @@ fn fill_arguments(memory: &mut [u8], kernel: &Kernel, launch: &Launch<'_>) {
         let value: u64 = match kind {
             Hidden::Groups(axis) => launch.grid[axis].into(),
             Hidden::GroupSize(axis) => launch.block[axis].into(),
-            Hidden::Dimensions => 3 - launch.grid.iter().rev().zip(launch.block.iter().rev())
-                .take_while(|sizes| *sizes == (&1, &1)).count().min(2) as u64,
+            Hidden::Dimensions => {
+                3 - launch
+                    .grid
+                    .iter()
+                    .rev()
+                    .zip(launch.block.iter().rev())
+                    .take_while(|sizes| *sizes == (&1, &1))
+                    .count()
+                    .min(2) as u64
+            }
             Hidden::DynamicLds => launch.dynamic_lds.into(),
             Hidden::SharedBase => crate::wave::SHARED_BASE >> 32,
             Hidden::PrivateBase => crate::wave::PRIVATE_BASE >> 32,

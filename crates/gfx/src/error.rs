@@ -166,7 +166,11 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "group {} wave {} at {:#x}: {}", self.group, self.wave, self.pc, self.instruction)?;
+        write!(
+            f,
+            "group {} wave {} at {:#x}: {}",
+            self.group, self.wave, self.pc, self.instruction
+        )?;
         if let Some(source) = &self.source {
             write!(f, " ({source})")?;
         }
@@ -197,7 +201,10 @@ pub enum LaunchError {
         cause: Cause,
     },
     /// The deadline passed; some of the waves that had not ended are listed.
-    #[error("emulated gfx942: {kernel} did not end in time; {left} waves were left, among them\n{}", list(places))]
+    #[error(
+        "emulated gfx942: {kernel} did not end in time; {left} waves were left, among them\n{}",
+        list(places)
+    )]
     Deadline {
         /// The kernel.
         kernel: String,
@@ -207,7 +214,10 @@ pub enum LaunchError {
         places: Vec<Place>,
     },
     /// Somebody stopped it.
-    #[error("emulated gfx942: {kernel} was stopped; {left} waves were left, among them\n{}", list(places))]
+    #[error(
+        "emulated gfx942: {kernel} was stopped; {left} waves were left, among them\n{}",
+        list(places)
+    )]
     Stopped {
         /// The kernel.
         kernel: String,

@@ -51,7 +51,9 @@ mod wave;
 
 pub use decode::decode;
 pub use device::{Config, Device, Launch, Module, Stop};
-pub use error::{Access, Cause, DecodeError, LaunchError, LoadError, MemoryFault, Place, RangeError};
+pub use error::{
+    Access, Cause, DecodeError, LaunchError, LoadError, MemoryFault, Place, RangeError,
+};
 pub use inst::Inst;
 pub use memory::{Registration, Rights};
 pub use metadata::Argument;

@@ -50,11 +50,14 @@ impl Ranges {
         rights: Rights,
     ) -> Result<Registration, RangeError> {
         let start = start as u64;
-        let end = start.checked_add(length as u64).filter(|&end| start != 0 && end > start && end < 1 << 48);
+        let end = start
+            .checked_add(length as u64)
+            .filter(|&end| start != 0 && end > start && end < 1 << 48);
         let end = end.ok_or(RangeError::Bounds { start, length })?;
         let mut list = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let place = list.partition_point(|range| range.start < start);
-        let before = place.checked_sub(1).map(|index| list[index]).filter(|range| range.end > start);
+        let before =
+            place.checked_sub(1).map(|index| list[index]).filter(|range| range.end > start);
         let after = list.get(place).copied().filter(|range| range.start < end);
         if let Some(other) = before.or(after) {
             return Err(RangeError::Overlap { start, length, other: other.start });
@@ -81,13 +84,19 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     fn check(&self, address: u64, length: u64, access: Access) -> Result<(), MemoryFault> {
-        let fits = |range: &Range| range.start <= address && address < range.end && range.end - address >= length;
+        let fits = |range: &Range| {
+            range.start <= address && address < range.end && range.end - address >= length
+        };
         let allowed = |range: &Range| access == Access::Load || range.rights == Rights::ReadWrite;
         let fault = MemoryFault { address, length, access };
         if self.list.get(self.last.get()).is_some_and(|range| fits(range) && allowed(range)) {
             return Ok(());
         }
-        let index = self.list.partition_point(|range| range.start <= address).checked_sub(1).ok_or(fault)?;
+        let index = self
+            .list
+            .partition_point(|range| range.start <= address)
+            .checked_sub(1)
+            .ok_or(fault)?;
         let range = &self.list[index];
         self.last.set(index);
         if fits(range) && allowed(range) { Ok(()) } else { Err(fault) }
@@ -97,7 +106,8 @@ impl View<'_> {
     pub(crate) fn load(&self, address: u64, length: u64) -> Result<u64, MemoryFault> {
         self.check(address, length, Access::Load)?;
         if !address.is_multiple_of(length) {
-            return (0..length).try_fold(0, |all, byte| Ok(all | self.load(address + byte, 1)? << (8 * byte)));
+            return (0..length)
+                .try_fold(0, |all, byte| Ok(all | self.load(address + byte, 1)? << (8 * byte)));
         }
         Ok(match length {
             1 => cell8(address).load(Relaxed).into(),
@@ -110,7 +120,8 @@ impl View<'_> {
     pub(crate) fn store(&self, address: u64, length: u64, value: u64) -> Result<(), MemoryFault> {
         self.check(address, length, Access::Store)?;
         if !address.is_multiple_of(length) {
-            return (0..length).try_for_each(|byte| self.store(address + byte, 1, value >> (8 * byte)));
+            return (0..length)
+                .try_for_each(|byte| self.store(address + byte, 1, value >> (8 * byte)));
         }
         match length {
             1 => cell8(address).store(value as u8, Relaxed),
@@ -122,16 +133,26 @@ impl View<'_> {
     }
 
     /// Replaces 4 or 8 bytes by what `update` makes of them, in one step; returns what they were.
-    pub(crate) fn update(&self, address: u64, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, MemoryFault> {
+    pub(crate) fn update(
+        &self,
+        address: u64,
+        length: u64,
+        f: impl Fn(u64) -> u64,
+    ) -> Result<u64, MemoryFault> {
         self.check(address, length, Access::Atomic)?;
         if !address.is_multiple_of(length) {
             return Err(MemoryFault { address, length, access: Access::Atomic });
         }
         if length == 4 {
             let new = |old: u32| Some(f(old.into()) as u32);
-            return Ok(cell32(address).fetch_update(Relaxed, Relaxed, new).unwrap_or_else(|old| old).into());
+            return Ok(cell32(address)
+                .fetch_update(Relaxed, Relaxed, new)
+                .unwrap_or_else(|old| old)
+                .into());
         }
-        Ok(cell64(address).fetch_update(Relaxed, Relaxed, |old| Some(f(old))).unwrap_or_else(|old| old))
+        Ok(cell64(address)
+            .fetch_update(Relaxed, Relaxed, |old| Some(f(old)))
+            .unwrap_or_else(|old| old))
     }
 }
 

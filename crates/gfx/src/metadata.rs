@@ -103,7 +103,8 @@ pub(crate) fn hidden(kind: &str) -> Option<Hidden> {
 
 /// The note's bytes as a value.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Note, LoadError> {
-    let note: Note = rmp_serde::from_slice(bytes).map_err(|error| LoadError::Metadata(error.to_string()))?;
+    let note: Note =
+        rmp_serde::from_slice(bytes).map_err(|error| LoadError::Metadata(error.to_string()))?;
     if note.version.0 != 1 {
         let (major, minor) = note.version;
         return Err(LoadError::Metadata(format!("version {major}.{minor}, expected 1")));

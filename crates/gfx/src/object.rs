@@ -1,14 +1,19 @@
 //! A code object: the ELF file of one compilation, checked, with its kernels, before it has an address.
 use crate::error::LoadError;
 use crate::metadata::{self, Argument, ArgumentNote, Hidden, KernelNote};
-use object::elf::{EM_AMDGPU, ELFOSABI_AMDGPU_HSA, PT_LOAD, PT_NOTE, R_AMDGPU_ABS64, R_AMDGPU_RELATIVE64};
+use object::elf::{EM_AMDGPU, PT_LOAD, PT_NOTE};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
+use object::{
+    Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
+};
 use std::ops::Range;
 
 /// More than any code object of ours by far, and little enough to lay out what a hostile one asks for.
 const IMAGE_AT_MOST: u64 = 1 << 28;
 const GFX942: u32 = 0x4c;
+const ELFOSABI_AMDGPU_HSA: u8 = 64;
+const R_AMDGPU_ABS64: u32 = 3;
+const R_AMDGPU_RELATIVE64: u32 = 13;
 /// The ELF file's ABI version of code object v5; v6 only adds generic targets.
 const ABI_V5: u8 = 3;
 const ABI_V6: u8 = 4;
@@ -131,9 +136,13 @@ fn check_kind(elf: &ElfFile64<'_, Endianness>) -> Result<(), LoadError> {
     }
 }
 
-fn layout(elf: &ElfFile64<'_, Endianness>, bytes: &[u8]) -> Result<(Vec<u8>, Range<u64>), LoadError> {
+fn layout(
+    elf: &ElfFile64<'_, Endianness>,
+    bytes: &[u8],
+) -> Result<(Vec<u8>, Range<u64>), LoadError> {
     let (endian, wrong) = (elf.endian(), |what: &str| LoadError::Image(what.into()));
-    let loads = || elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD);
+    let loads =
+        || elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD);
     let ends = loads().map(|header| header.p_vaddr(endian).checked_add(header.p_memsz(endian)));
     let size = ends.max_by_key(|end| end.unwrap_or(u64::MAX)).flatten().unwrap_or(0);
     if size == 0 || size > IMAGE_AT_MOST {
@@ -141,13 +150,16 @@ fn layout(elf: &ElfFile64<'_, Endianness>, bytes: &[u8]) -> Result<(Vec<u8>, Ran
     }
     let (mut image, mut code) = (vec![0; size as usize], None);
     for header in loads() {
-        let data = header.data(endian, bytes).map_err(|()| wrong("a segment lies outside of the file"))?;
+        let data =
+            header.data(endian, bytes).map_err(|()| wrong("a segment lies outside of the file"))?;
         let (start, length) = (header.p_vaddr(endian) as usize, header.p_memsz(endian) as usize);
         let data = data.get(..length.min(data.len())).unwrap_or_default();
         image[start..start + data.len()].copy_from_slice(data);
         if header.p_flags(endian) & object::elf::PF_X != 0 {
             if code.is_some() || start % 4 != 0 {
-                return Err(wrong("more than one segment of code, or one that is not aligned to 4 bytes"));
+                return Err(wrong(
+                    "more than one segment of code, or one that is not aligned to 4 bytes",
+                ));
             }
             code = Some(start as u64..(start + data.len()) as u64);
         }
@@ -157,7 +169,8 @@ fn layout(elf: &ElfFile64<'_, Endianness>, bytes: &[u8]) -> Result<(Vec<u8>, Ran
 
 fn note<'a>(elf: &ElfFile64<'_, Endianness>, bytes: &'a [u8]) -> Result<&'a [u8], LoadError> {
     let endian = elf.endian();
-    for header in elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_NOTE) {
+    for header in elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_NOTE)
+    {
         let Some(mut notes) = header.notes(endian, bytes)? else { continue };
         while let Some(note) = notes.next()? {
             if note.name() == b"AMDGPU" && note.n_type(endian) == metadata::NOTE {
@@ -176,7 +189,8 @@ fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<Reloca
         let base = match (r_type, relocation.target()) {
             (R_AMDGPU_RELATIVE64, _) => 0,
             (R_AMDGPU_ABS64, RelocationTarget::Symbol(index)) => {
-                let table = elf.dynamic_symbol_table().ok_or_else(|| wrong("no dynamic symbols"))?;
+                let table =
+                    elf.dynamic_symbol_table().ok_or_else(|| wrong("no dynamic symbols"))?;
                 let symbol = table.symbol_by_index(index)?;
                 if symbol.is_undefined() {
                     return Err(wrong("of a symbol that is not defined"));
@@ -196,20 +210,32 @@ fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<Reloca
 fn globals(elf: &ElfFile64<'_, Endianness>) -> Vec<Global> {
     let data = elf.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.size() > 0);
     data.filter_map(|symbol| {
-        Some(Global { name: symbol.name().ok()?.into(), offset: symbol.address(), size: symbol.size() })
+        Some(Global {
+            name: symbol.name().ok()?.into(),
+            offset: symbol.address(),
+            size: symbol.size(),
+        })
     })
     .collect()
 }
 
 /// The descriptor is 64 bytes, little-endian; LLVM's AMDGPU usage guide calls it the kernel descriptor.
-fn kernel(note: KernelNote, address: Option<u64>, image: &[u8], code: &Range<u64>) -> Result<Kernel, LoadError> {
+fn kernel(
+    note: KernelNote,
+    address: Option<u64>,
+    image: &[u8],
+    code: &Range<u64>,
+) -> Result<Kernel, LoadError> {
     let name = note.name.clone();
     let wrong = |what: String| LoadError::Kernel { kernel: name.clone(), what };
     let descriptor = address.ok_or_else(|| wrong(format!("no symbol {}", note.symbol)))?;
     let bytes = (usize::try_from(descriptor).ok())
         .and_then(|start| image.get(start..start.checked_add(64)?))
-        .ok_or_else(|| wrong(format!("its descriptor at {descriptor:#x} is outside of the image")))?;
-    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        .ok_or_else(|| {
+            wrong(format!("its descriptor at {descriptor:#x} is outside of the image"))
+        })?;
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let offset = u64::from(word(16)) | u64::from(word(20)) << 32;
     let entry = descriptor.wrapping_add(offset);
     if !code.contains(&entry) || !entry.is_multiple_of(4) {
@@ -222,8 +248,12 @@ fn kernel(note: KernelNote, address: Option<u64>, image: &[u8], code: &Range<u64
     let (mut arguments, mut hidden, mut explicit) = (Vec::new(), Vec::new(), 0);
     for ArgumentNote { name, offset, size, kind } in note.arguments {
         let end = offset.checked_add(size).filter(|&end| end <= note.kernarg);
-        let end =
-            end.ok_or_else(|| wrong(format!("an argument of {size} bytes at {offset} in a buffer of {}", note.kernarg)))?;
+        let end = end.ok_or_else(|| {
+            wrong(format!(
+                "an argument of {size} bytes at {offset} in a buffer of {}",
+                note.kernarg
+            ))
+        })?;
         if let Some(kind) = metadata::hidden(&kind) {
             hidden.push((offset, size, kind));
         } else {
@@ -260,7 +290,11 @@ fn check_needs(note: &KernelNote, rsrc1: u32, rsrc2: u32, properties: u32) -> Re
             "{lanes} lanes, properties {properties:#x}, {preload:#x} preloaded; expected 64, bits of {USER_KNOWN:#x}, 0"
         ));
     }
-    let user = USER_SIZES.iter().filter(|(bit, _)| properties >> bit & 1 != 0).map(|(_, size)| size).sum::<u32>();
+    let user = USER_SIZES
+        .iter()
+        .filter(|(bit, _)| properties >> bit & 1 != 0)
+        .map(|(_, size)| size)
+        .sum::<u32>();
     let count = rsrc2 >> 1 & 0x1f;
     if count != user {
         return Err(format!("{count} user SGPRs; its properties say {user}"));
@@ -270,13 +304,21 @@ fn check_needs(note: &KernelNote, rsrc1: u32, rsrc2: u32, properties: u32) -> Re
     if mode != 0xf0 {
         return Err(format!("floating-point mode {mode:#x}; expected 0xf0"));
     }
-    if note.lds > 1 << 16 || note.scratch > 1 << 20 || note.kernarg > 1 << 16 || note.block_at_most > 1024 {
-        return Err("it needs more than 64 KiB of LDS or arguments, 1 MiB of scratch, or 1024 threads".into());
+    if note.lds > 1 << 16
+        || note.scratch > 1 << 20
+        || note.kernarg > 1 << 16
+        || note.block_at_most > 1024
+    {
+        return Err(
+            "it needs more than 64 KiB of LDS or arguments, 1 MiB of scratch, or 1024 threads"
+                .into(),
+        );
     }
     Ok(())
 }
 
 /// Bits of the properties, and the SGPRs that each asks for, in order.
-pub(crate) const USER_SIZES: [(u32, u32); 7] = [(0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)];
+pub(crate) const USER_SIZES: [(u32, u32); 7] =
+    [(0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)];
 /// Those that are emulated: dispatch packet, kernel arguments, dispatch number. Scratch memory is architected.
 const USER_KNOWN: u16 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6;
