@@ -61,7 +61,9 @@ fn operand(inst: &Inst, code: u16, words: u16) -> String {
         252 => "src_execz".into(),
         253 => "src_scc".into(),
         // As if it were one of the constants that need none.
-        LITERAL if words < 2 && (-16..=64).contains(&(inst.literal as i32)) => (inst.literal as i32).to_string(),
+        LITERAL if words < 2 && (-16..=64).contains(&(inst.literal as i32)) => {
+            (inst.literal as i32).to_string()
+        }
         LITERAL if inst.literal <= 64 => inst.literal.to_string(),
         LITERAL => format!("{:#x}", inst.literal),
         ACC.. => registers('a', code - ACC, words),
@@ -180,7 +182,8 @@ impl Inst {
                 let (vm, exp, lgkm) =
                     (value & 15 | value >> 10 & 0x30, value >> 4 & 7, value >> 8 & 15);
                 let counts = [("vmcnt", vm, 63), ("expcnt", exp, 7), ("lgkmcnt", lgkm, 15)];
-                let waits = counts.into_iter().filter(|(_, count, all)| count != all);
+                let none = counts.iter().all(|(_, count, all)| count == all);
+                let waits = counts.into_iter().filter(|(_, count, all)| none || count != all);
                 waits
                     .map(|(name, count, _)| format!("{name}({count})"))
                     .collect::<Vec<_>>()

@@ -11,7 +11,9 @@ fn compare(object: &Path) -> (usize, Vec<String>) {
     let (mut wrong, all) = (Vec::new(), clang::disassemble(object));
     for (address, text, words) in &all {
         let ours = match warpverbs_gfx::decode(&code[(address - start) as usize..]) {
-            Ok(inst) if inst.size() != 4 * words.len() => format!("{inst}, of {} bytes", inst.size()),
+            Ok(inst) if inst.size() != 4 * words.len() => {
+                format!("{inst}, of {} bytes", inst.size())
+            }
             Ok(inst) => inst.to_string(),
             Err(error) => error.to_string(),
         };
