@@ -63,6 +63,7 @@ fn blank(op: &'static Op, encoding: Encoding) -> Inst {
         literal: 0,
         negate: 0,
         absolute: 0,
+        negate_high: 0,
         clamp: false,
         sdwa: None,
         halves: [0, 7],
@@ -244,12 +245,10 @@ fn vop3p(first: u32, second: u32) -> Result<Inst, DecodeError> {
         _ => {
             let high = bits(second, 28, 27) | bits(first, 14, 14) << 2;
             inst.halves = [bits(first, 13, 11) as u8, high as u8];
-            if bits(second, 31, 29) != 0 || bits(first, 10, 8) != 0 || bit(first, 15) {
-                return Err(wrong(
-                    &inst,
-                    "signs and clamp of packed operands are not emulated",
-                    second,
-                ));
+            (inst.negate, inst.negate_high) =
+                (bits(second, 31, 29) as u8, bits(first, 10, 8) as u8);
+            if bit(first, 15) {
+                return Err(wrong(&inst, "the clamp of packed operands is not emulated", first));
             }
         }
     }

@@ -160,7 +160,9 @@ fn modified(inst: &Inst, index: usize, kind: Kind, mut value: u64) -> u64 {
     }
     if kind == Kind::Pair {
         let half = |select: u8| value >> (32 * (select >> index & 1)) & 0xffff_ffff;
-        return half(inst.halves[0]) | half(inst.halves[1]) << 32;
+        let signs = u64::from(inst.negate >> index & 1) << 31
+            | u64::from(inst.negate_high >> index & 1) << 63;
+        return (half(inst.halves[0]) | half(inst.halves[1]) << 32) ^ signs;
     }
     if let Some(sdwa) = inst.sdwa.filter(|_| index < 2) {
         let (first, bits) = part(sdwa.src[index]);

@@ -150,6 +150,8 @@ pub struct Inst {
     pub(crate) absolute: u8,
     pub(crate) clamp: bool,
     pub(crate) sdwa: Option<Sdwa>,
+    /// Of packed operands: of their high halves, where `negate` is of the low ones.
+    pub(crate) negate_high: u8,
     /// Which half of each source the low and the high result take.
     pub(crate) halves: [u8; 2],
     /// Offsets and immediates.

@@ -228,7 +228,7 @@ impl Inst {
         if self.absolute >> index & 1 != 0 {
             text = format!("|{text}|");
         }
-        if self.negate >> index & 1 != 0 {
+        if kind != Kind::Pair && self.negate >> index & 1 != 0 {
             text = format!("-{text}");
         }
         if self.sdwa.is_some_and(|sdwa| index < 2 && sdwa.signed[index]) {
@@ -255,6 +255,11 @@ impl Inst {
             let all = (1 << count) - 1;
             if self.halves[1] & all != all {
                 let _ = write!(text, " op_sel_hi:[{}]", list(self.halves[1]));
+            }
+            for (name, signs) in [("neg_lo", self.negate), ("neg_hi", self.negate_high)] {
+                if signs != 0 {
+                    let _ = write!(text, " {name}:[{}]", list(signs));
+                }
             }
         }
         if let Some(sdwa) = self.sdwa {

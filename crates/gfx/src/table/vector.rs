@@ -254,6 +254,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x285 v_mul_lo_u32(a: u32, b: u32) -> u32 = a.wrapping_mul(b);
     Vop3 0x286 v_mul_hi_u32(a: u32, b: u32) -> u32 = ((u64::from(a) * u64::from(b)) >> 32) as u32;
     Vop3 0x287 v_mul_hi_i32(a: i32, b: i32) -> i32 = ((i64::from(a) * i64::from(b)) >> 32) as i32;
+    Vop3 0x288 v_ldexp_f32(a: f32, b: i32) -> f32 = scale(a, b.clamp(-300, 300));
     Vop3 0x28b v_bcnt_u32_b32(a: u32, b: u32) -> u32 = a.count_ones().wrapping_add(b);
     Vop3 0x28c v_mbcnt_lo_u32_b32(mask: u32, b: u32, lane: Lane) -> u32 =
         (mask & 1_u32.checked_shl(lane.0).unwrap_or(0).wrapping_sub(1)).count_ones().wrapping_add(b);

@@ -36,6 +36,7 @@ fn kernels_decode_as_llvm_has_them() {
     let files = [
         "kernels/src/interchange.cu",
         "kernels/src/moe_layer.cu",
+        "crates/gfx/tests/kernels/vectors.cu",
         "crates/gpu/kernels/blocks.cu",
         "crates/peer/kernels/probe.cu",
         "crates/test-kernels/kernels/lockstep.cu",

@@ -41,7 +41,11 @@ impl<T: Copy> Drop for Buffer<T> {
 
 impl Gpu {
     pub(crate) fn new(object: &Path, seed: u64) -> Gpu {
-        let object = CodeObject::parse(&std::fs::read(object).expect("it was just written"));
+        Gpu::of(&std::fs::read(object).expect("it was just written"), seed)
+    }
+
+    pub(crate) fn of(object: &[u8], seed: u64) -> Gpu {
+        let object = CodeObject::parse(object);
         let object = object.unwrap_or_else(|error| panic!("{error}"));
         let device = Device::new(Config { seed, ..Config::default() });
         let module = device.load(&object).expect("memory for the image");

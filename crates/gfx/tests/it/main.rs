@@ -3,3 +3,4 @@ mod clang;
 mod decode;
 mod gpu;
 mod selftest;
+mod vectors;
