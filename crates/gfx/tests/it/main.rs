@@ -1,0 +1,6 @@
+//! The emulator against LLVM's disassembler, against the host's arithmetic, and against broken input.
+mod clang;
+mod decode;
+mod gpu;
+mod selftest;
+mod vectors;
