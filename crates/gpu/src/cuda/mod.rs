@@ -12,7 +12,8 @@ mod module;
 mod nvrtc;
 
 pub use api::driver_version;
-pub use compile::{Origin, cubin, options};
+pub use crate::driver::{CompileFailure, Compiled, Compiler, Origin};
+pub use compile::{cubin, options};
 pub(crate) use driver::open;
 pub(crate) use memory::owner;
-pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
+pub use nvrtc::{NVRTC_ENV, nvrtc};
