@@ -70,9 +70,7 @@ pub fn owner(addr: u64) -> Result<Option<GpuChoice>, GpuError> {
     match cuda::owner(addr) {
         Ok(owner) => Ok(owner.map(GpuChoice::Cuda)),
         // If neither knows it, the first word counts.
-        Err(error) => {
-            hip::owner(addr).map_err(|_| error).map(|owner| owner.map(GpuChoice::Hip))
-        }
+        Err(error) => hip::owner(addr).map_err(|_| error).map(|owner| owner.map(GpuChoice::Hip)),
     }
 }
 
@@ -182,15 +180,15 @@ mod tests {
     #[test]
     fn an_absent_device_is_a_typed_error() {
         for choice in [GpuChoice::Cuda(4096), GpuChoice::Hip(4096)] {
-        let refused = open_explained(choice).unwrap_err();
-        let typed = matches!(
-            refused,
-            GpuError::NotFound { .. }
-                | GpuError::Library { .. }
-                | GpuError::NoDevice { .. }
-                | GpuError::Driver { .. }
-        );
-        assert!(typed, "{refused}");
+            let refused = open_explained(choice).unwrap_err();
+            let typed = matches!(
+                refused,
+                GpuError::NotFound { .. }
+                    | GpuError::Library { .. }
+                    | GpuError::NoDevice { .. }
+                    | GpuError::Driver { .. }
+            );
+            assert!(typed, "{refused}");
         }
     }
 

@@ -1,9 +1,9 @@
 //! From an image's source to a cubin for one architecture, by way of the cache.
 
 use super::nvrtc::nvrtc;
+use crate::driver::Cache;
 use crate::driver::compile::{Origin, Request};
 use crate::driver::rtc::Compiler;
-use crate::driver::Cache;
 use crate::{GpuError, Image};
 
 /// Options for every kernel. `--use_fast_math` is left out on purpose: kernels move integers, and

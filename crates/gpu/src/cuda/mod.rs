@@ -11,8 +11,8 @@ mod memory;
 mod module;
 mod nvrtc;
 
-pub use api::driver_version;
 pub use crate::driver::{CompileFailure, Compiled, Compiler, Origin};
+pub use api::driver_version;
 pub use compile::{cubin, options};
 pub(crate) use driver::open;
 pub(crate) use memory::owner;

@@ -35,9 +35,9 @@ impl Vendor {
         };
         match self.count {
             Ok(0) => vec![one(self.name.to_owned(), Err(none(self.name, self.driver.0)))],
-            Ok(count) => (0..count)
-                .map(|n| one((self.choice)(n).to_string(), (self.describe)(n)))
-                .collect(),
+            Ok(count) => {
+                (0..count).map(|n| one((self.choice)(n).to_string(), (self.describe)(n))).collect()
+            }
             Err(error) => vec![one(self.name.to_owned(), Err(error))],
         }
     }

@@ -29,9 +29,9 @@ mod copy;
 mod copy_policy;
 mod counted_stream;
 mod device;
-pub(crate) mod find;
 #[cfg(test)]
 mod fake;
+pub(crate) mod find;
 mod heap;
 mod launch;
 mod lock;

@@ -1,5 +1,5 @@
 //! Numbers and structures of AMD's libraries, as `hip_runtime_api.h` has them: the same from HIP 5.2 to 7.1
-//! where nothing else is said. `tests/hip_abi.c` compares them with the header.
+//! where nothing else is said. `abi.c` compares them with the header.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -48,9 +48,7 @@ pub(crate) fn describe(ordinal: u32) -> Result<GpuInfo, GpuError> {
 /// Of what type an allocation for mappings is; other types than this one may lie in a cache when a NIC writes.
 pub(crate) const MAPPED: c_int = ALLOCATION_UNCACHED;
 
-fn text(
-    get: impl FnOnce(*mut c_char, c_int) -> Result<(), GpuError>,
-) -> Result<String, GpuError> {
+fn text(get: impl FnOnce(*mut c_char, c_int) -> Result<(), GpuError>) -> Result<String, GpuError> {
     let mut out = [0 as c_char; 256];
     get(out.as_mut_ptr(), out.len() as c_int - 1)?;
     // SAFETY: the array outlives the borrow, and its last byte is NUL whatever was written.

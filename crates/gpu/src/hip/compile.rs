@@ -8,7 +8,7 @@ use crate::library::open_library;
 use crate::{GpuError, Image};
 use std::sync::OnceLock;
 
-const NAMES: Names = Names { library: "HIPRTC", prefix: "hiprtc", code: "Code" };
+pub(super) const NAMES: Names = Names { library: "HIPRTC", prefix: "hiprtc", code: "Code" };
 
 /// The compiler, loaded on first use.
 pub fn hiprtc() -> Result<&'static Compiler, GpuError> {
@@ -19,8 +19,7 @@ pub fn hiprtc() -> Result<&'static Compiler, GpuError> {
     // Until HIP 6 it was a part of the run time.
     let at = |names: &[&str]| Compiler::new(open_library(NAMES.library, names)?, &NAMES);
     let own = api().and_then(|api| at(&[api.name()]));
-    let compiler =
-        own.or_else(|_| at(&["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"]))?;
+    let compiler = own.or_else(|_| at(&["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"]))?;
     Ok(HIPRTC.get_or_init(|| compiler))
 }
 

@@ -106,7 +106,9 @@ impl Driver for Hip {
             // SAFETY: a whole mapping.
             Resource::Mapping(at, len) => unsafe { api.hipMemUnmap(at as Addr, len as usize) },
             // SAFETY: a whole reservation, in which nothing is mapped any more.
-            Resource::Addresses(at, len) => unsafe { api.hipMemAddressFree(at as Addr, len as usize) },
+            Resource::Addresses(at, len) => unsafe {
+                api.hipMemAddressFree(at as Addr, len as usize)
+            },
             // SAFETY: opened once for this resource.
             Resource::Imported(addr) => unsafe { api.hipIpcCloseMemHandle(addr as Addr) },
             // SAFETY: a registered range, which is still mapped.

@@ -57,9 +57,7 @@ fn check_kernel(entry: &Entry, kernel: &Kernel) -> Result<(), GpuError> {
     }
     let mut pairs = entry.params.iter().zip(&sizes);
     match pairs.find(|(declared, compiled)| declared != compiled) {
-        Some((declared, compiled)) => {
-            Err(bad(entry, "bytes of a parameter", *declared, *compiled))
-        }
+        Some((declared, compiled)) => Err(bad(entry, "bytes of a parameter", *declared, *compiled)),
         None => Ok(()),
     }
 }
