@@ -75,7 +75,7 @@ pub(crate) struct Location {
     pub(crate) id: c_int,
 }
 
-/// `hipMemAllocationProp`. HIP 5 has no member behind `win32`, and padding in its place.
+/// `hipMemAllocationProp` from HIP 6 on: the members of HIP 5 are in another order, and nothing is mapped there.
 #[repr(C)]
 pub(crate) struct AllocationProperties {
     pub(crate) kind: c_int,
