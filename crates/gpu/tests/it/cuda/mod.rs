@@ -1,4 +1,5 @@
-//! Tests that need a real NVIDIA GPU. `docs/gpu-testing.md` says how to run it.
+//! Tests that need a real NVIDIA GPU; or an AMD GPU, or its emulator, where `WARPVERBS_TEST_GPU` is `hip`.
+//! `docs/gpu-testing.md` and `docs/hip.md` say how to run them.
 
 mod arena;
 #[path = "../../common/mod.rs"]
@@ -280,7 +281,8 @@ unsafe extern "C" fn never_called(_: *const *const c_void) {
 #[ignore = "needs an NVIDIA GPU"]
 fn a_launcher_that_disagrees_with_its_kernel_is_refused() {
     static WRONG: [Image; 3] = {
-        const SOURCE: &str = "extern \"C\" __global__ void k(unsigned long long, unsigned) {}";
+        const SOURCE: &str = "#include \"warpverbs/arch/arch.h\"\n\
+            WV_KERNEL(k)(unsigned long long, unsigned) {}\n";
         const fn image(entries: &'static [Entry]) -> Image {
             Image { name: "wrong", source: SOURCE, entries }
         }
