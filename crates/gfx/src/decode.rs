@@ -1,0 +1,354 @@
+//! From bytes to an instruction. Layouts of GFX9 with gfx942's cache bits.
+use crate::error::DecodeError;
+use crate::flat::{Ds, Memory};
+use crate::inst::{ACC, Encoding, Inst, Kind, LITERAL, OFF, Op, Run, Sdwa, VCC, VECTOR};
+use crate::table;
+
+/// Bits `low` to `high` of a word.
+fn bits(word: u32, high: u32, low: u32) -> u16 {
+    (word >> low & ((1_u64 << (high - low + 1)) - 1) as u32) as u16
+}
+fn bit(word: u32, at: u32) -> bool {
+    word >> at & 1 != 0
+}
+
+/// The instruction that `bytes` begin with, little-endian words.
+///
+/// # Errors
+/// [`DecodeError`] if it is cut off, unknown, or has operands that do not exist.
+pub fn decode(bytes: &[u8]) -> Result<Inst, DecodeError> {
+    let word = |at: usize| {
+        let four = bytes.get(4 * at..4 * at + 4).and_then(|four| four.try_into().ok());
+        four.map(u32::from_le_bytes).ok_or(DecodeError::End)
+    };
+    let first = word(0)?;
+    let second = || word(1);
+    let mut inst = match first {
+        _ if first >> 23 == 0x17d => sop1(first)?,
+        _ if first >> 23 == 0x17e => sopc(first)?,
+        _ if first >> 23 == 0x17f => sopp(first)?,
+        _ if first >> 28 == 0xb => sopk(first)?,
+        _ if first >> 30 == 2 => sop2(first)?,
+        _ if first >> 26 == 0x30 => smem(first, second()?)?,
+        _ if first >> 23 == 0x1a7 => vop3p(first, second()?)?,
+        _ if first >> 26 == 0x34 => vop3(first, second()?)?,
+        _ if first >> 26 == 0x36 => ds(first, second()?)?,
+        _ if first >> 26 == 0x37 => flat(first, second()?)?,
+        _ if first >> 26 == 0x38 => mubuf(first, second()?)?,
+        _ if first >> 31 == 0 => vop(first, second)?,
+        _ => return Err(DecodeError::Encoding { word: first }),
+    };
+    if inst.size == 4 && inst.src.contains(&LITERAL) && inst.encoding != Encoding::Sopk {
+        inst.literal = second()?;
+        inst.size = 8;
+    }
+    check(&inst)?;
+    Ok(inst)
+}
+
+fn find(encoding: Encoding, number: u32, word: u32) -> Result<Inst, DecodeError> {
+    let op = table::find(encoding, number);
+    let op = op.ok_or(DecodeError::Opcode { encoding: encoding.name(), opcode: number, word })?;
+    Ok(blank(op, encoding))
+}
+
+fn blank(op: &'static Op, encoding: Encoding) -> Inst {
+    Inst {
+        op,
+        encoding,
+        size: 4,
+        dst: OFF,
+        mask: VCC,
+        src: [0; 3],
+        literal: 0,
+        negate: 0,
+        absolute: 0,
+        clamp: false,
+        sdwa: None,
+        halves: [0, 7],
+        offset: 0,
+        segment: 0,
+        sc0: false,
+        sc1: false,
+        nt: false,
+    }
+}
+
+fn wrong(inst: &Inst, what: &'static str, value: u32) -> DecodeError {
+    DecodeError::Operand { mnemonic: inst.op.name, what, value }
+}
+
+fn sop1(word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Sop1, bits(word, 15, 8).into(), word)?;
+    (inst.dst, inst.src[0]) = (bits(word, 22, 16), bits(word, 7, 0));
+    Ok(inst)
+}
+
+fn sop2(word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Sop2, bits(word, 29, 23).into(), word)?;
+    inst.dst = bits(word, 22, 16);
+    inst.src = [bits(word, 7, 0), bits(word, 15, 8), 0];
+    Ok(inst)
+}
+
+fn sopc(word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Sopc, bits(word, 22, 16).into(), word)?;
+    inst.src = [bits(word, 7, 0), bits(word, 15, 8), 0];
+    Ok(inst)
+}
+
+/// The immediate is a literal; where there are two operands, the first is the destination.
+fn sopk(word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Sopk, bits(word, 27, 23).into(), word)?;
+    inst.dst = bits(word, 22, 16);
+    inst.src = if inst.op.src.len() == 1 { [LITERAL, 0, 0] } else { [inst.dst, LITERAL, 0] };
+    inst.literal = i32::from(word as i16) as u32;
+    Ok(inst)
+}
+
+fn sopp(word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Sopp, bits(word, 22, 16).into(), word)?;
+    inst.offset = (word as i16).into();
+    Ok(inst)
+}
+
+fn smem(first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Smem, bits(first, 25, 18).into(), first)?;
+    inst.size = 8;
+    inst.dst = bits(first, 12, 6);
+    inst.src[0] = bits(first, 5, 0) * 2;
+    inst.offset = (second << 11) as i32 >> 11;
+    if let Run::ScalarLoad(words) = inst.op.run {
+        // An offset in a register and one in the instruction exclude each other here.
+        (inst.segment, inst.src[1]) = match (bit(first, 14), bit(first, 17)) {
+            (false, true) => (0, OFF),
+            (false, false) => (1, bits(second, 6, 0)),
+            (true, _) => (1, bits(second, 31, 25)),
+        };
+        if bit(first, 14) == bit(first, 17) && bit(first, 17) {
+            inst.segment = 2;
+        }
+        if inst.dst + words > 108 || inst.src[0] > 106 || inst.src[1] > OFF {
+            return Err(wrong(&inst, "a register that does not exist", first));
+        }
+    }
+    Ok(inst)
+}
+
+/// VOP1, VOP2, VOPC: the last operand is a vector register.
+fn vop(word: u32, second: impl Fn() -> Result<u32, DecodeError>) -> Result<Inst, DecodeError> {
+    let (vector, dst) = (VECTOR + bits(word, 16, 9), VECTOR + bits(word, 24, 17));
+    let mut inst = match word >> 25 {
+        0x3f => find(Encoding::Vop1, bits(word, 16, 9).into(), word)?,
+        0x3e => find(Encoding::Vopc, bits(word, 24, 17).into(), word)?,
+        number => find(Encoding::Vop2, number, word)?,
+    };
+    inst.dst = if inst.encoding == Encoding::Vopc { OFF } else { dst };
+    inst.src = [bits(word, 8, 0), if inst.encoding == Encoding::Vop1 { 0 } else { vector }, 0];
+    if inst.op.dst == Kind::B32 && inst.op.name == "v_readfirstlane_b32" {
+        inst.dst = bits(word, 24, 17);
+    }
+    match inst.op.name {
+        "v_fmamk_f32" => inst.src = [inst.src[0], LITERAL, vector],
+        "v_fmaak_f32" => inst.src[2] = LITERAL,
+        "v_fmac_f32" => inst.src[2] = dst,
+        "v_accvgpr_mov_b32" => {
+            inst.dst += ACC - VECTOR;
+            inst.src[0] = (inst.src[0] | VECTOR) + ACC - VECTOR;
+        }
+        _ => {}
+    }
+    match inst.src[0] {
+        249 => sdwa(inst, second()?),
+        250 => Err(wrong(&inst, "DPP is not emulated", word)),
+        _ => Ok(inst),
+    }
+}
+
+fn sdwa(mut inst: Inst, word: u32) -> Result<Inst, DecodeError> {
+    inst.size = 8;
+    let register = |code: u16, scalar: bool| if scalar { code } else { VECTOR + code };
+    inst.src[0] = register(bits(word, 7, 0), bit(word, 23));
+    if inst.encoding != Encoding::Vop1 {
+        inst.src[1] = register(inst.src[1] - VECTOR, bit(word, 31));
+    }
+    inst.negate = u8::from(bit(word, 20)) | u8::from(bit(word, 28)) << 1;
+    inst.absolute = u8::from(bit(word, 21)) | u8::from(bit(word, 29)) << 1;
+    let mut sdwa = Sdwa {
+        dst: 6,
+        unused: 0,
+        src: [bits(word, 18, 16) as u8, bits(word, 26, 24) as u8],
+        signed: [bit(word, 19), bit(word, 27)],
+    };
+    if inst.encoding == Encoding::Vopc {
+        inst.mask = if bit(word, 15) { bits(word, 14, 8) } else { VCC };
+    } else {
+        (sdwa.dst, sdwa.unused) = (bits(word, 10, 8) as u8, bits(word, 12, 11) as u8);
+        if bits(word, 15, 13) != 0 {
+            return Err(wrong(&inst, "clamp and output modifiers of SDWA are not emulated", word));
+        }
+    }
+    if sdwa.unused == 3 || [sdwa.dst, sdwa.src[0], sdwa.src[1]].contains(&7) {
+        return Err(wrong(&inst, "a part of a register that does not exist", word));
+    }
+    inst.sdwa = Some(sdwa);
+    Ok(inst)
+}
+
+/// Its opcodes below 0x1c0 are those of the shorter encodings.
+fn vop3(first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let number = u32::from(bits(first, 25, 16));
+    let (from, number) = match number {
+        0..=0xff => (Encoding::Vopc, number),
+        0x100..=0x13f => (Encoding::Vop2, number - 0x100),
+        0x140..=0x1bf => (Encoding::Vop1, number - 0x140),
+        _ => (Encoding::Vop3, number),
+    };
+    let clamp = bit(first, 15);
+    let mut inst = find(from, if clamp { number | table::CLAMPED } else { number }, first)?;
+    (inst.encoding, inst.size, inst.clamp) = (Encoding::Vop3, 8, clamp);
+    inst.src = [bits(second, 8, 0), bits(second, 17, 9), bits(second, 26, 18)];
+    inst.negate = bits(second, 31, 29) as u8;
+    let dst = bits(first, 7, 0);
+    match (from, inst.op.flag) {
+        (Encoding::Vopc, _) => inst.mask = dst,
+        _ if inst.op.name == "v_readlane_b32" => inst.dst = dst,
+        _ => inst.dst = VECTOR + dst,
+    }
+    if inst.op.flag && from != Encoding::Vopc {
+        inst.mask = bits(first, 14, 8);
+    } else {
+        inst.absolute = bits(first, 10, 8) as u8;
+        if bits(first, 14, 11) != 0 {
+            return Err(wrong(&inst, "op_sel is not emulated", first));
+        }
+    }
+    if inst.op.name == "v_fmac_f32" {
+        inst.src[2] = inst.dst;
+    }
+    if bits(second, 28, 27) != 0 {
+        return Err(wrong(&inst, "output modifiers are not emulated", second));
+    }
+    Ok(inst)
+}
+
+fn vop3p(first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let number = bits(first, 22, 16);
+    let mut inst = find(Encoding::Vop3p, number.into(), first)?;
+    inst.size = 8;
+    inst.dst = VECTOR + bits(first, 7, 0);
+    inst.src = [bits(second, 8, 0), bits(second, 17, 9), bits(second, 26, 18)];
+    match inst.op.name {
+        "v_accvgpr_read_b32" => inst.src[0] = (inst.src[0] | VECTOR) + ACC - VECTOR,
+        "v_accvgpr_write_b32" => inst.dst += ACC - VECTOR,
+        _ => {
+            let high = bits(second, 28, 27) | bits(first, 14, 14) << 2;
+            inst.halves = [bits(first, 13, 11) as u8, high as u8];
+            if bits(second, 31, 29) != 0 || bits(first, 10, 8) != 0 || bit(first, 15) {
+                return Err(wrong(
+                    &inst,
+                    "signs and clamp of packed operands are not emulated",
+                    second,
+                ));
+            }
+        }
+    }
+    Ok(inst)
+}
+
+fn ds(first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Ds, bits(first, 24, 17).into(), first)?;
+    inst.size = 8;
+    if bit(first, 16) {
+        return Err(wrong(&inst, "global data share does not exist", first));
+    }
+    inst.offset = bits(first, 15, 0).into();
+    let bank = if bit(first, 25) { ACC } else { VECTOR };
+    inst.dst = bank + bits(second, 31, 24);
+    inst.src =
+        [VECTOR + bits(second, 7, 0), bank + bits(second, 15, 8), bank + bits(second, 23, 16)];
+    Ok(inst)
+}
+
+fn flat(first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Flat, bits(first, 24, 18).into(), first)?;
+    inst.size = 8;
+    inst.segment = bits(first, 15, 14) as u8;
+    (inst.sc0, inst.nt, inst.sc1) = (bit(first, 16), bit(first, 17), bit(first, 25));
+    // For scratch memory bit 13 says whether there is a vector register; offsets have 13 bits with a sign.
+    inst.offset = match inst.segment {
+        0 => bits(first, 11, 0).into(),
+        3 => return Err(wrong(&inst, "segment 3 does not exist", first)),
+        _ => (first << 19) as i32 >> 19,
+    };
+    let mut has_vector = true;
+    if inst.segment == 1 {
+        has_vector = bit(first, 13);
+        inst.offset = bits(first, 12, 0).into();
+        inst.offset = inst.offset << 19 >> 19;
+    } else if inst.segment == 2 {
+        inst.offset = i32::from(bits(first, 12, 0)) << 19 >> 19;
+    }
+    let bank = if bit(second, 23) { ACC } else { VECTOR };
+    inst.dst = bank + bits(second, 31, 24);
+    let saddr = if inst.segment == 0 { OFF } else { bits(second, 22, 16) };
+    inst.src = [
+        if has_vector { VECTOR + bits(second, 7, 0) } else { OFF },
+        bank + bits(second, 15, 8),
+        saddr,
+    ];
+    if inst.segment == 1
+        && matches!(inst.op.run, Run::Memory(Memory::Atomic { .. } | Memory::Swap { .. }))
+    {
+        return Err(wrong(&inst, "there are no atomic operations on scratch memory", first));
+    }
+    Ok(inst)
+}
+
+fn mubuf(first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(Encoding::Mubuf, bits(first, 24, 18).into(), first)?;
+    inst.size = 8;
+    (inst.sc0, inst.sc1, inst.nt) = (bit(first, 14), bit(first, 15), bit(first, 17));
+    if bits(first, 13, 0) != 0 || second != 0 {
+        return Err(wrong(&inst, "operands of an instruction that has none", second));
+    }
+    Ok(inst)
+}
+
+/// Whether every register exists, so that executing need not ask.
+fn check(inst: &Inst) -> Result<(), DecodeError> {
+    let exists = |code: u16, words: u16| match code {
+        _ if words == 0 => true,
+        0..=127 => code + words <= 128,
+        128..=208 | 235..=238 | 240..=248 | 251..=253 => true,
+        LITERAL => {
+            inst.size == 8 && inst.encoding != Encoding::Vop3 || inst.encoding == Encoding::Sopk
+        }
+        VECTOR..768 => (code - VECTOR) % 256 + words <= 256,
+        _ => false,
+    };
+    let (sources, dst) = match inst.op.run {
+        Run::Memory(memory) => return memory.check(inst, exists),
+        Run::Ds(ds) => return Ds::check(ds, inst, exists),
+        Run::ScalarLoad(_) => return Ok(()),
+        _ => (inst.op.src, inst.op.dst),
+    };
+    let mut codes = inst.src.iter().zip(sources);
+    if let Some((&code, _)) = codes.find(|(code, kind)| !exists(**code, kind.words())) {
+        return Err(wrong(inst, "a source that does not exist", code.into()));
+    }
+    let (words, vector) = (dst.words(), !is_scalar(inst));
+    let fits = words == 0 || exists(inst.dst, words) && (inst.dst < 128 || inst.dst >= VECTOR);
+    let lands = inst.dst >= VECTOR || !vector || inst.op.name.starts_with("v_read") || words == 0;
+    let masks = inst.mask < 127;
+    if !fits || !lands || !masks {
+        return Err(wrong(inst, "a destination that does not exist", inst.dst.into()));
+    }
+    Ok(())
+}
+
+/// Whether it computes once for the wave.
+pub(crate) fn is_scalar(inst: &Inst) -> bool {
+    use Encoding::{Smem, Sop1, Sop2, Sopc, Sopk, Sopp};
+    matches!(inst.encoding, Sop1 | Sop2 | Sopc | Sopk | Sopp | Smem)
+}

@@ -1,0 +1,214 @@
+//! One instruction of one wave.
+use crate::decode::is_scalar;
+use crate::error::Cause;
+use crate::flat::{self, fault};
+use crate::inst::{Compute, EXEC, Encoding, Inst, Kind, OFF, Run, VCC};
+use crate::memory::View;
+use crate::wave::{Step, Wave};
+use std::sync::atomic::{Ordering, fence};
+
+/// Executes it, and moves the program counter.
+pub(crate) fn step(
+    wave: &mut Wave,
+    inst: &Inst,
+    view: &View<'_>,
+    lds: &mut [u8],
+) -> Result<Step, Cause> {
+    let mut next = Step::Next;
+    match inst.op.run {
+        Run::Compute(f) if is_scalar(inst) => scalar(wave, inst, f),
+        Run::Compute(f) => vector(wave, inst, f),
+        Run::SaveExec(f) => {
+            let (exec, source) =
+                (wave.exec(), wave.uniform(inst, inst.src[0], true, false).unwrap_or(0));
+            let new = f(source, exec);
+            wave.write64(inst.dst, exec);
+            wave.write64(EXEC, new);
+            wave.scc = new != 0;
+        }
+        Run::Branch(holds) => {
+            if holds(wave) {
+                wave.pc = wave.pc.wrapping_add_signed(i64::from(inst.offset) * 4);
+            }
+        }
+        Run::Wave(f) => f(wave, inst),
+        Run::ScalarLoad(words) => scalar_load(wave, inst, words, view)?,
+        Run::Memory(memory) => flat::memory(wave, inst, memory, view, lds)?,
+        Run::Ds(ds) => flat::ds(wave, inst, ds, lds)?,
+        Run::Caches => fence(Ordering::SeqCst),
+        Run::Barrier => next = Step::Barrier,
+        Run::Sleep => next = Step::Sleep,
+        Run::End => next = Step::End,
+        Run::Trap => return Err(Cause::Trap(inst.offset as u32)),
+    }
+    wave.pc = wave.pc.wrapping_add(inst.size.into());
+    Ok(next)
+}
+
+fn wide(kind: Kind, code: u16) -> bool {
+    // A packed operand that is a constant has it in its low half alone.
+    kind.words() == 2 && !(kind == Kind::Pair && code >= 128)
+}
+
+fn scalar(wave: &mut Wave, inst: &Inst, f: Compute) {
+    let mut values = [0; 4];
+    for (index, &kind) in inst.op.src.iter().enumerate() {
+        values[index] = match kind {
+            Kind::Flag => wave.scc.into(),
+            _ => {
+                let code = inst.src[index];
+                wave.uniform(inst, code, wide(kind, code), kind == Kind::I64).unwrap_or(0)
+            }
+        };
+    }
+    let (value, flag) = f(&values);
+    match inst.op.dst.words() {
+        0 => {}
+        1 => wave.write32(inst.dst, value as u32),
+        _ => wave.write64(inst.dst, value),
+    }
+    if inst.op.flag {
+        wave.scc = flag;
+    }
+}
+
+/// Where each lane's operand is.
+#[derive(Clone, Copy)]
+enum Source {
+    Same(u64),
+    Register(u16),
+    Pair(u16),
+    Mask(u64),
+    Lane,
+}
+
+fn source(wave: &Wave, inst: &Inst, index: usize, kind: Kind) -> Source {
+    match kind {
+        Kind::Lane => Source::Lane,
+        // VOP3 names the mask where there is room for it.
+        Kind::Flag if index == 2 && inst.encoding == Encoding::Vop3 => {
+            Source::Mask(wave.scalar64(inst.src[2]))
+        }
+        Kind::Flag => Source::Mask(wave.vcc()),
+        _ => {
+            let code = inst.src[index];
+            match wave.uniform(inst, code, wide(kind, code), kind == Kind::I64) {
+                Some(value) => Source::Same(value),
+                None if kind.words() == 2 => Source::Pair(code),
+                None => Source::Register(code),
+            }
+        }
+    }
+}
+
+fn vector(wave: &mut Wave, inst: &Inst, f: Compute) {
+    let kinds = inst.op.src;
+    let mut sources = [Source::Same(0); 4];
+    for (index, &kind) in kinds.iter().enumerate() {
+        sources[index] = source(wave, inst, index, kind);
+    }
+    let plain = inst.negate | inst.absolute == 0 && inst.sdwa.is_none() && kinds[0] != Kind::Pair;
+    let (exec, mut flags) = (wave.exec(), 0);
+    let mut left = exec;
+    while left != 0 {
+        let lane = left.trailing_zeros() as usize;
+        left &= left - 1;
+        let mut values = sources.map(|source| match source {
+            Source::Same(value) => value,
+            Source::Register(code) => wave.lane(code, lane).into(),
+            Source::Pair(code) => wave.lane64(code, lane),
+            Source::Mask(mask) => mask >> lane & 1,
+            Source::Lane => lane as u64,
+        });
+        if !plain {
+            for (index, &kind) in kinds.iter().enumerate() {
+                values[index] = modified(inst, index, kind, values[index]);
+            }
+        }
+        let (value, flag) = f(&values);
+        flags |= u64::from(flag) << lane;
+        match inst.op.dst.words() {
+            0 => {}
+            1 => {
+                let value = inst.sdwa.map_or(value as u32, |sdwa| {
+                    part_of(wave.lane(inst.dst, lane), value as u32, sdwa.dst, sdwa.unused)
+                });
+                wave.set_lane(inst.dst, lane, value);
+            }
+            _ => wave.set_lane64(inst.dst, lane, value),
+        }
+    }
+    if inst.op.flag {
+        let to = if inst.mask == OFF { VCC } else { inst.mask };
+        wave.write64(to, flags);
+    }
+}
+
+/// First bit and bits of a part of a register.
+fn part(select: u8) -> (u32, u32) {
+    match select {
+        0..=3 => (8 * u32::from(select), 8),
+        4 | 5 => (16 * u32::from(select - 4), 16),
+        _ => (0, 32),
+    }
+}
+
+/// An operand behind its modifiers: part, magnitude, sign, order of halves.
+fn modified(inst: &Inst, index: usize, kind: Kind, mut value: u64) -> u64 {
+    if matches!(kind, Kind::Flag | Kind::Lane) {
+        return value;
+    }
+    if kind == Kind::Pair {
+        let half = |select: u8| value >> (32 * (select >> index & 1)) & 0xffff_ffff;
+        return half(inst.halves[0]) | half(inst.halves[1]) << 32;
+    }
+    if let Some(sdwa) = inst.sdwa.filter(|_| index < 2) {
+        let (first, bits) = part(sdwa.src[index]);
+        let shifted = (value as u32) >> first << (32 - bits);
+        value = if sdwa.signed[index] {
+            ((shifted as i32) >> (32 - bits)) as u32
+        } else {
+            shifted >> (32 - bits)
+        }
+        .into();
+    }
+    let sign = match kind {
+        Kind::B16 => 15,
+        Kind::B32 | Kind::F32 => 31,
+        _ => 63,
+    };
+    if inst.absolute >> index & 1 != 0 {
+        value &= !(1 << sign);
+    }
+    value ^ u64::from(inst.negate >> index & 1) << sign
+}
+
+/// A register of which only a part is written.
+fn part_of(old: u32, value: u32, select: u8, unused: u8) -> u32 {
+    let (first, bits) = part(select);
+    let mask = (((1_u64 << bits) - 1) << first) as u32;
+    let placed = value << first & mask;
+    match unused {
+        0 => placed,
+        1 if bits < 32 => ((value << (32 - bits)) as i32 >> (32 - bits) << first) as u32,
+        1 => value,
+        _ => old & !mask | placed,
+    }
+}
+
+fn scalar_load(wave: &mut Wave, inst: &Inst, words: u16, view: &View<'_>) -> Result<(), Cause> {
+    let own = if inst.segment == 1 { 0 } else { i64::from(inst.offset) };
+    let register = if inst.src[1] == OFF { 0 } else { wave.scalar(inst.src[1]) };
+    let address =
+        wave.scalar64(inst.src[0]).wrapping_add(register.into()).wrapping_add_signed(own) & !3;
+    let mut found = [0; 16];
+    for word in 0..words {
+        let value =
+            view.load(address.wrapping_add(4 * u64::from(word)), 4).map_err(fault("global"))?;
+        found[usize::from(word)] = value as u32;
+    }
+    for word in 0..words {
+        wave.write32(inst.dst + word, found[usize::from(word)]);
+    }
+    Ok(())
+}

@@ -1,0 +1,455 @@
+//! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, and DS.
+use crate::error::{Access, Cause, DecodeError, MemoryFault};
+use crate::inst::{Inst, OFF};
+use crate::memory::{Update, View};
+use crate::wave::{APERTURE, PRIVATE_BASE, SHARED_BASE, Wave};
+
+/// On global memory, or whatever a flat address is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Memory {
+    /// `words` of 4 bytes, or one of fewer, extended.
+    Load {
+        bytes: u64,
+        words: u16,
+        signed: bool,
+    },
+    Store {
+        bytes: u64,
+        words: u16,
+    },
+    /// The result and the operand to what is stored; returns what was there if SC0 is set.
+    Atomic {
+        words: u16,
+        f: Update,
+    },
+    /// Stores the first operand if the second is there.
+    Swap {
+        words: u16,
+    },
+}
+
+/// On LDS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ds {
+    /// `count` times, each with an offset of its own in units of `stride` bytes if there are two.
+    Read {
+        bytes: u64,
+        words: u16,
+        signed: bool,
+        count: u16,
+        stride: u32,
+    },
+    Write {
+        bytes: u64,
+        words: u16,
+        count: u16,
+        stride: u32,
+    },
+    Atomic {
+        words: u16,
+        returns: bool,
+        f: Update,
+    },
+    /// Returns what was there; stores the second operand if that is the first.
+    Swap {
+        words: u16,
+    },
+    /// Among lanes: each takes from, or gives to, the lane that its address names.
+    Permute {
+        backward: bool,
+    },
+}
+
+fn refuse(inst: &Inst, what: &'static str) -> DecodeError {
+    DecodeError::Operand { mnemonic: inst.op.name, what, value: inst.dst.into() }
+}
+
+impl Memory {
+    /// Whether the registers exist.
+    pub(crate) fn check(
+        self,
+        inst: &Inst,
+        exists: impl Fn(u16, u16) -> bool,
+    ) -> Result<(), DecodeError> {
+        let address = match (inst.segment, inst.src[2]) {
+            (1, _) => 1,
+            (2, base) if base != OFF => 1,
+            _ => 2,
+        };
+        let base = match inst.segment {
+            _ if inst.src[2] == OFF => true,
+            1 => inst.src[2] < OFF,
+            _ => inst.src[2] <= 106,
+        };
+        let data = match self {
+            Memory::Load { .. } => true,
+            Memory::Store { words, .. } | Memory::Atomic { words, .. } => {
+                exists(inst.src[1], words)
+            }
+            Memory::Swap { words } => exists(inst.src[1], 2 * words),
+        };
+        let result = self.result(inst).is_none_or(|words| exists(inst.dst, words));
+        let address = inst.src[0] == OFF || exists(inst.src[0], address);
+        if address && base && data && result {
+            Ok(())
+        } else {
+            Err(refuse(inst, "a register that does not exist"))
+        }
+    }
+
+    /// Registers of the result, if there is one.
+    pub(crate) fn result(self, inst: &Inst) -> Option<u16> {
+        match self {
+            Memory::Load { words, .. } => Some(words),
+            Memory::Store { .. } => None,
+            Memory::Atomic { words, .. } | Memory::Swap { words } => inst.sc0.then_some(words),
+        }
+    }
+}
+
+impl Ds {
+    /// Registers of the result.
+    pub(crate) fn result(self) -> u16 {
+        match self {
+            Ds::Read { words, count, .. } => words * count,
+            Ds::Write { .. } | Ds::Atomic { returns: false, .. } => 0,
+            Ds::Atomic { words, .. } | Ds::Swap { words } => words,
+            Ds::Permute { .. } => 1,
+        }
+    }
+
+    /// Operands beside the address, and the registers of each.
+    pub(crate) fn data(self) -> (usize, u16) {
+        match self {
+            Ds::Read { .. } => (0, 0),
+            Ds::Write { words, count, .. } => (count.into(), words),
+            Ds::Atomic { words, .. } => (1, words),
+            Ds::Swap { words } => (2, words),
+            Ds::Permute { .. } => (1, 1),
+        }
+    }
+
+    pub(crate) fn check(
+        self,
+        inst: &Inst,
+        exists: impl Fn(u16, u16) -> bool,
+    ) -> Result<(), DecodeError> {
+        let (count, words) = self.data();
+        let sources = inst.src[1..=count].iter().all(|&code| exists(code, words));
+        if sources && exists(inst.dst, self.result()) {
+            Ok(())
+        } else {
+            Err(refuse(inst, "a register that does not exist"))
+        }
+    }
+}
+
+/// Memory that only a group or a lane has.
+pub(crate) struct Local<'a>(pub(crate) &'a mut [u8]);
+
+impl Local<'_> {
+    fn place(
+        &mut self,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<&mut [u8], MemoryFault> {
+        let range = offset
+            .checked_add(length)
+            .and_then(|end| self.0.get_mut(offset as usize..end as usize));
+        range.ok_or(MemoryFault { address: offset, length, access })
+    }
+
+    fn load(&mut self, offset: u64, length: u64) -> Result<u64, MemoryFault> {
+        let mut bytes = [0; 8];
+        bytes[..length as usize].copy_from_slice(self.place(offset, length, Access::Load)?);
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn store(&mut self, offset: u64, length: u64, value: u64) -> Result<(), MemoryFault> {
+        let bytes = value.to_le_bytes();
+        self.place(offset, length, Access::Store)?.copy_from_slice(&bytes[..length as usize]);
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        offset: u64,
+        length: u64,
+        f: impl Fn(u64) -> u64,
+    ) -> Result<u64, MemoryFault> {
+        let old = self.load(offset, length)?;
+        self.store(offset, length, f(old))?;
+        Ok(old)
+    }
+}
+
+/// One lane's place in one of the kinds of memory.
+enum Target<'a, 'b> {
+    Global(&'a View<'b>, u64),
+    Lds(Local<'a>, u64),
+    Scratch(Local<'a>, u64),
+}
+
+impl Target<'_, '_> {
+    fn load(&mut self, at: u64, length: u64) -> Result<u64, Cause> {
+        match self {
+            Target::Global(view, address) => {
+                view.load(address.wrapping_add(at), length).map_err(fault("global"))
+            }
+            Target::Lds(local, offset) => local.load(*offset + at, length).map_err(fault("LDS")),
+            Target::Scratch(local, offset) => {
+                local.load(*offset + at, length).map_err(fault("scratch"))
+            }
+        }
+    }
+
+    fn store(&mut self, at: u64, length: u64, value: u64) -> Result<(), Cause> {
+        match self {
+            Target::Global(view, address) => {
+                view.store(address.wrapping_add(at), length, value).map_err(fault("global"))
+            }
+            Target::Lds(local, offset) => {
+                local.store(*offset + at, length, value).map_err(fault("LDS"))
+            }
+            Target::Scratch(local, offset) => {
+                local.store(*offset + at, length, value).map_err(fault("scratch"))
+            }
+        }
+    }
+
+    fn update(&mut self, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
+        match self {
+            Target::Global(view, address) => {
+                view.update(*address, length, f).map_err(fault("global"))
+            }
+            Target::Lds(local, offset) => local.update(*offset, length, f).map_err(fault("LDS")),
+            Target::Scratch(local, offset) => {
+                local.update(*offset, length, f).map_err(fault("scratch"))
+            }
+        }
+    }
+
+    /// Whether a pair of words can be one access.
+    fn pairs(&self) -> bool {
+        matches!(self, Target::Global(_, address) if address.is_multiple_of(8))
+    }
+}
+
+pub(crate) fn fault(space: &'static str) -> impl Fn(MemoryFault) -> Cause {
+    move |fault| Cause::Memory { space, fault }
+}
+
+fn lanes(exec: u64) -> impl Iterator<Item = usize> {
+    (0..64).filter(move |lane| exec >> lane & 1 != 0)
+}
+
+/// Where a lane's access goes.
+fn target<'a, 'b>(
+    wave: &'a mut Wave,
+    inst: &Inst,
+    lane: usize,
+    view: &'a View<'b>,
+    lds: &'a mut [u8],
+) -> Target<'a, 'b> {
+    let base = inst.src[2];
+    let offset = i64::from(inst.offset);
+    if inst.segment == 1 {
+        let vector = if inst.src[0] == OFF { 0 } else { wave.lane(inst.src[0], lane) };
+        let base = if base == OFF { 0 } else { wave.scalar(base) };
+        let at = u64::from(vector.wrapping_add(base).wrapping_add(offset as u32));
+        return scratch(wave, lane, at);
+    }
+    let address = match (inst.segment, base) {
+        (2, base) if base != OFF => wave
+            .scalar64(base)
+            .wrapping_add(wave.lane(inst.src[0], lane).into())
+            .wrapping_add_signed(offset),
+        _ => wave.lane64(inst.src[0], lane).wrapping_add_signed(offset),
+    };
+    if inst.segment == 0 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
+        return Target::Lds(Local(lds), address - SHARED_BASE);
+    }
+    if inst.segment == 0 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
+        return scratch(wave, lane, address - PRIVATE_BASE);
+    }
+    Target::Global(view, address)
+}
+
+fn scratch<'a, 'b>(wave: &'a mut Wave, lane: usize, offset: u64) -> Target<'a, 'b> {
+    let size = wave.scratch_size as usize;
+    Target::Scratch(Local(&mut wave.scratch[lane * size..(lane + 1) * size]), offset)
+}
+
+fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
+    let unused = 32 - 8 * bytes as u32;
+    if signed { ((value as i32) << unused >> unused) as u32 } else { value as u32 }
+}
+
+/// `words` of 4 bytes; a pair is one access if the address allows that.
+fn load_words(target: &mut Target<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
+    let (mut data, mut word) = ([0; 4], 0);
+    while word < words {
+        let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
+        let value = target.load(at, if pair { 8 } else { 4 })?;
+        data[usize::from(word)] = value as u32;
+        if pair {
+            data[usize::from(word) + 1] = (value >> 32) as u32;
+        }
+        word += 1 + u16::from(pair);
+    }
+    Ok(data)
+}
+
+fn store_words(target: &mut Target<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
+    let mut word = 0;
+    while word < words {
+        let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
+        let low = u64::from(data[usize::from(word)]);
+        let high = if pair { u64::from(data[usize::from(word) + 1]) } else { 0 };
+        target.store(at, if pair { 8 } else { 4 }, low | high << 32)?;
+        word += 1 + u16::from(pair);
+    }
+    Ok(())
+}
+
+/// A lane's `words` registers, from the code of the first.
+fn registers(wave: &Wave, code: u16, lane: usize, words: u16) -> [u32; 4] {
+    let mut data = [0; 4];
+    for word in 0..words {
+        data[usize::from(word)] = wave.lane(code + word, lane);
+    }
+    data
+}
+
+fn operand(wave: &Wave, code: u16, lane: usize, words: u16) -> u64 {
+    if words == 2 { wave.lane64(code, lane) } else { wave.lane(code, lane).into() }
+}
+
+fn write(wave: &mut Wave, code: u16, lane: usize, words: u16, data: [u32; 4]) {
+    for word in 0..words {
+        wave.set_lane(code + word, lane, data[usize::from(word)]);
+    }
+}
+
+fn halves(value: u64) -> [u32; 4] {
+    [value as u32, (value >> 32) as u32, 0, 0]
+}
+
+/// FLAT, GLOBAL and SCRATCH, one lane after the other.
+pub(crate) fn memory(
+    wave: &mut Wave,
+    inst: &Inst,
+    memory: Memory,
+    view: &View<'_>,
+    lds: &mut [u8],
+) -> Result<(), Cause> {
+    wave.unsettled |= !matches!(memory, Memory::Load { .. });
+    for lane in lanes(wave.exec()) {
+        let data = inst.src[1];
+        let found = match memory {
+            Memory::Load { bytes: 4, words, .. } => {
+                load_words(&mut target(wave, inst, lane, view, lds), words)?
+            }
+            Memory::Load { bytes, signed, .. } => {
+                let value = target(wave, inst, lane, view, lds).load(0, bytes)?;
+                halves(extend(value, bytes, signed).into())
+            }
+            Memory::Store { bytes: 4, words } => {
+                let data = registers(wave, data, lane, words);
+                store_words(&mut target(wave, inst, lane, view, lds), words, data)?;
+                continue;
+            }
+            Memory::Store { bytes, .. } => {
+                let value = wave.lane(data, lane).into();
+                target(wave, inst, lane, view, lds).store(0, bytes, value)?;
+                continue;
+            }
+            Memory::Atomic { words, f } => {
+                let value = operand(wave, data, lane, words);
+                halves(
+                    target(wave, inst, lane, view, lds)
+                        .update(4 * u64::from(words), |old| f(old, value))?,
+                )
+            }
+            Memory::Swap { words } => {
+                let (new, wanted) =
+                    (operand(wave, data, lane, words), operand(wave, data + words, lane, words));
+                let swap = |old| if old == wanted { new } else { old };
+                halves(target(wave, inst, lane, view, lds).update(4 * u64::from(words), swap)?)
+            }
+        };
+        if let Some(words) = memory.result(inst) {
+            write(wave, inst.dst, lane, words, found);
+        }
+    }
+    Ok(())
+}
+
+/// DS, one lane after the other.
+pub(crate) fn ds(wave: &mut Wave, inst: &Inst, ds: Ds, lds: &mut [u8]) -> Result<(), Cause> {
+    if let Ds::Permute { backward } = ds {
+        permute(wave, inst, backward);
+        return Ok(());
+    }
+    let mut lds = Local(lds);
+    let lds_fault = fault("LDS");
+    for lane in lanes(wave.exec()) {
+        let address = wave.lane(inst.src[0], lane);
+        let offset = |index: u16, count: u16, stride: u32| {
+            let offset = inst.offset as u32;
+            let own = if count == 1 { offset } else { (offset >> (8 * index) & 0xff) * stride };
+            u64::from(address.wrapping_add(own))
+        };
+        match ds {
+            Ds::Read { bytes, words, signed, count, stride } => {
+                let mut data = [0; 4];
+                for word in 0..words * count {
+                    let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
+                    data[usize::from(word)] =
+                        extend(lds.load(at, bytes).map_err(&lds_fault)?, bytes, signed);
+                }
+                write(wave, inst.dst, lane, words * count, data);
+            }
+            Ds::Write { bytes, words, count, stride } => {
+                for word in 0..words * count {
+                    let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
+                    let value =
+                        wave.lane(inst.src[usize::from(1 + word / words)] + word % words, lane);
+                    lds.store(at, bytes, value.into()).map_err(&lds_fault)?;
+                }
+            }
+            Ds::Atomic { words, returns, f } => {
+                let value = operand(wave, inst.src[1], lane, words);
+                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), |old| f(old, value));
+                let old = old.map_err(&lds_fault)?;
+                write(wave, inst.dst, lane, if returns { words } else { 0 }, halves(old));
+            }
+            Ds::Swap { words } => {
+                let wanted = operand(wave, inst.src[1], lane, words);
+                let new = operand(wave, inst.src[2], lane, words);
+                let swap = |old| if old == wanted { new } else { old };
+                let old =
+                    lds.update(offset(0, 1, 0), 4 * u64::from(words), swap).map_err(&lds_fault)?;
+                write(wave, inst.dst, lane, words, halves(old));
+            }
+            Ds::Permute { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// A lane that is not active gives 0; where two give to one lane, the higher one wins.
+fn permute(wave: &mut Wave, inst: &Inst, backward: bool) {
+    let exec = wave.exec();
+    let mut result = [0; 64];
+    for lane in lanes(exec) {
+        let address = wave.lane(inst.src[0], lane).wrapping_add(inst.offset as u32);
+        let other = (address / 4) as usize & 63;
+        let (to, from) = if backward { (lane, other) } else { (other, lane) };
+        result[to] = if exec >> from & 1 != 0 { wave.lane(inst.src[1], from) } else { 0 };
+    }
+    for lane in lanes(exec) {
+        wave.set_lane(inst.dst, lane, result[lane]);
+    }
+}

@@ -1,0 +1,249 @@
+//! A launch: its groups and waves, and whose turn it is.
+use crate::device::{Device, Launch, Module, PACKET};
+use crate::error::{Cause, LaunchError, Place};
+use crate::execute::step;
+use crate::lines;
+use crate::memory::View;
+use crate::object::{Kernel, USER_SIZES};
+use crate::wave::{Step, Wave};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::time::{Duration, Instant};
+
+/// Instructions of one turn at most.
+const TURN: u32 = 64;
+/// Turns between two looks at the clock.
+const LOOK: u32 = 64;
+/// Beside what the compiler knows of, for kernels that call functions which it does not know.
+const DYNAMIC_STACK: u64 = 16 << 10;
+/// Waves that an error lists.
+const LISTED: usize = 16;
+
+struct Group {
+    index: u64,
+    lds: Vec<u8>,
+    waves: Vec<Wave>,
+    /// Of each wave, whether it waits at the barrier, or has ended.
+    waits: Vec<bool>,
+    ended: Vec<bool>,
+}
+
+/// A wave by its group's place in the list, and its own in the group.
+type Turn = (usize, usize);
+
+struct Grid<'a> {
+    module: &'a Module,
+    kernel: &'a Kernel,
+    launch: &'a Launch<'a>,
+    packet: u64,
+    groups: Vec<Option<Group>>,
+    ready: Vec<Turn>,
+    begun: u64,
+    live: usize,
+}
+
+/// Runs all groups of the launch, whose dispatch packet and arguments are at `packet`.
+pub(crate) fn run(
+    device: &Device,
+    module: &Module,
+    kernel: &Kernel,
+    launch: &Launch<'_>,
+    packet: u64,
+) -> Result<(), LaunchError> {
+    let mut grid = Grid {
+        module,
+        kernel,
+        launch,
+        packet,
+        groups: Vec::new(),
+        ready: Vec::new(),
+        begun: 0,
+        live: 0,
+    };
+    let mut random = SmallRng::seed_from_u64(device.config.seed);
+    let (mut turns, mut asleep) = (0, 0);
+    loop {
+        grid.begin(device.config.waves);
+        if grid.ready.is_empty() {
+            return Ok(());
+        }
+        let turn = random.random_range(0..grid.ready.len());
+        let length = random.random_range(1..=TURN);
+        let view = device.ranges.view();
+        let slept = grid.turn(turn, length, &view)?;
+        drop(view);
+        // Where all sleep, somebody else is to do something.
+        asleep = if slept { asleep + 1 } else { 0 };
+        if asleep > 2 * grid.ready.len() {
+            asleep = 0;
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        turns += 1;
+        if turns % LOOK == 0 || slept {
+            grid.look()?;
+        }
+    }
+}
+
+impl Grid<'_> {
+    fn waves_of_group(&self) -> usize {
+        self.launch.block.iter().product::<u32>().div_ceil(64) as usize
+    }
+
+    /// Begins groups while there is room.
+    fn begin(&mut self, room: usize) {
+        let total = self.launch.grid.iter().map(|&groups| u64::from(groups)).product::<u64>();
+        let waves = self.waves_of_group();
+        while self.begun < total && (self.live == 0 || self.live + waves <= room) {
+            let group = self.group(self.begun);
+            let free = self.groups.iter().position(Option::is_none).unwrap_or(self.groups.len());
+            if free == self.groups.len() {
+                self.groups.push(None);
+            }
+            self.groups[free] = Some(group);
+            self.ready.extend((0..waves).map(|wave| (free, wave)));
+            self.begun += 1;
+            self.live += waves;
+        }
+    }
+
+    fn group(&self, index: u64) -> Group {
+        let waves = self.waves_of_group();
+        let lds = (self.kernel.lds + self.launch.dynamic_lds) as usize;
+        Group {
+            index,
+            lds: vec![0; lds],
+            waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
+            waits: vec![false; waves],
+            ended: vec![false; waves],
+        }
+    }
+
+    /// Registers as the hardware's dispatcher leaves them.
+    fn wave(&self, group: u64, number: u32) -> Wave {
+        let (kernel, block, grid) = (self.kernel, self.launch.block, self.launch.grid);
+        let threads = block.iter().product::<u32>() - 64 * number;
+        let exec = if threads >= 64 { u64::MAX } else { (1 << threads) - 1 };
+        let stack =
+            u64::from(kernel.scratch) + if kernel.dynamic_stack { DYNAMIC_STACK } else { 0 };
+        let mut wave = Wave::new(self.module.base(), kernel.entry, exec, stack);
+        let mut next = 0;
+        for (bit, size) in USER_SIZES.into_iter().filter(|(bit, _)| kernel.user >> bit & 1 != 0) {
+            match bit {
+                1 => wave.write64(next, self.packet),
+                3 => wave.write64(next, self.packet + PACKET),
+                6 => wave.write32(next, kernel.scratch),
+                _ => {}
+            }
+            next += size as u16;
+        }
+        let (x, y) = (u64::from(grid[0]), u64::from(grid[1]));
+        let ids = [group % x, group / x % y, group / x / y, 0];
+        for (&id, _) in ids.iter().zip(kernel.group_ids).filter(|(_, wanted)| *wanted) {
+            wave.write32(next, id as u32);
+            next += 1;
+        }
+        for lane in 0..64 {
+            let thread = 64 * number + lane;
+            let (x, y) = (thread % block[0], thread / block[0] % block[1]);
+            wave.set_lane(
+                crate::inst::VECTOR,
+                lane as usize,
+                x | y << 10 | thread / block[0] / block[1] << 20,
+            );
+        }
+        wave
+    }
+
+    /// Lets a wave execute `length` instructions, or fewer; whether it wants to sleep.
+    fn turn(&mut self, ready: usize, length: u32, view: &View<'_>) -> Result<bool, LaunchError> {
+        let (at, number) = self.ready[ready];
+        let Some(group) = &mut self.groups[at] else { return Ok(false) };
+        let wave = &mut group.waves[number];
+        for _ in 0..length {
+            let step = match self.module.instruction(wave.pc) {
+                Some(Ok(inst)) => step(wave, inst, view, &mut group.lds),
+                Some(Err(error)) => Err(Cause::Decode(error.clone())),
+                None => Err(Cause::Left),
+            };
+            match step {
+                Ok(Step::Next) => {}
+                Ok(Step::Sleep) => return Ok(true),
+                Ok(Step::Barrier) => {
+                    group.waits[number] = true;
+                    self.ready.swap_remove(ready);
+                    self.meet(at);
+                    return Ok(false);
+                }
+                Ok(Step::End) => {
+                    wave.settle();
+                    group.ended[number] = true;
+                    self.live -= 1;
+                    self.ready.swap_remove(ready);
+                    self.meet(at);
+                    return Ok(false);
+                }
+                Err(cause) => {
+                    let place = Box::new(place(self.module, group, number));
+                    return Err(LaunchError::Fault {
+                        kernel: self.kernel.name.clone(),
+                        place,
+                        cause,
+                    });
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// A wave came to the barrier or ended: the group may go on, or be done.
+    fn meet(&mut self, at: usize) {
+        let Some(group) = &mut self.groups[at] else { return };
+        let left = group.ended.iter().filter(|ended| !**ended).count();
+        let waiting = group.waits.iter().filter(|waits| **waits).count();
+        if left == 0 {
+            self.groups[at] = None;
+        } else if waiting == left {
+            let waits = group.waits.iter_mut().enumerate().filter(|(_, waits)| **waits);
+            self.ready.extend(waits.map(|(wave, waits)| {
+                *waits = false;
+                (at, wave)
+            }));
+        }
+    }
+
+    fn look(&self) -> Result<(), LaunchError> {
+        let (late, stopped) = (Instant::now() >= self.launch.deadline, self.launch.stop.is_set());
+        if !late && !stopped {
+            return Ok(());
+        }
+        let groups = self.groups.iter().flatten();
+        let waves = groups.flat_map(|group| (0..group.waves.len()).map(move |wave| (group, wave)));
+        let left = waves.filter(|(group, wave)| !group.ended[*wave]).take(LISTED);
+        let places = left.map(|(group, wave)| place(self.module, group, wave)).collect();
+        let (kernel, left) = (self.kernel.name.clone(), self.live);
+        Err(if stopped {
+            LaunchError::Stopped { kernel, left, places }
+        } else {
+            LaunchError::Deadline { kernel, left, places }
+        })
+    }
+}
+
+fn place(module: &Module, group: &Group, number: usize) -> Place {
+    let wave = &group.waves[number];
+    let instruction = match module.instruction(wave.pc) {
+        Some(Ok(inst)) => inst.to_string(),
+        Some(Err(_)) => "no instruction".into(),
+        None => "outside of the code".into(),
+    };
+    Place {
+        group: group.index,
+        wave: number as u32,
+        pc: wave.pc,
+        instruction,
+        source: lines::source(&module.object.file, wave.pc),
+        exec: wave.exec(),
+        waits: group.waits[number].then_some("barrier"),
+    }
+}

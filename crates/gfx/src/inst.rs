@@ -1,0 +1,169 @@
+//! A decoded instruction, and what the tables say of an opcode.
+use crate::flat::{Ds, Memory};
+use crate::wave::Wave;
+
+/// How the bits of an instruction are laid out; the names are the manual's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Sop1,
+    Sop2,
+    Sopc,
+    Sopk,
+    Sopp,
+    Smem,
+    Vop1,
+    Vop2,
+    Vopc,
+    Vop3,
+    Vop3p,
+    Ds,
+    Flat,
+    Mubuf,
+}
+
+impl Encoding {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Encoding::Sop1 => "SOP1",
+            Encoding::Sop2 => "SOP2",
+            Encoding::Sopc => "SOPC",
+            Encoding::Sopk => "SOPK",
+            Encoding::Sopp => "SOPP",
+            Encoding::Smem => "SMEM",
+            Encoding::Vop1 => "VOP1",
+            Encoding::Vop2 => "VOP2",
+            Encoding::Vopc => "VOPC",
+            Encoding::Vop3 => "VOP3",
+            Encoding::Vop3p => "VOP3P",
+            Encoding::Ds => "DS",
+            Encoding::Flat => "FLAT",
+            Encoding::Mubuf => "MUBUF",
+        }
+    }
+}
+
+/// What an operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    None,
+    B16,
+    B32,
+    F32,
+    /// Two floats, each of which may come from either half of its source.
+    Pair,
+    B64,
+    /// A literal is extended by its sign.
+    I64,
+    /// A bit: SCC, or the lane's one of a mask.
+    Flag,
+    /// The lane's number; no operand.
+    Lane,
+}
+
+impl Kind {
+    /// Registers of 32 bits.
+    pub(crate) fn words(self) -> u16 {
+        match self {
+            Kind::None | Kind::Lane => 0,
+            Kind::B16 | Kind::B32 | Kind::F32 => 1,
+            Kind::Pair | Kind::B64 | Kind::I64 | Kind::Flag => 2,
+        }
+    }
+}
+
+/// Operands as the low bits of 64, a flag as 0 or 1; result and flag.
+pub(crate) type Compute = fn(&[u64; 4]) -> (u64, bool);
+
+/// What an opcode does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Run {
+    /// Once for each active lane, or once for the wave.
+    Compute(Compute),
+    /// The destination gets EXEC, and EXEC what this makes of the source and EXEC.
+    SaveExec(fn(u64, u64) -> u64),
+    /// To the program counter and the offset if it holds.
+    Branch(fn(&Wave) -> bool),
+    /// Anything else within the wave.
+    Wave(fn(&mut Wave, &Inst)),
+    /// Words from memory into scalar registers.
+    ScalarLoad(u16),
+    Memory(Memory),
+    Ds(Ds),
+    /// Caches: `buffer_wbl2`, `buffer_inv`.
+    Caches,
+    Barrier,
+    Sleep,
+    End,
+    Trap,
+}
+
+/// A line of the tables.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) encoding: Encoding,
+    pub(crate) number: u32,
+    pub(crate) name: &'static str,
+    pub(crate) src: &'static [Kind],
+    pub(crate) dst: Kind,
+    /// Whether it yields a flag: SCC, or a mask.
+    pub(crate) flag: bool,
+    pub(crate) run: Run,
+}
+
+/// Which part of a register an operand of SDWA is: BYTE_0 to BYTE_3, WORD_0, WORD_1, DWORD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sdwa {
+    pub(crate) dst: u8,
+    /// What becomes of the rest of the destination: zeros, its sign, or it stays.
+    pub(crate) unused: u8,
+    pub(crate) src: [u8; 2],
+    pub(crate) signed: [bool; 2],
+}
+
+/// The operand that is the literal behind the instruction.
+pub(crate) const LITERAL: u16 = 255;
+/// The first vector register among the codes of operands.
+pub(crate) const VECTOR: u16 = 256;
+/// The first accumulation register.
+pub(crate) const ACC: u16 = 512;
+pub(crate) const VCC: u16 = 106;
+pub(crate) const EXEC: u16 = 126;
+/// No register.
+pub(crate) const OFF: u16 = 0x7f;
+
+/// One instruction. Its text is that of LLVM's disassembler.
+#[derive(Clone, Debug)]
+pub struct Inst {
+    pub(crate) op: &'static Op,
+    /// The encoding that was used, which for VOP1, VOP2 and VOPC may be VOP3.
+    pub(crate) encoding: Encoding,
+    /// Bytes.
+    pub(crate) size: u8,
+    /// Destination, by the code of a source operand.
+    pub(crate) dst: u16,
+    /// Where a flag goes, if it is a mask.
+    pub(crate) mask: u16,
+    pub(crate) src: [u16; 3],
+    pub(crate) literal: u32,
+    /// A bit for each source.
+    pub(crate) negate: u8,
+    pub(crate) absolute: u8,
+    pub(crate) clamp: bool,
+    pub(crate) sdwa: Option<Sdwa>,
+    /// Which half of each source the low and the high result take.
+    pub(crate) halves: [u8; 2],
+    /// Offsets and immediates.
+    pub(crate) offset: i32,
+    /// FLAT's segment: flat 0, scratch 1, global 2.
+    pub(crate) segment: u8,
+    pub(crate) sc0: bool,
+    pub(crate) sc1: bool,
+    pub(crate) nt: bool,
+}
+
+impl Inst {
+    /// Bytes that it occupies.
+    pub fn size(&self) -> usize {
+        self.size.into()
+    }
+}

@@ -1,0 +1,324 @@
+//! A code object: the ELF file of one compilation, checked, with its kernels, before it has an address.
+use crate::error::LoadError;
+use crate::metadata::{self, Argument, ArgumentNote, Hidden, KernelNote};
+use object::elf::{EM_AMDGPU, PT_LOAD, PT_NOTE};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{
+    Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
+};
+use std::ops::Range;
+
+/// More than any code object of ours by far, and little enough to lay out what a hostile one asks for.
+const IMAGE_AT_MOST: u64 = 1 << 28;
+const GFX942: u32 = 0x4c;
+const ELFOSABI_AMDGPU_HSA: u8 = 64;
+const R_AMDGPU_ABS64: u32 = 3;
+const R_AMDGPU_RELATIVE64: u32 = 13;
+/// The ELF file's ABI version of code object v5; v6 only adds generic targets.
+const ABI_V5: u8 = 3;
+const ABI_V6: u8 = 4;
+
+/// A code object for gfx942, as `clang --offload-arch=gfx942 --no-gpu-bundle-output` writes it.
+#[derive(Clone, Debug)]
+pub struct CodeObject {
+    kernels: Vec<Kernel>,
+    /// Segments laid out from address 0, before relocation.
+    pub(crate) image: Vec<u8>,
+    /// Addresses of instructions.
+    pub(crate) code: Range<u64>,
+    pub(crate) relocations: Vec<Relocation>,
+    pub(crate) globals: Vec<Global>,
+    /// The file, for its line table.
+    pub(crate) file: std::sync::Arc<[u8]>,
+}
+
+/// A kernel, as its metadata and descriptor have it.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The function's name.
+    pub name: String,
+    /// Bytes of the argument buffer, with what the runtime appends.
+    pub kernarg_size: u32,
+    /// Bytes of it that the caller supplies.
+    pub explicit_size: u32,
+    /// Arguments that the caller supplies.
+    pub arguments: Vec<Argument>,
+    /// Bytes of LDS that each group has, without what a launch adds.
+    pub lds: u32,
+    /// Bytes of scratch memory that each lane has.
+    pub scratch: u32,
+    /// Whether it calls functions whose need of scratch memory the compiler does not know.
+    pub dynamic_stack: bool,
+    /// Scalar registers of a wave.
+    pub sgprs: u32,
+    /// Vector registers of a wave, accumulation registers among them.
+    pub vgprs: u32,
+    /// Accumulation registers of a wave.
+    pub agprs: u32,
+    /// Threads that a group has at most.
+    pub block_at_most: u32,
+    pub(crate) hidden: Vec<(u32, u32, Hidden)>,
+    pub(crate) descriptor: u64,
+    pub(crate) entry: u64,
+    /// Bits 0 to 6 of the descriptor's properties: which user SGPRs there are.
+    pub(crate) user: u16,
+    /// Group numbers x, y, z, and the word about the group, that follow the user SGPRs.
+    pub(crate) group_ids: [bool; 4],
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Relocation {
+    pub(crate) offset: u64,
+    /// Relative to the image's address.
+    pub(crate) value: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Global {
+    pub(crate) name: String,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+}
+
+impl CodeObject {
+    /// Reads and checks `bytes`, an ELF file.
+    ///
+    /// # Errors
+    /// [`LoadError`] for anything that is not a code object for gfx942, or that is broken.
+    pub fn parse(bytes: &[u8]) -> Result<CodeObject, LoadError> {
+        let elf = ElfFile64::<Endianness>::parse(bytes)?;
+        check_kind(&elf)?;
+        let (image, code) = layout(&elf, bytes)?;
+        let note = metadata::parse(note(&elf, bytes)?)?;
+        let symbol = |name: &str| elf.dynamic_symbols().find(|symbol| symbol.name() == Ok(name));
+        let kernels = note.kernels.into_iter().map(|note| {
+            let address = symbol(&note.symbol).map(|symbol| symbol.address());
+            kernel(note, address, &image, &code)
+        });
+        let kernels = kernels.collect::<Result<_, _>>()?;
+        let relocations = relocations(&elf, image.len() as u64)?;
+        let globals = globals(&elf);
+        Ok(CodeObject { kernels, image, code, relocations, globals, file: bytes.into() })
+    }
+
+    /// All kernels, in the order of the metadata.
+    pub fn kernels(&self) -> &[Kernel] {
+        &self.kernels
+    }
+
+    /// The kernel of that name.
+    pub fn kernel(&self, name: &str) -> Option<&Kernel> {
+        self.kernels.iter().find(|kernel| kernel.name == name)
+    }
+
+    /// The code's bytes and their address, for who decodes all of it.
+    pub fn code(&self) -> (u64, &[u8]) {
+        (self.code.start, &self.image[self.code.start as usize..self.code.end as usize])
+    }
+}
+
+fn check_kind(elf: &ElfFile64<'_, Endianness>) -> Result<(), LoadError> {
+    let (header, endian) = (elf.elf_header(), elf.endian());
+    let kind = |what, found: u64, expected| Err(LoadError::Kind { what, found, expected });
+    let ident = header.e_ident();
+    if header.e_machine(endian) != EM_AMDGPU {
+        return kind("machine", header.e_machine(endian).into(), "0xe0 (AMDGPU)");
+    }
+    if ident.os_abi != ELFOSABI_AMDGPU_HSA || ident.data != object::elf::ELFDATA2LSB {
+        return kind("OS ABI", ident.os_abi.into(), "0x40 (HSA), little-endian");
+    }
+    if ident.abi_version != ABI_V5 && ident.abi_version != ABI_V6 {
+        return kind("ABI version", ident.abi_version.into(), "3 or 4 (code object v5 or v6)");
+    }
+    match header.e_flags(endian) & 0xff {
+        GFX942 => Ok(()),
+        other => kind("processor", other.into(), "0x4c (gfx942)"),
+    }
+}
+
+fn layout(
+    elf: &ElfFile64<'_, Endianness>,
+    bytes: &[u8],
+) -> Result<(Vec<u8>, Range<u64>), LoadError> {
+    let (endian, wrong) = (elf.endian(), |what: &str| LoadError::Image(what.into()));
+    let loads =
+        || elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD);
+    let ends = loads().map(|header| header.p_vaddr(endian).checked_add(header.p_memsz(endian)));
+    let size = ends.max_by_key(|end| end.unwrap_or(u64::MAX)).flatten().unwrap_or(0);
+    if size == 0 || size > IMAGE_AT_MOST {
+        return Err(wrong(&format!("{size} bytes, expected 1 to {IMAGE_AT_MOST}")));
+    }
+    let (mut image, mut code) = (vec![0; size as usize], None);
+    for header in loads() {
+        let data =
+            header.data(endian, bytes).map_err(|()| wrong("a segment lies outside of the file"))?;
+        let (start, length) = (header.p_vaddr(endian) as usize, header.p_memsz(endian) as usize);
+        let data = data.get(..length.min(data.len())).unwrap_or_default();
+        image[start..start + data.len()].copy_from_slice(data);
+        if header.p_flags(endian) & object::elf::PF_X != 0 {
+            if code.is_some() || start % 4 != 0 {
+                return Err(wrong(
+                    "more than one segment of code, or one that is not aligned to 4 bytes",
+                ));
+            }
+            code = Some(start as u64..(start + data.len()) as u64);
+        }
+    }
+    Ok((image, code.ok_or_else(|| wrong("no segment of code"))?))
+}
+
+fn note<'a>(elf: &ElfFile64<'_, Endianness>, bytes: &'a [u8]) -> Result<&'a [u8], LoadError> {
+    let endian = elf.endian();
+    for header in elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_NOTE)
+    {
+        let Some(mut notes) = header.notes(endian, bytes)? else { continue };
+        while let Some(note) = notes.next()? {
+            if note.name() == b"AMDGPU" && note.n_type(endian) == metadata::NOTE {
+                return Ok(note.desc());
+            }
+        }
+    }
+    Err(LoadError::Metadata("none of the name AMDGPU and type 32".into()))
+}
+
+fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<Relocation>, LoadError> {
+    let mut all = Vec::new();
+    for (offset, relocation) in elf.dynamic_relocations().into_iter().flatten() {
+        let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+        let wrong = |what| LoadError::Relocation { kind: r_type, offset, what };
+        let base = match (r_type, relocation.target()) {
+            (R_AMDGPU_RELATIVE64, _) => 0,
+            (R_AMDGPU_ABS64, RelocationTarget::Symbol(index)) => {
+                let table =
+                    elf.dynamic_symbol_table().ok_or_else(|| wrong("no dynamic symbols"))?;
+                let symbol = table.symbol_by_index(index)?;
+                if symbol.is_undefined() {
+                    return Err(wrong("of a symbol that is not defined"));
+                }
+                symbol.address()
+            }
+            _ => return Err(wrong("expected R_AMDGPU_RELATIVE64 or R_AMDGPU_ABS64")),
+        };
+        if offset.checked_add(8).is_none_or(|end| end > image) {
+            return Err(wrong("outside of the image"));
+        }
+        all.push(Relocation { offset, value: base.wrapping_add_signed(relocation.addend()) });
+    }
+    Ok(all)
+}
+
+fn globals(elf: &ElfFile64<'_, Endianness>) -> Vec<Global> {
+    let data = elf.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.size() > 0);
+    data.filter_map(|symbol| {
+        Some(Global {
+            name: symbol.name().ok()?.into(),
+            offset: symbol.address(),
+            size: symbol.size(),
+        })
+    })
+    .collect()
+}
+
+/// The descriptor is 64 bytes, little-endian; LLVM's AMDGPU usage guide calls it the kernel descriptor.
+fn kernel(
+    note: KernelNote,
+    address: Option<u64>,
+    image: &[u8],
+    code: &Range<u64>,
+) -> Result<Kernel, LoadError> {
+    let name = note.name.clone();
+    let wrong = |what: String| LoadError::Kernel { kernel: name.clone(), what };
+    let descriptor = address.ok_or_else(|| wrong(format!("no symbol {}", note.symbol)))?;
+    let bytes = (usize::try_from(descriptor).ok())
+        .and_then(|start| image.get(start..start.checked_add(64)?))
+        .ok_or_else(|| {
+            wrong(format!("its descriptor at {descriptor:#x} is outside of the image"))
+        })?;
+    let word =
+        |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let offset = u64::from(word(16)) | u64::from(word(20)) << 32;
+    let entry = descriptor.wrapping_add(offset);
+    if !code.contains(&entry) || !entry.is_multiple_of(4) {
+        return Err(wrong(format!("its entry at {entry:#x} is outside of the code")));
+    }
+    if (word(0), word(4)) != (note.lds, note.scratch) {
+        return Err(wrong("descriptor and metadata differ in LDS or scratch memory".into()));
+    }
+    check_needs(&note, word(48), word(52), word(56)).map_err(wrong)?;
+    let (mut arguments, mut hidden, mut explicit) = (Vec::new(), Vec::new(), 0);
+    for ArgumentNote { name, offset, size, kind } in note.arguments {
+        let end = offset.checked_add(size).filter(|&end| end <= note.kernarg);
+        let end = end.ok_or_else(|| {
+            wrong(format!(
+                "an argument of {size} bytes at {offset} in a buffer of {}",
+                note.kernarg
+            ))
+        })?;
+        if let Some(kind) = metadata::hidden(&kind) {
+            hidden.push((offset, size, kind));
+        } else {
+            explicit = explicit.max(end);
+            arguments.push(Argument { name, offset, size, kind });
+        }
+    }
+    Ok(Kernel {
+        name: note.name,
+        kernarg_size: note.kernarg,
+        explicit_size: explicit,
+        arguments,
+        hidden,
+        lds: note.lds,
+        scratch: note.scratch,
+        dynamic_stack: note.dynamic_stack,
+        sgprs: note.sgprs,
+        vgprs: note.vgprs,
+        agprs: note.agprs,
+        block_at_most: note.block_at_most,
+        descriptor,
+        entry,
+        user: word(56) as u16 & 0x7f,
+        group_ids: [7, 8, 9, 10].map(|bit| word(52) >> bit & 1 != 0),
+    })
+}
+
+/// Whether the emulator has what the kernel asks for. The words are those of the descriptor at 48, 52 and 56.
+fn check_needs(note: &KernelNote, rsrc1: u32, rsrc2: u32, properties: u32) -> Result<(), String> {
+    let (preload, lanes) = (properties >> 16, note.lanes);
+    let properties = properties as u16;
+    if lanes != 64 || preload != 0 || properties & 0x7f & !USER_KNOWN != 0 {
+        return Err(format!(
+            "{lanes} lanes, properties {properties:#x}, {preload:#x} preloaded; expected 64, bits of {USER_KNOWN:#x}, 0"
+        ));
+    }
+    let user = USER_SIZES
+        .iter()
+        .filter(|(bit, _)| properties >> bit & 1 != 0)
+        .map(|(_, size)| size)
+        .sum::<u32>();
+    let count = rsrc2 >> 1 & 0x1f;
+    if count != user {
+        return Err(format!("{count} user SGPRs; its properties say {user}"));
+    }
+    // Rounding to nearest and even, denormal numbers kept.
+    let mode = rsrc1 >> 12 & 0xff;
+    if mode != 0xf0 {
+        return Err(format!("floating-point mode {mode:#x}; expected 0xf0"));
+    }
+    if note.lds > 1 << 16
+        || note.scratch > 1 << 20
+        || note.kernarg > 1 << 16
+        || note.block_at_most > 1024
+    {
+        return Err(
+            "it needs more than 64 KiB of LDS or arguments, 1 MiB of scratch, or 1024 threads"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+/// Bits of the properties, and the SGPRs that each asks for, in order.
+pub(crate) const USER_SIZES: [(u32, u32); 7] =
+    [(0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)];
+/// Those that are emulated: dispatch packet, kernel arguments, dispatch number. Scratch memory is architected.
+const USER_KNOWN: u16 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6;

@@ -1,0 +1,316 @@
+//! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
+use super::{Lane, compute, special};
+use crate::inst::{Encoding::*, Kind::*, Op, Run};
+
+/// The low 24 bits, with and without a sign.
+fn u24(a: u32) -> u32 {
+    a & 0xff_ffff
+}
+fn i24(a: u32) -> i32 {
+    (a << 8) as i32 >> 8
+}
+fn first(zeros: u32) -> u32 {
+    if zeros == 32 { u32::MAX } else { zeros }
+}
+fn carry(a: u32, b: u32, c: bool) -> (u32, bool) {
+    let sum = u64::from(a) + u64::from(b) + u64::from(c);
+    (sum as u32, sum >> 32 != 0)
+}
+fn borrow(a: u32, b: u32, c: bool) -> (u32, bool) {
+    let difference = i64::from(a) - i64::from(b) - i64::from(c);
+    (difference as u32, difference < 0)
+}
+/// Each byte of the selector names one of the eight of `a` above `b`, or a constant.
+fn permute(a: u32, b: u32, selector: u32) -> u32 {
+    let all = u64::from(a) << 32 | u64::from(b);
+    let byte = |select: u8| match select {
+        0..=7 => (all >> (8 * select)) as u8,
+        8..=11 => {
+            if all >> (16 * (select - 8) + 15) & 1 != 0 {
+                0xff
+            } else {
+                0
+            }
+        }
+        12 => 0,
+        _ => 0xff,
+    };
+    u32::from_le_bytes(selector.to_le_bytes().map(byte))
+}
+/// 2 to the power of `exponent`, exact also where it is the factor of a denormal number.
+fn scale(value: f32, exponent: i32) -> f32 {
+    (f64::from(value) * f64::from(exponent).exp2()) as f32
+}
+fn exponent(value: f32) -> i32 {
+    (value.to_bits() >> 23 & 0xff) as i32
+}
+/// Which of numerator and denominator a division must scale, as the manual has it.
+fn div_scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
+    let (d, n) = (exponent(denominator), exponent(numerator));
+    let denormal = |value: f32| value != 0.0 && exponent(value) == 0;
+    let same = value.to_bits() == denominator.to_bits();
+    if numerator == 0.0 || denominator == 0.0 {
+        (f32::NAN, false)
+    } else if n - d >= 96 {
+        (if same { scale(value, 64) } else { value }, true)
+    } else if denormal(denominator) {
+        (scale(value, 64), false)
+    } else if denormal(1.0 / denominator) && denormal(numerator / denominator) {
+        (if same { scale(value, 64) } else { value }, true)
+    } else if denormal(1.0 / denominator) {
+        (scale(value, -64), false)
+    } else if denormal(numerator / denominator) {
+        (if same { value } else { scale(value, 64) }, true)
+    } else if n <= 23 {
+        (scale(value, 64), false)
+    } else {
+        (value, false)
+    }
+}
+/// What a quotient is where the ordinary steps do not find it.
+fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
+    let sign =
+        if (denominator.to_bits() ^ numerator.to_bits()) >> 31 != 0 { -1.0_f32 } else { 1.0 };
+    if numerator.is_nan() {
+        numerator
+    } else if denominator.is_nan() {
+        denominator
+    } else if numerator == 0.0 && denominator == 0.0
+        || numerator.is_infinite() && denominator.is_infinite()
+    {
+        f32::NAN
+    } else if denominator == 0.0 || numerator.is_infinite() {
+        f32::INFINITY.copysign(sign)
+    } else if denominator.is_infinite() || numerator == 0.0 {
+        0.0_f32.copysign(sign)
+    } else if exponent(numerator) - exponent(denominator) < -150 {
+        0.0_f32.copysign(sign)
+    } else if exponent(denominator) == 255 {
+        f32::INFINITY.copysign(sign)
+    } else {
+        quotient.abs().copysign(sign)
+    }
+}
+
+#[rustfmt::skip]
+pub(super) static COMPARES: &[Op] = compute! {
+    Vopc 0xa1 v_cmp_lt_i16(a: i16, b: i16) -> bool = a < b;
+    Vopc 0xa2 v_cmp_eq_i16(a: i16, b: i16) -> bool = a == b;
+    Vopc 0xa3 v_cmp_le_i16(a: i16, b: i16) -> bool = a <= b;
+    Vopc 0xa4 v_cmp_gt_i16(a: i16, b: i16) -> bool = a > b;
+    Vopc 0xa5 v_cmp_ne_i16(a: i16, b: i16) -> bool = a != b;
+    Vopc 0xa6 v_cmp_ge_i16(a: i16, b: i16) -> bool = a >= b;
+    Vopc 0xa9 v_cmp_lt_u16(a: u16, b: u16) -> bool = a < b;
+    Vopc 0xaa v_cmp_eq_u16(a: u16, b: u16) -> bool = a == b;
+    Vopc 0xab v_cmp_le_u16(a: u16, b: u16) -> bool = a <= b;
+    Vopc 0xac v_cmp_gt_u16(a: u16, b: u16) -> bool = a > b;
+    Vopc 0xad v_cmp_ne_u16(a: u16, b: u16) -> bool = a != b;
+    Vopc 0xae v_cmp_ge_u16(a: u16, b: u16) -> bool = a >= b;
+    Vopc 0xc1 v_cmp_lt_i32(a: i32, b: i32) -> bool = a < b;
+    Vopc 0xc2 v_cmp_eq_i32(a: i32, b: i32) -> bool = a == b;
+    Vopc 0xc3 v_cmp_le_i32(a: i32, b: i32) -> bool = a <= b;
+    Vopc 0xc4 v_cmp_gt_i32(a: i32, b: i32) -> bool = a > b;
+    Vopc 0xc5 v_cmp_ne_i32(a: i32, b: i32) -> bool = a != b;
+    Vopc 0xc6 v_cmp_ge_i32(a: i32, b: i32) -> bool = a >= b;
+    Vopc 0xc9 v_cmp_lt_u32(a: u32, b: u32) -> bool = a < b;
+    Vopc 0xca v_cmp_eq_u32(a: u32, b: u32) -> bool = a == b;
+    Vopc 0xcb v_cmp_le_u32(a: u32, b: u32) -> bool = a <= b;
+    Vopc 0xcc v_cmp_gt_u32(a: u32, b: u32) -> bool = a > b;
+    Vopc 0xcd v_cmp_ne_u32(a: u32, b: u32) -> bool = a != b;
+    Vopc 0xce v_cmp_ge_u32(a: u32, b: u32) -> bool = a >= b;
+    Vopc 0xe1 v_cmp_lt_i64(a: i64, b: i64) -> bool = a < b;
+    Vopc 0xe2 v_cmp_eq_i64(a: i64, b: i64) -> bool = a == b;
+    Vopc 0xe3 v_cmp_le_i64(a: i64, b: i64) -> bool = a <= b;
+    Vopc 0xe4 v_cmp_gt_i64(a: i64, b: i64) -> bool = a > b;
+    Vopc 0xe5 v_cmp_ne_i64(a: i64, b: i64) -> bool = a != b;
+    Vopc 0xe6 v_cmp_ge_i64(a: i64, b: i64) -> bool = a >= b;
+    Vopc 0xe9 v_cmp_lt_u64(a: u64, b: u64) -> bool = a < b;
+    Vopc 0xea v_cmp_eq_u64(a: u64, b: u64) -> bool = a == b;
+    Vopc 0xeb v_cmp_le_u64(a: u64, b: u64) -> bool = a <= b;
+    Vopc 0xec v_cmp_gt_u64(a: u64, b: u64) -> bool = a > b;
+    Vopc 0xed v_cmp_ne_u64(a: u64, b: u64) -> bool = a != b;
+    Vopc 0xee v_cmp_ge_u64(a: u64, b: u64) -> bool = a >= b;
+    Vopc 0x41 v_cmp_lt_f32(a: f32, b: f32) -> bool = a < b;
+    Vopc 0x42 v_cmp_eq_f32(a: f32, b: f32) -> bool = a == b;
+    Vopc 0x43 v_cmp_le_f32(a: f32, b: f32) -> bool = a <= b;
+    Vopc 0x44 v_cmp_gt_f32(a: f32, b: f32) -> bool = a > b;
+    Vopc 0x45 v_cmp_lg_f32(a: f32, b: f32) -> bool = a < b || a > b;
+    Vopc 0x46 v_cmp_ge_f32(a: f32, b: f32) -> bool = a >= b;
+    Vopc 0x47 v_cmp_o_f32(a: f32, b: f32) -> bool = !a.is_nan() && !b.is_nan();
+    Vopc 0x48 v_cmp_u_f32(a: f32, b: f32) -> bool = a.is_nan() || b.is_nan();
+    Vopc 0x49 v_cmp_nge_f32(a: f32, b: f32) -> bool = !(a >= b);
+    Vopc 0x4a v_cmp_nlg_f32(a: f32, b: f32) -> bool = !(a < b || a > b);
+    Vopc 0x4b v_cmp_ngt_f32(a: f32, b: f32) -> bool = !(a > b);
+    Vopc 0x4c v_cmp_nle_f32(a: f32, b: f32) -> bool = !(a <= b);
+    Vopc 0x4d v_cmp_neq_f32(a: f32, b: f32) -> bool = a != b;
+    Vopc 0x4e v_cmp_nlt_f32(a: f32, b: f32) -> bool = !(a < b);
+};
+
+/// Of VOP2 with a clamp: such an opcode is listed 0x1000 higher.
+pub(crate) const CLAMPED: u32 = 0x1000;
+
+pub(super) static OPS: &[Op] = compute! {
+    Vop1 0x01 v_mov_b32(a: u32) -> u32 = a;
+    Vop1 0x05 v_cvt_f32_i32(a: i32) -> f32 = a as f32;
+    Vop1 0x06 v_cvt_f32_u32(a: u32) -> f32 = a as f32;
+    Vop1 0x07 v_cvt_u32_f32(a: f32) -> u32 = a as u32;
+    Vop1 0x08 v_cvt_i32_f32(a: f32) -> i32 = a as i32;
+    Vop1 0x11 v_cvt_f32_ubyte0(a: u32) -> f32 = (a & 0xff) as f32;
+    Vop1 0x12 v_cvt_f32_ubyte1(a: u32) -> f32 = (a >> 8 & 0xff) as f32;
+    Vop1 0x13 v_cvt_f32_ubyte2(a: u32) -> f32 = (a >> 16 & 0xff) as f32;
+    Vop1 0x14 v_cvt_f32_ubyte3(a: u32) -> f32 = (a >> 24) as f32;
+    Vop1 0x1b v_fract_f32(a: f32) -> f32 = (a - a.floor()).min(1.0_f32.next_down());
+    Vop1 0x1c v_trunc_f32(a: f32) -> f32 = a.trunc();
+    Vop1 0x1d v_ceil_f32(a: f32) -> f32 = a.ceil();
+    Vop1 0x1e v_rndne_f32(a: f32) -> f32 = a.round_ties_even();
+    Vop1 0x1f v_floor_f32(a: f32) -> f32 = a.floor();
+    Vop1 0x22 v_rcp_f32(a: f32) -> f32 = 1.0 / a;
+    Vop1 0x23 v_rcp_iflag_f32(a: f32) -> f32 = 1.0 / a;
+    Vop1 0x27 v_sqrt_f32(a: f32) -> f32 = a.sqrt();
+    Vop1 0x2b v_not_b32(a: u32) -> u32 = !a;
+    Vop1 0x2c v_bfrev_b32(a: u32) -> u32 = a.reverse_bits();
+    Vop1 0x2d v_ffbh_u32(a: u32) -> u32 = first(a.leading_zeros());
+    Vop1 0x2e v_ffbl_b32(a: u32) -> u32 = first(a.trailing_zeros());
+    Vop1 0x38 v_mov_b64(a: u64) -> u64 = a;
+    Vop1 0x52 v_accvgpr_mov_b32(a: u32) -> u32 = a;
+    Vop2 0x00 v_cndmask_b32(a: u32, b: u32, c: bool) -> u32 = if c { b } else { a };
+    Vop2 0x01 v_add_f32(a: f32, b: f32) -> f32 = a + b;
+    Vop2 0x02 v_sub_f32(a: f32, b: f32) -> f32 = a - b;
+    Vop2 0x03 v_subrev_f32(a: f32, b: f32) -> f32 = b - a;
+    Vop2 0x05 v_mul_f32(a: f32, b: f32) -> f32 = a * b;
+    Vop2 0x06 v_mul_i32_i24(a: u32, b: u32) -> i32 = i24(a).wrapping_mul(i24(b));
+    Vop2 0x08 v_mul_u32_u24(a: u32, b: u32) -> u32 = u24(a).wrapping_mul(u24(b));
+    Vop2 0x09 v_mul_hi_u32_u24(a: u32, b: u32) -> u32 = ((u64::from(u24(a)) * u64::from(u24(b))) >> 32) as u32;
+    Vop2 0x0a v_min_f32(a: f32, b: f32) -> f32 = a.min(b);
+    Vop2 0x0b v_max_f32(a: f32, b: f32) -> f32 = a.max(b);
+    Vop2 0x0c v_min_i32(a: i32, b: i32) -> i32 = a.min(b);
+    Vop2 0x0d v_max_i32(a: i32, b: i32) -> i32 = a.max(b);
+    Vop2 0x0e v_min_u32(a: u32, b: u32) -> u32 = a.min(b);
+    Vop2 0x0f v_max_u32(a: u32, b: u32) -> u32 = a.max(b);
+    Vop2 0x10 v_lshrrev_b32(a: u32, b: u32) -> u32 = b >> (a & 31);
+    Vop2 0x11 v_ashrrev_i32(a: u32, b: i32) -> i32 = b >> (a & 31);
+    Vop2 0x12 v_lshlrev_b32(a: u32, b: u32) -> u32 = b << (a & 31);
+    Vop2 0x13 v_and_b32(a: u32, b: u32) -> u32 = a & b;
+    Vop2 0x14 v_or_b32(a: u32, b: u32) -> u32 = a | b;
+    Vop2 0x15 v_xor_b32(a: u32, b: u32) -> u32 = a ^ b;
+    Vop2 0x17 v_fmamk_f32(a: f32, k: f32, b: f32) -> f32 = a.mul_add(k, b);
+    Vop2 0x18 v_fmaak_f32(a: f32, b: f32, k: f32) -> f32 = a.mul_add(b, k);
+    Vop2 0x19 v_add_co_u32(a: u32, b: u32) -> (u32, bool) = carry(a, b, false);
+    Vop2 0x1a v_sub_co_u32(a: u32, b: u32) -> (u32, bool) = borrow(a, b, false);
+    Vop2 0x1b v_subrev_co_u32(a: u32, b: u32) -> (u32, bool) = borrow(b, a, false);
+    Vop2 0x1c v_addc_co_u32(a: u32, b: u32, c: bool) -> (u32, bool) = carry(a, b, c);
+    Vop2 0x1d v_subb_co_u32(a: u32, b: u32, c: bool) -> (u32, bool) = borrow(a, b, c);
+    Vop2 0x1e v_subbrev_co_u32(a: u32, b: u32, c: bool) -> (u32, bool) = borrow(b, a, c);
+    Vop2 0x26 v_add_u16(a: u16, b: u16) -> u16 = a.wrapping_add(b);
+    Vop2 0x27 v_sub_u16(a: u16, b: u16) -> u16 = a.wrapping_sub(b);
+    Vop2 0x28 v_subrev_u16(a: u16, b: u16) -> u16 = b.wrapping_sub(a);
+    Vop2 0x29 v_mul_lo_u16(a: u16, b: u16) -> u16 = a.wrapping_mul(b);
+    Vop2 0x2a v_lshlrev_b16(a: u16, b: u16) -> u16 = b << (a & 15);
+    Vop2 0x2b v_lshrrev_b16(a: u16, b: u16) -> u16 = b >> (a & 15);
+    Vop2 0x2c v_ashrrev_i16(a: u16, b: i16) -> i16 = b >> (a & 15);
+    Vop2 0x2f v_max_u16(a: u16, b: u16) -> u16 = a.max(b);
+    Vop2 0x30 v_max_i16(a: i16, b: i16) -> i16 = a.max(b);
+    Vop2 0x31 v_min_u16(a: u16, b: u16) -> u16 = a.min(b);
+    Vop2 0x32 v_min_i16(a: i16, b: i16) -> i16 = a.min(b);
+    Vop2 0x34 v_add_u32(a: u32, b: u32) -> u32 = a.wrapping_add(b);
+    Vop2 0x35 v_sub_u32(a: u32, b: u32) -> u32 = a.wrapping_sub(b);
+    Vop2 0x36 v_subrev_u32(a: u32, b: u32) -> u32 = b.wrapping_sub(a);
+    Vop2 0x3b v_fmac_f32(a: f32, b: f32, to: f32) -> f32 = a.mul_add(b, to);
+    Vop2 0x3d v_xnor_b32(a: u32, b: u32) -> u32 = !(a ^ b);
+    Vop2 0x1026 v_add_u16(a: u16, b: u16) -> u16 = a.saturating_add(b);
+    Vop2 0x1027 v_sub_u16(a: u16, b: u16) -> u16 = a.saturating_sub(b);
+    Vop2 0x1034 v_add_u32(a: u32, b: u32) -> u32 = a.saturating_add(b);
+    Vop2 0x1035 v_sub_u32(a: u32, b: u32) -> u32 = a.saturating_sub(b);
+    Vop2 0x1036 v_subrev_u32(a: u32, b: u32) -> u32 = b.saturating_sub(a);
+    Vop3 0x1c2 v_mad_i32_i24(a: u32, b: u32, c: i32) -> i32 = i24(a).wrapping_mul(i24(b)).wrapping_add(c);
+    Vop3 0x1c3 v_mad_u32_u24(a: u32, b: u32, c: u32) -> u32 = u24(a).wrapping_mul(u24(b)).wrapping_add(c);
+    Vop3 0x1c8 v_bfe_u32(a: u32, b: u32, c: u32) -> u32 = a >> (b & 31) & ((1 << (c & 31)) - 1);
+    Vop3 0x1c9 v_bfe_i32(a: i32, b: u32, c: u32) -> i32 = if c & 31 == 0 { 0 } else { field(a >> (b & 31), c & 31) };
+    Vop3 0x1ca v_bfi_b32(a: u32, b: u32, c: u32) -> u32 = a & b | !a & c;
+    Vop3 0x1cb v_fma_f32(a: f32, b: f32, c: f32) -> f32 = a.mul_add(b, c);
+    Vop3 0x1ce v_alignbit_b32(a: u32, b: u32, c: u32) -> u32 = ((u64::from(a) << 32 | u64::from(b)) >> (c & 31)) as u32;
+    Vop3 0x1cf v_alignbyte_b32(a: u32, b: u32, c: u32) -> u32 =
+        ((u64::from(a) << 32 | u64::from(b)) >> (8 * (c & 3))) as u32;
+    Vop3 0x1d1 v_min3_i32(a: i32, b: i32, c: i32) -> i32 = a.min(b).min(c);
+    Vop3 0x1d2 v_min3_u32(a: u32, b: u32, c: u32) -> u32 = a.min(b).min(c);
+    Vop3 0x1d4 v_max3_i32(a: i32, b: i32, c: i32) -> i32 = a.max(b).max(c);
+    Vop3 0x1d5 v_max3_u32(a: u32, b: u32, c: u32) -> u32 = a.max(b).max(c);
+    Vop3 0x1d7 v_med3_i32(a: i32, b: i32, c: i32) -> i32 = a.min(b).max(a.max(b).min(c));
+    Vop3 0x1d8 v_med3_u32(a: u32, b: u32, c: u32) -> u32 = a.min(b).max(a.max(b).min(c));
+    Vop3 0x1de v_div_fixup_f32(a: f32, b: f32, c: f32) -> f32 = div_fixup(a, b, c);
+    Vop3 0x1e0 v_div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) = div_scale(a, b, c);
+    Vop3 0x1e2 v_div_fmas_f32(a: f32, b: f32, c: f32, scaled: bool) -> f32 =
+        scale(a.mul_add(b, c), if !scaled { 0 } else if exponent(c) > 127 { 64 } else { -64 });
+    Vop3 0x1e8 v_mad_u64_u32(a: u32, b: u32, c: u64) -> (u64, bool) = (u64::from(a) * u64::from(b)).overflowing_add(c);
+    Vop3 0x1ed v_perm_b32(a: u32, b: u32, c: u32) -> u32 = permute(a, b, c);
+    Vop3 0x1f3 v_xad_u32(a: u32, b: u32, c: u32) -> u32 = (a ^ b).wrapping_add(c);
+    Vop3 0x1fd v_lshl_add_u32(a: u32, b: u32, c: u32) -> u32 = (a << (b & 31)).wrapping_add(c);
+    Vop3 0x1fe v_add_lshl_u32(a: u32, b: u32, c: u32) -> u32 = a.wrapping_add(b) << (c & 31);
+    Vop3 0x1ff v_add3_u32(a: u32, b: u32, c: u32) -> u32 = a.wrapping_add(b).wrapping_add(c);
+    Vop3 0x200 v_lshl_or_b32(a: u32, b: u32, c: u32) -> u32 = a << (b & 31) | c;
+    Vop3 0x201 v_and_or_b32(a: u32, b: u32, c: u32) -> u32 = a & b | c;
+    Vop3 0x202 v_or3_b32(a: u32, b: u32, c: u32) -> u32 = a | b | c;
+    Vop3 0x208 v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64 = (a << (b & 7).min(4)).wrapping_add(c);
+    Vop3 0x285 v_mul_lo_u32(a: u32, b: u32) -> u32 = a.wrapping_mul(b);
+    Vop3 0x286 v_mul_hi_u32(a: u32, b: u32) -> u32 = ((u64::from(a) * u64::from(b)) >> 32) as u32;
+    Vop3 0x287 v_mul_hi_i32(a: i32, b: i32) -> i32 = ((i64::from(a) * i64::from(b)) >> 32) as i32;
+    Vop3 0x28b v_bcnt_u32_b32(a: u32, b: u32) -> u32 = a.count_ones().wrapping_add(b);
+    Vop3 0x28c v_mbcnt_lo_u32_b32(mask: u32, b: u32, lane: Lane) -> u32 =
+        (mask & 1_u32.checked_shl(lane.0).unwrap_or(0).wrapping_sub(1)).count_ones().wrapping_add(b);
+    Vop3 0x28d v_mbcnt_hi_u32_b32(mask: u32, b: u32, lane: Lane) -> u32 =
+        (mask & (1 << lane.0.saturating_sub(32)) - 1).count_ones().wrapping_add(b);
+    Vop3 0x28f v_lshlrev_b64(a: u32, b: u64) -> u64 = b << (a & 63);
+    Vop3 0x290 v_lshrrev_b64(a: u32, b: u64) -> u64 = b >> (a & 63);
+    Vop3 0x291 v_ashrrev_i64(a: u32, b: i64) -> i64 = b >> (a & 63);
+    Vop3 0x293 v_bfm_b32(a: u32, b: u32) -> u32 = ((1 << (a & 31)) - 1) << (b & 31);
+    Vop3p 0x30 v_pk_fma_f32(a: [f32; 2], b: [f32; 2], c: [f32; 2]) -> [f32; 2] =
+        [a[0].mul_add(b[0], c[0]), a[1].mul_add(b[1], c[1])];
+    Vop3p 0x31 v_pk_mul_f32(a: [f32; 2], b: [f32; 2]) -> [f32; 2] = [a[0] * b[0], a[1] * b[1]];
+    Vop3p 0x32 v_pk_add_f32(a: [f32; 2], b: [f32; 2]) -> [f32; 2] = [a[0] + b[0], a[1] + b[1]];
+    Vop3p 0x58 v_accvgpr_read_b32(a: u32) -> u32 = a;
+    Vop3p 0x59 v_accvgpr_write_b32(a: u32) -> u32 = a;
+};
+
+/// `width` bits, 1 to 31, with their sign.
+fn field(value: i32, width: u32) -> i32 {
+    value << (32 - width) >> (32 - width)
+}
+
+pub(super) static CROSS: &[Op] = &[
+    special(Vop1, 0x00, "v_nop", None, &[], Run::Wave(|_, _| ())),
+    special(
+        Vop1,
+        0x02,
+        "v_readfirstlane_b32",
+        B32,
+        &[B32],
+        Run::Wave(|wave, inst| {
+            let lane = wave.exec().trailing_zeros() & 63;
+            let value = wave.lane(inst.src[0], lane as usize);
+            wave.write32(inst.dst, value);
+        }),
+    ),
+    special(
+        Vop3,
+        0x289,
+        "v_readlane_b32",
+        B32,
+        &[B32, B32],
+        Run::Wave(|wave, inst| {
+            let lane = wave.scalar(inst.src[1]) & 63;
+            let value = wave.lane(inst.src[0], lane as usize);
+            wave.write32(inst.dst, value);
+        }),
+    ),
+    special(
+        Vop3,
+        0x28a,
+        "v_writelane_b32",
+        B32,
+        &[B32, B32],
+        Run::Wave(|wave, inst| {
+            let (value, lane) = (wave.scalar(inst.src[0]), wave.scalar(inst.src[1]) & 63);
+            wave.set_lane(inst.dst, lane as usize, value);
+        }),
+    ),
+];

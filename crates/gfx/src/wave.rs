@@ -1,0 +1,174 @@
+//! A wave: 64 lanes, their registers, and where they are.
+use crate::inst::{ACC, EXEC, Inst, LITERAL, VCC, VECTOR};
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
+
+/// Flat addresses of LDS and of scratch memory begin here, above all addresses of a process.
+pub(crate) const SHARED_BASE: u64 = 1 << 48;
+pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
+/// Bytes of flat addresses that each of them has.
+pub(crate) const APERTURE: u64 = 1 << 32;
+
+/// What executing an instruction comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Next,
+    Sleep,
+    Barrier,
+    End,
+}
+
+pub(crate) struct Wave {
+    /// Offset in the image.
+    pub(crate) pc: u64,
+    /// Address of the image.
+    base: u64,
+    pub(crate) scc: bool,
+    /// By the codes of operands: 0 to 101 general, 106 VCC, 124 M0, 126 EXEC.
+    scalars: [u32; 128],
+    /// Vector registers, then accumulation registers; of each 64 lanes.
+    vectors: Vec<[u32; 64]>,
+    /// Of each lane `scratch_size` bytes.
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) scratch_size: u64,
+    /// Whether it stored since it last waited for that.
+    pub(crate) unsettled: bool,
+}
+
+impl Wave {
+    pub(crate) fn new(base: u64, pc: u64, exec: u64, scratch_size: u64) -> Wave {
+        let mut wave = Wave {
+            pc,
+            base,
+            scc: false,
+            scalars: [0; 128],
+            vectors: vec![[0; 64]; 512],
+            scratch: vec![0; 64 * scratch_size as usize],
+            scratch_size,
+            unsettled: false,
+        };
+        wave.write64(EXEC, exec);
+        wave
+    }
+
+    /// Address of what is `bytes` behind the instruction.
+    pub(crate) fn address(&self, bytes: u64) -> u64 {
+        self.base + self.pc + bytes
+    }
+
+    /// Goes on at an address. The size of the instruction, 4 bytes, is added behind it.
+    pub(crate) fn jump(&mut self, address: u64) {
+        self.pc = address.wrapping_sub(self.base).wrapping_sub(4);
+    }
+
+    pub(crate) fn exec(&self) -> u64 {
+        self.pair(EXEC)
+    }
+
+    pub(crate) fn vcc(&self) -> u64 {
+        self.pair(VCC)
+    }
+
+    fn pair(&self, code: u16) -> u64 {
+        let code = usize::from(code);
+        u64::from(self.scalars[code]) | u64::from(self.scalars[code + 1]) << 32
+    }
+
+    pub(crate) fn write32(&mut self, code: u16, value: u32) {
+        self.scalars[usize::from(code)] = value;
+    }
+
+    pub(crate) fn write64(&mut self, code: u16, value: u64) {
+        self.write32(code, value as u32);
+        self.write32(code + 1, (value >> 32) as u32);
+    }
+
+    /// A source of 32 bits that is no vector register and no literal.
+    pub(crate) fn scalar(&self, code: u16) -> u32 {
+        match code {
+            0..=127 => self.scalars[usize::from(code)],
+            _ => constant(code, false, self) as u32,
+        }
+    }
+
+    /// A source of 64 bits that is no vector register and no literal.
+    pub(crate) fn scalar64(&self, code: u16) -> u64 {
+        match code {
+            0..=126 => self.pair(code),
+            _ => constant(code, true, self),
+        }
+    }
+
+    /// A source that is the same for all lanes, as the low bits of 64; nothing for a vector register.
+    pub(crate) fn uniform(&self, inst: &Inst, code: u16, wide: bool, signed: bool) -> Option<u64> {
+        match code {
+            LITERAL if signed => Some(i64::from(inst.literal as i32) as u64),
+            LITERAL => Some(inst.literal.into()),
+            _ if code >= VECTOR => None,
+            _ if wide => Some(self.scalar64(code)),
+            _ => Some(self.scalar(code).into()),
+        }
+    }
+
+    fn row(code: u16) -> usize {
+        const { assert!(ACC == VECTOR + 256) };
+        usize::from(code - VECTOR)
+    }
+
+    /// A lane's 32 bits of a source that is no literal.
+    pub(crate) fn lane(&self, code: u16, lane: usize) -> u32 {
+        if code >= VECTOR { self.vectors[Self::row(code)][lane] } else { self.scalar(code) }
+    }
+
+    /// A lane's vector register and the next one.
+    pub(crate) fn lane64(&self, code: u16, lane: usize) -> u64 {
+        let row = Self::row(code);
+        u64::from(self.vectors[row][lane]) | u64::from(self.vectors[row + 1][lane]) << 32
+    }
+
+    pub(crate) fn set_lane(&mut self, code: u16, lane: usize, value: u32) {
+        self.vectors[Self::row(code)][lane] = value;
+    }
+
+    pub(crate) fn set_lane64(&mut self, code: u16, lane: usize, value: u64) {
+        self.set_lane(code, lane, value as u32);
+        self.set_lane(code + 1, lane, (value >> 32) as u32);
+    }
+
+    /// All earlier stores are visible to everybody before any later access.
+    pub(crate) fn settle(&mut self) {
+        if std::mem::take(&mut self.unsettled) {
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+/// The codes that are no registers.
+fn constant(code: u16, wide: bool, wave: &Wave) -> u64 {
+    const FLOATS: [f64; 9] =
+        [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, std::f64::consts::FRAC_1_PI / 2.0];
+    match code {
+        128..=192 => u64::from(code - 128),
+        193..=208 => (192 - i64::from(code)) as u64,
+        235..=238 => {
+            let base = if code < 237 { SHARED_BASE } else { PRIVATE_BASE };
+            let address = if code % 2 == 1 { base } else { base + APERTURE - 1 };
+            if wide { address } else { address >> 32 }
+        }
+        240..=248 => {
+            let value = FLOATS[usize::from(code - 240)];
+            if wide { value.to_bits() } else { (value as f32).to_bits().into() }
+        }
+        251 => (wave.vcc() == 0).into(),
+        252 => (wave.exec() == 0).into(),
+        253 => wave.scc.into(),
+        _ => 0,
+    }
+}
+
+/// Ticks of the constant clock, 100 MHz, from an arbitrary zero that all devices of the process share.
+pub(crate) fn ticks() -> u64 {
+    static ZERO: OnceLock<Instant> = OnceLock::new();
+    (ZERO.get_or_init(Instant::now).elapsed().as_nanos() / 10) as u64
+}

@@ -1,0 +1,56 @@
+//! Code objects by Debian's clang-19, and what its disassembler says of them.
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether the tools are there. Where they must be, `WARPVERBS_REQUIRE_CLANG19=1`.
+pub(crate) fn missing() -> bool {
+    let here = |tool: &str| Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if here("clang++-19") && here("ld.lld-19") && here("llvm-objdump-19") {
+        return false;
+    }
+    assert!(
+        std::env::var_os("WARPVERBS_REQUIRE_CLANG19").is_none(),
+        "clang-19, lld-19 and llvm-19 are required, and not all are installed"
+    );
+    eprintln!("SKIPPED: clang-19, lld-19 and llvm-19 are not all installed");
+    true
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Compiles a file for gfx942, with the device headers in its path, to a file of that name in `folder`.
+pub(crate) fn compile(source: &Path, folder: &Path) -> PathBuf {
+    let object = folder.join(source.file_stem().expect("a file has a name")).with_extension("co");
+    let status = Command::new("clang++-19")
+        .args(["-x", "hip", "--cuda-device-only", "--offload-arch=gfx942", "-nogpuinc", "-nogpulib", "-std=c++20"])
+        .args(["-O2", "-fuse-ld=lld", "--no-gpu-bundle-output", "-gline-tables-only", "-Wno-pass-failed"])
+        .args(["-Wno-unused-function", "-Iinclude", "-Isrc", "-o"])
+        .arg(&object)
+        .arg(source)
+        .current_dir(root().join("kernels"))
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "clang-19 does not compile {}", source.display());
+    object
+}
+
+/// A kernel file of the tree.
+pub(crate) fn kernel(path: &str) -> PathBuf {
+    root().join(path)
+}
+
+/// Each instruction's address, text and words.
+pub(crate) fn disassemble(object: &Path) -> Vec<(u64, String, Vec<u32>)> {
+    let output = Command::new("llvm-objdump-19").arg("-d").arg(object).output().expect("llvm-objdump-19 runs");
+    let text = String::from_utf8(output.stdout).expect("it prints ASCII");
+    let lines = text.lines().filter_map(|line| line.strip_prefix('\t')?.split_once("//"));
+    lines
+        .map(|(text, rest)| {
+            let (address, words) = rest.trim().split_once(':').expect("an address and its words");
+            let words = words.split_whitespace().map_while(|word| u32::from_str_radix(word, 16).ok());
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            (u64::from_str_radix(address, 16).expect("hexadecimal"), text, words.collect())
+        })
+        .collect()
+}

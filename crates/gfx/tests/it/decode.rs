@@ -1,0 +1,57 @@
+//! Every instruction of compiled kernels is decoded as LLVM's disassembler has it: length, name, operands.
+use crate::clang;
+use std::path::{Path, PathBuf};
+use warpverbs_gfx::CodeObject;
+
+/// Differences, at most a few of each mnemonic.
+fn compare(object: &Path) -> (usize, Vec<String>) {
+    let parsed = CodeObject::parse(&std::fs::read(object).expect("it was just written"));
+    let parsed = parsed.unwrap_or_else(|error| panic!("{}: {error}", object.display()));
+    let (start, code) = parsed.code();
+    let (mut wrong, all) = (Vec::new(), clang::disassemble(object));
+    for (address, text, words) in &all {
+        let ours = match warpverbs_gfx::decode(&code[(address - start) as usize..]) {
+            Ok(inst) if inst.size() != 4 * words.len() => format!("{inst}, of {} bytes", inst.size()),
+            Ok(inst) => inst.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let mnemonic = text.split(' ').next().unwrap_or_default();
+        let told = wrong.iter().filter(|line: &&String| line.contains(mnemonic)).count();
+        if ours != *text && told < 3 {
+            wrong.push(format!("{}: {address:#x}: {ours}; expected {text}", object.display()));
+        }
+    }
+    (all.len(), wrong)
+}
+
+/// Kernels that compile in seconds; those of a folder as well, of which `cargo xtask nightly` makes one of all kernels.
+#[test]
+fn kernels_decode_as_llvm_has_them() {
+    if clang::missing() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files = [
+        "kernels/src/interchange.cu",
+        "kernels/src/moe_layer.cu",
+        "crates/gpu/kernels/blocks.cu",
+        "crates/peer/kernels/probe.cu",
+        "crates/test-kernels/kernels/lockstep.cu",
+        "crates/test-kernels/kernels/selftest.cu",
+        "crates/test-kernels/kernels/waits.cu",
+    ];
+    let mut objects: Vec<PathBuf> =
+        files.iter().map(|file| clang::compile(&clang::kernel(file), folder.path())).collect();
+    if let Some(more) = std::env::var_os("WARPVERBS_GFX_OBJECTS") {
+        let entries = std::fs::read_dir(more).expect("the folder of WARPVERBS_GFX_OBJECTS");
+        objects.extend(entries.map(|entry| entry.expect("an entry").path()).filter(|path| {
+            path.extension().is_some_and(|extension| extension == "o" || extension == "co")
+        }));
+    }
+    let (counts, wrong): (Vec<_>, Vec<_>) = objects.iter().map(|object| compare(object)).unzip();
+    let wrong = wrong.concat();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let all: usize = counts.iter().sum();
+    println!("{all} instructions of {} files", objects.len());
+    assert!(all > 10_000, "{all} instructions");
+}

@@ -1,0 +1,3 @@
+//! The emulator against LLVM's disassembler, against the host's arithmetic, and against broken input.
+mod clang;
+mod decode;
