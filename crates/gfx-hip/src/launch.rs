@@ -1,11 +1,11 @@
 //! Modules and launches.
 
 use crate::code::{Answer, Code, answer, put};
-use crate::state::{Lds, THREADS, lock, state};
+use crate::state::{CONCURRENT, Lds, THREADS, lock, state};
 use crate::stream::enqueue;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use warpverbs_gfx::{Argument, CodeObject, Kernel, Launch, Module, Stop};
 
@@ -139,6 +139,29 @@ pub(crate) unsafe extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocess
     answer(count().and_then(|count| unsafe { put(blocks, count) }))
 }
 
+/// A device's room for waves, of which each launch has a part until it has ended: a kernel that finds none waits,
+/// as behind others that fill a GPU. One that needs more than all has all.
+struct Room {
+    used: Mutex<usize>,
+    freed: Condvar,
+}
+
+static ROOM: Room = Room { used: Mutex::new(0), freed: Condvar::new() };
+
+impl Room {
+    /// Runs a kernel of so many waves when they have room.
+    fn with<R>(&self, waves: usize, run: impl FnOnce() -> R) -> R {
+        let mine = waves.min(CONCURRENT);
+        let full = |used: &mut usize| *used + mine > CONCURRENT;
+        let waited = self.freed.wait_while(lock(&self.used), full);
+        *waited.unwrap_or_else(PoisonError::into_inner) += mine;
+        let result = run();
+        *lock(&self.used) -= mine;
+        self.freed.notify_all();
+        result
+    }
+}
+
 /// The arguments as a kernel reads them.
 ///
 /// # Safety
@@ -177,25 +200,25 @@ pub(crate) unsafe extern "C" fn hipModuleLaunchKernel(
         let function = function(handle)?;
         let kernel = function.kernel()?;
         let threads = block_x.checked_mul(block_y).and_then(|xy| xy.checked_mul(block_z));
-        if threads.is_none_or(|threads| threads == 0 || threads > kernel.block_at_most) {
-            return Err(Code::InvalidValue);
-        }
+        let known = threads.filter(|&threads| threads != 0 && threads <= kernel.block_at_most);
+        let threads = known.ok_or(Code::InvalidValue)?;
+        let blocks = [grid_x, grid_y, grid_z].map(|size| size as usize);
+        let blocks = blocks.iter().fold(1usize, |all, size| all.saturating_mul(*size));
+        let waves = blocks.saturating_mul(threads.div_ceil(64) as usize);
         // SAFETY: the caller's parameters.
         let arguments = unsafe { pack(kernel, params) };
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         enqueue(stream, move || {
-            let ended = state().gfx.launch(
-                &function.module,
-                &Launch {
-                    kernel: &function.name,
-                    grid,
-                    block,
-                    dynamic_lds,
-                    arguments: &arguments,
-                    deadline: Instant::now() + LONGEST,
-                    stop: Stop::default(),
-                },
-            );
+            let launch = Launch {
+                kernel: &function.name,
+                grid,
+                block,
+                dynamic_lds,
+                arguments: &arguments,
+                deadline: Instant::now() + LONGEST,
+                stop: Stop::default(),
+            };
+            let ended = ROOM.with(waves, || state().gfx.launch(&function.module, &launch));
             if let Err(error) = ended {
                 eprintln!("emulated gfx942: {error}");
                 state().lose();

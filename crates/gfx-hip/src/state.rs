@@ -12,7 +12,7 @@ use warpverbs_gfx::{Config, Device, Registration, Rights};
 pub(crate) const MULTIPROCESSORS: u32 = 8;
 pub(crate) const THREADS: u32 = 2048;
 /// Waves of 64 threads that a device holds.
-const CONCURRENT: usize = (MULTIPROCESSORS * THREADS / 64) as usize;
+pub(crate) const CONCURRENT: usize = (MULTIPROCESSORS * THREADS / 64) as usize;
 
 /// Shared memory of a multiprocessor.
 pub(crate) struct Lds;

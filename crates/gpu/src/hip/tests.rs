@@ -86,7 +86,10 @@ fn amds_compiler_takes_our_kernels_and_their_parameters_are_checked() {
         let _ = check(image, &code[..len]);
     }
     let refused = check(image, b"\x7fELF");
-    assert!(matches!(refused, Err(GpuError::Library { library: "code object", .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(GpuError::Library { library: "code object", .. })),
+        "{refused:?}"
+    );
 }
 
 /// Numbers, structures and signatures, against AMD's header with the C compiler.

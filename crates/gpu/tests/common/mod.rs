@@ -99,8 +99,7 @@ pub(crate) fn choice(ordinal: u32) -> GpuChoice {
 
 /// Device `ordinal`, with [`IMAGE`] loaded and no cache.
 pub(crate) fn open(ordinal: u32) -> Result<DriverGpu, GpuError> {
-    let device =
-        open_with(choice(ordinal), OpenOptions { cache: Cache::Off, copy: None })?;
+    let device = open_with(choice(ordinal), OpenOptions { cache: Cache::Off, copy: None })?;
     device.load(&IMAGE)?;
     Ok(device)
 }
