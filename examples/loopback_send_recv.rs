@@ -108,7 +108,8 @@ fn carry(
         status: status.pointer(),
     };
     let start = Instant::now();
-    session.run(&kernel, Dim::new(1, 64))?;
+    // One warp sends, another receives.
+    session.run(&kernel, Dim::new(1, 2 * session.gpu.info().warp_size))?;
     let time = start.elapsed();
     status.check(&[sender, receiver])?;
     let (counted, all) = (words(&session.gpu, &counts)?, bytes.div_ceil(flags.chunk));

@@ -122,7 +122,7 @@ WV_D Status receive_pieces(const Qp& qp, Local to, u64 bytes, u32 piece, u64 pie
 }
 
 // Carries `bytes` from `source` to `target` in messages of `piece` bytes, one warp sending by the
-// queue pair `from`, one receiving by `to`, at most `window` receives open. One block of 64 threads
+// queue pair `from`, one receiving by `to`, at most `window` receives open. One block of two warps
 // or more.
 // counts: messages sent, messages received, messages of the wrong length.
 WV_SAFE_KERNEL(send_recv)(const Qp* from, const Qp* to, Local source, Local target, u64 bytes,

@@ -2,7 +2,7 @@
 
 include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "driver")]
 const fn with_nul(text: &'static str) -> &'static core::ffi::CStr {
     match core::ffi::CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,

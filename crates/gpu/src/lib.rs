@@ -1,8 +1,9 @@
 //! Places where kernels run, for programs that launch some, behind one trait: [`Gpu`].
 //!
-//! `cuda`, a feature that is on by default, drives an NVIDIA GPU through libraries loaded at run time; `simt` runs the same kernel
-//! source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.
+//! `cuda` and `hip`, features that are on by default, drive GPUs of NVIDIA and AMD through libraries loaded at run time; `simt` runs the
+//! same kernel source, compiled for the host, with one coroutine per lane. Nothing above this crate asks which.
 
+mod absent;
 mod adopt;
 mod arena;
 mod args;
@@ -13,14 +14,16 @@ mod choice;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "driver")]
 pub mod driver;
 mod error;
 mod headers;
+#[cfg(feature = "hip")]
+pub mod hip;
 mod image;
 mod launch;
-#[cfg(not(feature = "cuda"))]
-mod no_cuda;
+#[cfg(feature = "driver")]
+mod library;
 mod open;
 mod pieces;
 mod pointer;
@@ -44,7 +47,7 @@ pub use headers::HEADERS_HASH;
 pub use image::{Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};
 pub use open::{Opened, list, open, open_explained, open_for_rank};
-#[cfg(feature = "cuda")]
+#[cfg(feature = "driver")]
 pub use open::{open_with, owner};
 pub use pieces::{CopyError, CopyRing, RangeCopy};
 pub use pointer::KernelPtr;

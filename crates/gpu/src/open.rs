@@ -1,11 +1,15 @@
 //! Choosing a device: by name, or the best that is there.
 
+#[cfg(not(feature = "cuda"))]
+use crate::absent::cuda;
+#[cfg(not(feature = "hip"))]
+use crate::absent::hip;
 #[cfg(feature = "cuda")]
 use crate::cuda::find as cuda;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "driver")]
 use crate::driver::{DriverGpu, OpenOptions};
-#[cfg(not(feature = "cuda"))]
-use crate::no_cuda as cuda;
+#[cfg(feature = "hip")]
+use crate::hip::find as hip;
 use crate::simt::{SEED_VARIABLE, SimtConfig, SimtDevice};
 use crate::{Found, Gpu, GpuChoice, GpuError, GpuKind};
 use std::fmt;
@@ -32,24 +36,24 @@ pub fn open(choice: GpuChoice) -> Result<Arc<dyn Gpu>, GpuError> {
 
 /// As [`open`], and says why this device.
 ///
-/// `auto` takes the first NVIDIA GPU if it opens and its kernels can be compiled, else the host
-/// SIMT device.
+/// `auto` takes the first NVIDIA GPU if it opens and its kernels can be compiled, else the first AMD GPU of
+/// which that is true and which is hardware, else the host SIMT device.
 pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
     let asked = || format!("{choice}: asked for");
     match choice {
         GpuChoice::Simt => Ok(Opened { gpu: open_simt()?, why: asked() + &seeded() }),
         GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: cuda::open(ordinal)?, why: asked() }),
-        GpuChoice::Hip(_) => Err(hip_unsupported(choice)),
+        GpuChoice::Hip(ordinal) => Ok(Opened { gpu: hip::open(ordinal)?, why: asked() }),
         GpuChoice::Auto => open_best(0),
     }
 }
 
 /// Opens the chosen GPU behind its vendor's driver, with options.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "driver")]
 pub fn open_with(choice: GpuChoice, options: OpenOptions) -> Result<DriverGpu, GpuError> {
     match choice {
-        GpuChoice::Cuda(ordinal) => crate::cuda::open(ordinal, options),
-        GpuChoice::Hip(_) => Err(hip_unsupported(choice)),
+        GpuChoice::Cuda(ordinal) => cuda::open_with(ordinal, options),
+        GpuChoice::Hip(ordinal) => hip::open_with(ordinal, options),
         GpuChoice::Simt | GpuChoice::Auto => {
             let what = "options of a GPU's driver: name one GPU, such as cuda:0";
             Err(GpuError::Unsupported { device: choice.to_string(), what })
@@ -61,9 +65,13 @@ pub fn open_with(choice: GpuChoice, options: OpenOptions) -> Result<DriverGpu, G
 ///
 /// # Errors
 /// There is no driver, or it does not know the address.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "driver")]
 pub fn owner(addr: u64) -> Result<Option<GpuChoice>, GpuError> {
-    Ok(crate::cuda::owner(addr)?.map(GpuChoice::Cuda))
+    match cuda::owner(addr) {
+        Ok(owner) => Ok(owner.map(GpuChoice::Cuda)),
+        // If neither knows it, the first word counts.
+        Err(error) => hip::owner(addr).map_err(|_| error).map(|owner| owner.map(GpuChoice::Hip)),
+    }
 }
 
 /// As [`open_explained`], for one of several processes of this machine: `auto` takes the GPU of the
@@ -81,27 +89,32 @@ fn of_local_rank(count: u32, local_rank: u32) -> Option<u32> {
 }
 
 fn open_best(local_rank: u32) -> Result<Opened, GpuError> {
-    let ordinal = |count| of_local_rank(count, local_rank).unwrap_or(0);
-    match cuda::usable().and_then(|count| Ok((cuda::open(ordinal(count))?, count))) {
-        Ok((gpu, count)) => {
-            let info = gpu.info();
-            let (ordinal, name, arch) = (info.ordinal, &info.name, &info.arch);
-            let turn = match count {
-                1 => String::new(),
-                _ => format!(", one of {count}, for local rank {local_rank}"),
-            };
-            let why = format!("cuda:{ordinal}: {name} ({arch}) is there and usable{turn}");
-            Ok(Opened { gpu, why })
-        }
-        Err(error) => {
-            let why = match error {
-                GpuError::NotFound { .. } => format!("simt: {error}"),
-                other => format!("simt: no usable GPU: {other}"),
-            };
-            Ok(Opened { gpu: open_simt()?, why: why + &seeded() })
+    let vendors = [
+        (GpuChoice::Cuda as fn(u32) -> GpuChoice, cuda::usable(), cuda::open as Open),
+        (GpuChoice::Hip, hip::usable(), hip::open),
+    ];
+    let mut reasons = Vec::new();
+    for (choice, usable, open) in vendors {
+        let ordinal = |count| of_local_rank(count, local_rank).unwrap_or(0);
+        match usable.and_then(|count| Ok((open(ordinal(count))?, count))) {
+            Ok((gpu, count)) => {
+                let info = gpu.info();
+                let (choice, name, arch) = (choice(info.ordinal), &info.name, &info.arch);
+                let turn = match count {
+                    1 => String::new(),
+                    _ => format!(", one of {count}, for local rank {local_rank}"),
+                };
+                let why = format!("{choice}: {name} ({arch}) is there and usable{turn}");
+                return Ok(Opened { gpu, why });
+            }
+            Err(error) => reasons.push(error.to_string()),
         }
     }
+    let why = format!("simt: no usable GPU: {}", reasons.join("; "));
+    Ok(Opened { gpu: open_simt()?, why: why + &seeded() })
 }
+
+type Open = fn(u32) -> Result<Arc<dyn Gpu>, GpuError>;
 
 fn open_simt() -> Result<Arc<dyn Gpu>, GpuError> {
     Ok(Arc::new(SimtDevice::new(SimtConfig::from_env()?)?))
@@ -113,16 +126,11 @@ fn seeded() -> String {
         .map_or_else(|_| String::new(), |seed| format!(", turns by {SEED_VARIABLE}={seed}"))
 }
 
-fn hip_unsupported(choice: GpuChoice) -> GpuError {
-    let what = "running kernels: not built yet; the device headers compile for AMD GPUs";
-    GpuError::Unsupported { device: choice.to_string(), what }
-}
-
 /// Every device, and every kind of which there is none with the reason. Makes no context on any.
 pub fn list() -> Vec<Found> {
     let mut found = vec![find_simt()];
     found.extend(cuda::find());
-    found.push(find_hip());
+    found.extend(hip::find());
     found
 }
 
@@ -134,17 +142,6 @@ fn find_simt() -> Found {
         info: simt.as_ref().ok().map(|gpu| gpu.info().clone()),
         unusable: simt.err().map(|error| error.to_string()),
         software: Vec::new(),
-    }
-}
-
-fn find_hip() -> Found {
-    let state = cuda::hip_run_time();
-    Found {
-        name: "hip".to_owned(),
-        kind: GpuKind::Hip,
-        info: None,
-        unusable: Some("not built yet; the device headers compile for AMD GPUs".to_owned()),
-        software: vec![("HIP run time", state)],
     }
 }
 
@@ -173,7 +170,7 @@ mod tests {
         let prefix = match opened.gpu.info().kind {
             GpuKind::Cuda => "cuda:0: ",
             GpuKind::Simt => "simt: ",
-            GpuKind::Hip => panic!("HIP devices cannot be opened"),
+            GpuKind::Hip => "hip:0: ",
         };
         let reason = opened.why.strip_prefix(prefix);
         assert!(reason.is_some_and(|reason| !reason.is_empty()), "{}", opened.why);
@@ -181,23 +178,18 @@ mod tests {
     }
 
     #[test]
-    fn hip_says_honestly_that_it_is_not_built() {
-        let refused = open_explained(GpuChoice::Hip(1)).unwrap_err();
-        let GpuError::Unsupported { device, .. } = &refused else { panic!("{refused}") };
-        assert_eq!(device, "hip:1");
-    }
-
-    #[test]
-    fn an_absent_cuda_device_is_a_typed_error() {
-        let refused = open_explained(GpuChoice::Cuda(4096)).unwrap_err();
-        let typed = matches!(
-            refused,
-            GpuError::NotFound { .. }
-                | GpuError::Library { .. }
-                | GpuError::NoDevice { .. }
-                | GpuError::Driver { .. }
-        );
-        assert!(typed, "{refused}");
+    fn an_absent_device_is_a_typed_error() {
+        for choice in [GpuChoice::Cuda(4096), GpuChoice::Hip(4096)] {
+            let refused = open_explained(choice).unwrap_err();
+            let typed = matches!(
+                refused,
+                GpuError::NotFound { .. }
+                    | GpuError::Library { .. }
+                    | GpuError::NoDevice { .. }
+                    | GpuError::Driver { .. }
+            );
+            assert!(typed, "{refused}");
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub enum ShareHandle {
     /// A CUDA IPC handle. It works in other processes only, and the memory must not be freed while
     /// one of them has it open.
     CudaIpc([u8; 64]),
+    /// A HIP IPC handle, for which the same holds.
+    HipIpc([u8; 64]),
 }
 
 /// A whole allocation.

@@ -27,6 +27,7 @@ use warpverbs_transport::{MemoryRegion, RemoteRegion};
 enum Piece {
     Descriptor(Ticket),
     CudaIpc { handle: Vec<u8>, len: u64 },
+    HipIpc { handle: Vec<u8>, len: u64 },
 }
 
 /// Offer of a range, with everything that a peer needs to reach it. Its readers may use the memory.
@@ -104,6 +105,9 @@ impl Exporter {
             let pieces = share.pieces.into_iter().map(|piece| match piece.handle {
                 ShareHandle::CudaIpc(handle) => {
                     Ok(Piece::CudaIpc { handle: handle.into(), len: piece.len })
+                }
+                ShareHandle::HipIpc(handle) => {
+                    Ok(Piece::HipIpc { handle: handle.into(), len: piece.len })
                 }
                 ShareHandle::Descriptor(fd) => {
                     let ticket = self.offer(fd, piece.len);
@@ -304,11 +308,10 @@ fn map(
                 (ShareHandle::Descriptor(fetched.fd), ticket.len, fetched.by.to_string())
             }
             Piece::CudaIpc { handle, len } => {
-                let handle = handle.as_slice().try_into().map_err(|_| {
-                    let why = format!("it has {} bytes, expected 64", handle.len());
-                    one(Reason::new("the IPC handle", why))
-                })?;
-                (ShareHandle::CudaIpc(handle), *len, "IPC handle".to_owned())
+                (ShareHandle::CudaIpc(ipc(handle).map_err(one)?), *len, "IPC handle".to_owned())
+            }
+            Piece::HipIpc { handle, len } => {
+                (ShareHandle::HipIpc(ipc(handle).map_err(one)?), *len, "IPC handle".to_owned())
             }
         };
         by = way;
@@ -318,4 +321,11 @@ fn map(
     let what = format!("mapping what came by {by}");
     let mapping = mapping.map_err(|error| one(Reason::new(what, error)))?;
     Ok((mapping, by, tried))
+}
+
+fn ipc(handle: &[u8]) -> Result<[u8; 64], Reason> {
+    handle.try_into().map_err(|_| {
+        let why = format!("it has {} bytes, expected 64", handle.len());
+        Reason::new("the IPC handle", why)
+    })
 }

@@ -6,9 +6,9 @@
 //! behaviour. Here a code is an integer and a missing symbol is an error or an `Option`.
 
 use crate::GpuError;
+use crate::library::{open_library, symbol, table};
 use cudarc::driver::sys;
 use libloading::Library;
-use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
@@ -35,44 +35,10 @@ macro_rules! driver_api {
         // A signature that differs from the generated binding does not compile.
         $(const _: unsafe fn($($ty),*) -> sys::CUresult = sys::$name;)*
         $(const _: unsafe fn($($oty),*) -> sys::CUresult = sys::$opt;)*
-
-        #[allow(non_snake_case)]
-        struct Table {
-            $($name: unsafe extern "C" fn($($ty),*) -> c_int,)*
-            $($opt: Option<unsafe extern "C" fn($($oty),*) -> c_int>,)*
-        }
-
-        impl Table {
-            fn load(library: &Library) -> Result<Self, GpuError> {
-                Ok(Self {
-                    // SAFETY: the symbol is the driver's function of this name, whose signature is
-                    // the one declared here (checked above); `CUresult` is a 32-bit C enum.
-                    $($name: unsafe { symbol(library, LIBRARY, stringify!($name)) }?,)*
-                    // SAFETY: as above.
-                    $($opt: unsafe { symbol(library, LIBRARY, stringify!($opt)) }.ok(),)*
-                })
-            }
-        }
-
-        /// Every function fails with [`GpuError::Driver`], naming itself.
-        ///
-        /// # Safety
-        /// As for the driver function of the same name.
-        #[allow(non_snake_case, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
-        impl Api {
-            $(pub(crate) unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), GpuError> {
-                // SAFETY: forwarded to the caller.
-                let code = unsafe { (self.table.$name)($($arg),*) };
-                self.check(stringify!($name), code)
-            })*
-            $(pub(crate) unsafe fn $opt(&self, $($oarg: $oty),*) -> Result<(), GpuError> {
-                let Some(function) = self.table.$opt else {
-                    return Err(missing(stringify!($opt)));
-                };
-                // SAFETY: forwarded to the caller.
-                let code = unsafe { function($($oarg),*) };
-                self.check(stringify!($opt), code)
-            })*
+        table! {
+            LIBRARY;
+            required { $(fn $name($($arg: $ty),*);)* }
+            optional { $(fn $opt($($oarg: $oty),*);)* }
         }
     };
 }
@@ -238,91 +204,5 @@ impl Api {
         }
         // SAFETY: not null, so a static NUL-terminated string of the driver.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-    }
-}
-
-fn missing(call: &'static str) -> GpuError {
-    GpuError::Library { library: LIBRARY, reason: format!("this driver has no {call}") }
-}
-
-/// Loads the first of `names` that there is. If none is, the error names the first; if one is there
-/// but cannot be loaded, it tells what the loader said of that.
-pub(crate) fn open_library(what: &'static str, names: &[&str]) -> Result<Library, GpuError> {
-    open_first(what, names).map(|(library, _)| library)
-}
-
-/// As [`open_library`], and tells which of the names it was.
-pub(crate) fn open_first<'a>(
-    what: &'static str,
-    names: &[&'a str],
-) -> Result<(Library, &'a str), GpuError> {
-    let mut reason = None;
-    for name in names {
-        // SAFETY: the vendor's library may be loaded and initialised from any thread.
-        match unsafe { Library::new(*name) } {
-            Ok(library) => return Ok((library, name)),
-            Err(error) => {
-                // The loader's own words are the source of `libloading`'s error.
-                let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-                // The same words about another file mean that something `name` needs is missing.
-                let absent = words.starts_with(&format!("{name}:"))
-                    && words.ends_with("No such file or directory");
-                reason = reason.or((!absent).then_some(words));
-            }
-        }
-    }
-    Err(match reason {
-        Some(reason) => GpuError::Library { library: what, reason },
-        None => GpuError::NotFound {
-            library: what,
-            file: names.first().copied().unwrap_or_default().to_owned(),
-        },
-    })
-}
-
-/// The function called `name` in `library`; `what` names the library in an error.
-///
-/// # Safety
-/// `F` must be the type of the function called `name`, and must not be used after `library` is
-/// dropped.
-pub(crate) unsafe fn symbol<F: Copy>(
-    library: &Library,
-    what: &'static str,
-    name: &str,
-) -> Result<F, GpuError> {
-    // SAFETY: the type is the caller's obligation.
-    unsafe { library.get::<F>(name) }
-        .map(|found| *found)
-        .map_err(|error| GpuError::Library { library: what, reason: error.to_string() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_library_is_named() {
-        let error = open_library("wonder", &["libwv-nowhere.so.1", "libwv-nowhere.so"]);
-        let text = error.err().map(|e| e.to_string()).unwrap_or_default();
-        assert_eq!(text, "wonder is not installed (libwv-nowhere.so.1 not found)");
-    }
-
-    #[test]
-    fn a_library_that_does_not_load_is_an_error_with_the_loaders_words() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("libwv-text.so");
-        std::fs::write(&path, "no library").unwrap();
-        let error = open_library("wonder", &["libwv-nowhere.so.1", path.to_str().unwrap()]);
-        let text = error.err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(text.starts_with("wonder cannot be used: "), "{text}");
-        assert!(text.contains("libwv-text.so"), "{text}");
-    }
-
-    #[test]
-    fn missing_symbol_is_an_error() {
-        let library = open_library("libc", &["libc.so.6"]).unwrap();
-        // SAFETY: the name does not exist, so nothing is ever called.
-        let found = unsafe { symbol::<unsafe extern "C" fn()>(&library, "libc", "wv_nothing") };
-        assert!(matches!(found, Err(GpuError::Library { .. })));
     }
 }

@@ -1,7 +1,9 @@
 //! From an image's source to a cubin for one architecture, by way of the cache.
 
-use super::nvrtc::{Compiled, Nvrtc, nvrtc};
-use crate::driver::{Cache, SourceKey};
+use super::nvrtc::nvrtc;
+use crate::driver::Cache;
+use crate::driver::compile::{Origin, Request};
+use crate::driver::rtc::Compiler;
 use crate::{GpuError, Image};
 
 /// Options for every kernel. `--use_fast_math` is left out on purpose: kernels move integers, and
@@ -13,17 +15,6 @@ const OPTIONS: [&str; 3] = ["-std=c++20", "-lineinfo", "-default-device"];
 /// take seconds one after another. The machine code is the same, so the cache's key leaves this out.
 /// Splitting what comes before PTX as well would change what is inlined.
 const IN_PARALLEL: &str = "--ptxas-options=--split-compile=0";
-
-/// Where a cubin came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// NVRTC compiled it just now.
-    Compiled,
-    /// The cache had it.
-    Cached,
-    /// The cache had it, and there is no NVRTC that could have made it.
-    CachedWithoutCompiler,
-}
 
 /// The options for `arch`, such as `sm_90`.
 pub fn options(arch: &str) -> Vec<String> {
@@ -37,46 +28,22 @@ pub fn cubin(image: &Image, arch: &str, cache: &Cache) -> Result<(Vec<u8>, Origi
 }
 
 fn cubin_by(
-    compiler: Result<&Nvrtc, GpuError>,
+    compiler: Result<&Compiler, GpuError>,
     image: &Image,
     arch: &str,
     cache: &Cache,
 ) -> Result<(Vec<u8>, Origin), GpuError> {
-    let options = options(arch);
-    let key = SourceKey::new(image.source, &options);
-    let compiler = match compiler {
-        Ok(compiler) => compiler,
-        Err(missing) => {
-            let (_, cubin) = cache.load_any(&key).ok_or(missing)?;
-            return Ok((cubin, Origin::CachedWithoutCompiler));
-        }
+    let more = |version| match version >= (13, 0) {
+        true => vec![IN_PARALLEL.to_owned()],
+        false => Vec::new(),
     };
-    if let Some(cubin) = cache.load(&key, compiler.version()) {
-        return Ok((cubin, Origin::Cached));
-    }
-    let name = format!("{}.cu", image.name);
-    let mut given = options;
-    if compiler.version() >= (13, 0) {
-        given.push(IN_PARALLEL.to_owned());
-    }
-    let compiled = compiler.compile(image.source, &name, &given).map_err(|failure| {
-        let log = format!("{}\n{}", failure.what, failure.log);
-        GpuError::Compile { image: image.name, arch: arch.to_owned(), log }
-    })?;
-    let Compiled { cubin, log } = compiled;
-    if !log.is_empty() {
-        tracing::warn!(image = image.name, arch, log, "the compiler has something to say");
-    }
-    if let Err(error) = cache.store(&key, compiler.version(), &cubin) {
-        // The kernel is there and right; only the next start will be slower.
-        tracing::warn!(%error, "compiled kernel not kept");
-    }
-    Ok((cubin, Origin::Compiled))
+    Request { image, arch, options: options(arch), more }.code(compiler, cache)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::SourceKey;
 
     const GOOD: Image = Image {
         name: "good",
@@ -89,7 +56,7 @@ mod tests {
         entries: &[],
     };
 
-    fn no_compiler() -> Result<&'static Nvrtc, GpuError> {
+    fn no_compiler() -> Result<&'static Compiler, GpuError> {
         Err(GpuError::NotFound { library: "NVRTC", file: "libnvrtc.so".to_owned() })
     }
 

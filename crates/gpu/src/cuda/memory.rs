@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use std::ffi::c_char;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use warpverbs_mem::ShareHandle;
+use warpverbs_mem::{Dmabuf, ShareHandle};
 
 const FD: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -202,14 +202,14 @@ impl Memory for Cuda {
         Ok(addr)
     }
 
-    unsafe fn export_dmabuf(&self, base: u64, len: u64) -> Result<OwnedFd, GpuError> {
+    unsafe fn export_dmabuf(&self, base: u64, len: u64) -> Result<Dmabuf, GpuError> {
         let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
         let mut fd = -1i32;
         let out = (&raw mut fd).cast();
         // SAFETY: the caller's allocation; a dmabuf handle is an `int`, and the pointer is to a live one.
         match unsafe { self.api.cuMemGetHandleForAddressRange(out, base, len as usize, kind, 0) } {
             // SAFETY: a new descriptor, which the driver leaves to its caller.
-            Ok(()) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            Ok(()) => Ok(Dmabuf { fd: unsafe { OwnedFd::from_raw_fd(fd) }, offset: 0 }),
             Err(GpuError::Driver { code: NOT_SUPPORTED, .. } | GpuError::Library { .. }) => {
                 Err((self as &dyn Driver).unsupported("dmabuf export"))
             }

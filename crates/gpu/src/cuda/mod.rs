@@ -11,8 +11,9 @@ mod memory;
 mod module;
 mod nvrtc;
 
+pub use crate::driver::{CompileFailure, Compiled, Compiler, Origin};
 pub use api::driver_version;
-pub use compile::{Origin, cubin, options};
+pub use compile::{cubin, options};
 pub(crate) use driver::open;
 pub(crate) use memory::owner;
-pub use nvrtc::{CompileFailure, Compiled, NVRTC_ENV, Nvrtc, nvrtc};
+pub use nvrtc::{NVRTC_ENV, nvrtc};

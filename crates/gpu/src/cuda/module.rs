@@ -8,9 +8,9 @@
 //! and the stack limit is raised to what the hungriest of them needs.
 
 use super::api::Api;
-use super::compile::{Origin, cubin};
+use super::compile::cubin;
 use super::driver::Cuda;
-use crate::driver::{Cache, Function, Functions, Kernels};
+use crate::driver::{Cache, Function, Functions, Kernels, Origin};
 use crate::launch::{Dim, TOO_MUCH_SHARED};
 use crate::{Entry, GpuError, Image};
 use cudarc::driver::sys;

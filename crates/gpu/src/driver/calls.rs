@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use warpverbs_mem::{Kind, ShareHandle};
+use warpverbs_mem::{Dmabuf, Kind, ShareHandle};
 
 /// Something that the driver gave and wants back by [`Driver::free`].
 #[derive(Clone, Copy, Debug)]
@@ -112,8 +112,8 @@ pub(crate) trait Memory {
     fn export_ipc(&self, base: u64) -> Result<ShareHandle, GpuError>;
     /// The address of another process's memory.
     fn open_ipc(&self, handle: &ShareHandle) -> Result<u64, GpuError>;
-    /// A dmabuf of a whole allocation.
-    unsafe fn export_dmabuf(&self, base: u64, len: u64) -> Result<OwnedFd, GpuError>;
+    /// A dmabuf of a whole allocation, and where that begins in it.
+    unsafe fn export_dmabuf(&self, base: u64, len: u64) -> Result<Dmabuf, GpuError>;
 }
 
 /// A driver's calls for kernels.

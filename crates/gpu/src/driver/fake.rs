@@ -13,7 +13,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use warpverbs_mem::{HostBuf, Kind, Region, ShareHandle};
+use warpverbs_mem::{Dmabuf, HostBuf, Kind, Region, ShareHandle};
 
 /// Ends a hang.
 const HANG: Duration = Duration::from_secs(240);
@@ -299,7 +299,7 @@ impl Memory for Fake {
         self.none()
     }
 
-    unsafe fn export_dmabuf(&self, _: u64, _: u64) -> Result<OwnedFd, GpuError> {
+    unsafe fn export_dmabuf(&self, _: u64, _: u64) -> Result<Dmabuf, GpuError> {
         self.none()
     }
 }

@@ -48,8 +48,8 @@ impl Home {
                 self.context.find(addr, len).ok_or_else(|| driver.unsupported(what))?;
             let _entered = driver.entered()?;
             // SAFETY: a whole live allocation of this device, or several that follow one another.
-            let fd = unsafe { driver.export_dmabuf(base, len) }?;
-            Ok(Dmabuf { fd, offset: addr - base })
+            let Dmabuf { fd, offset } = unsafe { driver.export_dmabuf(base, len) }?;
+            Ok(Dmabuf { fd, offset: offset + addr - base })
         };
         export().map_err(|error: GpuError| NotExported(error.to_string()))
     }

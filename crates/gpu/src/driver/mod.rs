@@ -1,6 +1,6 @@
 //! GPUs behind a vendor's driver: all of a device that does not depend on the vendor, written once over
 //! the calls of the trait `Driver`. A vendor's room implements those, finds its devices and opens
-//! them: today that of CUDA. [`open_with`](crate::open_with) chooses among them.
+//! them: today those of CUDA and HIP. [`open_with`](crate::open_with) chooses among them.
 //!
 //! Kernels run for long and wait for the NIC, whose copies this crate makes. So nothing here may
 //! wait for a kernel, except where it says so:
@@ -23,6 +23,7 @@
 mod arena;
 mod cache;
 mod calls;
+pub(crate) mod compile;
 mod context;
 mod copy;
 mod copy_policy;
@@ -30,6 +31,7 @@ mod counted_stream;
 mod device;
 #[cfg(test)]
 mod fake;
+pub(crate) mod find;
 mod heap;
 mod launch;
 mod lock;
@@ -40,17 +42,22 @@ mod options;
 mod owned;
 mod pinned;
 mod ranges;
+pub(crate) mod rtc;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod transfer;
 
 pub use cache::{CACHE_ENV, Cache};
+pub use compile::Origin;
 pub use copy::{CopyCounts, CopyEngine};
 pub use copy_policy::{COPY_ENV, CopyPath, CopyPolicy};
 pub use device::DriverGpu;
 pub use options::OpenOptions;
+pub use rtc::{CompileFailure, Compiled, Compiler};
 
+#[cfg(all(test, feature = "cuda"))]
 pub(crate) use cache::SourceKey;
 pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
 pub(crate) use context::Context;
+pub(crate) use find::{Vendor, none};

@@ -96,8 +96,9 @@ fn register_io(
     len: u64,
     keep: &Region,
 ) -> Result<Registered, GpuError> {
+    let is_cuda = matches!(driver.kind(), Kind::Cuda(_));
     let refused = match register(driver, start, len, keep, true) {
-        Err(GpuError::Driver { call, code, name }) => {
+        Err(GpuError::Driver { call, code, name }) if is_cuda => {
             GpuError::RegisterNotMapped { call, code, name }
         }
         done => return done,

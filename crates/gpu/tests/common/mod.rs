@@ -13,13 +13,13 @@ use warpverbs_gpu::{
     LaunchError, Place, open_with,
 };
 
-/// These kernels exist for CUDA alone.
-unsafe extern "C" fn cuda_only(_: *const *const c_void) {
+/// These kernels exist for GPUs alone.
+unsafe extern "C" fn gpu_only(_: *const *const c_void) {
     std::process::abort();
 }
 
 const fn entry(name: &'static str, params: &'static [usize]) -> Entry {
-    Entry { name, params, host: cuda_only }
+    Entry { name, params, host: gpu_only }
 }
 
 /// The kernels of `kernels.cu`.
@@ -88,10 +88,18 @@ impl Call {
     }
 }
 
+/// The GPU with this ordinal: of AMD if `WARPVERBS_TEST_GPU` is `hip`, else of NVIDIA.
+pub(crate) fn choice(ordinal: u32) -> GpuChoice {
+    match std::env::var("WARPVERBS_TEST_GPU").as_deref() {
+        Ok("hip") => GpuChoice::Hip(ordinal),
+        Ok("cuda") | Err(_) => GpuChoice::Cuda(ordinal),
+        Ok(other) => panic!("WARPVERBS_TEST_GPU is {other}, expected cuda or hip"),
+    }
+}
+
 /// Device `ordinal`, with [`IMAGE`] loaded and no cache.
 pub(crate) fn open(ordinal: u32) -> Result<DriverGpu, GpuError> {
-    let device =
-        open_with(GpuChoice::Cuda(ordinal), OpenOptions { cache: Cache::Off, copy: None })?;
+    let device = open_with(choice(ordinal), OpenOptions { cache: Cache::Off, copy: None })?;
     device.load(&IMAGE)?;
     Ok(device)
 }

@@ -186,3 +186,11 @@ fn cuda() {
     all(&*gpu);
     atomics(&*gpu, Dim::new(32, 128), 4);
 }
+
+#[test]
+#[ignore = "needs an AMD GPU, or its emulator"]
+fn hip() {
+    let gpu = warpverbs::gpu::open(GpuChoice::Hip(0)).expect("a HIP device");
+    println!("{}", gpu.info().name);
+    all(&*gpu);
+}

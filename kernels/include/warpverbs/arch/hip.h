@@ -306,8 +306,11 @@ WV_DEVICE u32 highest_bit(u64 x) { return 63u - static_cast<u32>(__builtin_clzll
 namespace hip {
 // Lanes that came here together and of which it holds.
 WV_DEVICE lane_mask lanes_where(bool holds) {
-#if WV_HIP_LANES == 64
+#if WV_HIP_LANES == 64 && __has_builtin(__builtin_amdgcn_ballot_w64)
   return __builtin_amdgcn_ballot_w64(holds);
+#elif WV_HIP_LANES == 64
+  // The compiler of HIP 5 has the comparison alone: of the lanes, which are "not equal" (33).
+  return __builtin_amdgcn_uicmp(static_cast<u32>(holds), 0u, 33);
 #else
   return __builtin_amdgcn_ballot_w32(holds);
 #endif

@@ -5,7 +5,7 @@ use common::{Spin, within};
 use std::sync::Arc;
 use std::time::Instant;
 use warpverbs_gpu::driver::{Cache, CopyCounts, CopyPath, CopyPolicy, DriverGpu, OpenOptions};
-use warpverbs_gpu::{Dim, Gpu, GpuChoice, Place, open_with};
+use warpverbs_gpu::{Dim, Gpu, Place, open_with};
 use warpverbs_mem::{Pending, Progress, Region, copy};
 
 const BIG: usize = 64 << 20;
@@ -45,7 +45,7 @@ fn every_way_moves_the_right_bytes() {
     let data = random_bytes(3 << 20);
     for policy in policies {
         let options = OpenOptions { cache: Cache::Off, copy: Some(policy) };
-        let gpu = open_with(GpuChoice::Cuda(0), options).unwrap();
+        let gpu = open_with(common::choice(0), options).unwrap();
         for len in [1, 8, 63, 4096, 65_537, 1 << 20, (2 << 20) + 3] {
             let up = gpu.alloc(len, Place::Shared).unwrap();
             let down = gpu.alloc(len, Place::Shared).unwrap();

@@ -1,4 +1,5 @@
-//! Tests that need a real NVIDIA GPU. `docs/gpu-testing.md` says how to run it.
+//! Tests that need a real NVIDIA GPU; or an AMD GPU, or its emulator, where `WARPVERBS_TEST_GPU` is `hip`.
+//! `docs/gpu-testing.md` and `docs/hip.md` say how to run them.
 
 mod arena;
 #[path = "../../common/mod.rs"]
@@ -280,7 +281,8 @@ unsafe extern "C" fn never_called(_: *const *const c_void) {
 #[ignore = "needs an NVIDIA GPU"]
 fn a_launcher_that_disagrees_with_its_kernel_is_refused() {
     static WRONG: [Image; 3] = {
-        const SOURCE: &str = "extern \"C\" __global__ void k(unsigned long long, unsigned) {}";
+        const SOURCE: &str = "#include \"warpverbs/arch/arch.h\"\n\
+            WV_KERNEL(k)(unsigned long long, unsigned) {}\n";
         const fn image(entries: &'static [Entry]) -> Image {
             Image { name: "wrong", source: SOURCE, entries }
         }
@@ -328,10 +330,20 @@ fn a_dmabuf_is_exported_or_refused_with_a_reason() {
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
 fn auto_takes_the_gpu() {
-    let (_turn, _gpu) = device();
+    let (_turn, gpu) = device();
     let opened = warpverbs_gpu::open_explained(GpuChoice::Auto).unwrap();
-    assert!(opened.why.starts_with("cuda:0: "), "{}", opened.why);
+    let name = common::choice(0).to_string();
+    // An emulator is for those who ask for it.
+    if gpu.info().name.starts_with("emulated ") {
+        assert!(
+            !opened.why.starts_with(&name) && opened.why.contains("emulator"),
+            "{}",
+            opened.why
+        );
+    } else {
+        assert!(opened.why.starts_with(&format!("{name}: ")), "{}", opened.why);
+    }
     let found = warpverbs_gpu::list();
-    let cuda = found.iter().find(|f| f.name == "cuda:0").expect("the GPU is listed");
-    assert!(cuda.unusable.is_none(), "{cuda:?}");
+    let found = found.iter().find(|f| f.name == name).expect("the GPU is listed");
+    assert!(found.unusable.is_none(), "{found:?}");
 }

@@ -128,7 +128,7 @@ fn a_message_that_does_not_fit_fails_both_ends() {
         counts: pointer(&counts),
         status: pointer(&status),
     };
-    world.run(&send, Dim::new(1, 64));
+    world.run(&send, Dim::new(1, 2 * world.gpu.info().warp_size));
     assert_ne!(world.statuses(&status)[0], 0);
     let (sent, received) = (a.health().expect("health"), b.health().expect("health"));
     assert_eq!(sent.syndrome(), Some(Syndrome::RemoteInvalReq), "{sent}");

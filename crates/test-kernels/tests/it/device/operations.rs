@@ -120,7 +120,7 @@ fn send_recv(world: &World, a: &Endpoint, b: &Endpoint, bytes: usize, piece: u32
         counts: pointer(&counts),
         status: pointer(&status),
     };
-    world.run(&kernel, Dim::new(1, 64));
+    world.run(&kernel, Dim::new(1, 2 * world.gpu.info().warp_size));
     world.all_ok(&status, &[a, b]);
     same(world, "SEND", &from, &to);
     let pieces = bytes.div_ceil(piece as usize) as u64;

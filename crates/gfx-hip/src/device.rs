@@ -1,0 +1,198 @@
+//! Devices: what there is, and which one is current on a thread.
+
+use crate::code::{Answer, Code, answer, put};
+use crate::state::{Lds, MULTIPROCESSORS, THREADS};
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// Two, so that there is a peer. They share all memory.
+const DEVICES: c_int = 2;
+/// HIP 7.1.0.
+const VERSION: c_int = 70_100_000;
+const NAME: &CStr = c"emulated gfx942";
+/// As ROCm says it of an MI300: the features behind the colons are of no concern here.
+const ARCH: &CStr = c"gfx942:sramecc+:xnack-";
+/// Offset of `gcnArchName` in `hipDeviceProp_tR0600`, and in the structure of HIP 5.
+const ARCH_NAME: (usize, usize) = (1160, 396);
+/// What a device says that it has: nothing here counts it.
+const MEMORY: usize = 16 << 30;
+
+thread_local! {
+    static CURRENT: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// The device that is current on this thread.
+pub(crate) fn current() -> c_int {
+    CURRENT.get()
+}
+
+pub(crate) fn check(device: c_int) -> Answer {
+    if (0..DEVICES).contains(&device) { Ok(()) } else { Err(Code::InvalidDevice) }
+}
+
+/// # Safety
+/// `out` is null or has room for `len` bytes.
+unsafe fn put_text(out: *mut c_char, len: c_int, text: &CStr) -> Answer {
+    let bytes = text.to_bytes_with_nul();
+    if out.is_null() || (len as usize) < bytes.len() || len < 0 {
+        return Err(Code::InvalidValue);
+    }
+    // SAFETY: the caller's buffer, which is long enough.
+    unsafe { out.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Ok(())
+}
+
+/// `hipError_t hipInit(unsigned)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipInit(flags: c_uint) -> c_int {
+    answer(if flags == 0 { Ok(()) } else { Err(Code::InvalidValue) })
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDriverGetVersion(version: *mut c_int) -> c_int {
+    // SAFETY: the caller's pointer.
+    answer(unsafe { put(version, VERSION) })
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGetDeviceCount(count: *mut c_int) -> c_int {
+    // SAFETY: the caller's pointer.
+    answer(unsafe { put(count, DEVICES) })
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGetDevice(device: *mut c_int) -> c_int {
+    // SAFETY: the caller's pointer.
+    answer(unsafe { put(device, current()) })
+}
+
+/// `hipError_t hipSetDevice(int)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipSetDevice(device: c_int) -> c_int {
+    answer(check(device).map(|()| CURRENT.set(device)))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceGetName(
+    out: *mut c_char,
+    len: c_int,
+    device: c_int,
+) -> c_int {
+    // SAFETY: the caller's buffer.
+    answer(check(device).and_then(|()| unsafe { put_text(out, len, NAME) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceGetPCIBusId(
+    out: *mut c_char,
+    len: c_int,
+    device: c_int,
+) -> c_int {
+    let place = if device == 0 { c"0000:f0:00.0" } else { c"0000:f1:00.0" };
+    // SAFETY: the caller's buffer.
+    answer(check(device).and_then(|()| unsafe { put_text(out, len, place) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> c_int {
+    let mut name = *b"emulated00000000";
+    name[15] += device as u8;
+    // SAFETY: the caller's pointer.
+    answer(check(device).and_then(|()| unsafe { put(uuid, name) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceTotalMem(bytes: *mut usize, device: c_int) -> c_int {
+    // SAFETY: the caller's pointer.
+    answer(check(device).and_then(|()| unsafe { put(bytes, MEMORY) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(
+    value: *mut c_int,
+    attribute: c_int,
+    device: c_int,
+) -> c_int {
+    let known = match attribute {
+        // Threads of a multiprocessor.
+        57 => Ok(THREADS as c_int),
+        63 => Ok(MULTIPROCESSORS as c_int),
+        // Shared memory of a block.
+        74 => Ok(Lds::MOST as c_int),
+        // Lanes of a warp.
+        87 => Ok(64),
+        // Whether streams wait for words, and write them.
+        10013 => Ok(1),
+        // kHz of the constant clock.
+        10017 => Ok(100_000),
+        _ => Err(Code::InvalidValue),
+    };
+    // SAFETY: the caller's pointer.
+    answer(check(device).and(known).and_then(|known| unsafe { put(value, known) }))
+}
+
+/// # Safety
+/// `properties` has room for the structure, of which `gcnArchName` alone is written, at this offset.
+unsafe fn properties(properties: *mut c_void, device: c_int, offset: usize) -> Answer {
+    check(device)?;
+    if properties.is_null() {
+        return Err(Code::InvalidValue);
+    }
+    // SAFETY: the name has 256 bytes at this offset.
+    unsafe { put_text(properties.byte_add(offset).cast(), 256, ARCH) }
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(
+    out: *mut c_void,
+    device: c_int,
+) -> c_int {
+    // SAFETY: the caller's structure.
+    answer(unsafe { properties(out, device, ARCH_NAME.0) })
+}
+
+/// # Safety
+/// As HIP's function of this name, for the structure as it was before HIP 6.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipGetDeviceProperties(out: *mut c_void, device: c_int) -> c_int {
+    // SAFETY: the caller's structure.
+    answer(unsafe { properties(out, device, ARCH_NAME.1) })
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceCanAccessPeer(
+    can: *mut c_int,
+    device: c_int,
+    peer: c_int,
+) -> c_int {
+    let both = check(device).and(check(peer));
+    // SAFETY: the caller's pointer.
+    answer(both.and_then(|()| unsafe { put(can, (device != peer).into()) }))
+}
+
+/// `hipError_t hipDeviceEnablePeerAccess(int, unsigned)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int {
+    let this = if peer == current() || flags != 0 { Err(Code::InvalidDevice) } else { Ok(()) };
+    answer(check(peer).and(this))
+}

@@ -1,0 +1,372 @@
+//! Memory of other processes: handles of 64 bytes, virtual memory management, dmabufs.
+
+use crate::code::{Answer, Code, answer, put};
+use crate::device::check;
+use crate::memory::{PAGE, create, map, map_new, unmap};
+use crate::state::{Origin, find, lock, state};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::fs::OpenOptions;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex};
+
+/// `hipIpcMemHandle_t`: which descriptor of which process, and its length, little-endian; zero behind.
+#[repr(C)]
+pub(crate) struct IpcHandle([u8; 64]);
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(
+    out: *mut IpcHandle,
+    addr: *mut c_void,
+) -> c_int {
+    let handle = || {
+        let ranges = state().ranges();
+        let range = ranges.get(&(addr as usize)).filter(|range| range.origin == Origin::Allocated);
+        let range = range.ok_or(Code::InvalidValue)?;
+        let fd = range.memory.as_ref().ok_or(Code::InvalidValue)?.as_raw_fd();
+        let mut handle = [0; 64];
+        handle[..4].copy_from_slice(&std::process::id().to_le_bytes());
+        handle[4..8].copy_from_slice(&fd.to_le_bytes());
+        handle[8..16].copy_from_slice(&(range.len as u64).to_le_bytes());
+        Ok(IpcHandle(handle))
+    };
+    // SAFETY: the caller's pointer.
+    answer(handle().and_then(|handle| unsafe { put(out, handle) }))
+}
+
+fn open(IpcHandle(handle): &IpcHandle) -> Answer<usize> {
+    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| handle[at + byte]));
+    let (process, fd, len) = (word(0), word(4), word(8) as usize | (word(12) as usize) << 32);
+    // As on a GPU.
+    if process == std::process::id() {
+        return Err(Code::InvalidValue);
+    }
+    let path = format!("/proc/{process}/fd/{fd}");
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(|_| Code::InvalidHandle)?;
+    let is_whole = file.metadata().is_ok_and(|found| found.len() == len as u64 && len != 0);
+    let memory = if is_whole { Ok(OwnedFd::from(file)) } else { Err(Code::InvalidHandle) };
+    map_new(Arc::new(memory?), len, Origin::Imported)
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipIpcOpenMemHandle(
+    out: *mut *mut c_void,
+    handle: IpcHandle,
+    flags: c_uint,
+) -> c_int {
+    // Lazy access of peers is the one flag there is, and has to be given.
+    let opened = if flags == 1 { open(&handle) } else { Err(Code::InvalidValue) };
+    // SAFETY: the caller's pointer.
+    answer(opened.and_then(|at| unsafe { put(out, at as *mut c_void) }))
+}
+
+/// An allocation without an address; its handle is the address of this.
+struct Allocation {
+    memory: Arc<OwnedFd>,
+    len: usize,
+    device: c_int,
+}
+
+/// Reservations by first address, and allocations by handle.
+#[derive(Default)]
+struct Virtual {
+    reserved: BTreeMap<usize, usize>,
+    allocations: BTreeMap<usize, Allocation>,
+    last: usize,
+}
+
+static VIRTUAL: Mutex<Virtual> =
+    Mutex::new(Virtual { reserved: BTreeMap::new(), allocations: BTreeMap::new(), last: 0 });
+
+fn keep(memory: Arc<OwnedFd>, len: usize, device: c_int) -> *mut c_void {
+    let mut all = lock(&VIRTUAL);
+    all.last += 1;
+    let handle = all.last;
+    all.allocations.insert(handle, Allocation { memory, len, device });
+    handle as *mut c_void
+}
+
+/// `hipMemAllocationProp`.
+#[repr(C)]
+pub(crate) struct Properties {
+    kind: c_int,
+    handle: c_int,
+    location: [c_int; 2],
+    win32: *mut c_void,
+    flags: [u8; 4],
+}
+
+/// The device that memory is asked for on. It is pinned or uncached, and shared by descriptor.
+///
+/// # Safety
+/// Null or to properties.
+unsafe fn wanted(properties: *const Properties) -> Answer<c_int> {
+    // SAFETY: the caller's obligation.
+    let properties = unsafe { properties.as_ref() }.ok_or(Code::InvalidValue)?;
+    let known = matches!(properties.kind, 1 | 0x4000_0000) && properties.handle == 1;
+    let [kind, device] = properties.location;
+    check(device)?;
+    if known && kind == 1 { Ok(device) } else { Err(Code::InvalidValue) }
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemGetAllocationGranularity(
+    out: *mut usize,
+    properties: *const Properties,
+    _option: c_int,
+) -> c_int {
+    // SAFETY: the caller's pointers.
+    answer(unsafe { wanted(properties).and_then(|_| put(out, PAGE)) })
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemCreate(
+    out: *mut *mut c_void,
+    len: usize,
+    properties: *const Properties,
+    flags: c_ulonglong,
+) -> c_int {
+    let create = || {
+        // SAFETY: the caller's pointer.
+        let device = unsafe { wanted(properties) }?;
+        if len == 0 || !len.is_multiple_of(PAGE) || flags != 0 {
+            return Err(Code::InvalidValue);
+        }
+        Ok(keep(Arc::new(create(len)?), len, device))
+    };
+    // SAFETY: the caller's pointer.
+    answer(create().and_then(|handle| unsafe { put(out, handle) }))
+}
+
+/// `hipError_t hipMemRelease(hipMemGenericAllocationHandle_t)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipMemRelease(handle: *mut c_void) -> c_int {
+    let gone = lock(&VIRTUAL).allocations.remove(&(handle as usize));
+    answer(gone.map(drop).ok_or(Code::InvalidValue))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemExportToShareableHandle(
+    out: *mut c_void,
+    handle: *mut c_void,
+    kind: c_int,
+    flags: c_ulonglong,
+) -> c_int {
+    let export = || {
+        let all = lock(&VIRTUAL);
+        let found = all.allocations.get(&(handle as usize)).filter(|_| kind == 1 && flags == 0);
+        let fd = found.ok_or(Code::InvalidValue)?.memory.try_clone();
+        Ok(fd.map_err(|_| Code::OutOfMemory)?.into_raw_fd())
+    };
+    // SAFETY: the caller's pointer, to an `int`.
+    answer(export().and_then(|fd| unsafe { put(out.cast(), fd) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemImportFromShareableHandle(
+    out: *mut *mut c_void,
+    from: *mut c_void,
+    kind: c_int,
+) -> c_int {
+    let import = || {
+        let fd = RawFd::try_from(from as usize).map_err(|_| Code::InvalidValue)?;
+        if fd < 0 || kind != 1 {
+            return Err(Code::InvalidValue);
+        }
+        // SAFETY: the caller's descriptor, which is open during the call.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let file = fd.try_clone_to_owned().map(std::fs::File::from);
+        let file = file.map_err(|_| Code::InvalidValue)?;
+        let len = file.metadata().map_err(|_| Code::InvalidValue)?.len() as usize;
+        if len == 0 || !len.is_multiple_of(PAGE) {
+            return Err(Code::InvalidValue);
+        }
+        Ok(keep(Arc::new(file.into()), len, crate::device::current()))
+    };
+    // SAFETY: the caller's pointer.
+    answer(import().and_then(|handle| unsafe { put(out, handle) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(
+    out: *mut *mut c_void,
+    addr: *mut c_void,
+) -> c_int {
+    let retain = || {
+        let ranges = state().ranges();
+        let (_, range) = find(&ranges, addr as usize)?;
+        let memory = range.memory.clone().filter(|_| range.origin == Origin::Mapped);
+        Ok(keep(memory.ok_or(Code::InvalidValue)?, range.len, range.device))
+    };
+    // SAFETY: the caller's pointer.
+    answer(retain().and_then(|handle| unsafe { put(out, handle) }))
+}
+
+/// # Safety
+/// `at` is none, or begins `len` bytes of a reservation in which nothing is mapped but what goes now.
+unsafe fn nothing(at: Option<usize>, len: usize) -> Answer<usize> {
+    let len = NonZeroUsize::new(len).ok_or(Code::InvalidValue)?;
+    let fixed = at.map_or(MapFlags::empty(), |_| MapFlags::MAP_FIXED);
+    let (at, flags) = (at.and_then(NonZeroUsize::new), MapFlags::MAP_PRIVATE | fixed);
+    // SAFETY: a new mapping, or one in the place of a mapping whose last use this is.
+    let mapped = unsafe { mmap_anonymous(at, len, ProtFlags::PROT_NONE, flags) };
+    Ok(mapped.map_err(|_| Code::OutOfMemory)?.as_ptr() as usize)
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemAddressReserve(
+    out: *mut *mut c_void,
+    len: usize,
+    align: usize,
+    at: *mut c_void,
+    flags: c_ulonglong,
+) -> c_int {
+    let reserve = || {
+        // A place of the caller's choice is a hint, which is not taken.
+        if !len.is_multiple_of(PAGE) || align > PAGE || flags != 0 || !at.is_null() {
+            return Err(Code::InvalidValue);
+        }
+        // SAFETY: no address is given.
+        let at = unsafe { nothing(None, len) }?;
+        lock(&VIRTUAL).reserved.insert(at, len);
+        Ok(at as *mut c_void)
+    };
+    // SAFETY: the caller's pointer.
+    answer(reserve().and_then(|at| unsafe { put(out, at) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemAddressFree(addr: *mut c_void, len: usize) -> c_int {
+    let at = addr as usize;
+    let free = || {
+        let used = state().ranges().range(at..at.saturating_add(len)).next().is_some();
+        let mut all = lock(&VIRTUAL);
+        if used || all.reserved.get(&at) != Some(&len) {
+            return Err(Code::InvalidValue);
+        }
+        all.reserved.remove(&at);
+        // SAFETY: a whole reservation, in which nothing is mapped.
+        unsafe { unmap(at, len) }
+    };
+    answer(free())
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemMap(
+    addr: *mut c_void,
+    len: usize,
+    offset: usize,
+    handle: *mut c_void,
+    flags: c_ulonglong,
+) -> c_int {
+    let at = addr as usize;
+    let place = || {
+        let all = lock(&VIRTUAL);
+        let allocation = all.allocations.get(&(handle as usize)).ok_or(Code::InvalidValue)?;
+        let space = all.reserved.range(..=at).next_back();
+        let inside = space.is_some_and(|(from, size)| at - from + len <= *size);
+        let used = state().ranges().range(at..at.saturating_add(len)).next().is_some();
+        if !inside || used || offset != 0 || flags != 0 || len != allocation.len {
+            return Err(Code::InvalidValue);
+        }
+        let (memory, device) = (allocation.memory.clone(), allocation.device);
+        // SAFETY: a part of a reservation in which nothing is mapped.
+        unsafe { map(&memory, len, Some(at)) }?;
+        // SAFETY: a new mapping, which `hipMemUnmap` takes out of the ranges before it goes.
+        unsafe { state().add((at, len), Origin::Mapped, device, Some(memory)) }
+    };
+    answer(place())
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemUnmap(addr: *mut c_void, len: usize) -> c_int {
+    let at = addr as usize;
+    let whole = state().ranges().get(&at).is_some_and(|range| range.len == len);
+    let removed = if whole { state().remove(at, Origin::Mapped) } else { Err(Code::InvalidValue) };
+    answer(removed.and_then(|range| {
+        drop(range);
+        // SAFETY: a mapping of `hipMemMap`, out of the kernels' reach now.
+        unsafe { nothing(Some(at), len) }.map(|_| ())
+    }))
+}
+
+/// `hipMemAccessDesc`.
+#[repr(C)]
+pub(crate) struct Access {
+    location: [c_int; 2],
+    flags: c_int,
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemSetAccess(
+    addr: *mut c_void,
+    len: usize,
+    access: *const Access,
+    count: usize,
+) -> c_int {
+    // SAFETY: the caller's pointer, to one or more.
+    let access = unsafe { access.as_ref() }.filter(|_| count == 1).ok_or(Code::InvalidValue);
+    let at = addr as usize;
+    let mapped = state().ranges().get(&at).is_some_and(|range| range.len == len);
+    answer(access.and_then(|access| {
+        check(access.location[1])?;
+        // Read and write, for a device.
+        let known = access.flags == 3 && access.location[0] == 1;
+        if known && mapped { Ok(()) } else { Err(Code::InvalidValue) }
+    }))
+}
+
+/// HSA's call, which this library has as well: `hsa_status_t`, of which 0x1001 is an invalid argument.
+///
+/// # Safety
+/// As HSA's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hsa_amd_portable_export_dmabuf(
+    addr: *const c_void,
+    len: usize,
+    fd: *mut c_int,
+    offset: *mut u64,
+) -> c_int {
+    let export = || {
+        let ranges = state().ranges();
+        let (at, range) = find(&ranges, addr as usize)?;
+        let inside = addr as usize - at;
+        let memory = range.memory.as_ref().filter(|_| range.len - inside >= len);
+        let copy = memory.ok_or(Code::InvalidValue)?.try_clone();
+        Ok((copy.map_err(|_| Code::OutOfMemory)?.into_raw_fd(), inside as u64))
+    };
+    let put_both = |(copy, inside)| {
+        // SAFETY: the caller's pointer.
+        unsafe { put(fd, copy) }?;
+        // SAFETY: the caller's pointer.
+        unsafe { put(offset, inside) }
+    };
+    if export().and_then(put_both).is_ok() { 0 } else { 0x1001 }
+}

@@ -1,0 +1,229 @@
+//! Modules and launches.
+
+use crate::code::{Answer, Code, answer, put};
+use crate::state::{CONCURRENT, Lds, THREADS, lock, state};
+use crate::stream::enqueue;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use warpverbs_gfx::{Argument, CodeObject, Kernel, Launch, Module, Stop};
+
+/// Kernels end by their own deadlines; this is for those that have none.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// A kernel of a module.
+#[derive(Clone)]
+struct Function {
+    module: Arc<Module>,
+    name: String,
+}
+
+impl Function {
+    fn kernel(&self) -> Answer<&Kernel> {
+        self.module.kernel(&self.name).ok_or(Code::NotFound)
+    }
+}
+
+/// Both by handle: never given back, as the library above gives back none.
+struct Loaded {
+    modules: BTreeMap<usize, Arc<Module>>,
+    functions: BTreeMap<usize, Function>,
+}
+
+static LOADED: Mutex<Loaded> =
+    Mutex::new(Loaded { modules: BTreeMap::new(), functions: BTreeMap::new() });
+
+fn function(handle: *mut c_void) -> Answer<Function> {
+    lock(&LOADED).functions.get(&(handle as usize)).cloned().ok_or(Code::InvalidHandle)
+}
+
+/// The length of an ELF file that a pointer begins: up to the end of the table of sections, which linkers put last.
+///
+/// # Safety
+/// A whole ELF file, or at least 64 bytes of something else.
+unsafe fn elf<'a>(image: *const c_void) -> Answer<&'a [u8]> {
+    let image = image.cast::<u8>();
+    // SAFETY: the caller's obligation.
+    let header = unsafe { std::slice::from_raw_parts(image, 64) };
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return Err(Code::InvalidImage);
+    }
+    let table = u64::from_le_bytes(header[40..48].try_into().unwrap_or_default());
+    let of = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+    let len = usize::try_from(table).ok().and_then(|table| table.checked_add(of(58) * of(60)));
+    // SAFETY: the file is whole (the caller's obligation), so its table of sections is in it.
+    Ok(unsafe { std::slice::from_raw_parts(image, len.ok_or(Code::InvalidImage)?) })
+}
+
+/// # Safety
+/// As HIP's function of this name; of its kinds of images, an ELF file.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipModuleLoadData(
+    out: *mut *mut c_void,
+    image: *const c_void,
+) -> c_int {
+    let load = || {
+        state().alive()?;
+        // SAFETY: the caller's image.
+        let bytes = unsafe { elf(image) }?;
+        let said = |error: &dyn std::error::Error| {
+            eprintln!("emulated gfx942: {error}");
+            Code::InvalidImage
+        };
+        let object = CodeObject::parse(bytes).map_err(|error| said(&error))?;
+        let module = state().gfx.load(&object).map_err(|error| said(&error))?;
+        let mut loaded = lock(&LOADED);
+        let handle = loaded.modules.len() + 1;
+        loaded.modules.insert(handle, Arc::new(module));
+        Ok(handle as *mut c_void)
+    };
+    // SAFETY: the caller's pointer.
+    answer(load().and_then(|handle| unsafe { put(out, handle) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipModuleGetFunction(
+    out: *mut *mut c_void,
+    module: *mut c_void,
+    name: *const c_char,
+) -> c_int {
+    let get = || {
+        let mut loaded = lock(&LOADED);
+        let module = loaded.modules.get(&(module as usize)).ok_or(Code::InvalidHandle)?.clone();
+        // SAFETY: the caller's text.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let function = Function { module, name };
+        function.kernel()?;
+        let handle = loaded.functions.len() + 1;
+        loaded.functions.insert(handle, function);
+        Ok(handle as *mut c_void)
+    };
+    // SAFETY: the caller's pointer.
+    answer(get().and_then(|handle| unsafe { put(out, handle) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipFuncGetAttribute(
+    value: *mut c_int,
+    attribute: c_int,
+    handle: *mut c_void,
+) -> c_int {
+    // The largest block.
+    let known = if attribute == 0 { function(handle) } else { Err(Code::InvalidValue) };
+    let most = known.and_then(|function| Ok(function.kernel()?.block_at_most as c_int));
+    // SAFETY: the caller's pointer.
+    answer(most.and_then(|most| unsafe { put(value, most) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+    blocks: *mut c_int,
+    handle: *mut c_void,
+    threads: c_int,
+    shared: usize,
+) -> c_int {
+    let count = || {
+        let waves = u32::try_from(threads).map_err(|_| Code::InvalidValue)?.div_ceil(64).max(1);
+        let lds = function(handle)?.kernel()?.lds as usize + shared;
+        let by_lds = (Lds::MOST as usize).checked_div(lds).unwrap_or(usize::MAX);
+        Ok((THREADS / 64 / waves).min(u32::try_from(by_lds).unwrap_or(u32::MAX)) as c_int)
+    };
+    // SAFETY: the caller's pointer.
+    answer(count().and_then(|count| unsafe { put(blocks, count) }))
+}
+
+/// A device's room for waves, of which each launch has a part until it has ended: a kernel that finds none waits,
+/// as behind others that fill a GPU. One that needs more than all has all.
+struct Room {
+    used: Mutex<usize>,
+    freed: Condvar,
+}
+
+static ROOM: Room = Room { used: Mutex::new(0), freed: Condvar::new() };
+
+impl Room {
+    /// Runs a kernel of so many waves when they have room.
+    fn with<R>(&self, waves: usize, run: impl FnOnce() -> R) -> R {
+        let mine = waves.min(CONCURRENT);
+        let full = |used: &mut usize| *used + mine > CONCURRENT;
+        let waited = self.freed.wait_while(lock(&self.used), full);
+        *waited.unwrap_or_else(PoisonError::into_inner) += mine;
+        let result = run();
+        *lock(&self.used) -= mine;
+        self.freed.notify_all();
+        result
+    }
+}
+
+/// The arguments as a kernel reads them.
+///
+/// # Safety
+/// As many pointers as the kernel has arguments, each to as many bytes as the argument has.
+unsafe fn pack(kernel: &Kernel, params: *mut *mut c_void) -> Vec<u8> {
+    let mut packed = vec![0; kernel.explicit_size as usize];
+    let ours = |argument: &&Argument| !argument.kind.starts_with("hidden_");
+    for (index, argument) in kernel.arguments.iter().filter(ours).enumerate() {
+        let to = &mut packed[argument.offset as usize..][..argument.size as usize];
+        // SAFETY: one of the pointers (the caller's obligation).
+        let from = unsafe { params.add(index).read() };
+        // SAFETY: that many bytes (the caller's obligation).
+        unsafe { from.cast::<u8>().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
+    }
+    packed
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments, reason = "HIP's function")]
+pub(crate) unsafe extern "C" fn hipModuleLaunchKernel(
+    handle: *mut c_void,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    dynamic_lds: c_uint,
+    stream: *mut c_void,
+    params: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> c_int {
+    let launch = || {
+        let function = function(handle)?;
+        let kernel = function.kernel()?;
+        let threads = block_x.checked_mul(block_y).and_then(|xy| xy.checked_mul(block_z));
+        let known = threads.filter(|&threads| threads != 0 && threads <= kernel.block_at_most);
+        let threads = known.ok_or(Code::InvalidValue)?;
+        let blocks = [grid_x, grid_y, grid_z].map(|size| size as usize);
+        let blocks = blocks.iter().fold(1usize, |all, size| all.saturating_mul(*size));
+        let waves = blocks.saturating_mul(threads.div_ceil(64) as usize);
+        // SAFETY: the caller's parameters.
+        let arguments = unsafe { pack(kernel, params) };
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        enqueue(stream, move || {
+            let launch = Launch {
+                kernel: &function.name,
+                grid,
+                block,
+                dynamic_lds,
+                arguments: &arguments,
+                deadline: Instant::now() + LONGEST,
+                stop: Stop::default(),
+            };
+            let ended = ROOM.with(waves, || state().gfx.launch(&function.module, &launch));
+            if let Err(error) = ended {
+                eprintln!("emulated gfx942: {error}");
+                state().lose();
+            }
+        })
+    };
+    answer(launch())
+}

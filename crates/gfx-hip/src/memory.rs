@@ -1,0 +1,184 @@
+//! Device memory, registered host memory, and what is known of an address.
+
+use crate::code::{Answer, Code, answer, put};
+use crate::device::current;
+use crate::state::{Origin, find, state};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use std::ffi::{c_int, c_uint, c_void};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Lengths are rounded up to it.
+pub(crate) const PAGE: usize = 4096;
+
+/// Zeroed memory without an address.
+pub(crate) fn create(len: usize) -> Answer<OwnedFd> {
+    let none = |_| Code::OutOfMemory;
+    let len = i64::try_from(len).map_err(|_| Code::OutOfMemory)?;
+    let memory = memfd_create("emulated gfx942", MFdFlags::MFD_CLOEXEC).map_err(none)?;
+    nix::unistd::ftruncate(&memory, len).map_err(none)?;
+    Ok(memory)
+}
+
+/// Maps memory anywhere, or in the place of what is mapped at `at`.
+///
+/// # Safety
+/// If an address is given, `len` bytes there are a reservation that nobody uses.
+pub(crate) unsafe fn map(memory: &OwnedFd, len: usize, at: Option<usize>) -> Answer<usize> {
+    let len = NonZeroUsize::new(len).ok_or(Code::InvalidValue)?;
+    let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    let fixed = at.map_or(MapFlags::empty(), |_| MapFlags::MAP_FIXED);
+    let at = at.and_then(NonZeroUsize::new);
+    // SAFETY: a new mapping, or one in the place of a reservation (the caller's obligation).
+    let mapped = unsafe { mmap(at, len, both, MapFlags::MAP_SHARED | fixed, memory.as_fd(), 0) };
+    Ok(mapped.map_err(|_| Code::OutOfMemory)?.as_ptr() as usize)
+}
+
+/// # Safety
+/// A whole mapping, whose last use this is.
+pub(crate) unsafe fn unmap(at: usize, len: usize) -> Answer {
+    let at = NonNull::new(at as *mut c_void).ok_or(Code::InvalidValue)?;
+    // SAFETY: the caller's obligation.
+    unsafe { munmap(at, len) }.map_err(|_| Code::InvalidValue)
+}
+
+/// Maps memory, for kernels too, until [`take_back`].
+pub(crate) fn map_new(memory: Arc<OwnedFd>, len: usize, origin: Origin) -> Answer<usize> {
+    // SAFETY: no address is given.
+    let at = unsafe { map(&memory, len, None) }?;
+    // SAFETY: a new mapping, which is taken out of the ranges before it goes.
+    let added = unsafe { state().add((at, len), origin, current(), Some(memory)) };
+    if added.is_err() {
+        // SAFETY: nobody knows of it.
+        unsafe { unmap(at, len) }?;
+    }
+    added.map(|()| at)
+}
+
+fn take_back(at: usize, origin: Origin) -> Answer {
+    let range = state().remove(at, origin)?;
+    let len = range.len;
+    drop(range);
+    // SAFETY: mapped by `map_new`, and out of the kernels' reach now.
+    unsafe { unmap(at, len) }
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(
+    out: *mut *mut c_void,
+    len: usize,
+    flags: c_uint,
+) -> c_int {
+    let alloc = || {
+        // Default, fine-grained and uncached memory; signals are of no use to anybody here.
+        if len == 0 || out.is_null() || !matches!(flags, 0 | 1 | 3) {
+            return Err(Code::InvalidValue);
+        }
+        state().alive()?;
+        let len = len.checked_next_multiple_of(PAGE).ok_or(Code::OutOfMemory)?;
+        let at = map_new(Arc::new(create(len)?), len, Origin::Allocated)?;
+        // SAFETY: the caller's pointer.
+        unsafe { put(out, at as *mut c_void) }
+    };
+    answer(alloc())
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipFree(addr: *mut c_void) -> c_int {
+    answer(if addr.is_null() { Ok(()) } else { take_back(addr as usize, Origin::Allocated) })
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipIpcCloseMemHandle(addr: *mut c_void) -> c_int {
+    answer(take_back(addr as usize, Origin::Imported))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostRegister(
+    addr: *mut c_void,
+    len: usize,
+    flags: c_uint,
+) -> c_int {
+    let register = || {
+        state().alive()?;
+        // Portable, mapped, coarse-grained; there is no I/O memory, of which AMD's library says the same.
+        if len == 0 || flags & !(1 | 2 | 8) != 0 {
+            return Err(Code::InvalidValue);
+        }
+        let range = (addr as usize, len);
+        // SAFETY: the caller keeps it mapped until it has been unregistered.
+        unsafe { state().add(range, Origin::Host, current(), None) }
+    };
+    answer(register())
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostUnregister(addr: *mut c_void) -> c_int {
+    let removed = state().remove(addr as usize, Origin::Host);
+    answer(removed.map(drop).map_err(|_| Code::HostMemoryNotRegistered))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipHostGetDevicePointer(
+    out: *mut *mut c_void,
+    host: *mut c_void,
+    _flags: c_uint,
+) -> c_int {
+    let is_host =
+        find(&state().ranges(), host as usize).map(|found| found.1.origin == Origin::Host);
+    let known = if is_host == Ok(true) { Ok(()) } else { Err(Code::InvalidValue) };
+    // SAFETY: the caller's pointer.
+    answer(known.and_then(|()| unsafe { put(out, host) }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemGetAddressRange(
+    base: *mut *mut c_void,
+    len: *mut usize,
+    addr: *mut c_void,
+) -> c_int {
+    let range = find(&state().ranges(), addr as usize).map(|(at, range)| (at, range.len));
+    answer(range.map_err(|_| Code::NotFound).and_then(|(at, size)| {
+        // SAFETY: the caller's pointer.
+        unsafe { put(base, at as *mut c_void) }?;
+        // SAFETY: as above.
+        unsafe { put(len, size) }
+    }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipPointerGetAttribute(
+    out: *mut c_void,
+    attribute: c_int,
+    addr: *mut c_void,
+) -> c_int {
+    let known =
+        find(&state().ranges(), addr as usize).map(|(_, range)| (range.origin, range.device));
+    answer(known.and_then(|(origin, device)| match attribute {
+        // The type of memory: host 1, device 2.
+        // SAFETY: the caller's pointer, to an `unsigned`.
+        2 => unsafe { put(out.cast(), if origin == Origin::Host { 1u32 } else { 2 }) },
+        // SAFETY: the caller's pointer, to an `int`.
+        9 => unsafe { put(out.cast(), device) },
+        _ => Err(Code::InvalidValue),
+    }))
+}

@@ -1,0 +1,216 @@
+//! HIPRTC, by clang.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+
+use crate::state::lock;
+
+/// Names another clang than `clang++-19`, which knows gfx942 and has lld.
+const CLANG_ENV: &str = "WARPVERBS_CLANG";
+
+/// `hiprtcResult`.
+const INVALID_INPUT: c_int = 3;
+const INVALID_PROGRAM: c_int = 4;
+const COMPILATION: c_int = 6;
+
+struct Program {
+    name: String,
+    source: Vec<u8>,
+    headers: Vec<(String, Vec<u8>)>,
+    log: Vec<u8>,
+    code: Vec<u8>,
+}
+
+/// By handle.
+static PROGRAMS: Mutex<(usize, BTreeMap<usize, Program>)> = Mutex::new((0, BTreeMap::new()));
+
+fn with<R>(program: *mut c_void, get: impl FnOnce(&Program) -> R) -> Result<R, c_int> {
+    lock(&PROGRAMS).1.get(&(program as usize)).map(get).ok_or(INVALID_PROGRAM)
+}
+
+fn result(done: Result<(), c_int>) -> c_int {
+    done.map_or_else(|code| code, |()| 0)
+}
+
+/// # Safety
+/// Null or a NUL-terminated text.
+unsafe fn bytes(text: *const c_char) -> Option<Vec<u8>> {
+    // SAFETY: not null, and a text (the caller's obligation).
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes().to_vec())
+}
+
+/// # Safety
+/// As [`bytes`].
+unsafe fn string(text: *const c_char) -> Option<String> {
+    // SAFETY: the caller's obligation.
+    String::from_utf8(unsafe { bytes(text) }?).ok()
+}
+
+/// `const char* hiprtcGetErrorString(hiprtcResult)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hiprtcGetErrorString(code: c_int) -> *const c_char {
+    let text = match code {
+        0 => c"HIPRTC_SUCCESS",
+        INVALID_INPUT => c"HIPRTC_ERROR_INVALID_INPUT",
+        INVALID_PROGRAM => c"HIPRTC_ERROR_INVALID_PROGRAM",
+        COMPILATION => c"HIPRTC_ERROR_COMPILATION",
+        _ => c"HIPRTC_ERROR_INTERNAL_ERROR",
+    };
+    text.as_ptr()
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int {
+    // SAFETY: the caller's pointers. The version is clang's.
+    unsafe {
+        major.write(19);
+        minor.write(1);
+    }
+    0
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcCreateProgram(
+    out: *mut *mut c_void,
+    source: *const c_char,
+    name: *const c_char,
+    count: c_int,
+    headers: *const *const c_char,
+    names: *const *const c_char,
+) -> c_int {
+    let header = |index: usize| {
+        // SAFETY: one of the names that the caller says there are.
+        let name = unsafe { string(*names.add(index)) }?;
+        // SAFETY: as above.
+        Some((name, unsafe { bytes(*headers.add(index)) }?))
+    };
+    let program = || {
+        let headers = (0..count.max(0) as usize).map(header).collect::<Option<_>>()?;
+        // SAFETY: the caller's texts.
+        let (name, source) = unsafe { (string(name)?, bytes(source)?) };
+        Some(Program { name, source, headers, log: Vec::new(), code: Vec::new() })
+    };
+    let Some(program) = program() else { return INVALID_INPUT };
+    let mut programs = lock(&PROGRAMS);
+    programs.0 += 1;
+    let handle = programs.0;
+    programs.1.insert(handle, program);
+    // SAFETY: the caller's pointer.
+    unsafe { out.write(handle as *mut c_void) };
+    0
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcDestroyProgram(program: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller's pointer.
+    let handle = unsafe { program.read() } as usize;
+    result(lock(&PROGRAMS).1.remove(&handle).map(drop).ok_or(INVALID_PROGRAM))
+}
+
+/// The messages, and the code object if there is one.
+fn compile(program: &Program, options: &[String]) -> io::Result<(Vec<u8>, Option<Vec<u8>>)> {
+    let folder = tempfile::tempdir()?;
+    let put = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        std::fs::write(path, text)
+    };
+    program.headers.iter().try_for_each(|(name, text)| put(name, text))?;
+    put(&program.name, &program.source)?;
+    let clang = std::env::var(CLANG_ENV).unwrap_or_else(|_| "clang++-19".to_owned());
+    let device =
+        ["-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"];
+    let ran = Command::new(&clang)
+        .current_dir(folder.path())
+        .args(device)
+        .args(options)
+        .args(["-I.", "-o", "code.co", &program.name])
+        .output();
+    let ran = ran.map_err(|error| io::Error::new(error.kind(), format!("{clang}: {error}")))?;
+    let code = ran.status.success().then(|| std::fs::read(folder.path().join("code.co")));
+    Ok((ran.stderr, code.transpose()?))
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcCompileProgram(
+    handle: *mut c_void,
+    count: c_int,
+    options: *const *const c_char,
+) -> c_int {
+    // SAFETY: as many texts as the caller says.
+    let option = |index| unsafe { string(*options.add(index)) };
+    let Some(options) = (0..count.max(0) as usize).map(option).collect::<Option<Vec<_>>>() else {
+        return INVALID_INPUT;
+    };
+    // Out of the table meanwhile, so that others compile beside it.
+    let Some(mut program) = lock(&PROGRAMS).1.remove(&(handle as usize)) else {
+        return INVALID_PROGRAM;
+    };
+    let (log, code) = match compile(&program, &options) {
+        Ok(done) => done,
+        Err(error) => (error.to_string().into_bytes(), None),
+    };
+    let done = if code.is_some() { 0 } else { COMPILATION };
+    (program.log, program.code) = (log, code.unwrap_or_default());
+    lock(&PROGRAMS).1.insert(handle as usize, program);
+    done
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcGetProgramLogSize(
+    handle: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    // With a NUL.
+    let size = with(handle, |program| program.log.len() + 1);
+    // SAFETY: the caller's pointer.
+    result(size.map(|size| unsafe { len.write(size) }))
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcGetProgramLog(
+    handle: *mut c_void,
+    out: *mut c_char,
+) -> c_int {
+    result(with(handle, |program| {
+        let text = program.log.iter().chain([&0]);
+        // SAFETY: the caller has room for the size that it was told.
+        text.enumerate().for_each(|(at, byte)| unsafe { out.add(at).write(*byte as c_char) });
+    }))
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcGetCodeSize(handle: *mut c_void, len: *mut usize) -> c_int {
+    let size = with(handle, |program| program.code.len());
+    // SAFETY: the caller's pointer.
+    result(size.map(|size| unsafe { len.write(size) }))
+}
+
+/// # Safety
+/// As HIPRTC's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hiprtcGetCode(handle: *mut c_void, out: *mut c_char) -> c_int {
+    result(with(handle, |program| {
+        let (from, len) = (program.code.as_ptr(), program.code.len());
+        // SAFETY: the caller has room for the size that it was told.
+        unsafe { out.cast::<u8>().copy_from_nonoverlapping(from, len) };
+    }))
+}

@@ -1,0 +1,119 @@
+//! What all calls share.
+
+use crate::code::{Answer, Code};
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use warpverbs_gfx::{Config, Device, Registration, Rights};
+
+/// Multiprocessors of a device, and threads of each.
+pub(crate) const MULTIPROCESSORS: u32 = 8;
+pub(crate) const THREADS: u32 = 2048;
+/// Waves of 64 threads that a device holds.
+pub(crate) const CONCURRENT: usize = (MULTIPROCESSORS * THREADS / 64) as usize;
+
+/// Shared memory of a multiprocessor.
+pub(crate) struct Lds;
+
+impl Lds {
+    /// Bytes.
+    pub(crate) const MOST: u32 = 64 << 10;
+}
+
+/// How memory came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Allocated,
+    Imported,
+    Mapped,
+    Host,
+}
+
+/// Memory that kernels reach.
+pub(crate) struct Range {
+    pub(crate) len: usize,
+    pub(crate) origin: Origin,
+    pub(crate) device: c_int,
+    /// What backs it, unless that is the program's.
+    pub(crate) memory: Option<Arc<OwnedFd>>,
+    /// Dropped before the memory is unmapped.
+    _reach: Registration,
+}
+
+/// By first address.
+pub(crate) type Ranges = BTreeMap<usize, Range>;
+
+pub(crate) struct State {
+    pub(crate) gfx: Device,
+    ranges: Mutex<Ranges>,
+    lost: AtomicBool,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn state() -> &'static State {
+    static STATE: OnceLock<State> = OnceLock::new();
+    STATE.get_or_init(|| State {
+        gfx: Device::new(Config { waves: CONCURRENT, ..Config::default() }),
+        ranges: Mutex::default(),
+        lost: AtomicBool::new(false),
+    })
+}
+
+impl State {
+    pub(crate) fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        lock(&self.ranges)
+    }
+
+    /// A kernel has failed: nothing works any more.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// Whether none has.
+    pub(crate) fn alive(&self) -> Answer {
+        if self.lost.load(Ordering::Acquire) { Err(Code::LaunchFailure) } else { Ok(()) }
+    }
+
+    /// Lets kernels reach memory.
+    ///
+    /// # Safety
+    /// It is mapped readable and writable until it has been taken out of the ranges again.
+    pub(crate) unsafe fn add(
+        &self,
+        (at, len): (usize, usize),
+        origin: Origin,
+        device: c_int,
+        memory: Option<Arc<OwnedFd>>,
+    ) -> Answer {
+        // SAFETY: the caller's obligation; nobody makes references to it.
+        let reach = unsafe { self.gfx.register(at as *mut u8, len, Rights::ReadWrite) };
+        let taken = match origin {
+            Origin::Host => Code::HostMemoryAlreadyRegistered,
+            _ => Code::InvalidValue,
+        };
+        let _reach = reach.map_err(|_| taken)?;
+        self.ranges().insert(at, Range { len, origin, device, memory, _reach });
+        Ok(())
+    }
+
+    /// Takes back the memory that begins at `at`, if it came to be so.
+    pub(crate) fn remove(&self, at: usize, origin: Origin) -> Answer<Range> {
+        let mut ranges = self.ranges();
+        match ranges.get(&at) {
+            Some(range) if range.origin == origin => ranges.remove(&at).ok_or(Code::InvalidValue),
+            _ => Err(Code::InvalidValue),
+        }
+    }
+}
+
+/// The range that an address lies in, and its first address.
+pub(crate) fn find(ranges: &Ranges, addr: usize) -> Answer<(usize, &Range)> {
+    let found = ranges.range(..=addr).next_back();
+    let found = found.filter(|(at, range)| addr - **at < range.len);
+    found.map(|(at, range)| (*at, range)).ok_or(Code::InvalidValue)
+}

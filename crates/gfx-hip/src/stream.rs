@@ -1,0 +1,174 @@
+//! Streams: threads that do one piece of work after the other.
+
+use crate::code::{Answer, Code, answer, put};
+use crate::device::check;
+use crate::state::{lock, state};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uchar, c_uint, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+struct Stream {
+    work: Sender<Work>,
+    /// Pieces that have not ended.
+    left: Arc<AtomicU64>,
+}
+
+/// By handle.
+static STREAMS: Mutex<(usize, BTreeMap<usize, Stream>)> = Mutex::new((0, BTreeMap::new()));
+
+/// Has a stream do a piece of work.
+pub(crate) fn enqueue(stream: *mut c_void, piece: impl FnOnce() + Send + 'static) -> Answer {
+    state().alive()?;
+    let streams = lock(&STREAMS);
+    // There is no default stream: nobody here uses it.
+    let stream = streams.1.get(&(stream as usize)).ok_or(Code::InvalidHandle)?;
+    stream.left.fetch_add(1, Ordering::Relaxed);
+    stream.work.send(Box::new(piece)).map_err(|_| Code::InvalidHandle)
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipDeviceGetStreamPriorityRange(
+    least: *mut c_int,
+    greatest: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's pointers.
+    answer(unsafe { put(least, 1).and_then(|()| put(greatest, -1)) })
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipStreamCreateWithPriority(
+    out: *mut *mut c_void,
+    _flags: c_uint,
+    priority: c_int,
+) -> c_int {
+    let create = || {
+        if !(-1..=1).contains(&priority) {
+            return Err(Code::InvalidValue);
+        }
+        let (work, todo) = channel::<Work>();
+        let left = Arc::new(AtomicU64::new(0));
+        let open = left.clone();
+        let run = move || {
+            for piece in todo {
+                // After a failure nothing runs any more.
+                if state().alive().is_ok() {
+                    piece();
+                }
+                // Release: who sees that it has ended sees what it wrote.
+                open.fetch_sub(1, Ordering::Release);
+            }
+        };
+        let started = std::thread::Builder::new().name("hip stream".to_owned()).spawn(run);
+        started.map_err(|_| Code::OutOfMemory)?;
+        let mut streams = lock(&STREAMS);
+        streams.0 += 1;
+        let handle = streams.0;
+        streams.1.insert(handle, Stream { work, left });
+        Ok(handle as *mut c_void)
+    };
+    // SAFETY: the caller's pointer.
+    answer(create().and_then(|handle| unsafe { put(out, handle) }))
+}
+
+/// `hipError_t hipStreamDestroy(hipStream_t)`. Work that is left is done.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipStreamDestroy(stream: *mut c_void) -> c_int {
+    let gone = lock(&STREAMS).1.remove(&(stream as usize));
+    answer(gone.map(drop).ok_or(Code::InvalidHandle))
+}
+
+/// `hipError_t hipStreamQuery(hipStream_t)`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn hipStreamQuery(stream: *mut c_void) -> c_int {
+    let query = || {
+        state().alive()?;
+        let streams = lock(&STREAMS);
+        let stream = streams.1.get(&(stream as usize)).ok_or(Code::InvalidHandle)?;
+        if stream.left.load(Ordering::Acquire) == 0 { Ok(()) } else { Err(Code::NotReady) }
+    };
+    answer(query())
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipStreamWriteValue64(
+    stream: *mut c_void,
+    addr: *mut c_void,
+    value: u64,
+    flags: c_uint,
+) -> c_int {
+    let at = addr as usize;
+    if flags != 0 || at == 0 || !at.is_multiple_of(8) {
+        return answer(Err(Code::InvalidValue));
+    }
+    answer(enqueue(stream, move || {
+        // SAFETY: the caller keeps the word mapped until it is written, and lets others reach it by atomic
+        // accesses alone.
+        unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(value, Ordering::Release);
+    }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemcpyAsync(
+    dst: *mut c_void,
+    src: *const c_void,
+    len: usize,
+    kind: c_int,
+    stream: *mut c_void,
+) -> c_int {
+    // Only the kind that goes by addresses is used.
+    if kind != 4 {
+        return answer(Err(Code::InvalidValue));
+    }
+    let (dst, src) = (dst as usize, src as usize);
+    answer(enqueue(stream, move || {
+        // SAFETY: the caller keeps both ranges valid until the copy is done; as on a GPU, who accesses them
+        // meanwhile sees any mixture of bytes.
+        unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len) };
+    }))
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemcpyPeerAsync(
+    dst: *mut c_void,
+    to: c_int,
+    src: *const c_void,
+    from: c_int,
+    len: usize,
+    stream: *mut c_void,
+) -> c_int {
+    match check(to).and(check(from)) {
+        // SAFETY: the caller's ranges; all devices have the same addresses.
+        Ok(()) => unsafe { hipMemcpyAsync(dst, src, len, 4, stream) },
+        refused => answer(refused),
+    }
+}
+
+/// # Safety
+/// As HIP's function of this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn hipMemsetD8Async(
+    addr: *mut c_void,
+    value: c_uchar,
+    len: usize,
+    stream: *mut c_void,
+) -> c_int {
+    let at = addr as usize;
+    answer(enqueue(stream, move || {
+        // SAFETY: the caller keeps the range valid until it is done.
+        unsafe { std::ptr::write_bytes(at as *mut u8, value, len) };
+    }))
+}
