@@ -4,7 +4,7 @@ use super::outcome::Refusal;
 use super::queues::Queues;
 use crate::AsyncEvent;
 use crate::engine::transition::{Failure, after_failure};
-use crate::format::{self, Completion, Cqe, ErrorSide, Head, Syndrome};
+use crate::format::{self, Completion, Ended, ErrorSide, Head, Syndrome};
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::send::OnSendError;
@@ -42,26 +42,20 @@ impl Queues {
             false => (syndrome, vendor),
         };
         let flushed = syndrome == Syndrome::WrFlush;
-        q.progress.retired = info.index + info.wqebbs;
+        q.progress.retire(info);
         if flushed {
             q.stats.flushed += 1;
         } else {
             q.stats.errors += 1;
             q.first_error.get_or_insert(FirstError { index: info.index, syndrome, rule });
         }
-        let cqe = Cqe::Error {
-            side: ErrorSide::Requester,
-            qpn: q.qpn,
-            wqe_counter: info.index as u16,
-            opcode: info.opcode,
-            syndrome,
-            vendor,
-            srqn: 0,
-        };
+        let (side, opcode) = (ErrorSide::Requester, info.opcode);
+        let what = Ended::Failed { side, opcode, syndrome, vendor, srqn: 0 };
+        let done = q.done(info.index, what);
         let (upto, on_error, away) = (q.progress.retired, q.on_error, q.executor.is_away());
         // CE = 1 asks for the first error alone.
         if !(flushed && info.completion == Completion::OnFirstError) {
-            self.complete_send(slot, cqe, upto);
+            self.complete_send(slot, done, upto);
         }
         if !flushed {
             let failure = match on_error {

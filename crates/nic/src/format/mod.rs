@@ -6,8 +6,10 @@
 //! and a value that says which of them a queue has chooses between them here. `docs/nic.md` says what
 //! two others would need beyond that.
 
+mod done;
 mod mlx5;
 
+pub(crate) use done::{Done, Ended};
 pub use mlx5::CqeSize;
 pub(crate) use mlx5::{
     CqeRing, Head, LONGEST, announced, block_of, consumed, explain, head, is_reached,
@@ -16,7 +18,7 @@ pub(crate) use mlx5::{
 pub(crate) use warpverbs_mlx5::amo::{
     MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
 };
-pub(crate) use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ErrorSide, ReceivedKind};
+pub(crate) use warpverbs_mlx5::cqe::{DatagramSource, ErrorSide, ReceivedKind};
 #[cfg(test)]
 pub(crate) use warpverbs_mlx5::doorbell::CqArm;
 pub use warpverbs_mlx5::export::CqMode;

@@ -3,7 +3,7 @@
 use super::waiters::Waiters;
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
-use crate::format::{self, Cqe, CqeRing, is_reached};
+use crate::format::{self, CqeRing, Done, is_reached};
 pub use crate::format::{CqMode, CqeSize};
 use crate::slots::QpSlot;
 use std::collections::VecDeque;
@@ -57,7 +57,7 @@ pub(crate) enum Due {
 /// A CQE of a QP, and the send index that it makes known, if it is of a send queue.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) cqe: Cqe,
+    pub(crate) done: Done,
     /// Slot of the QP.
     pub(crate) slot: QpSlot,
     pub(crate) reports: Option<u64>,
@@ -118,7 +118,7 @@ impl CompletionQueue {
     #[inline]
     pub(crate) fn publish(
         &mut self,
-        cqe: &Cqe,
+        done: &Done,
         user_index: Option<u32>,
         payload: Option<&Region>,
     ) -> Result<(), Unwritten> {
@@ -128,9 +128,9 @@ impl CompletionQueue {
         if self.checks_room && !self.ring.has_room(self.consumed) {
             self.look_for_room()?;
         }
-        self.ring.publish(cqe, user_index, payload).map_err(|_| self.die())?;
+        self.ring.publish(done, user_index, payload).map_err(|_| self.die())?;
         if let Some(arm) = &mut self.arm {
-            if matches!(cqe, Cqe::Receive { solicited: true, .. } | Cqe::Error { .. }) {
+            if done.is_solicited() {
                 arm.solicit(self.ring.produced);
             }
             let consumer = self.checks_room.then(|| self.record.consumer());
@@ -216,7 +216,7 @@ impl CompletionQueue {
 mod tests {
     use super::*;
     use crate::arm::PATIENCE;
-    use crate::format::{CqArm, Qpn, ReceivedKind};
+    use crate::format::{CqArm, Ended, Qpn, ReceivedKind};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use warpverbs_mem::HostBuf;
@@ -253,16 +253,9 @@ mod tests {
 
         fn complete(&mut self, solicited: bool) {
             let (kind, qpn) = (ReceivedKind::Send, Qpn::new(5).unwrap());
-            let cqe = Cqe::Receive {
-                qpn,
-                wqe_counter: 0,
-                kind,
-                byte_cnt: 0,
-                srqn: 0,
-                solicited,
-                from: None,
-            };
-            self.cq.publish(&cqe, None, None).unwrap();
+            let what = Ended::Received { kind, len: 0, srqn: 0, solicited, from: None };
+            let done = Done { qpn, index: 0, ended: 0, what };
+            self.cq.publish(&done, None, None).unwrap();
         }
 
         /// Arms as the consumer does, and looks often enough. Events so far.

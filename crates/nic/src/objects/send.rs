@@ -1,8 +1,8 @@
 //! The send side of a QP: how far its ring is announced, executed and completed.
 
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, WqeInfo};
 use super::payload::CqeTarget;
-use crate::format::{Qpn, Syndrome, WqeIndex};
+use crate::format::{Done, Ended, Qpn, Syndrome, WqeIndex};
 use crate::qp::{Path, QpAttrs};
 use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
@@ -142,6 +142,8 @@ pub(crate) struct Progress {
     pub(crate) retired: u64,
     /// Covered by a CQE up to here: what a poster may reuse.
     pub(crate) reported: u64,
+    /// WQEs that have ended.
+    pub(crate) ended: u64,
     /// Started and not finished, in order.
     pub(crate) in_flight: VecDeque<InFlight>,
 }
@@ -153,8 +155,16 @@ impl Progress {
         self.next != self.posted
     }
 
+    /// The oldest WQE that was started has ended.
+    #[inline]
+    pub(crate) fn retire(&mut self, info: &WqeInfo) {
+        self.retired = info.index + info.wqebbs;
+        self.ended += 1;
+    }
+
     fn reset(&mut self) {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
+        self.ended = 0;
         self.in_flight.clear();
     }
 }
@@ -274,6 +284,12 @@ impl SendQueue {
         self.executor = self.executor.after_reset();
         self.restore_retries();
         self.cqes.payload.clear();
+    }
+
+    /// For the CQE of the WQE at `index`, the last that has ended.
+    #[inline]
+    pub(crate) fn done(&self, index: u64, what: Ended) -> Done {
+        Done { qpn: self.qpn, index, ended: self.progress.ended, what }
     }
 
     /// The queue's state allows the [short way](crate::engine::plain) of plain WRITEs. WQEs whose

@@ -2,8 +2,9 @@
 //! them.
 
 use crate::NicError;
+use crate::format::{Done, Ended};
 use std::mem::offset_of;
-use warpverbs_mem::{CompletionRecord, CompletionRing, MemError, Region};
+use warpverbs_mem::{Block, CompletionRecord, CompletionRing, MemError, Region};
 use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 use warpverbs_mlx5::export::CqMode;
 
@@ -77,11 +78,11 @@ impl CqeRing {
     #[inline]
     pub(crate) fn publish(
         &mut self,
-        cqe: &Cqe,
+        done: &Done,
         user_index: Option<u32>,
         payload: Option<&Region>,
     ) -> Result<(), MemError> {
-        let mut bytes = cqe.emit(owner_bit(self.produced, self.log_size));
+        let mut bytes = cqe(done).emit(owner_bit(self.produced, self.log_size));
         if let Some(user_index) = user_index {
             // CQEs of version 1: it stands where version 0 has the number of an SRQ.
             let place = offset_of!(Cqe64, srqn_uidx);
@@ -126,9 +127,27 @@ impl CqeRing {
 
     #[inline]
     fn write(&mut self, bytes: [u8; 64]) -> Result<(), MemError> {
-        self.ring.publish(self.index(), &zerocopy::transmute!(bytes))?;
+        let cqe: Block = zerocopy::transmute!(bytes);
+        self.ring.publish(self.index(), &cqe)?;
         self.produced += 1;
         Ok(())
+    }
+}
+
+/// The CQE of what has ended.
+#[inline]
+fn cqe(done: &Done) -> Cqe {
+    let (qpn, wqe_counter) = (done.qpn, done.index as u16);
+    match done.what {
+        Ended::Sent { opcode, brought: byte_cnt } => {
+            Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt }
+        }
+        Ended::Received { kind, len: byte_cnt, srqn, solicited, from } => {
+            Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from }
+        }
+        Ended::Failed { side, opcode, syndrome, vendor, srqn } => {
+            Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn }
+        }
     }
 }
 
