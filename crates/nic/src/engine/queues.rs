@@ -10,13 +10,12 @@ use super::schedule::Scheduler;
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
-use crate::format::{self, Completion, Done, Ended, Qpn, ReceivedKind, SendOpcode, Syndrome};
+use crate::format::{Completion, Done, Ended, Qpn, ReceivedKind, SendOpcode, Syndrome};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::{Executor, SendQueue};
 use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use std::collections::VecDeque;
-use warpverbs_mem::Block;
 
 /// How far the next WQE of a QP came.
 pub(crate) enum Advance {
@@ -138,8 +137,9 @@ impl Queues {
         let Started { away, brought, delivery } = started;
         info.brought = brought;
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        q.progress.next = info.index + info.wqebbs;
+        q.progress.next = info.index + info.units;
         q.restore_retries();
+        q.format.passed(info.bytes);
         if !away && q.progress.in_flight.is_empty() {
             self.finish(slot, info, delivery);
             return Advance::Done;
@@ -179,21 +179,15 @@ impl Queues {
 
     /// The next slot does not hold a valid WQE: it fails once all WQEs in flight have ended.
     #[cold]
-    pub(crate) fn refuse(
-        &mut self,
-        slot: QpSlot,
-        first: &Block,
-        wqebbs: u64,
-        rule: Rule,
-    ) -> Advance {
+    pub(crate) fn refuse(&mut self, slot: QpSlot, units: u64, rule: Rule) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         if !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
         let info = WqeInfo {
             index: q.progress.next,
-            wqebbs: wqebbs.min(q.progress.posted - q.progress.next),
-            opcode: format::head(first).opcode,
+            units: units.min(q.progress.posted - q.progress.next),
+            opcode: q.head().opcode,
             completion: Completion::Always,
             bytes: 0,
             brought: 0,
@@ -213,8 +207,7 @@ impl Queues {
             return Advance::Moving;
         }
         let Some(rule) = q.turn.deferred_error.take() else { return Advance::Nothing };
-        let block = q.next_block();
-        self.refuse(slot, &block, 1, rule)
+        self.refuse(slot, 1, rule)
     }
 
     /// A QP that only consumes: everything announced is done.

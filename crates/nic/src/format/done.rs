@@ -28,6 +28,9 @@ pub(crate) enum Ended {
     },
     /// A WQE of either queue failed, or was flushed.
     Failed { side: ErrorSide, opcode: SendOpcode, syndrome: Syndrome, vendor: u8, srqn: u32 },
+    /// The QP went to ERR: nothing more of this side will be reported. For formats whose libraries flush by
+    /// themselves.
+    Queue { side: ErrorSide },
 }
 
 impl Done {

@@ -1,5 +1,6 @@
 //! Where the CQEs of a queue go, and payload that goes into them in place of memory.
 
+use crate::format::Names;
 use crate::slots::CqSlot;
 use std::collections::VecDeque;
 use warpverbs_mem::Region;
@@ -20,7 +21,7 @@ pub struct ScatterToCqe {
 #[derive(Debug)]
 pub(crate) struct CqeTarget {
     pub(crate) cq: CqSlot,
-    pub(crate) user_index: Option<u32>,
+    pub(crate) names: Names,
     pub(crate) payload: CqePayload,
 }
 

@@ -2,7 +2,8 @@
 
 use super::in_flight::{InFlight, WqeInfo};
 use super::payload::CqeTarget;
-use crate::format::{Done, Ended, Qpn, Syndrome, WqeIndex};
+use crate::format::{At, Completion, Done, Ended, Head, Qpn, SendFormat, SendOpcode};
+use crate::format::{Syndrome, WqeIndex};
 use crate::qp::{Path, QpAttrs};
 use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
@@ -158,7 +159,7 @@ impl Progress {
     /// The oldest WQE that was started has ended.
     #[inline]
     pub(crate) fn retire(&mut self, info: &WqeInfo) {
-        self.retired = info.index + info.wqebbs;
+        self.retired = info.index + info.units;
         self.ended += 1;
     }
 
@@ -260,6 +261,7 @@ pub(crate) struct SendQueue {
     pub(crate) state: QpState,
     pub(crate) attrs: QpAttrs,
     pub(crate) executor: Executor,
+    pub(crate) format: SendFormat,
     pub(crate) ring: Ring,
     pub(crate) progress: Progress,
     pub(crate) doorbell: Doorbell,
@@ -313,10 +315,18 @@ impl SendQueue {
         }
     }
 
-    /// The WQEBB that is next, unless there are no bytes to be read.
-    pub(crate) fn next_block(&self) -> Block {
+    /// The header of the WQE that is next, unless there are no bytes to be read.
+    pub(crate) fn head(&self) -> Head {
         let ring = self.ring.wqes.as_ref().filter(|_| !self.ring.consume_only);
-        ring.map_or([0; 8], |ring| ring.load(self.progress.next))
+        let none = Head { units: 1, opcode: SendOpcode::Nop, completion: Completion::OnError };
+        ring.map_or(none, |ring| self.format.head(ring, self.progress.next))
+    }
+
+    /// The place of the WQE at `index`, which is next.
+    #[inline]
+    pub(crate) fn place(&self, index: u64) -> At {
+        let Progress { posted, ended, ref in_flight, .. } = self.progress;
+        At { index, nth: ended + in_flight.len() as u64, announced: posted - index }
     }
 
     /// A request was answered: the retry counters start anew.

@@ -121,7 +121,7 @@ impl Proxy {
                 Ok(Some((number, link, sges))) => {
                     let id = Id { kind: WorkKind::Shared, generation: 0, index: number.into() };
                     list.push(id.pack(), &sges);
-                    heads.push(number);
+                    heads.push(number as u16);
                     if !pieces.is_empty() {
                         end.landing.insert(number.into(), pieces);
                     }

@@ -2,11 +2,13 @@
 //! them.
 
 use crate::NicError;
-use crate::format::{Done, Ended};
+use crate::format::{Dialect, Done, Ended, bnxt, ionic, mlx5};
 use std::mem::offset_of;
+use warpverbs_bnxt::doorbell::Kind;
 use warpverbs_mem::{Block, CompletionRecord, CompletionRing, MemError, Region};
 use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 use warpverbs_mlx5::export::CqMode;
+use warpverbs_rdma::is_odd_lap;
 
 /// Bytes of an entry of a CQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,10 +35,20 @@ impl CqeSize {
     }
 }
 
+/// The names of a queue in its CQEs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    /// mlx5's user index, or bnxt_re's handle.
+    pub(crate) handle: Option<u64>,
+    /// The bits of an index that are its place in the queue.
+    pub(crate) mask: u64,
+}
+
 /// The entries of a CQ, as the NIC writes them.
 #[derive(Debug)]
 pub(crate) struct CqeRing {
     ring: CompletionRing,
+    dialect: Dialect,
     mode: CqMode,
     log_size: u8,
     /// 1 if entries have 128 bytes, otherwise 0.
@@ -49,7 +61,7 @@ impl CqeRing {
     /// The first 2^`log_size` entries of `buf`.
     pub(crate) fn new(
         buf: &Region,
-        mode: CqMode,
+        (dialect, mode): (Dialect, CqMode),
         log_size: u8,
         size: CqeSize,
     ) -> Result<Self, NicError> {
@@ -58,9 +70,12 @@ impl CqeRing {
             return Err(NicError::OutOfRange { what, value, min: 0, max });
         }
         let wide = u8::from(size == CqeSize::B128);
-        let ring = CompletionRing::new(buf, log_size + wide);
+        let ring = match dialect {
+            Dialect::Mlx5 => CompletionRing::new(buf, log_size + wide),
+            Dialect::Bnxt(_) | Dialect::Ionic => CompletionRing::of_32(buf, log_size),
+        };
         let ring = ring.map_err(|cause| NicError::Memory { what: "CQ buffer", cause })?;
-        Ok(Self { ring, mode, log_size, wide, produced: 0 })
+        Ok(Self { ring, dialect, mode, log_size, wide, produced: 0 })
     }
 
     /// Entries.
@@ -74,24 +89,59 @@ impl CqeRing {
         (self.produced - consumed) >> self.log_size == 0
     }
 
-    /// Writes a CQE, of a QP with this user index, with payload that fits.
+    /// Writes a CQE, of a queue with these names, with payload that fits.
     #[inline]
     pub(crate) fn publish(
         &mut self,
         done: &Done,
-        user_index: Option<u32>,
+        names: Names,
         payload: Option<&Region>,
     ) -> Result<(), MemError> {
-        let mut bytes = cqe(done).emit(owner_bit(self.produced, self.log_size));
-        if let Some(user_index) = user_index {
+        if self.dialect != Dialect::Mlx5 {
+            return self.publish_32(done, names);
+        }
+        let mut bytes = mlx5::cqe(done).emit(owner_bit(self.produced, self.log_size));
+        if let Some(user_index) = names.handle {
             // CQEs of version 1: it stands where version 0 has the number of an SRQ.
             let place = offset_of!(Cqe64, srqn_uidx);
-            bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
+            bytes[place..place + 4].copy_from_slice(&(user_index as u32).to_be_bytes());
         }
         if let Some(payload) = payload {
             self.add_payload(payload, &mut bytes)?;
         }
         self.write(bytes)
+    }
+
+    /// Writes a CQE of 32 bytes.
+    fn publish_32(&mut self, done: &Done, names: Names) -> Result<(), MemError> {
+        // In a CQ of one entry that is overwritten, the failure is what its readers look for.
+        if self.mode == CqMode::Collapsed && matches!(done.what, Ended::Queue { .. }) {
+            return Ok(());
+        }
+        let first_lap = !is_odd_lap(self.produced, self.log_size);
+        let bytes = match self.dialect {
+            Dialect::Ionic => ionic::cqe(done, names.mask).emit(first_lap),
+            _ => bnxt::cqe(done, names.handle.unwrap_or(0)).emit(first_lap),
+        };
+        let cqe: [u64; 4] = zerocopy::transmute!(bytes);
+        let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
+        self.ring.publish(index, &cqe)?;
+        self.produced += 1;
+        Ok(())
+    }
+
+    /// CQEs consumed as a record says, of which `before` were consumed already.
+    pub(crate) fn consumed(&self, record: &CompletionRecord, before: u64) -> u64 {
+        let said = match self.dialect {
+            Dialect::Mlx5 => return consumed(record, before),
+            Dialect::Bnxt(library) => {
+                let ring = bnxt::ring(1 << self.log_size, library);
+                bnxt::counter(ring, record.word(), Kind::Completion, before)
+            }
+            Dialect::Ionic => ionic::counter(record.word(), before, self.log_size),
+        };
+        // One that says nothing leaves the consumer where it was.
+        said.unwrap_or(before)
     }
 
     /// Writes the last CQE, which says that `next` goes on after it.
@@ -134,23 +184,6 @@ impl CqeRing {
     }
 }
 
-/// The CQE of what has ended.
-#[inline]
-fn cqe(done: &Done) -> Cqe {
-    let (qpn, wqe_counter) = (done.qpn, done.index as u16);
-    match done.what {
-        Ended::Sent { opcode, brought: byte_cnt } => {
-            Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt }
-        }
-        Ended::Received { kind, len: byte_cnt, srqn, solicited, from } => {
-            Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from }
-        }
-        Ended::Failed { side, opcode, syndrome, vendor, srqn } => {
-            Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn }
-        }
-    }
-}
-
 /// Indexes of CQEs have 24 bits in doorbell records and in WQEs.
 const INDEX: u32 = 0xff_ffff;
 
@@ -162,7 +195,7 @@ pub(crate) fn is_reached(produced: u64, index: u32) -> bool {
 }
 
 /// CQEs consumed as a record says, of which `before` were consumed already.
-pub(crate) fn consumed(record: &CompletionRecord, before: u64) -> u64 {
+fn consumed(record: &CompletionRecord, before: u64) -> u64 {
     before + u64::from(record.consumer().wrapping_sub(before as u32) & INDEX)
 }
 
