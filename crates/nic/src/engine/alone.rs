@@ -34,12 +34,13 @@ impl DoorbellScanner {
     #[inline]
     pub(super) fn announce_alone(&self, queues: &mut Queues, slot: QpSlot, bytes: [u8; 8]) {
         let Some(q) = queues.tables.sends.live(slot) else { return };
-        let (expected, before) = (q.qpn.get(), q.progress.posted);
+        let (qpn, before) = (q.qpn.get(), q.progress.posted);
+        let expected = q.format.number(qpn);
         let rule = match q.format.rung(bytes, before) {
             Ok((found, next)) if found == expected => return self.announce(queues, slot, next),
             Ok((found, _)) => Rule::DoorbellQpn { found, expected },
             Err(violation) => violation.into(),
         };
-        queues.diagnostics.report(expected, QueueKind::Send, before, rule);
+        queues.diagnostics.report(qpn, QueueKind::Send, before, rule);
     }
 }

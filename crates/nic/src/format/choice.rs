@@ -109,6 +109,12 @@ impl SendFormat {
         matches!(self, Self::Bnxt(_))
     }
 
+    /// The number of a QP in its doorbells. Those of one NIC differ in their low 18 bits.
+    #[inline]
+    pub(crate) fn number(&self, qpn: u32) -> u32 {
+        if let Self::Bnxt(_) = self { qpn & 0xf_ffff } else { qpn }
+    }
+
     /// The queue that a doorbell without a record names, and how far it is announced.
     #[inline]
     pub(crate) fn rung(&self, bytes: [u8; 8], before: u64) -> Result<(u32, u64), FormatViolation> {

@@ -5,6 +5,7 @@ use crate::NicError;
 use crate::format::{Dialect, Done, Ended, bnxt, ionic, mlx5};
 use std::mem::offset_of;
 use warpverbs_bnxt::doorbell::Kind;
+use warpverbs_bnxt::ring::Library;
 use warpverbs_mem::{Block, CompletionRecord, CompletionRing, MemError, Region};
 use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 use warpverbs_mlx5::export::CqMode;
@@ -53,6 +54,9 @@ pub(crate) struct CqeRing {
     log_size: u8,
     /// 1 if entries have 128 bytes, otherwise 0.
     wide: u8,
+    /// CQEs that fit. Where consumers tell a place alone, one less than entries: a ring that was consumed
+    /// entirely would look as one of which nothing was.
+    room: u64,
     /// CQEs written so far.
     pub(crate) produced: u64,
 }
@@ -75,7 +79,9 @@ impl CqeRing {
             Dialect::Bnxt(_) | Dialect::Ionic => CompletionRing::of_32(buf, log_size),
         };
         let ring = ring.map_err(|cause| NicError::Memory { what: "CQ buffer", cause })?;
-        Ok(Self { ring, dialect, mode, log_size, wide, produced: 0 })
+        let told_by_place = matches!(dialect, Dialect::Bnxt(Library::Early) | Dialect::Ionic);
+        let room = (1 << log_size) - u64::from(told_by_place);
+        Ok(Self { ring, dialect, mode, log_size, wide, room, produced: 0 })
     }
 
     /// Entries.
@@ -86,7 +92,7 @@ impl CqeRing {
     /// Whether there is room for a CQE beside those that are not `consumed`.
     #[inline]
     pub(crate) fn has_room(&self, consumed: u64) -> bool {
-        (self.produced - consumed) >> self.log_size == 0
+        self.produced - consumed < self.room
     }
 
     /// Writes a CQE, of a queue with these names, with payload that fits.

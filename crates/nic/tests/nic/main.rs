@@ -14,6 +14,7 @@ mod dump;
 mod dynamic;
 mod errors;
 mod faults;
+mod formats;
 mod garbage;
 mod hostile;
 #[path = "../../../mlx5/tests/formats/ignored.rs"]
