@@ -5,7 +5,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::time::Duration;
 use warpverbs_dev::{Poster, QueueFormat, Reported, addresses, bytes, rest};
-use warpverbs_mem::{Access, HostBuf};
+use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_nic::link::cable;
 use warpverbs_nic::{
     Announcement, Clock, Config, CqMode, Mr, Mtu, NicError, QpAttrs, QpState, SoftNic, Status,
@@ -13,7 +13,8 @@ use warpverbs_nic::{
 };
 use warpverbs_rdma::{Data, Op, ReceivedKind, Remote, Rkey, SendFlags, Sge, WorkRequest};
 
-const LEN: usize = 1 << 14;
+pub(crate) const LEN: usize = 1 << 14;
+const GUARD: u8 = 0xc3;
 
 /// Two connected QPs, whose formats may differ, on one NIC or on two with a cable between them.
 pub(crate) struct Rig {
@@ -23,6 +24,8 @@ pub(crate) struct Rig {
     pub(crate) b: Poster,
     pub(crate) mr_a: Mr,
     pub(crate) mr_b: Mr,
+    /// What is registered, with as many bytes on either side that must stay as they are.
+    whole: [Region; 2],
     rtr: [QpAttrs; 2],
     rts: [QpAttrs; 2],
 }
@@ -52,10 +55,12 @@ impl Rig {
         };
         let pds = [nics[0].alloc_pd(), nics[1].alloc_pd()];
         let mr = |side: usize| {
-            let region = HostBuf::region(LEN).unwrap();
-            nics[side].reg_mr(&pds[side], &region, Access::all()).unwrap()
+            let whole = HostBuf::region(3 * LEN).unwrap();
+            whole.fill(0, 3 * LEN, GUARD).unwrap();
+            let part = whole.slice(LEN as u64, LEN).unwrap();
+            (nics[side].reg_mr(&pds[side], &part, Access::all()).unwrap(), whole)
         };
-        let (mr_a, mr_b) = (mr(0), mr(1));
+        let ((mr_a, whole_a), (mr_b, whole_b)) = (mr(0), mr(1));
         let a = Poster::new(&nics[0], &pds[0], a, cq).unwrap();
         let b = Poster::new(&nics[1], &pds[1], b, cq).unwrap();
         let rtr = |to: &Poster, nic: &SoftNic, rq_psn| {
@@ -68,7 +73,8 @@ impl Rig {
         let psns = [0xff_fff0, 0x12_3456];
         let rts = psns.map(|psn| QpAttrs { sq_psn: Some(psn), ..QpAttrs::rts() });
         let rtr = [rtr(&b, &nics[1], psns[1]), rtr(&a, &nics[0], psns[0])];
-        let mut rig = Self { nics, clock, a, b, mr_a, mr_b, rtr, rts };
+        let whole = [whole_a, whole_b];
+        let mut rig = Self { nics, clock, a, b, mr_a, mr_b, whole, rtr, rts };
         rig.restart();
         rig
     }
@@ -105,6 +111,14 @@ impl Rig {
             rng.fill_bytes(&mut random);
             mr.region().write(0, &random).unwrap();
         }
+    }
+
+    /// Nothing was written beside what is registered.
+    pub(crate) fn is_intact(&self) -> bool {
+        let guard = vec![GUARD; LEN];
+        self.whole
+            .iter()
+            .all(|all| bytes(all, 0, LEN) == guard && bytes(all, 2 * LEN as u64, LEN) == guard)
     }
 
     /// Bytes of the own side, and of the peer's.
