@@ -8,25 +8,31 @@
 
 mod bytes;
 mod child;
+mod consumer;
 mod device;
 mod fake;
+mod format;
 pub mod machine;
 mod net;
 mod pair;
 mod port;
+mod poster;
 mod proxied;
 mod rest;
 mod seeds;
 
 pub use bytes::pattern;
 pub use child::{Child, await_stopped, is_alone, say};
+pub use consumer::Reported;
 pub use device::Device;
 pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
+pub use format::QueueFormat;
 pub use net::{Host, Net, addresses};
 pub use pair::{
     Pair, PairConfig, bytes, connect, connect_over, connect_proxied, local, remote, sge,
 };
 pub use port::{Port, PortConfig, QueueMemory, Receives};
+pub use poster::Poster;
 pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};
 pub use rest::{rest, until};
 pub use seeds::{number, runs, seed, seeds, simt_seeds};

@@ -12,8 +12,8 @@ use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, Sge, WqeBuilder};
 use warpverbs_nic::{
-    Announcement, Cq, CqConfig, CqMode, CqeSize, NicError, OnSendError, Pd, ProxyDevice, Qp,
-    QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
+    Announcement, Cq, CqConfig, CqMode, CqeSize, Dialect, NicError, OnSendError, Pd, ProxyDevice,
+    Qp, QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
 };
 
 /// Where a port takes receives from.
@@ -120,6 +120,7 @@ impl Consumer {
         let (its_buf, buf) = port.memory.alloc(entry << log_size)?;
         let (its_dbr, dbr) = port.memory.alloc(64)?;
         let config = CqConfig {
+            dialect: Dialect::Mlx5,
             mode,
             log_size,
             cqe_size: port.cqe_size,
@@ -245,6 +246,7 @@ impl Port {
             Receives::None => (alloc(64)?.1, 0, RqConfig::None),
         };
         let qp = QpConfig {
+            format: QpFormat::Mlx5,
             service: config.service,
             user_index: config.user_index,
             scatter_to_cqe: config.scatter_to_cqe,

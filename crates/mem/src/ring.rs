@@ -11,7 +11,7 @@
 //! written. Host memory needs no `fetch`, and one costs it a branch.
 
 use crate::guarded::Word;
-use crate::staged::{StagedReads, StagedWrites};
+use crate::staged::StagedReads;
 use crate::{Kind, MemError, Progress, Region};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -29,7 +29,7 @@ pub(crate) struct Words {
 }
 
 /// The first `len` bytes of `region`, aligned.
-fn span(region: &Region, len: u64, align: u64) -> Result<Region, MemError> {
+pub(crate) fn span(region: &Region, len: u64, align: u64) -> Result<Region, MemError> {
     let span = region.slice(0, len as usize)?;
     let addr = span.addr();
     if !addr.is_multiple_of(align) {
@@ -39,7 +39,7 @@ fn span(region: &Region, len: u64, align: u64) -> Result<Region, MemError> {
 }
 
 /// Bytes of 2^`log` items of `item` bytes; a number that no region holds where 64 bits do not hold it.
-fn bytes_of(log: u8, item: u64) -> u64 {
+pub(crate) fn bytes_of(log: u8, item: u64) -> u64 {
     1u64.checked_shl(log.into()).unwrap_or(u64::MAX).saturating_mul(item)
 }
 
@@ -55,7 +55,7 @@ impl Words {
     }
 
     /// Host memory, or memory that a copy engine reaches.
-    fn of_any(region: &Region, len: u64, align: u64) -> Result<Self, MemError> {
+    pub(crate) fn of_any(region: &Region, len: u64, align: u64) -> Result<Self, MemError> {
         if region.kind() == Kind::Host {
             return Self::new(region, len, align);
         }
@@ -65,13 +65,13 @@ impl Words {
     }
 
     /// Where the bytes lie.
-    fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         self.staged.as_ref().map_or(Kind::Host, |staged| staged.kind())
     }
 
     /// Brings `len` bytes at `offset` from where they lie.
     #[inline]
-    fn fetch(&self, offset: u64, len: usize) -> Result<(), MemError> {
+    pub(crate) fn fetch(&self, offset: u64, len: usize) -> Result<(), MemError> {
         match &self.staged {
             None => Ok(()),
             Some(staged) => staged.fetch(offset, len),
@@ -111,12 +111,15 @@ impl Words {
     }
 }
 
-/// A send queue as the NIC reads it: 2^n WQEBBs of 64 bytes.
+/// A send queue as the NIC reads it: 2^n WQEBBs of 64 bytes, or units of another size.
 #[derive(Debug)]
 pub struct SendRing {
     words: Words,
+    units: u64,
+    log_unit: u8,
+    /// Of whole blocks of 64 bytes.
     mask: u64,
-    /// WQEBBs from an index to before another that are being brought, by one copy or two.
+    /// Units from an index to before another that are being brought, by one copy or two.
     begun: Option<(u64, u64, [Progress; 2])>,
 }
 
@@ -124,7 +127,21 @@ impl SendRing {
     /// The first 2^`log` WQEBBs of `region`, which must be 64-byte aligned.
     pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
         let words = Words::of_any(region, bytes_of(log, 64), 64)?;
-        Ok(Self { words, mask: (1 << log) - 1, begun: None })
+        let units = 1 << log;
+        Ok(Self { words, units, log_unit: 6, mask: units - 1, begun: None })
+    }
+
+    /// The first `units` units of 2^`log_unit` bytes of `region`, at least 64 bytes together, 16-byte
+    /// aligned.
+    ///
+    /// # Panics
+    /// If a unit would be shorter than 16 or longer than 1024 bytes.
+    pub fn of_units(region: &Region, units: u32, log_unit: u8) -> Result<Self, MemError> {
+        assert!((4..=10).contains(&log_unit), "units of 2^{log_unit} bytes");
+        let units = u64::from(units.max(1));
+        let words = Words::of_any(region, (units << log_unit).max(64), 16)?;
+        let blocks = words.keep.len() as u64 / 64;
+        Ok(Self { words, units, log_unit, mask: (1 << blocks.ilog2()) - 1, begun: None })
     }
 
     /// Where the queue lies.
@@ -132,13 +149,14 @@ impl SendRing {
         self.words.kind()
     }
 
-    /// Starts to bring the WQEBBs from `from` to before `to`, for the next [`Self::fetch`] if that
-    /// begins at the same place. WQEBBs loaded until then may hold anything.
+    /// Starts to bring the units from `from` to before `to`, for the next [`Self::fetch`] if that
+    /// begins at the same place. Units loaded until then may hold anything.
     #[cold]
     pub fn begin(&mut self, from: u64, to: u64) {
         let Some(staged) = &self.words.staged else { return };
         // A failure shows at the fetch.
-        self.begun = start(staged, self.mask, from, to).ok().map(|copies| (from, to, copies));
+        let copies = self.start(staged, from, to);
+        self.begun = copies.ok().map(|copies| (from, to, copies));
     }
 
     /// Forgets what was started to be brought.
@@ -146,7 +164,7 @@ impl SendRing {
         self.begun = None;
     }
 
-    /// Brings the WQEBBs from `from` to before `to` from where they lie: in one copy, or in two where
+    /// Brings the units from `from` to before `to` from where they lie: in one copy, or in two where
     /// the ring ends in between. They were announced, so their owner does not write them.
     ///
     /// # Errors
@@ -166,8 +184,19 @@ impl SendRing {
             copies.into_iter().try_for_each(|copy| staged.wait(copy))?;
             from = first.max(end.min(to));
         }
-        let copies = start(staged, self.mask, from, to)?;
+        let copies = self.start(staged, from, to)?;
         copies.into_iter().try_for_each(|copy| staged.wait(copy))
+    }
+
+    /// Starts to copy units of the ring, as many as it has at most.
+    fn start(&self, staged: &StagedReads, from: u64, to: u64) -> Result<[Progress; 2], MemError> {
+        let (depth, first) = (self.units, from % self.units);
+        let count = to.saturating_sub(from).min(depth);
+        let straight = count.min(depth - first);
+        let copy = |at: u64, count: u64| {
+            staged.start(at << self.log_unit, (count << self.log_unit) as usize)
+        };
+        Ok([copy(first, straight)?, copy(0, count - straight)?])
     }
 
     /// The WQEBB at `index`, which is masked. Relaxed loads: the acquire is that of the doorbell
@@ -176,18 +205,25 @@ impl SendRing {
     pub fn load(&self, index: u64) -> Block {
         self.words.block_at((index & self.mask) * 64)
     }
+
+    /// The bytes from unit `index` on, which is taken modulo the ring, with the ring's wrap undone: as many
+    /// as `out` holds, and no more than the ring has. Relaxed loads, as for [`Self::load`].
+    #[inline]
+    pub fn read(&self, index: u64, out: &mut [u64]) {
+        let len = self.units << self.log_unit;
+        let at = (index % self.units) << self.log_unit;
+        let straight = out.len().min(((len - at) / 8) as usize);
+        let (first, rest) = out.split_at_mut(straight);
+        for (i, word) in (0u64..).zip(first) {
+            *word = self.words.load(at + i * 8, Ordering::Relaxed);
+        }
+        for (i, word) in (0..at / 8).zip(rest) {
+            *word = self.words.load(i * 8, Ordering::Relaxed);
+        }
+    }
 }
 
-/// Starts to copy WQEBBs of a ring, as many as it has at most.
-fn start(staged: &StagedReads, mask: u64, from: u64, to: u64) -> Result<[Progress; 2], MemError> {
-    let (depth, first) = (mask + 1, from & mask);
-    let count = to.saturating_sub(from).min(depth);
-    let straight = count.min(depth - first);
-    let copy = |at: u64, count: u64| staged.start(at * 64, count as usize * 64);
-    Ok([copy(first, straight)?, copy(0, count - straight)?])
-}
-
-/// A receive queue (or SRQ) as the NIC reads it: 2^n WQEs of 2^s bytes.
+/// A receive queue (or SRQ, or another table) as the NIC reads it: 2^n WQEs of 2^s bytes.
 #[derive(Debug)]
 pub struct ReceiveRing {
     words: Words,
@@ -199,9 +235,9 @@ impl ReceiveRing {
     /// The first 2^`log` WQEs of 2^`log_stride` bytes of `region`, which must be 16-byte aligned.
     ///
     /// # Panics
-    /// If a WQE would be shorter than 16 or longer than 1024 bytes.
+    /// If a WQE would be shorter than 8 or longer than 1024 bytes.
     pub fn new(region: &Region, log: u8, log_stride: u8) -> Result<Self, MemError> {
-        assert!((4..=10).contains(&log_stride), "receive WQEs of 2^{log_stride} bytes");
+        assert!((3..=10).contains(&log_stride), "receive WQEs of 2^{log_stride} bytes");
         let words = Words::of_any(region, bytes_of(log, 1 << log_stride), 16)?;
         Ok(Self { words, mask: (1 << log) - 1, log_stride })
     }
@@ -228,7 +264,7 @@ impl ReceiveRing {
     /// The WQE at `index`, which is masked, copied into `out`. Relaxed loads: the acquire is that
     /// of the record that announced it.
     #[inline]
-    pub fn load<'a>(&self, index: u64, out: &'a mut [u64; 128]) -> &'a [u8] {
+    pub fn load<'a>(&self, index: u64, out: &'a mut [u64]) -> &'a [u8] {
         let at = (index & self.mask) << self.log_stride;
         let words = &mut out[..1 << (self.log_stride - 3)];
         for (i, word) in (0u64..).zip(words.iter_mut()) {
@@ -276,6 +312,16 @@ impl QueueRecord {
         }
     }
 
+    /// The first 8 bytes as a little-endian number: a doorbell, where formats have no record. Acquire, as
+    /// below.
+    #[inline]
+    pub fn word(&self) -> u64 {
+        if self.0.keep.len() < 8 {
+            return 0;
+        }
+        u64::from_le(self.0.load(0, Ordering::Acquire))
+    }
+
     /// Receive WQEs posted so far, modulo 2^16. Acquire, pairs with the poster's release.
     #[inline]
     pub fn receive(&self) -> u16 {
@@ -292,123 +338,10 @@ impl QueueRecord {
     }
 }
 
-/// The doorbell record of a CQ: be32 SET_CI, be32 ARM.
-#[derive(Debug)]
-pub struct CompletionRecord(Words);
-
-impl CompletionRecord {
-    /// The first 8 bytes of `region`.
-    pub fn new(region: &Region) -> Result<Self, MemError> {
-        Words::of_any(region, 8, 8).map(Self)
-    }
-
-    /// Where the record lies.
-    pub fn kind(&self) -> Kind {
-        self.0.kind()
-    }
-
-    /// Brings the record from where it lies.
-    ///
-    /// # Errors
-    /// The copy engine failed, now or before.
-    #[inline]
-    pub fn fetch(&self) -> Result<(), MemError> {
-        self.0.fetch(0, 8)
-    }
-
-    /// Consumer index, modulo 2^24. Acquire: the consumer has read its CQEs before it says so.
-    #[inline]
-    pub fn consumer(&self) -> u32 {
-        u32::from_be(self.0.load(0, Ordering::Acquire)) & 0xff_ffff
-    }
-
-    /// The arm word, unless it is that of [`Self::disarm`]. Acquire: a consumer that arms has
-    /// consumed up to the index in it.
-    #[inline]
-    pub fn arm(&self) -> Option<u32> {
-        let word = u32::from_be(self.0.load(4, Ordering::Acquire));
-        (word != NOT_ARMED).then_some(word)
-    }
-
-    /// Puts a value into the arm word that no consumer writes. Of host memory alone: a record that
-    /// must be copied is not watched.
-    pub fn disarm(&self) {
-        self.0.store(4, NOT_ARMED.to_be(), Ordering::Release);
-    }
-}
-
-/// Bits 31 and 30 are never set in an arm word.
-const NOT_ARMED: u32 = 0xc000_0000;
-
-/// A completion queue as the NIC writes it: 2^n CQEs of 64 bytes.
-#[derive(Debug)]
-pub struct CompletionRing {
-    place: Place,
-    mask: u64,
-}
-
-/// Where CQEs are written.
-#[derive(Debug)]
-enum Place {
-    Host(Words),
-    Device(Box<StagedWrites>),
-}
-
-impl CompletionRing {
-    /// The first 2^`log` CQEs of `region`, 64-byte aligned, all bytes set to 0xff: no CQE is valid.
-    pub fn new(region: &Region, log: u8) -> Result<Self, MemError> {
-        let len = bytes_of(log, 64);
-        let place = if region.kind() == Kind::Host {
-            let words = Words::new(region, len, 64)?;
-            words.keep.fill(0, len as usize, 0xff)?;
-            Place::Host(words)
-        } else {
-            Place::Device(Box::new(StagedWrites::new(span(region, len, 64)?)?))
-        };
-        Ok(Self { place, mask: (1 << log) - 1 })
-    }
-
-    /// Writes 64 bytes at `index`, which is masked, before the CQE that shows them is published.
-    ///
-    /// # Errors
-    /// The copy engine of the memory failed, now or before; host memory never fails.
-    pub fn write(&mut self, index: u64, bytes: &Block) -> Result<(), MemError> {
-        let at = (index & self.mask) * 64;
-        let words = match &mut self.place {
-            Place::Host(words) => words,
-            Place::Device(writes) => return writes.write(at, bytes),
-        };
-        for (i, word) in (0u64..).zip(bytes) {
-            words.store(at + i * 8, *word, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Writes the CQE at `index`, which is masked: the body first, then bytes 56..64, which carry
-    /// the owner bit, as one release store. Pairs with the poller's acquire of that word.
-    ///
-    /// # Errors
-    /// As for [`Self::write`].
-    #[inline]
-    pub fn publish(&mut self, index: u64, cqe: &Block) -> Result<(), MemError> {
-        let at = (index & self.mask) * 64;
-        let words = match &mut self.place {
-            Place::Host(words) => words,
-            Place::Device(writes) => return writes.publish(at, cqe),
-        };
-        let [body @ .., owner] = cqe;
-        for (i, word) in (0u64..).zip(body) {
-            words.store(at + i * 8, *word, Ordering::Relaxed);
-        }
-        words.store(at + 56, *owner, Ordering::Release);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HostBuf;
+    use crate::{CompletionRing, HostBuf};
 
     #[test]
     fn guards_refuse_what_is_too_short_or_misaligned() {
@@ -443,18 +376,5 @@ mod tests {
         let mut wqe = [0; 128];
         let bytes = receive.load(6 + 8 * 1000, &mut wqe);
         assert_eq!((bytes.len(), bytes[8]), (32, 7));
-    }
-
-    #[test]
-    fn the_owner_word_is_the_last_of_the_block() {
-        let region = HostBuf::region(128).unwrap();
-        let mut ring = CompletionRing::new(&region, 1).unwrap();
-        let mut bytes = [0u8; 128];
-        region.read(0, &mut bytes).unwrap();
-        assert_eq!(bytes, [0xff; 128]);
-        ring.publish(3, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
-        region.read(0, &mut bytes).unwrap();
-        assert_eq!(bytes[..64], [0xff; 64]);
-        assert_eq!((bytes[64], bytes[120]), (1, 8));
     }
 }

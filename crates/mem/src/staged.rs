@@ -76,11 +76,11 @@ const SLOTS: usize = 64;
 const BLOCK: usize = size_of::<Block>();
 
 impl StagedWrites {
-    /// All of `device`, whose bytes are set to 0xff.
-    pub(crate) fn new(device: Region) -> Result<Self, MemError> {
+    /// All of `device`, whose bytes are set to `fill`.
+    pub(crate) fn new(device: Region, fill: u8) -> Result<Self, MemError> {
         let len = SLOTS * BLOCK;
         let host = device.engine()?.host_memory(len)?;
-        host.fill(0, len, 0xff)?;
+        host.fill(0, len, fill)?;
         for at in (0..device.len()).step_by(len) {
             let part = len.min(device.len() - at);
             copy(&device, at as u64, &host, 0, part)?.wait()?;
@@ -97,19 +97,19 @@ impl StagedWrites {
         self.put(at, block, &[BLOCK])
     }
 
-    /// Writes a block at `at` whose last word shows that all of it is there.
+    /// Writes a block, or half of one, at `at` whose last word shows that all of it is there.
     ///
     /// # Errors
     /// A copy failed, now or before.
     #[cold]
-    pub(crate) fn publish(&mut self, at: u64, block: &Block) -> Result<(), MemError> {
+    pub(crate) fn publish(&mut self, at: u64, block: &[u64]) -> Result<(), MemError> {
         // Nothing says in which order the bytes of one copy land. Two copies of one engine land in
         // the order in which they were started.
-        self.put(at, block, &[BLOCK - 8, 8])
+        self.put(at, block, &[size_of_val(block) - 8, 8])
     }
 
     /// Writes a block in parts of these lengths, one after the other.
-    fn put(&mut self, at: u64, block: &Block, parts: &[usize]) -> Result<(), MemError> {
+    fn put(&mut self, at: u64, block: &[u64], parts: &[usize]) -> Result<(), MemError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -117,7 +117,7 @@ impl StagedWrites {
         put.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    fn start(&mut self, at: u64, block: &Block, parts: &[usize]) -> Result<(), MemError> {
+    fn start(&mut self, at: u64, block: &[u64], parts: &[usize]) -> Result<(), MemError> {
         // Each block has one copy or more, and they end in order: with fewer copies than places, the
         // block that was in the next place has left.
         while let Some(oldest) = self.moving.front() {

@@ -2,7 +2,7 @@
 
 use crate::NicError;
 use crate::engine::registry;
-use crate::format::{CqMode, CqeRing, CqeSize};
+use crate::format::{CqMode, CqeRing, CqeSize, Dialect};
 use crate::shared::Shared;
 use crate::slots::CqSlot;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ pub(crate) struct CqInner {
     pub(crate) slot: CqSlot,
     pub(crate) cqn: u32,
     pub(crate) cqe_size: CqeSize,
+    pub(crate) dialect: Dialect,
 }
 
 impl Cq {
@@ -35,10 +36,14 @@ impl Cq {
     /// at its consumer index + 1.
     ///
     /// # Errors
-    /// A size out of range or unsuitable memory; a collapsed CQ; one that has failed, or whose
+    /// A size out of range or unsuitable memory; a collapsed CQ; one of another format than mlx5's; one that has failed, or whose
     /// CQEs, as far as its doorbell record says, do not leave room in both rings.
     pub fn resize(&self, log_size: u8, buf: &Region) -> Result<(), NicError> {
-        let mut ring = CqeRing::new(buf, CqMode::Ring, log_size, self.0.cqe_size)?;
+        if self.0.dialect != Dialect::Mlx5 {
+            return Err(NicError::NotOfFormat { what: "a resized CQ" });
+        }
+        let format = (Dialect::Mlx5, CqMode::Ring);
+        let mut ring = CqeRing::new(buf, format, log_size, self.0.cqe_size)?;
         let mut core = self.0.nic.lock_running()?;
         let resized = registry::resize_cq(&mut core, self.0.slot, &mut ring);
         drop(core);

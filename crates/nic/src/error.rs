@@ -65,6 +65,12 @@ pub enum NicError {
     /// A collapsed CQ has one entry, whatever its size.
     #[error("a collapsed CQ cannot be resized")]
     CollapsedResize,
+    /// Queues of this format do not have it.
+    #[error("{what} of queues in another format than mlx5's")]
+    NotOfFormat {
+        /// The feature asked for.
+        what: &'static str,
+    },
     /// An object of another NIC, or of another protection domain, was given.
     #[error("{what} belongs to another {owner}")]
     Foreign {

@@ -42,6 +42,10 @@ pub use cq::Cq;
 pub use engine::Step;
 pub use error::{ModifyError, NicError};
 pub use fault::Faults;
+pub use format::{
+    BnxtLibrary, BnxtMode, BnxtQueues, Dialect, FormatViolation, IonicProtocol, PacketTable,
+    QpFormat,
+};
 pub use nic::SoftNic;
 pub use objects::cq::{CqConfig, CqMode, CqeSize, Delay};
 pub use objects::srq::{SrqConfig, SrqOrder};

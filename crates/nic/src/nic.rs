@@ -3,6 +3,7 @@
 use crate::cq::{Cq, CqInner};
 use crate::engine::{Core, Step, control, monitor, registry};
 use crate::fault::Faults;
+use crate::format::Dialect;
 use crate::objects::cq::{CompletionQueue, CqConfig};
 use crate::objects::srq::{SharedReceiveQueue, SrqConfig};
 use crate::pd::{Mr, MrInner, Pd, PdInner};
@@ -229,8 +230,8 @@ impl SoftNic {
         let mut core = self.0.lock_running()?;
         let (slot, cqn) = registry::insert_cq(&mut core, cq, config.notice.is_some())?;
         drop(core);
-        let cqe_size = config.cqe_size;
-        Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn, cqe_size })))
+        let (cqe_size, dialect) = (config.cqe_size, config.dialect);
+        Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn, cqe_size, dialect })))
     }
 
     /// A new SRQ.
@@ -258,12 +259,16 @@ impl SoftNic {
         let proxied = proxy_device.is_some();
         if proxied {
             check_host_memory(&[&config.buf, &config.dbr])?;
+            if config.dialect != Dialect::Mlx5 {
+                return Err(NicError::NotOfFormat { what: "receives at another device" });
+            }
         }
         let srq = SharedReceiveQueue::new(pd.number(), config)?;
         let mut core = self.0.lock_running()?;
         let (slot, srqn) = registry::insert_srq(&mut core, srq, proxy_device)?;
         drop(core);
-        Ok(Srq(Arc::new(SrqInner { nic: self.0.clone(), pd: pd.clone(), slot, srqn, proxied })))
+        let (nic, pd, dialect) = (self.0.clone(), pd.clone(), config.dialect);
+        Ok(Srq(Arc::new(SrqInner { nic, pd, slot, srqn, proxied, dialect })))
     }
 
     /// A new QP, in RESET.

@@ -1,6 +1,7 @@
 //! Shared receive queues, as their users hold them.
 
 use crate::engine::registry;
+use crate::format::Dialect;
 use crate::pd::Pd;
 use crate::shared::Shared;
 use crate::slots::SrqSlot;
@@ -18,6 +19,7 @@ pub(crate) struct SrqInner {
     pub(crate) slot: SrqSlot,
     pub(crate) srqn: u32,
     pub(crate) proxied: bool,
+    pub(crate) dialect: Dialect,
 }
 
 impl Srq {

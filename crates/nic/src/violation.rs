@@ -1,6 +1,6 @@
 //! Violations: errors of a poster, which hardware would punish or silently execute.
 
-use crate::format::{RecvViolation, SendOpcode, Syndrome, WqeViolation};
+use crate::format::{FormatViolation, RecvViolation, SendOpcode, Syndrome, WqeViolation};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -31,6 +31,9 @@ pub enum Rule {
     /// The bytes are not a valid receive WQE.
     #[error(transparent)]
     Receive(#[from] RecvViolation),
+    /// Bytes of another format than mlx5's are not valid.
+    #[error(transparent)]
+    Format(#[from] FormatViolation),
     /// A key, range or right was refused.
     #[error("{side:?} segment {segment}: {error}")]
     Key {
@@ -245,6 +248,7 @@ impl Rule {
         match self {
             Self::Wqe(v) => v.field(),
             Self::Receive(_) => "receive",
+            Self::Format(violation) => violation.field(),
             Self::Key { side: KeySide::Remote, .. } => "raddr.rkey",
             Self::Key { .. } => "data.lkey",
             Self::StaleSlot { .. } => "ctrl.wqe_index",
@@ -273,6 +277,7 @@ impl Rule {
     pub fn syndrome(&self) -> Option<Syndrome> {
         Some(match self {
             Self::Wqe(violation) => violation.syndrome(),
+            Self::Format(violation) => return violation.syndrome(),
             Self::Key { side: KeySide::Local, .. } => Syndrome::LocalProt,
             Self::Key { side: KeySide::Remote, .. } => Syndrome::RemoteAccess,
             Self::Key { side: KeySide::Receive, .. }

@@ -14,9 +14,9 @@ use warpverbs_mem::{Access, HostBuf, Kind, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::link::QpnPart;
 use warpverbs_nic::{
-    Announcement, AsyncEvent, Cq, CqConfig, CqMode, CqeSize, DoorbellOnly, Mr, OnSendError, Path,
-    Pd, Qp, QpAttrs, QpConfig, QpInfo, QpState, RqConfig, ScatterToCqe, Service, Srq, SrqConfig,
-    SrqOrder, Step, UarPage,
+    Announcement, AsyncEvent, Cq, CqConfig, CqMode, CqeSize, Dialect, DoorbellOnly, Mr,
+    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpFormat, QpInfo, QpState, RqConfig,
+    ScatterToCqe, Service, Srq, SrqConfig, SrqOrder, Step, UarPage,
 };
 use warpverbs_rdma::ROCE_PORT;
 use warpverbs_uverbs::{
@@ -236,6 +236,7 @@ impl Device for SoftDevice {
             return Err(Refusal::unsupported(SILENT));
         }
         let config = CqConfig {
+            dialect: Dialect::Mlx5,
             mode: if request.collapsed { CqMode::Collapsed } else { CqMode::Ring },
             log_size: request.log_size,
             buf: cq_buffer(request.buf, cqe_size, request.log_size)?,
@@ -302,6 +303,7 @@ impl Device for SoftDevice {
     fn create_srq(&self, pd: &Pd, request: &SrqRequest) -> Result<(Srq, u32), Refusal> {
         let bytes = 1 << (request.log_size + request.log_stride);
         let config = SrqConfig {
+            dialect: Dialect::Mlx5,
             order: if request.ring { SrqOrder::Ring } else { SrqOrder::Linked },
             buf: queue("SRQ buffer", request.buf, bytes)?,
             log_size: request.log_size,
@@ -338,6 +340,7 @@ impl Device for SoftDevice {
             _ => Ok(queue("QP doorbell record", request.dbr, 8)?),
         };
         let config = QpConfig {
+            format: QpFormat::Mlx5,
             send_cq: with.send_cq.cq.clone(),
             recv_cq: with.recv_cq.cq.clone(),
             sq,

@@ -5,7 +5,7 @@
 
 use super::outcome::{Refusal, Stop, local};
 use crate::AsyncEvent;
-use crate::format::{self, MAX_MESSAGE, Mixed, Remote, Rkey, Sge, Sges};
+use crate::format::{MAX_MESSAGE, Mixed, Remote, Rkey, Sge, Sges};
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::send::SendQueue;
 use crate::objects::srq::SharedReceiveQueue;
@@ -69,8 +69,7 @@ pub(crate) fn check_receive<'a>(
             let next = own.next().map_err(|rule| broken(rule, None))?;
             let index = next.ok_or(not_ready)?;
             let failed = |rule| broken(rule, Some(index));
-            let bytes = own.load(index, scratch).map_err(failed)?;
-            let sges = format::parse_receive(bytes).map_err(failed)?;
+            let sges = own.load(index, scratch).map_err(failed)?;
             Ok(Receive { index, link: 0, sges })
         }
         Receives::Shared(slot) => {

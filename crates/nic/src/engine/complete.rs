@@ -2,7 +2,7 @@
 
 use super::tables::Tables;
 use crate::clock::Time;
-use crate::format::{Cqe, ErrorSide, Qpn, SendOpcode, Syndrome};
+use crate::format::{Done, Ended, ErrorSide, Names, Qpn, SendOpcode, Syndrome};
 use crate::objects::cq::{CompletionQueue, Delay, Due, Entry, Held, Unwritten};
 use crate::objects::receive::Receives;
 use crate::slots::{CqSlot, QpSlot};
@@ -32,22 +32,22 @@ impl Completer {
         tables: &mut Tables,
         time: &Time,
         slot: QpSlot,
-        cqe: Cqe,
+        done: Done,
         upto: u64,
     ) {
         let Some(q) = tables.sends.live_mut(slot) else { return };
         q.stats.send_cqes += 1;
-        let (at, user_index) = (q.cqes.cq, q.cqes.user_index);
-        let payload = match cqe {
-            Cqe::Requester { wqe_counter, .. } => q.cqes.payload.take(wqe_counter),
+        let (at, names) = (q.cqes.cq, q.cqes.names);
+        let payload = match done.what {
+            Ended::Sent { .. } => q.cqes.payload.take(done.index),
             _ => None,
         };
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_none() && cq.held.is_empty() {
             q.progress.reported = upto;
-            return self.publish(cq, at, (&cqe, user_index, payload.as_ref()));
+            return self.publish(cq, at, (&done, names, payload.as_ref()));
         }
-        let entry = Entry { cqe, slot, reports: Some(upto), user_index, payload };
+        let entry = Entry { done, slot, reports: Some(upto), names, payload };
         self.hold(tables, time, at, entry);
     }
 
@@ -57,20 +57,20 @@ impl Completer {
         tables: &mut Tables,
         time: &Time,
         slot: QpSlot,
-        cqe: Cqe,
+        done: Done,
     ) {
         let Some(rq) = tables.receives.live_mut(slot) else { return };
-        let (at, user_index) = (rq.cqes.cq, rq.cqes.user_index);
-        let payload = match cqe {
-            Cqe::Receive { wqe_counter, .. } => rq.cqes.payload.take(wqe_counter),
+        let (at, names) = (rq.cqes.cq, rq.cqes.names);
+        let payload = match done.what {
+            Ended::Received { .. } => rq.cqes.payload.take(done.index),
             _ => None,
         };
         let Some(cq) = tables.cqs.live_mut(at) else { return };
         if cq.delay.is_some() || !cq.held.is_empty() {
-            let entry = Entry { cqe, slot, reports: None, user_index, payload };
+            let entry = Entry { done, slot, reports: None, names, payload };
             self.hold(tables, time, at, entry);
         } else {
-            self.publish(cq, at, (&cqe, user_index, payload.as_ref()));
+            self.publish(cq, at, (&done, names, payload.as_ref()));
         }
     }
 
@@ -80,9 +80,9 @@ impl Completer {
         &mut self,
         cq: &mut CompletionQueue,
         at: CqSlot,
-        (cqe, user_index, payload): (&Cqe, Option<u32>, Option<&Region>),
+        (done, names, payload): (&Done, Names, Option<&Region>),
     ) {
-        if cq.publish(cqe, user_index, payload) == Err(Unwritten) {
+        if cq.publish(done, names, payload) == Err(Unwritten) {
             self.overrun.push(at);
         }
         if !cq.waiters.is_empty() {
@@ -101,16 +101,10 @@ impl Completer {
     ) {
         let srqn = srqn_of(tables, slot);
         let Some(rq) = tables.receives.live(slot) else { return };
-        let cqe = Cqe::Error {
-            side: ErrorSide::Responder,
-            qpn: Qpn::new(rq.qpn).unwrap_or_default(),
-            wqe_counter: index as u16,
-            opcode: SendOpcode::Nop,
-            syndrome,
-            vendor,
-            srqn,
-        };
-        self.complete_receive(tables, time, slot, cqe);
+        let (side, opcode) = (ErrorSide::Responder, SendOpcode::Nop);
+        let what = Ended::Failed { side, opcode, syndrome, vendor, srqn };
+        let done = Done { qpn: Qpn::new(rq.qpn).unwrap_or_default(), index, ended: 0, what };
+        self.complete_receive(tables, time, slot, done);
     }
 
     #[cold]
@@ -179,8 +173,8 @@ impl Completer {
                 {
                     q.progress.reported = q.progress.reported.max(upto);
                 }
-                let Entry { cqe, user_index, payload, .. } = &held.entry;
-                self.publish(cq, slot, (cqe, *user_index, payload.as_ref()));
+                let Entry { done, names, payload, .. } = &held.entry;
+                self.publish(cq, slot, (done, *names, payload.as_ref()));
             }
             if cq.held.is_empty() {
                 self.holding.swap_remove(i);

@@ -12,7 +12,7 @@ use crate::slots::QpSlot;
 use crate::stats::QpStats;
 use crate::{ModifyError, NicError};
 use warpverbs_mem::Access;
-use warpverbs_rdma::{QpState, Service};
+use warpverbs_rdma::{Mtu, QpState, Service};
 
 /// Adds a QP, whose halves have no number yet: its slot and its number, which is that of the device
 /// that executes its work, if there is one.
@@ -135,6 +135,7 @@ pub(crate) fn modify(
     }
     if (from, to) == (QpState::Rtr, QpState::Rts) {
         q.psn = merged.sq_psn.unwrap_or(0);
+        q.format.start(q.psn, merged.mtu.unwrap_or(Mtu::B1024));
     }
     rq.grants = Grants {
         access: merged.access.unwrap_or(Access::empty()),

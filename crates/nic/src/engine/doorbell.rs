@@ -31,7 +31,7 @@ pub(crate) struct DoorbellScanner {
     /// QPs whose doorbells were rung last, newest first.
     hot: ArrayVec<QpSlot, HOT>,
     pub(super) uars: Uars,
-    policy: DoorbellPolicy,
+    pub(super) policy: DoorbellPolicy,
     record_polls: u32,
     watch_rewrites: bool,
     pub(super) rng: StdRng,
@@ -188,7 +188,7 @@ impl DoorbellScanner {
         if record == WqeIndex::of(q.progress.posted) || q.doorbell.refused_record == Some(record) {
             return false;
         }
-        self.announce(queues, slot, record);
+        self.announce_index(queues, slot, record);
         let Some(q) = queues.tables.sends.live_mut(slot) else { return true };
         q.stats.doorbells += 1;
         q.doorbell.refused_record = (record != WqeIndex::of(q.progress.posted)).then_some(record);
@@ -209,6 +209,9 @@ impl DoorbellScanner {
             );
         };
         q.stats.doorbells += 1;
+        if !q.format.is_mlx5() {
+            return self.ring_alone(queues, slot, bytes);
+        }
         let (bell, qpn) = (format::announced(bytes), q.qpn);
         if bell.qpn != qpn {
             let (found, expected, at) = (bell.qpn.get(), qpn.get(), q.progress.posted);
@@ -236,7 +239,7 @@ impl DoorbellScanner {
         };
         if !by_record {
             q.doorbell.pending = PendingDoorbell::None;
-            return self.announce(queues, slot, bell.next);
+            return self.announce_index(queues, slot, bell.next);
         }
         let polls = self.polls_of(q);
         self.announce_by_record(queues, slot, bell.next, polls);
@@ -269,7 +272,7 @@ impl DoorbellScanner {
         } else {
             PendingDoorbell::None
         };
-        self.announce(queues, slot, record);
+        self.announce_index(queues, slot, record);
         if lags {
             queues.schedule.watch(slot);
         }
@@ -312,17 +315,19 @@ impl DoorbellScanner {
             }
             PendingDoorbell::Dropped { polls: Some(0) } => {
                 q.doorbell.pending = PendingDoorbell::None;
-                if self.fetch_record(queues, slot)
+                if !q.format.is_mlx5() {
+                    self.announce_alone(queues, slot, self.page.load(slot.at()));
+                } else if self.fetch_record(queues, slot)
                     && let Some(q) = queues.tables.sends.live(slot)
                 {
                     let record = q.doorbell.recorded();
-                    self.announce(queues, slot, record);
+                    self.announce_index(queues, slot, record);
                 }
             }
             PendingDoorbell::AwaitRecord { doorbell, polls: 0 } => {
                 q.doorbell.pending = PendingDoorbell::None;
                 if q.doorbell.has_no_record() {
-                    self.announce(queues, slot, doorbell);
+                    self.announce_index(queues, slot, doorbell);
                     return (true, true);
                 }
                 let (record, doorbell) = (q.doorbell.recorded().0, doorbell.0);
@@ -369,9 +374,18 @@ impl DoorbellScanner {
         queues.enqueue(slot);
     }
 
+    /// The send queue in `slot` is announced up to an index of which this is a part.
+    #[inline]
+    pub(super) fn announce_index(&self, queues: &mut Queues, slot: QpSlot, found: WqeIndex) {
+        if let Some(q) = queues.tables.sends.live(slot) {
+            let posted = found.widen(q.progress.posted);
+            self.announce(queues, slot, posted);
+        }
+    }
+
     /// The send queue in `slot` is announced up to `found`.
     #[inline]
-    pub(super) fn announce(&self, queues: &mut Queues, slot: QpSlot, found: WqeIndex) {
+    pub(super) fn announce(&self, queues: &mut Queues, slot: QpSlot, found: u64) {
         let Some(q) = queues.tables.sends.live_mut(slot) else { return };
         if q.ring.consume_only != queues.consume_only {
             q.switch(queues.consume_only);
@@ -405,17 +419,16 @@ impl DoorbellScanner {
             let kind = ring.kind();
             return self.fail_next(queues, slot, kind);
         }
-        if self.watch_rewrites {
+        if self.watch_rewrites && q.format.is_mlx5() {
             remember(q, before);
         }
         queues.enqueue(slot);
     }
 }
 
-/// Moves `posted` to the index whose low 16 bits are `found`, if that is a possible index.
+/// Moves `posted` on to `posted`, if that is a possible index.
 #[inline]
-fn extend(q: &mut SendQueue, found: WqeIndex) -> Announced {
-    let posted = found.widen(q.progress.posted);
+fn extend(q: &mut SendQueue, posted: u64) -> Announced {
     let more = posted - q.progress.posted;
     if more == 0 {
         return Announced::Nothing;
@@ -423,9 +436,9 @@ fn extend(q: &mut SendQueue, found: WqeIndex) -> Announced {
     if matches!(q.state, QpState::Reset | QpState::Init | QpState::Rtr) {
         return Announced::Broken(Rule::DoorbellState { state: q.state });
     }
-    // A ring has at most 2^15 WQEBBs, so a longer way forward is a shorter way back.
-    if more > 1 << 15 {
-        let (found, expected) = (found.0, WqeIndex::of(q.progress.posted).0);
+    // A ring of mlx5's has at most 2^15 WQEBBs, so a longer way forward is a shorter way back.
+    if more > 1 << 15 && q.format.is_mlx5() {
+        let (found, expected) = (posted as u16, q.progress.posted as u16);
         return Announced::Broken(Rule::Backward { found, expected });
     }
     let outstanding = posted - q.progress.reported;

@@ -4,7 +4,7 @@ use super::outcome::Refusal;
 use super::queues::Queues;
 use crate::AsyncEvent;
 use crate::engine::transition::{Failure, after_failure};
-use crate::format::{self, Completion, Cqe, ErrorSide, Head, Syndrome};
+use crate::format::{Completion, Ended, ErrorSide, Head, Syndrome};
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::send::OnSendError;
@@ -42,26 +42,27 @@ impl Queues {
             false => (syndrome, vendor),
         };
         let flushed = syndrome == Syndrome::WrFlush;
-        q.progress.retired = info.index + info.wqebbs;
+        let earlier = q.done(q.progress.next, Ended::Sent { opcode: info.opcode, brought: 0 });
+        let unreported = q.progress.reported != info.index;
+        q.progress.retire(info);
+        let (told, oldest) = (q.format.flushes_each(), q.format.fails_oldest());
         if flushed {
             q.stats.flushed += 1;
         } else {
             q.stats.errors += 1;
             q.first_error.get_or_insert(FirstError { index: info.index, syndrome, rule });
         }
-        let cqe = Cqe::Error {
-            side: ErrorSide::Requester,
-            qpn: q.qpn,
-            wqe_counter: info.index as u16,
-            opcode: info.opcode,
-            syndrome,
-            vendor,
-            srqn: 0,
-        };
+        let (side, opcode) = (ErrorSide::Requester, info.opcode);
+        let what = Ended::Failed { side, opcode, syndrome, vendor, srqn: 0 };
+        let done = q.done(info.index, what);
         let (upto, on_error, away) = (q.progress.retired, q.on_error, q.executor.is_away());
+        if oldest && !flushed && unreported {
+            self.complete_send(slot, earlier, info.index);
+        }
         // CE = 1 asks for the first error alone.
-        if !(flushed && info.completion == Completion::OnFirstError) {
-            self.complete_send(slot, cqe, upto);
+        let silent = flushed && !told;
+        if !silent && !(flushed && info.completion == Completion::OnFirstError) {
+            self.complete_send(slot, done, upto);
         }
         if !flushed {
             let failure = match on_error {
@@ -85,7 +86,10 @@ impl Queues {
             return;
         }
         (q.state, q.turn.wake, q.turn.waits) = (to, None, None);
-        let qpn = q.qpn.get();
+        let (qpn, upto) = (q.qpn.get(), q.progress.reported);
+        let done = |side| q.done(q.progress.next, Ended::Queue { side });
+        let ended = [ErrorSide::Requester, ErrorSide::Responder].map(done);
+        let told = q.format.flushes_each();
         if let Some(syndrome) = syndrome {
             self.diagnostics.events.push(AsyncEvent::QpFatal { qpn, status: syndrome.status() });
         }
@@ -96,15 +100,22 @@ impl Queues {
         let Some(rq) = self.tables.receives.live_mut(slot) else { return };
         rq.state = to;
         rq.flushing = to == QpState::Err && rq.executor == Executor::Proxy;
+        let ends_alone = rq.ends_alone;
+        if !told {
+            self.complete_send(slot, ended[0], upto);
+            if ends_alone {
+                self.completer.complete_receive(&mut self.tables, &self.time, slot, ended[1]);
+            }
+        }
     }
 
     /// Flushes the next announced WQE of a send queue in ERR or SQE.
     pub(crate) fn flush_next(&mut self, slot: QpSlot) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        let Head { wqebbs, opcode, completion } = format::head(&q.next_block());
+        let Head { units, opcode, completion } = q.head();
         let info = WqeInfo {
             index: q.progress.next,
-            wqebbs: wqebbs.min(q.progress.posted - q.progress.next),
+            units: units.min(q.progress.posted - q.progress.next),
             opcode,
             completion,
             bytes: 0,
@@ -129,6 +140,9 @@ impl Queues {
                 Ok(Some(index)) => {
                     rq.counts.flushed += 1;
                     flushed += 1;
+                    if !rq.flushes_each {
+                        continue;
+                    }
                     self.fail_receive(slot, index, Syndrome::WrFlush);
                 }
                 Err(rule) => {

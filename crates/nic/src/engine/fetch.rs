@@ -1,13 +1,13 @@
 //! From a send ring to a parsed WQE.
 
-use crate::format::{self, LONGEST, Wqe};
+use crate::format::{self, LONGEST, SendFormat, Wqe};
 use crate::objects::send::{Executor, SendQueue};
 use crate::violation::Rule;
 use warpverbs_mem::{Block, SendRing};
 use zerocopy::IntoBytes;
 
-/// The WQE at `index`, whose first WQEBB is `block`, and its bytes. The error has the number of
-/// WQEBBs that the bytes announce, and the rule that they break.
+/// The WQE at `index`, whose first WQEBB is `block`, and its bytes, if its format has WQEBBs. The error
+/// has the number of units that the bytes announce, and the rule that they break.
 #[inline(always)]
 pub(crate) fn read_wqe<'a>(
     q: &SendQueue,
@@ -16,7 +16,13 @@ pub(crate) fn read_wqe<'a>(
     index: u64,
     long: &'a mut [Block; LONGEST],
 ) -> Result<(&'a [u8], Wqe<'a>), (u64, Rule)> {
-    let announced = q.progress.posted - index;
+    let at = q.place(index);
+    let announced = at.announced;
+    match &q.format {
+        SendFormat::Mlx5 => {}
+        SendFormat::Bnxt(sends) => return Ok((&[], sends.wqe(ring, at, long)?)),
+        SendFormat::Ionic(sends) => return Ok((&[], sends.wqe(ring, at, long)?)),
+    }
     let wqebbs = format::wqebbs(block);
     let raw = match wqebbs {
         1 => format::block_of(block).as_slice(),

@@ -6,6 +6,7 @@
 //! each other; [`queues`] acts on it.
 
 mod access;
+mod alone;
 mod atomic;
 mod complete;
 pub(crate) mod control;
@@ -329,8 +330,8 @@ impl Core {
         let block = ring.load(index);
         let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
             Ok(read) => read,
-            Err((wqebbs, rule)) => {
-                return self.ending(|queues| queues.refuse(slot, &block, wqebbs, rule));
+            Err((units, rule)) => {
+                return self.ending(|queues| queues.refuse(slot, units, rule));
             }
         };
         if !q.ring.snapshot.is_empty()
@@ -371,8 +372,8 @@ impl Core {
             Submitted::Posted(count) => Advance::Posted(count),
             Submitted::Waits => Advance::Moving,
             Submitted::Rejected => Advance::Done,
-            Submitted::Refused(first, wqebbs, rule) => {
-                self.ending(|queues| queues.refuse(slot, &first, wqebbs, rule))
+            Submitted::Refused(units, rule) => {
+                self.ending(|queues| queues.refuse(slot, units, rule))
             }
             Submitted::Stopped(info, stop) => {
                 self.ending(|queues| queues.stopped(slot, info, stop))

@@ -10,13 +10,12 @@ use super::schedule::Scheduler;
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
-use crate::format::{self, Completion, Cqe, Qpn, ReceivedKind, SendOpcode, Syndrome};
+use crate::format::{Completion, Done, Ended, Qpn, ReceivedKind, SendOpcode, Syndrome};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::{Executor, SendQueue};
 use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use std::collections::VecDeque;
-use warpverbs_mem::Block;
 
 /// How far the next WQE of a QP came.
 pub(crate) enum Advance {
@@ -69,8 +68,8 @@ impl Queues {
 
     /// Writes a CQE of the send queue in `slot`, see [`Completer::complete_send`].
     #[inline]
-    pub(super) fn complete_send(&mut self, slot: QpSlot, cqe: Cqe, upto: u64) {
-        self.completer.complete_send(&mut self.tables, &self.time, slot, cqe, upto);
+    pub(super) fn complete_send(&mut self, slot: QpSlot, done: Done, upto: u64) {
+        self.completer.complete_send(&mut self.tables, &self.time, slot, done, upto);
     }
 
     /// Completes a receive with an error.
@@ -103,9 +102,9 @@ impl Queues {
             let _ = self.tables.keys.invalidate(pd, rkey.0);
         }
         let qpn = Qpn::new(qpn).unwrap_or_default();
-        let wqe_counter = index as u16;
-        let cqe = Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from };
-        self.completer.complete_receive(&mut self.tables, &self.time, slot, cqe);
+        let what = Ended::Received { kind, len: byte_cnt, srqn, solicited, from };
+        let done = Done { qpn, index, ended: 0, what };
+        self.completer.complete_receive(&mut self.tables, &self.time, slot, done);
         true
     }
 
@@ -122,15 +121,13 @@ impl Queues {
         if q.state.flushes_sends() {
             return self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
         }
-        q.progress.retired = info.index + info.wqebbs;
+        q.progress.retire(&info);
         q.stats.wqes.add(info.opcode, 1);
         q.stats.bytes += info.bytes;
         if info.completion.is_signaled() {
-            let (qpn, upto) = (q.qpn, q.progress.retired);
-            let wqe_counter = info.index as u16;
-            let (opcode, byte_cnt) = (info.opcode, info.brought);
-            let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt };
-            self.complete_send(slot, cqe, upto);
+            let (opcode, brought, upto) = (info.opcode, info.brought, q.progress.retired);
+            let done = q.done(info.index, Ended::Sent { opcode, brought });
+            self.complete_send(slot, done, upto);
             self.diagnostics.raise_completion(&self.tables, slot, info.completion);
         }
     }
@@ -140,8 +137,9 @@ impl Queues {
         let Started { away, brought, delivery } = started;
         info.brought = brought;
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
-        q.progress.next = info.index + info.wqebbs;
+        q.progress.next = info.index + info.units;
         q.restore_retries();
+        q.format.passed(info.bytes);
         if !away && q.progress.in_flight.is_empty() {
             self.finish(slot, info, delivery);
             return Advance::Done;
@@ -181,21 +179,15 @@ impl Queues {
 
     /// The next slot does not hold a valid WQE: it fails once all WQEs in flight have ended.
     #[cold]
-    pub(crate) fn refuse(
-        &mut self,
-        slot: QpSlot,
-        first: &Block,
-        wqebbs: u64,
-        rule: Rule,
-    ) -> Advance {
+    pub(crate) fn refuse(&mut self, slot: QpSlot, units: u64, rule: Rule) -> Advance {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         if !q.progress.in_flight.is_empty() {
             return Advance::Moving;
         }
         let info = WqeInfo {
             index: q.progress.next,
-            wqebbs: wqebbs.min(q.progress.posted - q.progress.next),
-            opcode: format::head(first).opcode,
+            units: units.min(q.progress.posted - q.progress.next),
+            opcode: q.head().opcode,
             completion: Completion::Always,
             bytes: 0,
             brought: 0,
@@ -215,8 +207,7 @@ impl Queues {
             return Advance::Moving;
         }
         let Some(rule) = q.turn.deferred_error.take() else { return Advance::Nothing };
-        let block = q.next_block();
-        self.refuse(slot, &block, 1, rule)
+        self.refuse(slot, 1, rule)
     }
 
     /// A QP that only consumes: everything announced is done.
@@ -224,13 +215,8 @@ impl Queues {
         let Some(q) = self.tables.sends.live_mut(slot) else { return Advance::Nothing };
         let upto = q.progress.posted;
         (q.progress.next, q.progress.retired) = (upto, upto);
-        let cqe = Cqe::Requester {
-            qpn: q.qpn,
-            wqe_counter: (upto - 1) as u16,
-            opcode: SendOpcode::RdmaWrite,
-            byte_cnt: 0,
-        };
-        self.complete_send(slot, cqe, upto);
+        let done = q.done(upto - 1, Ended::Sent { opcode: SendOpcode::RdmaWrite, brought: 0 });
+        self.complete_send(slot, done, upto);
         Advance::Done
     }
 
@@ -252,15 +238,15 @@ impl Queues {
     #[inline]
     fn executed(&mut self, slot: QpSlot, count: u32, bytes: u64, signaled: bool) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        let (qpn, upto, opcode) = (q.qpn, q.progress.next, SendOpcode::RdmaWrite);
+        let (upto, opcode) = (q.progress.next, SendOpcode::RdmaWrite);
         q.progress.retired = upto;
+        q.progress.ended += u64::from(count);
         q.restore_retries();
         q.stats.wqes.add(opcode, u64::from(count));
         q.stats.bytes += bytes;
         if signaled {
-            let wqe_counter = (upto - 1) as u16;
-            let cqe = Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt: 0 };
-            self.complete_send(slot, cqe, upto);
+            let done = q.done(upto - 1, Ended::Sent { opcode, brought: 0 });
+            self.complete_send(slot, done, upto);
         }
     }
 
@@ -289,18 +275,17 @@ impl Queues {
         if let Some(q) = self.tables.sends.live_mut(slot)
             && !q.state.flushes_sends()
         {
-            let (mut retired, mut bytes) = (q.progress.retired, 0);
-            while let Some(InFlight { info, away: true, .. }) = q.progress.in_flight.front()
+            let mut bytes = 0;
+            while let Some(&InFlight { info, away: true, .. }) = q.progress.in_flight.front()
                 && info.index < index
                 && !info.completion.is_signaled()
             {
-                retired = info.index + info.wqebbs;
+                q.progress.retire(&info);
                 q.stats.wqes.add(info.opcode, 1);
                 bytes += info.bytes;
                 away += 1;
                 q.progress.in_flight.pop_front();
             }
-            q.progress.retired = retired;
             q.stats.bytes += bytes;
         }
         while let Some(q) = self.tables.sends.live_mut(slot) {

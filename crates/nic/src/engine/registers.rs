@@ -84,7 +84,7 @@ impl DoorbellScanner {
         }
         if now == DoorbellOnly::Always {
             q.stats.doorbells += 1;
-            self.announce(queues, slot, next);
+            self.announce_index(queues, slot, next);
             return true;
         }
         let rung = !self.fetch_record(queues, slot) || self.poll_record(queues, slot);

@@ -122,7 +122,7 @@ impl Tables {
     /// The WQE counts as started.
     pub(crate) fn pass(&mut self, slot: QpSlot, info: &WqeInfo) {
         if let Some(q) = self.sends.live_mut(slot) {
-            q.progress.next = info.index + info.wqebbs;
+            q.progress.next = info.index + info.units;
         }
     }
 

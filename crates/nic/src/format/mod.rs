@@ -2,21 +2,36 @@
 //! them, how CQEs are written. The NIC's other rooms know the values below and no bytes; nothing else
 //! of this crate names the crate of a format, which `cargo xtask lint` checks.
 //!
-//! There is one format, that of mlx5. Another one gives the same functions over the same values,
-//! and a value that says which of them a queue has chooses between them here. `docs/nic.md` says what
-//! two others would need beyond that.
+//! There are three, those of mlx5, bnxt_re and ionic. [`choice`] says which of them a queue has, and has
+//! the calls that depend on it. The engine's values are mlx5's, whose operations are the most; requests
+//! of the others become such ([`list`]).
 
+mod bnxt;
+mod choice;
+mod cqes;
+mod done;
+mod ionic;
+mod list;
 mod mlx5;
+mod violation;
 
-pub use mlx5::CqeSize;
+pub use bnxt::BnxtQueues;
+pub use choice::{Dialect, QpFormat};
+pub(crate) use choice::{OfBnxt, OfIonic, OfMlx5, Plain, RecvFormat, SendFormat};
+pub use cqes::CqeSize;
+pub(crate) use cqes::{CqeRing, Names, is_reached};
+pub(crate) use done::{Done, Ended};
 pub(crate) use mlx5::{
-    CqeRing, Head, LONGEST, announced, block_of, consumed, explain, head, is_reached,
-    parse_receive, parse_shared_receive, parse_write, requested, send_wqe, wqebbs,
+    LONGEST, announced, block_of, explain, parse_receive, requested, send_wqe, wqebbs,
 };
+pub use violation::FormatViolation;
+pub use warpverbs_bnxt::packets::Table as PacketTable;
+pub use warpverbs_bnxt::ring::{Library as BnxtLibrary, Mode as BnxtMode};
+pub use warpverbs_ionic::opcode::Protocol as IonicProtocol;
 pub(crate) use warpverbs_mlx5::amo::{
     MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd, Result8, result4_bytes,
 };
-pub(crate) use warpverbs_mlx5::cqe::{Cqe, DatagramSource, ErrorSide, ReceivedKind};
+pub(crate) use warpverbs_mlx5::cqe::{DatagramSource, ErrorSide, ReceivedKind};
 #[cfg(test)]
 pub(crate) use warpverbs_mlx5::doorbell::CqArm;
 pub use warpverbs_mlx5::export::CqMode;
@@ -26,5 +41,49 @@ pub(crate) use warpverbs_mlx5::opcode::SendOpcode;
 pub(crate) use warpverbs_mlx5::recv::RecvViolation;
 pub(crate) use warpverbs_mlx5::syndrome::Syndrome;
 pub(crate) use warpverbs_mlx5::wqe::{
-    Destination, Mixed, Op, Payload, Remote, SendWith, Sge, Sges, Wqe, WqeViolation,
+    Destination, Mixed, Op, Payload, Remote, SendWith, Sge, Sges, WqeViolation,
 };
+
+/// The place of a WQE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    /// Index of its first unit, not masked.
+    pub(crate) index: u64,
+    /// WQEs before it since RESET.
+    pub(crate) nth: u64,
+    /// Units from its first to the last that is announced.
+    pub(crate) announced: u64,
+}
+
+/// A well-formed send WQE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wqe<'a> {
+    /// Units of its queue that it takes.
+    pub(crate) units: u64,
+    pub(crate) flags: Flags,
+    pub(crate) op: Op<'a>,
+}
+
+/// The header of a WQE that is not executed; the bytes may hold no WQE.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) units: u64,
+    pub(crate) opcode: SendOpcode,
+    pub(crate) completion: Completion,
+}
+
+/// A WRITE without immediate whose bytes are in one piece.
+pub(crate) struct Short<'a> {
+    pub(crate) units: u64,
+    pub(crate) remote: Remote,
+    pub(crate) own: Own<'a>,
+    pub(crate) flags: Flags,
+}
+
+/// Where they are.
+pub(crate) enum Own<'a> {
+    /// In the WQE.
+    Inline(&'a [u8]),
+    /// In memory.
+    Piece(Sge),
+}

@@ -3,8 +3,8 @@
 use super::waiters::Waiters;
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
-use crate::format::{self, Cqe, CqeRing, is_reached};
 pub use crate::format::{CqMode, CqeSize};
+use crate::format::{CqeRing, Dialect, Done, Names, is_reached};
 use crate::slots::QpSlot;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,19 @@ use warpverbs_mem::{CompletionRecord, Kind, MemError, Region};
 /// How a CQ is made.
 #[derive(Clone, Debug)]
 pub struct CqConfig {
+    /// The format of its entries.
+    pub dialect: Dialect,
     /// A ring, or collapsed into its first entry.
     pub mode: CqMode,
     /// log2 of the number of CQEs, 0 to 22.
     pub log_size: u8,
-    /// Bytes of an entry.
+    /// Bytes of an entry of mlx5's; those of other formats have 32.
     pub cqe_size: CqeSize,
-    /// 2^`log_size` entries, 64-byte aligned, host memory or memory with a copy engine; filled with
-    /// 0xff.
+    /// 2^`log_size` entries, aligned to one of them, 64 bytes at most; host memory or memory with a copy
+    /// engine; filled with 0xff, for other formats than mlx5's with 0.
     pub buf: Region,
-    /// be32 SET_CI and be32 ARM, 8 bytes, likewise. Not read in collapsed mode.
+    /// be32 SET_CI and be32 ARM, 8 bytes, likewise; for other formats than mlx5's the last doorbell by
+    /// which its consumer has told how far it is. Not read in collapsed mode.
     pub dbr: Region,
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
@@ -57,11 +60,11 @@ pub(crate) enum Due {
 /// A CQE of a QP, and the send index that it makes known, if it is of a send queue.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) cqe: Cqe,
+    pub(crate) done: Done,
     /// Slot of the QP.
     pub(crate) slot: QpSlot,
     pub(crate) reports: Option<u64>,
-    pub(crate) user_index: Option<u32>,
+    pub(crate) names: Names,
     /// In place of memory.
     pub(crate) payload: Option<Region>,
 }
@@ -93,11 +96,15 @@ impl CompletionQueue {
     pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
         let memory = |what| move |cause| NicError::Memory { what, cause };
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
+        if config.notice.is_some() && config.dialect != Dialect::Mlx5 {
+            return Err(NicError::NotOfFormat { what: "completion events" });
+        }
         if config.notice.is_some() && record.kind() != Kind::Host {
             let (what, addr) = ("doorbell record of a CQ that raises events", config.dbr.addr());
             return Err(NicError::Memory { what, cause: MemError::NotHost { addr } });
         }
-        let ring = CqeRing::new(&config.buf, config.mode, config.log_size, config.cqe_size)?;
+        let format = (config.dialect, config.mode);
+        let ring = CqeRing::new(&config.buf, format, config.log_size, config.cqe_size)?;
         let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
         Ok(Self {
             cqn: 0,
@@ -114,12 +121,12 @@ impl CompletionQueue {
         })
     }
 
-    /// Writes a CQE now, of a QP with this user index, with payload that fits.
+    /// Writes a CQE now, of a queue with these names, with payload that fits.
     #[inline]
     pub(crate) fn publish(
         &mut self,
-        cqe: &Cqe,
-        user_index: Option<u32>,
+        done: &Done,
+        names: Names,
         payload: Option<&Region>,
     ) -> Result<(), Unwritten> {
         if self.dead {
@@ -128,9 +135,9 @@ impl CompletionQueue {
         if self.checks_room && !self.ring.has_room(self.consumed) {
             self.look_for_room()?;
         }
-        self.ring.publish(cqe, user_index, payload).map_err(|_| self.die())?;
+        self.ring.publish(done, names, payload).map_err(|_| self.die())?;
         if let Some(arm) = &mut self.arm {
-            if matches!(cqe, Cqe::Receive { solicited: true, .. } | Cqe::Error { .. }) {
+            if done.is_solicited() {
                 arm.solicit(self.ring.produced);
             }
             let consumer = self.checks_room.then(|| self.record.consumer());
@@ -183,7 +190,7 @@ impl CompletionQueue {
     /// record that cannot be copied: the consumer has come no further than it was.
     fn read_consumed(&mut self) {
         let _as_it_was = self.record.fetch();
-        let consumed = format::consumed(&self.record, self.consumed);
+        let consumed = self.ring.consumed(&self.record, self.consumed);
         if consumed <= self.ring.produced {
             self.consumed = consumed;
         }
@@ -216,7 +223,7 @@ impl CompletionQueue {
 mod tests {
     use super::*;
     use crate::arm::PATIENCE;
-    use crate::format::{CqArm, Qpn, ReceivedKind};
+    use crate::format::{CqArm, Ended, Qpn, ReceivedKind};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use warpverbs_mem::HostBuf;
@@ -240,6 +247,7 @@ mod tests {
                 done
             });
             let config = CqConfig {
+                dialect: Dialect::Mlx5,
                 cqe_size: CqeSize::B64,
                 mode: CqMode::Ring,
                 log_size: 4,
@@ -253,16 +261,9 @@ mod tests {
 
         fn complete(&mut self, solicited: bool) {
             let (kind, qpn) = (ReceivedKind::Send, Qpn::new(5).unwrap());
-            let cqe = Cqe::Receive {
-                qpn,
-                wqe_counter: 0,
-                kind,
-                byte_cnt: 0,
-                srqn: 0,
-                solicited,
-                from: None,
-            };
-            self.cq.publish(&cqe, None, None).unwrap();
+            let what = Ended::Received { kind, len: 0, srqn: 0, solicited, from: None };
+            let done = Done { qpn, index: 0, ended: 0, what };
+            self.cq.publish(&done, Names { handle: None, mask: u64::MAX }, None).unwrap();
         }
 
         /// Arms as the consumer does, and looks often enough. Events so far.

@@ -15,7 +15,8 @@ pub(crate) struct InFlight {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WqeInfo {
     pub(crate) index: u64,
-    pub(crate) wqebbs: u64,
+    /// Units of its queue.
+    pub(crate) units: u64,
     pub(crate) opcode: SendOpcode,
     pub(crate) completion: Completion,
     pub(crate) bytes: u64,
@@ -29,7 +30,7 @@ impl WqeInfo {
     pub(crate) fn of(wqe: &Wqe<'_>, index: u64) -> Self {
         Self {
             index,
-            wqebbs: wqe.wqebbs() as u64,
+            units: wqe.units,
             opcode: wqe.op.opcode(),
             completion: wqe.flags.completion,
             bytes: wqe.op.byte_len(),

@@ -1,5 +1,6 @@
 //! Where the CQEs of a queue go, and payload that goes into them in place of memory.
 
+use crate::format::Names;
 use crate::slots::CqSlot;
 use std::collections::VecDeque;
 use warpverbs_mem::Region;
@@ -20,7 +21,7 @@ pub struct ScatterToCqe {
 #[derive(Debug)]
 pub(crate) struct CqeTarget {
     pub(crate) cq: CqSlot,
-    pub(crate) user_index: Option<u32>,
+    pub(crate) names: Names,
     pub(crate) payload: CqePayload,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct CqeTarget {
 pub(crate) struct CqePayload {
     /// Bytes that fit a CQE; 0: none are wanted there.
     limit: u64,
-    waiting: VecDeque<(u16, Region)>,
+    waiting: VecDeque<(u64, Region)>,
 }
 
 impl CqePayload {
@@ -46,16 +47,16 @@ impl CqePayload {
 
     /// These bytes are for the CQE of the WQE at `index`.
     pub(crate) fn keep(&mut self, index: u64, payload: Region) {
-        self.waiting.push_back((index as u16, payload));
+        self.waiting.push_back((index, payload));
     }
 
-    /// The bytes for a CQE with this counter.
+    /// The bytes for the CQE of the WQE at `index`.
     #[inline]
-    pub(crate) fn take(&mut self, wqe_counter: u16) -> Option<Region> {
+    pub(crate) fn take(&mut self, index: u64) -> Option<Region> {
         if self.waiting.is_empty() {
             return None;
         }
-        let at = self.waiting.iter().position(|(counter, _)| *counter == wqe_counter)?;
+        let at = self.waiting.iter().position(|(kept, _)| *kept == index)?;
         self.waiting.remove(at).map(|(_, payload)| payload)
     }
 

@@ -2,17 +2,18 @@
 
 use super::payload::CqeTarget;
 use super::send::Executor;
-use crate::format::WqeIndex;
+use crate::format::{RecvFormat, Sges};
 use crate::slots::{QpSlot, SrqSlot};
 use crate::violation::Rule;
 use std::collections::VecDeque;
 use warpverbs_mem::{Access, KeyHint, QueueRecord, ReceiveRing};
-use warpverbs_rdma::QpState;
+use warpverbs_rdma::{QpState, QueueKind};
 
 /// Receives posted to the QP itself.
 #[derive(Debug)]
 pub(crate) struct OwnReceives {
     pub(crate) ring: ReceiveRing,
+    pub(crate) format: RecvFormat,
     pub(crate) record: QueueRecord,
     /// Index of the next receive to take.
     pub(crate) taken: u64,
@@ -31,7 +32,13 @@ impl OwnReceives {
                 self.broken = true;
                 return Err(Rule::CopyFailed { kind: self.record.kind() });
             }
-            let posted = WqeIndex(self.record.receive()).widen(self.posted);
+            let posted = match self.announced() {
+                Ok(posted) => posted,
+                Err(rule) => {
+                    self.broken = true;
+                    return Err(rule);
+                }
+            };
             let (outstanding, depth) = (posted - self.taken, self.ring.depth());
             if outstanding > depth {
                 self.broken = true;
@@ -42,20 +49,26 @@ impl OwnReceives {
         Ok((self.taken != self.posted).then_some(self.taken))
     }
 
-    /// The WQE at `index`.
+    /// Receives posted by what the record says.
+    fn announced(&self) -> Result<u64, Rule> {
+        self.format.posted(&self.record, self.posted, QueueKind::Receive)
+    }
+
+    /// The segments of the receive at `index`.
     pub(crate) fn load<'a>(
         &self,
         index: u64,
         scratch: &'a mut [u64; 128],
-    ) -> Result<&'a [u8], Rule> {
+    ) -> Result<Sges<'a>, Rule> {
         self.ring.fetch(index).map_err(|_| Rule::CopyFailed { kind: self.ring.kind() })?;
-        Ok(self.ring.load(index, scratch))
+        let words = self.ring.load(index, scratch).len() / 8;
+        self.format.receive(&mut scratch[..words], index)
     }
 
     /// Receives posted and not taken, as far as the record was fetched by [`Self::next`]. `None` if
     /// the record is invalid.
     pub(crate) fn left(&self) -> Option<u32> {
-        let left = WqeIndex(self.record.receive()).widen(self.posted) - self.taken;
+        let left = self.announced().ok()? - self.taken;
         (!self.broken && left <= self.ring.depth()).then_some(left as u32)
     }
 
@@ -121,6 +134,9 @@ pub(crate) struct ReceiveQueue {
     pub(crate) open: VecDeque<u64>,
     /// Counts RESETs: deliveries of an earlier generation are dropped.
     pub(crate) generation: u32,
+    /// In ERR, each receive is flushed by a CQE of its own; or one CQE says that this side has ended.
+    pub(crate) flushes_each: bool,
+    pub(crate) ends_alone: bool,
     pub(crate) cqes: CqeTarget,
     pub(crate) remote_hint: KeyHint,
     pub(crate) scatter_hint: KeyHint,

@@ -1,8 +1,9 @@
 //! The send side of a QP: how far its ring is announced, executed and completed.
 
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, WqeInfo};
 use super::payload::CqeTarget;
-use crate::format::{Qpn, Syndrome, WqeIndex};
+use crate::format::{At, Completion, Done, Ended, Head, Qpn, SendFormat, SendOpcode};
+use crate::format::{Syndrome, WqeIndex};
 use crate::qp::{Path, QpAttrs};
 use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
@@ -142,6 +143,8 @@ pub(crate) struct Progress {
     pub(crate) retired: u64,
     /// Covered by a CQE up to here: what a poster may reuse.
     pub(crate) reported: u64,
+    /// WQEs that have ended.
+    pub(crate) ended: u64,
     /// Started and not finished, in order.
     pub(crate) in_flight: VecDeque<InFlight>,
 }
@@ -153,8 +156,16 @@ impl Progress {
         self.next != self.posted
     }
 
+    /// The oldest WQE that was started has ended.
+    #[inline]
+    pub(crate) fn retire(&mut self, info: &WqeInfo) {
+        self.retired = info.index + info.units;
+        self.ended += 1;
+    }
+
     fn reset(&mut self) {
         (self.posted, self.next, self.retired, self.reported) = (0, 0, 0, 0);
+        self.ended = 0;
         self.in_flight.clear();
     }
 }
@@ -250,6 +261,7 @@ pub(crate) struct SendQueue {
     pub(crate) state: QpState,
     pub(crate) attrs: QpAttrs,
     pub(crate) executor: Executor,
+    pub(crate) format: SendFormat,
     pub(crate) ring: Ring,
     pub(crate) progress: Progress,
     pub(crate) doorbell: Doorbell,
@@ -276,6 +288,12 @@ impl SendQueue {
         self.cqes.payload.clear();
     }
 
+    /// For the CQE of the WQE at `index`, the last that has ended.
+    #[inline]
+    pub(crate) fn done(&self, index: u64, what: Ended) -> Done {
+        Done { qpn: self.qpn, index, ended: self.progress.ended, what }
+    }
+
     /// The queue's state allows the [short way](crate::engine::plain) of plain WRITEs. WQEs whose
     /// bytes were copied at their doorbell are compared with them, on the general way.
     pub(crate) fn is_plain(&self) -> bool {
@@ -297,10 +315,18 @@ impl SendQueue {
         }
     }
 
-    /// The WQEBB that is next, unless there are no bytes to be read.
-    pub(crate) fn next_block(&self) -> Block {
+    /// The header of the WQE that is next, unless there are no bytes to be read.
+    pub(crate) fn head(&self) -> Head {
         let ring = self.ring.wqes.as_ref().filter(|_| !self.ring.consume_only);
-        ring.map_or([0; 8], |ring| ring.load(self.progress.next))
+        let none = Head { units: 1, opcode: SendOpcode::Nop, completion: Completion::OnError };
+        ring.map_or(none, |ring| self.format.head(ring, self.progress.next))
+    }
+
+    /// The place of the WQE at `index`, which is next.
+    #[inline]
+    pub(crate) fn place(&self, index: u64) -> At {
+        let Progress { posted, ended, ref in_flight, .. } = self.progress;
+        At { index, nth: ended + in_flight.len() as u64, announced: posted - index }
     }
 
     /// A request was answered: the retry counters start anew.

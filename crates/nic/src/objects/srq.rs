@@ -1,9 +1,10 @@
 //! Shared receive queues, as the engine has them.
 
 use crate::NicError;
-use crate::format::{self, Sges, WqeIndex};
+use crate::format::{Dialect, RecvFormat, Sges};
 use crate::violation::Rule;
 use warpverbs_mem::{KeyHint, QueueRecord, ReceiveRing, Region};
+use warpverbs_rdma::QueueKind;
 
 /// The order in which the WQEs of an SRQ are taken, beginning with WQE 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,9 @@ pub enum SrqOrder {
 /// How an SRQ is made.
 #[derive(Clone, Debug)]
 pub struct SrqConfig {
-    /// The order of its WQEs.
+    /// The format of its WQEs.
+    pub dialect: Dialect,
+    /// The order of its WQEs; other formats than mlx5's have the order of the ring alone.
     pub order: SrqOrder,
     /// 2^`log_size` WQEs of 2^`log_stride` bytes, 16-byte aligned, host memory or memory with a copy
     /// engine.
@@ -27,7 +30,8 @@ pub struct SrqConfig {
     pub log_size: u8,
     /// log2 of the bytes of a WQE, 5 to 10.
     pub log_stride: u8,
-    /// be32 counter of WQEs posted, 4 bytes, likewise.
+    /// be32 counter of WQEs posted, 4 bytes, likewise; for other formats than mlx5's 8 bytes, the last
+    /// doorbell.
     pub dbr: Region,
 }
 
@@ -36,6 +40,7 @@ pub struct SrqConfig {
 pub(crate) struct SharedReceiveQueue {
     pub(crate) srqn: u32,
     pub(crate) pd: u32,
+    format: RecvFormat,
     order: SrqOrder,
     ring: ReceiveRing,
     record: QueueRecord,
@@ -63,10 +68,15 @@ impl SharedReceiveQueue {
         let memory = |what| move |cause| NicError::Memory { what, cause };
         let ring = ReceiveRing::new(&config.buf, config.log_size, config.log_stride)
             .map_err(memory("SRQ buffer"))?;
-        let record = QueueRecord::for_srq(&config.dbr).map_err(memory("SRQ doorbell record"))?;
+        let record = match config.dialect {
+            Dialect::Mlx5 => QueueRecord::for_srq(&config.dbr),
+            Dialect::Bnxt(_) | Dialect::Ionic => QueueRecord::new(&config.dbr),
+        };
+        let record = record.map_err(memory("SRQ doorbell record"))?;
         Ok(Self {
             srqn: 0,
             pd,
+            format: RecvFormat::new(config.dialect, config.log_size),
             order: config.order,
             ring,
             record,
@@ -83,7 +93,7 @@ impl SharedReceiveQueue {
     pub(crate) fn peek<'a>(
         &mut self,
         scratch: &'a mut [u64; 128],
-    ) -> Result<Option<(u16, u16, Sges<'a>)>, Rule> {
+    ) -> Result<Option<(u32, u16, Sges<'a>)>, Rule> {
         if self.dead {
             return Ok(None);
         }
@@ -92,22 +102,23 @@ impl SharedReceiveQueue {
         }
         let head = u64::from(self.head);
         self.ring.fetch(head).map_err(|_| Rule::CopyFailed { kind: self.ring.kind() })?;
-        let (link, sges) = format::parse_shared_receive(self.ring.load(head, scratch))?;
+        let words = self.ring.load(head, scratch).len() / 8;
+        let (number, link, sges) = self.format.shared(&mut scratch[..words], self.head)?;
         let depth = self.ring.depth();
-        let next = match self.order {
-            SrqOrder::Linked => u64::from(link),
-            SrqOrder::Ring => (u64::from(self.head) + 1) % depth,
+        let next = match (self.order, link) {
+            (SrqOrder::Linked, Some(found)) if u64::from(found) >= depth => {
+                return Err(Rule::SrqLink { found, depth });
+            }
+            (SrqOrder::Linked, Some(found)) => found,
+            _ => ((u64::from(self.head) + 1) % depth) as u16,
         };
-        if next >= depth {
-            return Err(Rule::SrqLink { found: link, depth });
-        }
-        Ok(Some((self.head, next as u16, sges)))
+        Ok(Some((number, next, sges)))
     }
 
     /// Receives posted and not taken.
     pub(crate) fn left(&mut self) -> Result<u64, Rule> {
         self.record.fetch().map_err(|_| Rule::CopyFailed { kind: self.record.kind() })?;
-        let posted = WqeIndex(self.record.receive()).widen(self.posted);
+        let posted = self.format.posted(&self.record, self.posted, QueueKind::Shared)?;
         let (outstanding, depth) = (posted - self.taken, self.ring.depth());
         if outstanding > depth {
             return Err(Rule::ReceivesBeyondRing { posted, outstanding, depth });

@@ -1,7 +1,7 @@
 //! How a QP is made, and what of that is refused.
 
 use crate::cq::Cq;
-use crate::format::Qpn;
+use crate::format::{Dialect, Names, QpFormat, Qpn, RecvFormat, SendFormat};
 use crate::objects::payload::{CqePayload, CqeTarget, ScatterToCqe};
 use crate::objects::receive::{Counts, Grants, OwnReceives, ReceiveQueue, Receives};
 use crate::objects::send::{
@@ -16,7 +16,7 @@ use crate::srq::Srq;
 use crate::uar::UarPage;
 use crate::{NicError, QpStats};
 use std::collections::VecDeque;
-use warpverbs_mem::{KeyHint, Kind, QueueRecord, ReceiveRing, Region, SendRing};
+use warpverbs_mem::{KeyHint, Kind, QueueRecord, ReceiveRing, Region};
 use warpverbs_rdma::{QpState, Service};
 
 /// Where a QP takes receives from.
@@ -61,6 +61,9 @@ pub enum Announcement {
 /// How a QP is made.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
+    /// The format of its queues, which is that of its CQs and its SRQ. Those of other formats than mlx5's are
+    /// connected, announce work by their own doorbells, and have no payload in CQEs.
+    pub format: QpFormat,
     /// The transport service. Datagrams need a link and use host memory. Ends of dynamic
     /// connections have numbers and states, but no packets: posted work is refused.
     pub service: Service,
@@ -68,10 +71,10 @@ pub struct QpConfig {
     pub send_cq: Cq,
     /// Completions of receives.
     pub recv_cq: Cq,
-    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned; host memory or memory with a copy engine,
+    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned, or units of another format, 16-byte aligned; host memory or memory with a copy engine,
     /// any unless `consume_only`.
     pub sq: Region,
-    /// log2 of the number of WQEBBs, 0 to 15.
+    /// log2 of the number of WQEBBs, or of units of another format, 0 to 15.
     pub log_sq: u8,
     /// Receives.
     pub rq: RqConfig,
@@ -113,7 +116,7 @@ fn memory(what: &'static str) -> impl Fn(warpverbs_mem::MemError) -> NicError {
 }
 
 impl RqConfig {
-    fn open(&self, dbr: &Region) -> Result<Receives, NicError> {
+    fn open(&self, dbr: &Region, dialect: Dialect) -> Result<Receives, NicError> {
         Ok(match self {
             Self::None => Receives::None,
             Self::Srq(srq) => Receives::Shared(srq.0.slot),
@@ -123,7 +126,9 @@ impl RqConfig {
                 let ring =
                     ReceiveRing::new(buf, *log_rq, *log_stride).map_err(memory("RQ buffer"))?;
                 let record = QueueRecord::new(dbr).map_err(memory("QP doorbell record"))?;
-                Receives::Own(OwnReceives { ring, record, taken: 0, posted: 0, broken: false })
+                let format = RecvFormat::new(dialect, *log_rq);
+                let (taken, posted) = (0, 0);
+                Receives::Own(OwnReceives { ring, format, record, taken, posted, broken: false })
             }
         })
     }
@@ -202,9 +207,13 @@ impl QpConfig {
             let (what, value, max) = ("user index", u64::from(index), 0xff_ffff);
             return Err(NicError::OutOfRange { what, value, min: 0, max });
         }
-        let ring = match self.consume_only {
-            true => None,
-            false => Some(SendRing::new(&self.sq, self.log_sq).map_err(memory("SQ buffer"))?),
+        self.check_format(proxied)?;
+        let (ring, depth, format) = match self.consume_only {
+            true => (None, 1 << self.log_sq, SendFormat::Mlx5),
+            false => {
+                let (ring, depth, format) = self.format.open(&self.sq, self.log_sq)?;
+                (Some(ring), depth, format)
+            }
         };
         let executor = match self.service {
             _ if proxied => Executor::Proxy,
@@ -212,14 +221,16 @@ impl QpConfig {
             service if service.is_dynamic() => Executor::Dynamic,
             _ => Executor::Loopback,
         };
-        Ok((self.sends(pd, executor, ring)?, self.receives(pd, executor)?))
+        let ring = Ring::new(ring, depth);
+        Ok((self.sends(pd, executor, ring, format)?, self.receives(pd, executor)?))
     }
 
     fn sends(
         &self,
         pd: &Pd,
         executor: Executor,
-        ring: Option<SendRing>,
+        ring: Ring,
+        format: SendFormat,
     ) -> Result<SendQueue, NicError> {
         let record = QueueRecord::new(&self.dbr).map_err(memory("QP doorbell record"))?;
         let source = match &self.announcement {
@@ -236,18 +247,20 @@ impl QpConfig {
             // Of datagrams, only sends stop (IBTA table 91).
             on_error: match self.service {
                 Service::Datagram => OnSendError::StopSends,
+                _ if self.format.dialect() != Dialect::Mlx5 => OnSendError::StopAll,
                 _ => self.on_send_error,
             },
             state: QpState::Reset,
             attrs: QpAttrs::default(),
             executor,
-            ring: Ring::new(ring, 1 << self.log_sq),
+            format,
+            ring,
             progress: Progress::default(),
             doorbell: Doorbell::new(record, source),
             turn: Turn::default(),
             peer: Peer::default(),
             psn: 0,
-            cqes: self.target(&self.send_cq, self.scatter_to_cqe.requests),
+            cqes: self.target(&self.send_cq, self.scatter_to_cqe.requests, self.log_sq),
             local_hint: KeyHint::default(),
             first_error: None,
             stats: QpStats::default(),
@@ -255,12 +268,48 @@ impl QpConfig {
     }
 
     /// CQEs of one half go to `cq`.
-    fn target(&self, cq: &Cq, takes_payload: bool) -> CqeTarget {
+    fn target(&self, cq: &Cq, takes_payload: bool, log_depth: u8) -> CqeTarget {
         let payload = CqePayload::new(takes_payload, cq.0.cqe_size.payload());
-        CqeTarget { cq: cq.0.slot, user_index: self.user_index, payload }
+        let handle = match &self.format {
+            QpFormat::Bnxt(queues) => Some(queues.handle),
+            _ => self.user_index.map(u64::from),
+        };
+        let mask = (1 << log_depth) - 1;
+        CqeTarget { cq: cq.0.slot, names: Names { handle, mask }, payload }
+    }
+
+    /// Everything has the QP's format, and the format has everything.
+    fn check_format(&self, proxied: bool) -> Result<(), NicError> {
+        let dialect = self.format.dialect();
+        let foreign = |what| Err(NicError::Foreign { what, owner: "format of queues" });
+        if self.send_cq.0.dialect != dialect {
+            return foreign("send CQ");
+        }
+        if self.recv_cq.0.dialect != dialect {
+            return foreign("receive CQ");
+        }
+        if matches!(&self.rq, RqConfig::Srq(srq) if srq.0.dialect != dialect) {
+            return foreign("SRQ");
+        }
+        if dialect == Dialect::Mlx5 {
+            return Ok(());
+        }
+        let lacks = [
+            (proxied, "work for another device"),
+            (self.service != Service::Connected, "a QP that is not connected"),
+            (self.consume_only, "a QP that only consumes"),
+            (self.scatter_to_cqe != ScatterToCqe::default(), "payload in CQEs"),
+            // A register that queues share keeps its last value alone.
+            (matches!(self.announcement, Announcement::Uar { .. }), "a register that QPs share"),
+        ];
+        match lacks.into_iter().find(|(asked, _)| *asked) {
+            Some((_, what)) => Err(NicError::NotOfFormat { what }),
+            None => Ok(()),
+        }
     }
 
     fn receives(&self, pd: &Pd, executor: Executor) -> Result<ReceiveQueue, NicError> {
+        let log_rq = if let RqConfig::Own { log_rq, .. } = self.rq { log_rq } else { 16 };
         Ok(ReceiveQueue {
             qpn: 0,
             slot: QpSlot::default(),
@@ -270,10 +319,12 @@ impl QpConfig {
             executor,
             flushing: false,
             grants: Grants::default(),
-            source: self.rq.open(&self.dbr)?,
+            source: self.rq.open(&self.dbr, self.format.dialect())?,
             open: VecDeque::new(),
             generation: 0,
-            cqes: self.target(&self.recv_cq, self.scatter_to_cqe.receives),
+            flushes_each: self.format.dialect() == Dialect::Mlx5,
+            ends_alone: self.format.dialect() == Dialect::Ionic,
+            cqes: self.target(&self.recv_cq, self.scatter_to_cqe.receives, log_rq),
             remote_hint: KeyHint::default(),
             scatter_hint: KeyHint::default(),
             refuse: 0,

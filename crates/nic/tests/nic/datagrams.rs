@@ -129,6 +129,7 @@ fn a_datagram_without_a_receive_is_lost() {
     let memory = |len| warpverbs_mem::HostBuf::region(len).unwrap();
     let (buf, dbr) = (memory(64 * 4), memory(64));
     let config = SrqConfig {
+        dialect: warpverbs_nic::Dialect::Mlx5,
         order: SrqOrder::Linked,
         buf: buf.clone(),
         log_size: 2,

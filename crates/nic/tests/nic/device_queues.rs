@@ -203,7 +203,14 @@ fn an_srq_on_a_device_gives_its_receives() {
         let (buf, view) = LazyMemory::regions(64 << 2, 0, &copier).unwrap();
         let (dbr, record) = LazyMemory::regions(4, 0, &copier).unwrap();
         let mut pair = Pair::default();
-        let config = SrqConfig { order, buf, log_size: 2, log_stride: 6, dbr };
+        let config = SrqConfig {
+            dialect: warpverbs_nic::Dialect::Mlx5,
+            order,
+            buf,
+            log_size: 2,
+            log_stride: 6,
+            dbr,
+        };
         let srq = pair.nic.create_srq(&pair.pd, &config).unwrap();
         let port = PortConfig { receives: Receives::Shared(srq), ..PortConfig::default() };
         pair.b = Port::new(&pair.nic, &pair.pd, &port).unwrap();
@@ -237,6 +244,7 @@ fn what_would_have_to_be_polled_is_refused() {
     let (dbr, _) = LazyMemory::regions(8, 0, &rig.copier).unwrap();
     let addr = dbr.addr();
     let config = CqConfig {
+        dialect: warpverbs_nic::Dialect::Mlx5,
         mode: CqMode::Ring,
         log_size: 2,
         cqe_size: CqeSize::B64,

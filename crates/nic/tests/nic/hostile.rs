@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 use std::net::SocketAddr;
 use std::time::Duration;
-use warpverbs_dev::{Host, PortConfig, addresses, bytes, connect_over, rest, sge};
+use warpverbs_dev::{Poster, QueueFormat, addresses, bytes, rest, sge};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_nic::link::{Cable, Link, cable};
-use warpverbs_nic::{Clock, Config, Mr, QpAttrs, QpState, SoftNic, VirtualClock};
+use warpverbs_nic::{Clock, Config, CqMode, Mr, QpAttrs, QpState, SoftNic, VirtualClock};
 use warpverbs_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Envelope, Extension, HeaderSet, Ieth, ImmDt, Ip, Msn,
     NakCode, Opcode, Pkey, Psn, Qpn, Reth, Rkey, Syndrome, Transport, Udp, icrc,
@@ -18,7 +18,8 @@ const GRANTED: (u64, usize) = (1024, 256);
 const FILL: u8 = 0xa5;
 
 struct Target {
-    host: Host,
+    nic: SoftNic,
+    poster: Poster,
     page: Region,
     granted: Mr,
     foreign: Mr,
@@ -26,25 +27,27 @@ struct Target {
     peer: SocketAddr,
 }
 
-fn target() -> Target {
+fn target(format: QueueFormat) -> Target {
     let (own, peer) = addresses();
     let (link, attacker) = cable(own, peer);
     let clock = Clock::Virtual(VirtualClock::new());
     let config = Config { clock, seed: Some(7), violations_kept: 0, ..Config::default() };
     let nic = SoftNic::with_link(config, Box::new(link)).expect("a NIC");
-    let mut host = Host::on(nic, &PortConfig::default()).expect("queues");
+    let pd = nic.alloc_pd();
+    let mut poster = Poster::new(&nic, &pd, format, (CqMode::Ring, 8)).expect("queues");
     let page = HostBuf::region(4096).expect("memory");
     page.fill(0, 4096, FILL).expect("inside");
     let part = page.slice(GRANTED.0, GRANTED.1).expect("inside");
-    let granted = host.nic.reg_mr(&host.pd, &part, Access::all()).expect("a key");
-    let other = host.nic.alloc_pd();
+    let granted = nic.reg_mr(&pd, &part, Access::all()).expect("a key");
+    let other = nic.alloc_pd();
     let foreign = HostBuf::region(4096).expect("memory");
     foreign.fill(0, 4096, FILL).expect("inside");
-    let foreign = host.nic.reg_mr(&other, &foreign, Access::all()).expect("a key");
-    connect_over(&host.port, peer, 0x77, QpAttrs::default());
+    let foreign = nic.reg_mr(&other, &foreign, Access::all()).expect("a key");
+    let init = QpAttrs::init(Access::all());
+    poster.connect(&init, &QpAttrs::rtr_to(peer, 0x77), &QpAttrs::rts());
     let place = sge(&granted, 0, 64);
-    (0..8).for_each(|_| host.port.post_recv(&[place]));
-    Target { host, page, granted, foreign, attacker, peer }
+    (0..8).for_each(|_| poster.post_recv(&[place]));
+    Target { nic, poster, page, granted, foreign, attacker, peer }
 }
 
 /// A packet in terms of the target.
@@ -59,6 +62,11 @@ struct Hostile {
     payload: Vec<u8>,
     pkey: u16,
     flip: Option<(usize, u8)>,
+}
+
+/// Packets are the same, whatever the format of the queues behind them.
+fn format() -> impl Strategy<Value = QueueFormat> {
+    prop::sample::select(QueueFormat::ALL.to_vec())
 }
 
 fn hostile() -> impl Strategy<Value = Hostile> {
@@ -117,7 +125,7 @@ impl Hostile {
                 Extension::Atomic(AtomicEth { va, rkey, swap_add: u64::MAX, compare: 0 })
             }
         };
-        let qpn = if self.own_qp { target.host.port.qp.qpn() } else { self.len };
+        let qpn = if self.own_qp { target.poster.qp.qpn() } else { self.len };
         let psn = Psn::from_low_bits(expected.wrapping_add_signed(self.psn));
         let mut bth = Bth::new(self.opcode, Qpn::from_low_bits(qpn), psn);
         (bth.pkey, bth.ack_request) = (Pkey(self.pkey), true);
@@ -126,7 +134,7 @@ impl Hostile {
         let len = ib.len();
         // Some payloads no opcode carries: those are not packets at all.
         ib.emit(&mut bytes[..len]).ok()?;
-        let own = target.host.nic.local_addr()?;
+        let own = target.nic.local_addr()?;
         let ip = Ip::new(target.peer.ip(), own.ip())?;
         let envelope = Envelope { ip, udp: Udp { src_port: target.peer.port() } };
         envelope.seal(&mut bytes).ok()?;
@@ -164,14 +172,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn packets_with_hostile_fields(packets in prop::collection::vec(hostile(), 1..40)) {
-        let mut target = target();
+    fn packets_with_hostile_fields(format in format(), packets in prop::collection::vec(hostile(), 1..40)) {
+        let mut target = target(format);
         let mut expected = 0u32;
         for hostile in &packets {
             let Some(datagram) = hostile.datagram(&target, expected) else { continue };
-            let own = target.host.nic.local_addr().expect("a link");
+            let own = target.nic.local_addr().expect("a link");
             target.attacker.send(Duration::ZERO, own, &datagram, datagram.len());
-            rest([&target.host.nic]);
+            rest([&target.nic]);
             let bytes = replies(&mut target.attacker);
             prop_assert!(bytes <= hostile.answer(), "{bytes} bytes for {hostile:?}");
             // Follow the QP as a peer would, as well as can be known from outside.
@@ -181,23 +189,23 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind(datagrams in prop::collection::vec(
+    fn bytes_of_any_kind(format in format(), datagrams in prop::collection::vec(
         prop::collection::vec(any::<u8>(), 0..200), 1..20)) {
-        let mut target = target();
-        let own = target.host.nic.local_addr().expect("a link");
+        let mut target = target(format);
+        let own = target.nic.local_addr().expect("a link");
         for datagram in &datagrams {
             target.attacker.send(Duration::ZERO, own, datagram, datagram.len().max(1));
         }
-        rest([&target.host.nic]);
+        rest([&target.nic]);
         prop_assert_eq!(replies(&mut target.attacker), 0);
-        prop_assert_eq!(target.host.port.qp.state(), QpState::Rts);
+        prop_assert_eq!(target.poster.qp.state(), QpState::Rts);
         check_memory(&target);
     }
 }
 
 #[test]
 fn an_honest_write_gets_through() {
-    let mut target = target();
+    let mut target = target(QueueFormat::Mlx5);
     let honest = Hostile {
         opcode: Opcode::WriteOnly,
         own_qp: true,
@@ -209,10 +217,10 @@ fn an_honest_write_gets_through() {
         pkey: 0xffff,
         flip: None,
     };
-    let own = target.host.nic.local_addr().unwrap();
+    let own = target.nic.local_addr().unwrap();
     let datagram = honest.datagram(&target, 0).unwrap();
     target.attacker.send(Duration::ZERO, own, &datagram, datagram.len());
-    rest([&target.host.nic]);
+    rest([&target.nic]);
     assert!(replies(&mut target.attacker) > 0);
     assert_eq!(bytes(&target.page, GRANTED.0, 5), b"hello");
     let wrong = Hostile { pkey: 0x1234, ..honest.clone() };
@@ -221,7 +229,7 @@ fn an_honest_write_gets_through() {
     let torn = Hostile { flip: Some((20, 1)), ..honest };
     let datagram = torn.datagram(&target, 1).unwrap();
     target.attacker.send(Duration::ZERO, own, &datagram, datagram.len());
-    rest([&target.host.nic]);
-    let stats = target.host.nic.stats().net;
+    rest([&target.nic]);
+    let stats = target.nic.stats().net;
     assert_eq!((stats.wrong_pkey, stats.bad_icrc, replies(&mut target.attacker)), (1, 1, 0));
 }

@@ -14,6 +14,8 @@ mod dump;
 mod dynamic;
 mod errors;
 mod faults;
+mod formats;
+mod formats_hostile;
 mod garbage;
 mod hostile;
 #[path = "../../../mlx5/tests/formats/ignored.rs"]

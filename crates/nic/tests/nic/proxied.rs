@@ -354,6 +354,7 @@ fn shared_receives_go_to_the_devices_shared_queue() {
     let (buf, dbr) = (HostBuf::region(8 * 64), HostBuf::region(64));
     let (buf, dbr) = (buf.unwrap(), dbr.unwrap());
     let config = SrqConfig {
+        dialect: warpverbs_nic::Dialect::Mlx5,
         order: SrqOrder::Linked,
         buf: buf.clone(),
         log_size: 3,

@@ -191,6 +191,7 @@ fn receives_of_an_srq_are_copied_too() {
     let host = || HostBuf::region(4096).unwrap();
     let (buf, dbr) = (host(), host());
     let config = SrqConfig {
+        dialect: warpverbs_nic::Dialect::Mlx5,
         order: SrqOrder::Linked,
         buf: buf.clone(),
         log_size: 2,

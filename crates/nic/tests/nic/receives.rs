@@ -88,8 +88,14 @@ struct TestSrq {
 
 fn srq(pair: &Pair, order: SrqOrder) -> TestSrq {
     let (buf, dbr) = (HostBuf::region(512).unwrap(), HostBuf::region(64).unwrap());
-    let config =
-        SrqConfig { order, buf: buf.clone(), log_size: 3, log_stride: 6, dbr: dbr.clone() };
+    let config = SrqConfig {
+        dialect: warpverbs_nic::Dialect::Mlx5,
+        order,
+        buf: buf.clone(),
+        log_size: 3,
+        log_stride: 6,
+        dbr: dbr.clone(),
+    };
     TestSrq { srq: pair.nic.create_srq(&pair.pd, &config).unwrap(), buf, dbr, posted: 0 }
 }
 

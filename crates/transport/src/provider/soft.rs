@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationPath};
 use warpverbs_nic::{
-    Announcement, Config, Cq, CqConfig, CqeSize, EngineThread, FirstError, Mtu, NicError,
-    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, ScatterToCqe, Service,
-    SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
+    Announcement, Config, Cq, CqConfig, CqeSize, Dialect, EngineThread, FirstError, Mtu, NicError,
+    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe,
+    Service, SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
 };
 use warpverbs_rdma::Decision;
 
@@ -91,6 +91,7 @@ impl Running {
 
     fn create_cq(&self, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
         self.nic.create_cq(&CqConfig {
+            dialect: Dialect::Mlx5,
             cqe_size: CqeSize::B64,
             mode: spec.mode,
             log_size: spec.log_size,
@@ -116,6 +117,7 @@ impl Running {
             (None, _) => RqConfig::None,
         };
         let config = QpConfig {
+            format: QpFormat::Mlx5,
             service: Service::Connected,
             user_index: None,
             scatter_to_cqe: ScatterToCqe::default(),
@@ -245,6 +247,7 @@ impl Nic for SoftDevice {
 
 pub(super) fn srq_config(spec: &SrqSpec<'_>) -> SrqConfig {
     SrqConfig {
+        dialect: Dialect::Mlx5,
         order: SrqOrder::Linked,
         buf: spec.buf.clone(),
         log_size: spec.log_depth,

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 /// The sources, the crate, the folder that may name it.
-const ROOMS: [(&str, &str, &str); 2] = [
+const ROOMS: [(&str, &str, &str); 4] = [
     ("crates/nic/src", "warpverbs_mlx5", "crates/nic/src/format"),
+    ("crates/nic/src", "warpverbs_bnxt", "crates/nic/src/format"),
+    ("crates/nic/src", "warpverbs_ionic", "crates/nic/src/format"),
     ("crates/gpu/src", "cudarc", "crates/gpu/src/cuda"),
 ];
 

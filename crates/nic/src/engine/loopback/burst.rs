@@ -8,6 +8,7 @@ use crate::engine::access::check_op_valid;
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
+use crate::format::{At, OfBnxt, OfIonic, OfMlx5, Plain, SendFormat};
 use crate::objects::receive::ReceiveQueue;
 use crate::objects::send::SendQueue;
 use crate::slots::QpSlot;
@@ -15,6 +16,7 @@ use warpverbs_mem::{Access, KeyTable, copy_on_host};
 
 /// A WRITE that was executed.
 struct Done {
+    units: u64,
     bytes: u64,
     signaled: bool,
 }
@@ -22,6 +24,19 @@ struct Done {
 /// Executes WQEs of the QP in `slot` as far as they are plain, up to `budget` of them, and no
 /// further than the first that asks for a CQE. Returns a report of those executed, if any were.
 pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) -> Option<Report> {
+    match tables.sends.live(slot)?.format {
+        SendFormat::Mlx5 => burst_of::<OfMlx5>(tables, slot, budget, slice),
+        SendFormat::Bnxt(_) => burst_of::<OfBnxt>(tables, slot, budget, slice),
+        SendFormat::Ionic(_) => burst_of::<OfIonic>(tables, slot, budget, slice),
+    }
+}
+
+fn burst_of<F: Plain>(
+    tables: &mut Tables,
+    slot: QpSlot,
+    budget: u32,
+    slice: u64,
+) -> Option<Report> {
     let Tables { sends, receives, keys, .. } = tables;
     let q = sends.live_mut(slot)?;
     // A hint: the peer may be gone.
@@ -29,14 +44,16 @@ pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) 
     if !is_plain(q, rq) {
         return None;
     }
-    let (first, end) =
-        (q.progress.next, q.progress.posted.min(q.progress.next + u64::from(budget)));
-    let (mut next, mut bytes, mut signaled) = (first, 0, false);
+    let (first, posted) = (q.progress.next, q.progress.posted);
+    let end = posted.min(first + u64::from(budget));
+    let (mut next, mut count, mut bytes, mut signaled) = (first, 0, 0, false);
     while next < end
         && bytes < slice
-        && let Some(write) = write(keys, (q, next), rq, slice)
+        && let at = (At { index: next, nth: q.progress.ended + count, announced: posted - next })
+        && let Some(write) = write::<F>(keys, (q, at), rq, slice)
     {
-        next += 1;
+        next += write.units;
+        count += 1;
         bytes += write.bytes;
         if write.signaled {
             signaled = true;
@@ -44,7 +61,7 @@ pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) 
         }
     }
     q.progress.next = next;
-    let count = (next - first) as u32;
+    let count = count as u32;
     (count > 0).then_some(Report::Executed { slot, count, bytes, signaled })
 }
 
@@ -54,17 +71,18 @@ fn is_plain(q: &SendQueue, rq: &ReceiveQueue) -> bool {
     free && rq.answers(q.qpn.get(), q.peer.qpn) && check_op_valid(rq, Access::REMOTE_WRITE).is_ok()
 }
 
-/// Executes the WQE of `q` at `index` if it is a plain WRITE, no longer than a slice, between host
+/// Executes the WQE of `q` at `at` if it is a plain WRITE, no longer than a slice, between host
 /// memory.
 #[inline]
-fn write(
+fn write<F: Plain>(
     keys: &KeyTable,
-    (q, index): (&mut SendQueue, u64),
+    (q, at): (&mut SendQueue, At),
     rq: &mut ReceiveQueue,
     slice: u64,
 ) -> Option<Done> {
-    let block = q.ring.wqes.as_ref()?.load(index);
-    let PlainWrite { remote, source, len, flags } = plain_write(q, keys, (&block, index), slice)?;
+    let mut block = [0; 8];
+    let PlainWrite { units, remote, source, len, flags } =
+        plain_write::<F>(q, keys, at, &mut block, slice)?;
     let (rkey, right) = (remote.rkey.0, Access::REMOTE_WRITE);
     // One of no bytes has no key to find.
     let to = keys.find(&mut rq.remote_hint, rq.pd, rkey, remote.addr, len, right)?;
@@ -75,5 +93,6 @@ fn write(
         }
     };
     moved.ok()?;
-    Some(Done { bytes: u64::from(len), signaled: flags.completion.is_signaled() })
+    F::passed(&mut q.format, len);
+    Some(Done { units, bytes: u64::from(len), signaled: flags.completion.is_signaled() })
 }

@@ -7,7 +7,7 @@ use super::Connections;
 use super::end::{End, Outgoing, Posted};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::tables::Tables;
-use crate::format::{MAX_MESSAGE, SendOpcode};
+use crate::format::{MAX_MESSAGE, OfBnxt, OfIonic, OfMlx5, Plain, SendFormat, SendOpcode};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
 use crate::slots::QpSlot;
@@ -27,8 +27,13 @@ impl Connections {
         }
         let first = q.progress.next;
         let upto = q.progress.posted.min(first + u64::from(budget));
-        while q.progress.next < upto && post(keys, q, end).is_some() {}
-        let count = (q.progress.next - first) as u32;
+        let before = q.progress.in_flight.len();
+        match q.format {
+            SendFormat::Mlx5 => post_all::<OfMlx5>(keys, q, end, upto),
+            SendFormat::Bnxt(_) => post_all::<OfBnxt>(keys, q, end, upto),
+            SendFormat::Ionic(_) => post_all::<OfIonic>(keys, q, end, upto),
+        }
+        let count = (q.progress.in_flight.len() - before) as u32;
         if count > 0 {
             q.restore_retries();
             self.ends.enqueue(slot);
@@ -37,13 +42,18 @@ impl Connections {
     }
 }
 
+/// Posts WQEs of `q` below `upto` as long as they are plain.
+fn post_all<F: Plain>(keys: &KeyTable, q: &mut SendQueue, end: &mut End, upto: u64) {
+    while q.progress.next < upto && post::<F>(keys, q, end).is_some() {}
+}
+
 /// Posts the next WQE of `q` if it is a plain WRITE.
 #[inline]
-fn post(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
+fn post<F: Plain>(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
     let index = q.progress.next;
-    let block = q.ring.wqes.as_ref()?.load(index);
-    let PlainWrite { remote, source, len, flags } =
-        plain_write(q, keys, (&block, index), MAX_MESSAGE)?;
+    let mut block = [0; 8];
+    let PlainWrite { units, remote, source, len, flags } =
+        plain_write::<F>(q, keys, q.place(index), &mut block, MAX_MESSAGE)?;
     let outgoing = match source {
         Source::Inline(bytes) => Outgoing::Bytes(bytes.into()),
         Source::Memory(sge, span) if span.region.kind() == Kind::Host => Outgoing::One(sge),
@@ -60,8 +70,9 @@ fn post(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
     end.conn.post(request).ok()?;
     end.requests.push(Posted { index, outgoing, inline: false });
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
-    let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
+    let info = WqeInfo { index, units, opcode, completion, bytes, brought: 0 };
     q.progress.in_flight.push_back(InFlight { info, away: true, reads: false });
-    q.progress.next = index + 1;
+    q.progress.next = index + units;
+    F::passed(&mut q.format, len);
     Some(())
 }

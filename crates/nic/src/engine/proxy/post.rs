@@ -10,7 +10,7 @@ use crate::engine::outcome::{Stop, local};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::format::{Flags, LONGEST, MAX_MESSAGE, Op, SendOpcode, Sge};
+use crate::format::{Flags, LONGEST, MAX_MESSAGE, OfMlx5, Op, SendOpcode, Sge};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
 use crate::proxy_device::{Bounds, InTable, ProxySends};
@@ -24,8 +24,7 @@ use warpverbs_rdma::SendFlags;
 enum Halt {
     /// Its bytes are not a valid WQE.
     Refused {
-        first: Block,
-        wqebbs: u64,
+        units: u64,
         rule: Rule,
     },
     Stopped(WqeInfo, Stop),
@@ -37,7 +36,7 @@ impl Halt {
     /// A QP that only consumes is not proxied, so this does not happen.
     #[cold]
     fn no_ring() -> Self {
-        Self::Refused { first: [0; 8], wqebbs: 1, rule: Rule::NeverWritten { fill: 0 } }
+        Self::Refused { units: 1, rule: Rule::NeverWritten { fill: 0 } }
     }
 }
 
@@ -76,7 +75,7 @@ impl Proxy {
         match halt {
             _ if listed > 0 => self.post_list(q, listed),
             Some(halt) => match *halt {
-                Halt::Refused { first, wqebbs, rule } => Submitted::Refused(first, wqebbs, rule),
+                Halt::Refused { units, rule } => Submitted::Refused(units, rule),
                 Halt::Stopped(info, stop) => Submitted::Stopped(info, stop),
                 Halt::Later => Submitted::Waits,
             },
@@ -134,9 +133,8 @@ pub(crate) enum Submitted {
     Waits,
     /// The device refused one, which is reported.
     Rejected,
-    /// The next slots hold no valid WQE: the first WQEBB, the number of WQEBBs that it announces, and the
-    /// broken rule.
-    Refused(Block, u64, Rule),
+    /// The next slots hold no valid WQE: the number of units that it announces, and the broken rule.
+    Refused(u64, Rule),
     /// The next one cannot be posted.
     Stopped(WqeInfo, Stop),
 }
@@ -146,15 +144,15 @@ pub(crate) enum Submitted {
 #[inline]
 fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut ProxySends) -> Option<()> {
     let index = q.progress.next;
-    let block = q.ring.wqes.as_ref()?.load(index);
-    let PlainWrite { remote, source, len, flags } =
-        plain_write(q, keys, (&block, index), MAX_MESSAGE)?;
+    let mut block = [0; 8];
+    let PlainWrite { remote, source, len, flags, .. } =
+        plain_write::<OfMlx5>(q, keys, q.place(index), &mut block, MAX_MESSAGE)?;
     let Source::Memory(Sge { addr, .. }, Span { proxy_lkey, .. }) = source else { return None };
     list.add(Sge::new(addr, len, proxy_lkey?.get()));
     let (id, flags_of) = header(end, index, flags);
     list.close(id, rdma::Op::Write(remote), flags_of, 1);
     let (opcode, completion, bytes) = (SendOpcode::RdmaWrite, flags.completion, len.into());
-    let info = WqeInfo { index, wqebbs: 1, opcode, completion, bytes, brought: 0 };
+    let info = WqeInfo { index, units: 1, opcode, completion, bytes, brought: 0 };
     q.progress.next = index + 1;
     q.progress.in_flight.push_back(InFlight { info, away: true, reads: false });
     Some(())
@@ -181,8 +179,8 @@ fn add(
     let block = ring.load(index);
     let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
         Ok(read) => read,
-        Err((wqebbs, rule)) => {
-            return Err(Box::new(Halt::Refused { first: block, wqebbs, rule }));
+        Err((units, rule)) => {
+            return Err(Box::new(Halt::Refused { units, rule }));
         }
     };
     if !q.ring.snapshot.is_empty()
@@ -213,7 +211,7 @@ fn add(
         let added = end.add_side_work(q, list, &info, fence, pieces);
         added.ok_or_else(|| Box::new(Halt::Later))?;
     }
-    q.progress.next = index + info.wqebbs;
+    q.progress.next = index + info.units;
     q.progress.in_flight.push_back(InFlight { info, away, reads: info.brought > 0 });
     Ok(())
 }

@@ -40,7 +40,7 @@ impl Proxy {
                     break;
                 }
             };
-            let parsed = format::parse_receive(own.ring.load(index, scratch));
+            let parsed = format::parse_receive(own.ring.load(index, &mut **scratch));
             let table = InTable { keys, hint: &mut rq.scatter_hint, pd: rq.pd };
             let mut memory = WithBounceBuffers::new(table, &self.bounce_buffers);
             let translated = parsed.and_then(|sges| {
@@ -121,7 +121,7 @@ impl Proxy {
                 Ok(Some((number, link, sges))) => {
                     let id = Id { kind: WorkKind::Shared, generation: 0, index: number.into() };
                     list.push(id.pack(), &sges);
-                    heads.push(number);
+                    heads.push(number as u16);
                     if !pieces.is_empty() {
                         end.landing.insert(number.into(), pieces);
                     }

@@ -196,7 +196,14 @@ impl World {
             return srq.clone();
         }
         let (order, buf, dbr) = (Default::default(), self.srq_buf.clone(), self.srq_dbr.clone());
-        let config = SrqConfig { order, buf, log_size: SRQ_LOG, log_stride: 6, dbr };
+        let config = SrqConfig {
+            dialect: warpverbs_nic::Dialect::Mlx5,
+            order,
+            buf,
+            log_size: SRQ_LOG,
+            log_stride: 6,
+            dbr,
+        };
         let srq = self.nic.create_srq(&self.pds[0], &config).unwrap();
         self.srq.insert(srq).clone()
     }

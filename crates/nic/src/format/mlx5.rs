@@ -1,18 +1,15 @@
 //! The queues of mlx5 devices.
 
-mod cqes;
-
-pub use cqes::CqeSize;
-pub(crate) use cqes::{CqeRing, consumed, is_reached};
-
+use super::{Done, Ended, Head, Syndrome, Wqe};
 use crate::violation::Rule;
 use warpverbs_mem::Block;
+use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::doorbell::{CqArm, Doorbell};
-use warpverbs_mlx5::flags::{Completion, Flags};
+use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{MAX_WQE, Qpn, WQEBB, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::recv;
-use warpverbs_mlx5::wqe::{self, Position, Sges, Wqe, WqeViolation};
+use warpverbs_mlx5::wqe::{self, Position, Sges, WqeViolation};
 use zerocopy::{IntoBytes, transmute_ref};
 
 /// A parsed doorbell.
@@ -39,14 +36,6 @@ pub(crate) fn requested(word: u32) -> CqArm {
 /// WQEBBs of the longest WQE.
 pub(crate) const LONGEST: usize = MAX_WQE / WQEBB;
 
-/// The header of a WQE that is not executed; the bytes may hold no WQE.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
-    pub(crate) wqebbs: u64,
-    pub(crate) opcode: SendOpcode,
-    pub(crate) completion: Completion,
-}
-
 /// The bytes of a WQEBB.
 #[inline]
 pub(crate) fn block_of(block: &Block) -> &[u8; 64] {
@@ -57,7 +46,7 @@ pub(crate) fn block_of(block: &Block) -> &[u8; 64] {
 pub(crate) fn head(first: &Block) -> Head {
     let first = block_of(first);
     Head {
-        wqebbs: wqe::peek(first) as u64,
+        units: wqe::peek(first) as u64,
         opcode: SendOpcode::from_value(first[3]),
         completion: Flags::from_byte(first[11]).unwrap_or_default().completion,
     }
@@ -80,15 +69,16 @@ pub(crate) fn send_wqe(
     (qpn, index): (Qpn, u64),
     datagram: bool,
 ) -> Result<Wqe<'_>, WqeViolation> {
-    match datagram {
+    let wqe = match datagram {
         true => wqe::parse_datagram(raw, position(qpn, index)),
         false => wqe::parse(raw, position(qpn, index)),
-    }
+    }?;
+    Ok(Wqe { units: wqe.wqebbs() as u64, flags: wqe.flags, op: wqe.op })
 }
 
 /// The WQE of QP `qpn` at `index`, if it is one of a connection and has one WQEBB.
 #[inline(always)]
-pub(crate) fn parse_write(block: &Block, (qpn, index): (Qpn, u64)) -> Option<Wqe<'_>> {
+pub(crate) fn parse_write(block: &Block, (qpn, index): (Qpn, u64)) -> Option<wqe::Wqe<'_>> {
     // Segments of a longer WQE are missing here.
     wqe::parse(block_of(block), position(qpn, index)).ok()
 }
@@ -120,4 +110,27 @@ pub(crate) fn parse_receive(raw: &[u8]) -> Result<Sges<'_>, Rule> {
 #[inline]
 pub(crate) fn parse_shared_receive(raw: &[u8]) -> Result<(u16, Sges<'_>), Rule> {
     Ok(recv::parse_srq(raw)?)
+}
+
+/// The CQE of what has ended.
+#[inline]
+pub(super) fn cqe(done: &Done) -> Cqe {
+    let (qpn, wqe_counter) = (done.qpn, done.index as u16);
+    match done.what {
+        Ended::Sent { opcode, brought: byte_cnt } => {
+            Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt }
+        }
+        Ended::Received { kind, len: byte_cnt, srqn, solicited, from } => {
+            Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from }
+        }
+        // Never written here.
+        Ended::Queue { side } => {
+            let (opcode, syndrome) = (SendOpcode::Nop, Syndrome::WrFlush);
+            let vendor = syndrome.usual_vendor();
+            Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn: 0 }
+        }
+        Ended::Failed { side, opcode, syndrome, vendor, srqn } => {
+            Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn }
+        }
+    }
 }

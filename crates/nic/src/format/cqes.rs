@@ -2,10 +2,14 @@
 //! them.
 
 use crate::NicError;
+use crate::format::{Dialect, Done, Ended, bnxt, ionic, mlx5};
 use std::mem::offset_of;
-use warpverbs_mem::{CompletionRecord, CompletionRing, MemError, Region};
+use warpverbs_bnxt::doorbell::Kind;
+use warpverbs_bnxt::ring::Library;
+use warpverbs_mem::{Block, CompletionRecord, CompletionRing, MemError, Region};
 use warpverbs_mlx5::cqe::{Cqe, Cqe64, CqeFormat, owner_bit};
 use warpverbs_mlx5::export::CqMode;
+use warpverbs_rdma::is_odd_lap;
 
 /// Bytes of an entry of a CQ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,14 +36,27 @@ impl CqeSize {
     }
 }
 
+/// The names of a queue in its CQEs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    /// mlx5's user index, or bnxt_re's handle.
+    pub(crate) handle: Option<u64>,
+    /// The bits of an index that are its place in the queue.
+    pub(crate) mask: u64,
+}
+
 /// The entries of a CQ, as the NIC writes them.
 #[derive(Debug)]
 pub(crate) struct CqeRing {
     ring: CompletionRing,
+    dialect: Dialect,
     mode: CqMode,
     log_size: u8,
     /// 1 if entries have 128 bytes, otherwise 0.
     wide: u8,
+    /// CQEs that fit. Where consumers tell a place alone, one less than entries: a ring that was consumed
+    /// entirely would look as one of which nothing was.
+    room: u64,
     /// CQEs written so far.
     pub(crate) produced: u64,
 }
@@ -48,7 +65,7 @@ impl CqeRing {
     /// The first 2^`log_size` entries of `buf`.
     pub(crate) fn new(
         buf: &Region,
-        mode: CqMode,
+        (dialect, mode): (Dialect, CqMode),
         log_size: u8,
         size: CqeSize,
     ) -> Result<Self, NicError> {
@@ -57,9 +74,14 @@ impl CqeRing {
             return Err(NicError::OutOfRange { what, value, min: 0, max });
         }
         let wide = u8::from(size == CqeSize::B128);
-        let ring = CompletionRing::new(buf, log_size + wide);
+        let ring = match dialect {
+            Dialect::Mlx5 => CompletionRing::new(buf, log_size + wide),
+            Dialect::Bnxt(_) | Dialect::Ionic => CompletionRing::of_32(buf, log_size),
+        };
         let ring = ring.map_err(|cause| NicError::Memory { what: "CQ buffer", cause })?;
-        Ok(Self { ring, mode, log_size, wide, produced: 0 })
+        let told_by_place = matches!(dialect, Dialect::Bnxt(Library::Early) | Dialect::Ionic);
+        let room = (1 << log_size) - u64::from(told_by_place);
+        Ok(Self { ring, dialect, mode, log_size, wide, room, produced: 0 })
     }
 
     /// Entries.
@@ -70,27 +92,62 @@ impl CqeRing {
     /// Whether there is room for a CQE beside those that are not `consumed`.
     #[inline]
     pub(crate) fn has_room(&self, consumed: u64) -> bool {
-        (self.produced - consumed) >> self.log_size == 0
+        self.produced - consumed < self.room
     }
 
-    /// Writes a CQE, of a QP with this user index, with payload that fits.
+    /// Writes a CQE, of a queue with these names, with payload that fits.
     #[inline]
     pub(crate) fn publish(
         &mut self,
-        cqe: &Cqe,
-        user_index: Option<u32>,
+        done: &Done,
+        names: Names,
         payload: Option<&Region>,
     ) -> Result<(), MemError> {
-        let mut bytes = cqe.emit(owner_bit(self.produced, self.log_size));
-        if let Some(user_index) = user_index {
+        if self.dialect != Dialect::Mlx5 {
+            return self.publish_32(done, names);
+        }
+        let mut bytes = mlx5::cqe(done).emit(owner_bit(self.produced, self.log_size));
+        if let Some(user_index) = names.handle {
             // CQEs of version 1: it stands where version 0 has the number of an SRQ.
             let place = offset_of!(Cqe64, srqn_uidx);
-            bytes[place..place + 4].copy_from_slice(&user_index.to_be_bytes());
+            bytes[place..place + 4].copy_from_slice(&(user_index as u32).to_be_bytes());
         }
         if let Some(payload) = payload {
             self.add_payload(payload, &mut bytes)?;
         }
         self.write(bytes)
+    }
+
+    /// Writes a CQE of 32 bytes.
+    fn publish_32(&mut self, done: &Done, names: Names) -> Result<(), MemError> {
+        // In a CQ of one entry that is overwritten, the failure is what its readers look for.
+        if self.mode == CqMode::Collapsed && matches!(done.what, Ended::Queue { .. }) {
+            return Ok(());
+        }
+        let first_lap = !is_odd_lap(self.produced, self.log_size);
+        let bytes = match self.dialect {
+            Dialect::Ionic => ionic::cqe(done, names.mask).emit(first_lap),
+            _ => bnxt::cqe(done, names.handle.unwrap_or(0)).emit(first_lap),
+        };
+        let cqe: [u64; 4] = zerocopy::transmute!(bytes);
+        let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
+        self.ring.publish(index, &cqe)?;
+        self.produced += 1;
+        Ok(())
+    }
+
+    /// CQEs consumed as a record says, of which `before` were consumed already.
+    pub(crate) fn consumed(&self, record: &CompletionRecord, before: u64) -> u64 {
+        let said = match self.dialect {
+            Dialect::Mlx5 => return consumed(record, before),
+            Dialect::Bnxt(library) => {
+                let ring = bnxt::ring(1 << self.log_size, library);
+                bnxt::counter(ring, record.word(), Kind::Completion, before)
+            }
+            Dialect::Ionic => ionic::counter(record.word(), before, self.log_size),
+        };
+        // One that says nothing leaves the consumer where it was.
+        said.unwrap_or(before)
     }
 
     /// Writes the last CQE, which says that `next` goes on after it.
@@ -126,7 +183,8 @@ impl CqeRing {
 
     #[inline]
     fn write(&mut self, bytes: [u8; 64]) -> Result<(), MemError> {
-        self.ring.publish(self.index(), &zerocopy::transmute!(bytes))?;
+        let cqe: Block = zerocopy::transmute!(bytes);
+        self.ring.publish(self.index(), &cqe)?;
         self.produced += 1;
         Ok(())
     }
@@ -143,7 +201,7 @@ pub(crate) fn is_reached(produced: u64, index: u32) -> bool {
 }
 
 /// CQEs consumed as a record says, of which `before` were consumed already.
-pub(crate) fn consumed(record: &CompletionRecord, before: u64) -> u64 {
+fn consumed(record: &CompletionRecord, before: u64) -> u64 {
     before + u64::from(record.consumer().wrapping_sub(before as u32) & INDEX)
 }
 

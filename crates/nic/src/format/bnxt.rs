@@ -1,0 +1,258 @@
+//! The queues of bnxt_re devices.
+
+use super::list::{Request, in_place};
+use super::{
+    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, Own, SendOpcode, Sges,
+    Short, Wqe,
+};
+use crate::NicError;
+use crate::violation::Rule;
+use warpverbs_bnxt::cqe::Cqe;
+use warpverbs_bnxt::doorbell::{Doorbell, Kind};
+use warpverbs_bnxt::opcode::WqeType;
+use warpverbs_bnxt::packets::{Packets, Table};
+use warpverbs_bnxt::recv;
+use warpverbs_bnxt::ring::{Library, Mode, Ring};
+use warpverbs_bnxt::slot::{HEADERS, SLOT, STATIC_SLOTS, SgeSlot};
+use warpverbs_bnxt::status::{RecvStatus, SendStatus};
+use warpverbs_bnxt::wqe;
+use warpverbs_mem::{Block, MemError, ReceiveRing, Region, SendRing};
+use warpverbs_rdma::{Mtu, Op, QueueKind, Status};
+use zerocopy::IntoBytes;
+
+/// Words of a slot.
+const WORDS: usize = SLOT / 8;
+/// Slots of the longest WQE that is taken: those that fit where WQEs are copied to.
+const MOST: u8 = (LONGEST * size_of::<Block>() / SLOT) as u8;
+
+/// The queues of a QP in the format of bnxt_re. `dbr` is 8 bytes, the last doorbell of its receive queue.
+#[derive(Clone, Debug)]
+pub struct BnxtQueues {
+    /// The version of its poster's library.
+    pub library: Library,
+    /// How WQEs lie in the send queue.
+    pub mode: Mode,
+    /// Slots of the send queue in variable mode, at most 65536, any number. In static mode it has
+    /// 2^`log_sq` WQEs of 128 bytes.
+    pub slots: u32,
+    /// The form of its packet numbers.
+    pub table: Table,
+    /// 2^`log_packets` entries of packet numbers, 16-byte aligned, host memory or memory with a copy
+    /// engine: that of WQE `n`, counted from 0, is entry `n` modulo their number.
+    pub packets: Region,
+    /// log2 of the entries.
+    pub log_packets: u8,
+    /// The number by which CQEs name the QP.
+    pub handle: u64,
+}
+
+impl BnxtQueues {
+    /// Units of the send queue, and log2 of their bytes.
+    pub(crate) fn units(&self, log_sq: u8) -> Result<(u32, u8), NicError> {
+        match self.mode {
+            Mode::Static => Ok((1 << log_sq, 7)),
+            Mode::Variable if (4..=1 << 16).contains(&self.slots) => Ok((self.slots, 4)),
+            Mode::Variable => {
+                let (what, value) = ("slots of a send queue", self.slots.into());
+                Err(NicError::OutOfRange { what, value, min: 4, max: 1 << 16 })
+            }
+        }
+    }
+}
+
+/// A send queue, and the packet numbers of its connection.
+#[derive(Debug)]
+pub(crate) struct Sends {
+    library: Library,
+    mode: Mode,
+    units: u32,
+    ring: Ring,
+    table: Table,
+    entries: ReceiveRing,
+    mtu: Mtu,
+    psn: u32,
+}
+
+impl Sends {
+    pub(crate) fn new(queues: &BnxtQueues, units: u32) -> Result<Self, MemError> {
+        let &BnxtQueues { library, mode, table, log_packets, .. } = queues;
+        let log_entry = table.entry().ilog2() as u8;
+        let entries = ReceiveRing::new(&queues.packets, log_packets, log_entry)?;
+        Ok(Self {
+            library,
+            mode,
+            units,
+            ring: ring(units, library),
+            table,
+            entries,
+            mtu: Mtu::B1024,
+            psn: 0,
+        })
+    }
+
+    /// The connection's first packet, and its path MTU.
+    pub(crate) fn start(&mut self, psn: u32, mtu: Mtu) {
+        (self.psn, self.mtu) = (psn, mtu);
+    }
+
+    /// A WQE of `len` bytes was started.
+    #[inline]
+    pub(crate) fn passed(&mut self, len: u32) {
+        self.psn = self.psn.wrapping_add(self.mtu.packets(len)) & 0xff_ffff;
+    }
+
+    /// The queue that a doorbell names, and how far it is announced.
+    #[inline]
+    pub(crate) fn rung(&self, word: u64, before: u64) -> Result<(u32, u64), FormatViolation> {
+        let bell = Doorbell::parse(word)?;
+        is_kind(&bell, Kind::Send)?;
+        Ok((bell.queue, self.ring.counter(&bell, before)?))
+    }
+
+    pub(crate) fn head(&self, ring: &SendRing, index: u64) -> Head {
+        let mut words = [0; WORDS];
+        ring.read(index, &mut words);
+        let bytes: &[u8; SLOT] = zerocopy::transmute_ref!(&words);
+        let opcode = match WqeType::from_value(bytes[0]) {
+            WqeType::Send => SendOpcode::Send,
+            WqeType::SendImm => SendOpcode::SendImm,
+            WqeType::SendInvalidate => SendOpcode::SendInval,
+            WqeType::Write => SendOpcode::RdmaWrite,
+            WqeType::WriteImm => SendOpcode::RdmaWriteImm,
+            WqeType::Read => SendOpcode::RdmaRead,
+            WqeType::CompareSwap => SendOpcode::AtomicCs,
+            WqeType::FetchAdd => SendOpcode::AtomicFa,
+            WqeType::LocalInvalidate => SendOpcode::LocalInval,
+            _ => SendOpcode::Nop,
+        };
+        let units = self.mode.units(wqe::peek(bytes)).into();
+        Head { units, opcode, completion: Completion::Always }
+    }
+
+    /// The packet numbers beside a WQE are those that its connection gives it.
+    #[inline]
+    fn check(&self, at: At, len: u32) -> Result<(), Rule> {
+        let kind = self.entries.kind();
+        self.entries.fetch(at.nth).map_err(|_| Rule::CopyFailed { kind })?;
+        let mut words = [0; 2];
+        let entry = self.entries.load(at.nth, &mut words);
+        let start = (at.index % u64::from(self.units)) as u16;
+        let expected = Packets::of(self.psn, len, self.mtu, start);
+        let checked = Packets::read(self.table, entry).and_then(|found| found.check(expected));
+        checked.map_err(|violation| FormatViolation::from(violation).into())
+    }
+
+    /// A plain WRITE of at most 4 slots.
+    #[inline]
+    pub(crate) fn short<'a>(
+        &self,
+        ring: &SendRing,
+        at: At,
+        block: &'a mut Block,
+    ) -> Option<Short<'a>> {
+        ring.read(at.index, block);
+        // Slots of a longer one are missing here.
+        let posted = wqe::parse(super::mlx5::block_of(block), self.library).ok()?;
+        let units = u64::from(self.mode.units(wqe_slots(block)));
+        let Op::Write(remote) = posted.op else { return None };
+        let (len, flags) = (posted.byte_len() as u32, super::Flags::of(posted.flags));
+        if units > at.announced || self.check(at, len).is_err() {
+            return None;
+        }
+        let own = match posted.inline {
+            [] => Own::Piece(posted.local.single()?),
+            bytes => Own::Inline(bytes),
+        };
+        Some(Short { units, remote, own, flags })
+    }
+
+    /// The WQE at a place, copied to `long`.
+    pub(crate) fn wqe<'a>(
+        &self,
+        ring: &SendRing,
+        at: At,
+        long: &'a mut [Block; LONGEST],
+    ) -> Result<Wqe<'a>, (u64, Rule)> {
+        let words = long.as_flattened_mut();
+        ring.read(at.index, &mut words[..8]);
+        let value = wqe_slots(&words[..8]);
+        let units = u64::from(self.mode.units(value));
+        let wrong = |violation| {
+            let queue = QueueKind::Send;
+            (units, FormatViolation::BnxtWqe { queue, violation }.into())
+        };
+        let max = if self.mode == Mode::Static { STATIC_SLOTS as u8 } else { MOST };
+        if value > max {
+            let wqe_type = WqeType::from_value(words.as_bytes()[0]);
+            return Err(wrong(wqe::WqeViolation::Slots { wqe_type, value, min: HEADERS, max }));
+        }
+        let words = &mut words[..usize::from(value) * WORDS];
+        ring.read(at.index, words);
+        let posted = wqe::parse(words.as_bytes(), self.library).map_err(wrong)?;
+        let asked = Request::of(&posted);
+        if units > at.announced {
+            return Err((units, Rule::BeyondAnnounced { wqebbs: units, announced: at.announced }));
+        }
+        self.check(at, asked.len).map_err(|rule| (units, rule))?;
+        Ok(asked.wqe::<SgeSlot>(units, words.as_mut_bytes()))
+    }
+}
+
+/// Slots by what the first of them says.
+#[inline]
+fn wqe_slots(words: &[u64]) -> u8 {
+    words.as_bytes().first_chunk().map_or(HEADERS, wqe::peek)
+}
+
+/// A ring of a size that was checked.
+pub(super) fn ring(size: u32, library: Library) -> Ring {
+    Ring::new(size.clamp(1, 1 << 24), library).expect("a size in range")
+}
+
+fn is_kind(bell: &Doorbell, expected: Kind) -> Result<(), FormatViolation> {
+    let found = bell.kind;
+    if found == expected { Ok(()) } else { Err(FormatViolation::BnxtKind { found, expected }) }
+}
+
+/// The counter that the last doorbell of a queue tells; one that was never rung is 0.
+pub(super) fn counter(
+    ring: Ring,
+    word: u64,
+    kind: Kind,
+    before: u64,
+) -> Result<u64, FormatViolation> {
+    if word == 0 {
+        return Ok(before);
+    }
+    let bell = Doorbell::parse(word)?;
+    is_kind(&bell, kind)?;
+    Ok(ring.counter(&bell, before)?)
+}
+
+/// The number of a receive, and its entries.
+pub(super) fn receive(wqe: &mut [u8], queue: QueueKind) -> Result<(u32, Sges<'_>), Rule> {
+    let parsed = recv::parse(wqe).map(|(id, sges)| (id, sges.len()));
+    let (id, count) = parsed.map_err(|violation| FormatViolation::BnxtWqe { queue, violation })?;
+    Ok((id, in_place::<SgeSlot>(wqe, count)))
+}
+
+/// The CQE of what has ended, of the QP with this handle.
+pub(super) fn cqe(done: &Done, qp_handle: u64) -> Cqe {
+    let consumed = done.ended as u16;
+    let id = done.index as u32;
+    match done.what {
+        Ended::Sent { .. } => Cqe::Sent { qp_handle, consumed, status: SendStatus::Ok },
+        Ended::Failed { side: ErrorSide::Requester, syndrome, .. } => {
+            Cqe::Sent { qp_handle, consumed, status: SendStatus::of(syndrome.status()) }
+        }
+        Ended::Failed { side: ErrorSide::Responder, syndrome, srqn, .. } => {
+            let (status, kind) = (RecvStatus::of(syndrome.status()), Default::default());
+            Cqe::Received { qp_handle, id, shared: srqn != 0, status, kind, length: 0 }
+        }
+        Ended::Received { kind, len: length, srqn, .. } => {
+            let status = RecvStatus::of(Status::Success);
+            Cqe::Received { qp_handle, id, shared: srqn != 0, status, kind, length }
+        }
+        Ended::Queue { .. } => Cqe::Terminal { qp_handle },
+    }
+}

@@ -1,0 +1,151 @@
+//! The queues of ionic devices.
+
+use super::list::{Request, in_place};
+use super::{
+    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, Own, SendOpcode, Sges,
+    Short, Wqe,
+};
+use crate::violation::Rule;
+use warpverbs_ionic::body::Entry;
+use warpverbs_ionic::cqe::Cqe;
+use warpverbs_ionic::doorbell::Doorbell;
+use warpverbs_ionic::opcode::{Opcode, Protocol};
+use warpverbs_ionic::ring::{Position, counter as widen};
+use warpverbs_ionic::status::Failure;
+use warpverbs_ionic::{recv, wqe};
+use warpverbs_mem::{Block, SendRing};
+use warpverbs_rdma::{Op, Qpn, QueueKind, ReceivedKind};
+use zerocopy::IntoBytes;
+
+/// A send queue of 2^`log_depth` WQEs of 2^`log_wqe` bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sends {
+    pub(super) protocol: Protocol,
+    pub(super) log_depth: u8,
+    pub(super) log_wqe: u8,
+}
+
+impl Sends {
+    #[inline]
+    fn position(self, at: At) -> Position {
+        Position { counter: at.index, log_depth: self.log_depth }
+    }
+
+    /// The queue that a doorbell names, and how far it is announced.
+    #[inline]
+    pub(crate) fn rung(self, word: u64, before: u64) -> Result<(u32, u64), FormatViolation> {
+        let bell = Doorbell::parse(word)?;
+        if bell.arm.is_some() {
+            return Err(FormatViolation::IonicArm);
+        }
+        Ok((bell.queue.get(), widen(bell.index, before, self.log_depth)?))
+    }
+
+    pub(crate) fn head(self, ring: &SendRing, index: u64) -> Head {
+        let mut words = [0; 2];
+        ring.read(index, &mut words);
+        let opcode = match Opcode::from_value(self.protocol, words.as_bytes()[8]) {
+            Some(Opcode::Send) => SendOpcode::Send,
+            Some(Opcode::SendImm) => SendOpcode::SendImm,
+            Some(Opcode::SendInvalidate) => SendOpcode::SendInval,
+            Some(Opcode::Write) => SendOpcode::RdmaWrite,
+            Some(Opcode::WriteImm) => SendOpcode::RdmaWriteImm,
+            Some(Opcode::Read) => SendOpcode::RdmaRead,
+            Some(Opcode::CompareSwap) => SendOpcode::AtomicCs,
+            Some(Opcode::FetchAdd) => SendOpcode::AtomicFa,
+            Some(Opcode::LocalInvalidate) => SendOpcode::LocalInval,
+            Some(Opcode::Register | Opcode::Bind) | None => SendOpcode::Nop,
+        };
+        Head { units: 1, opcode, completion: Completion::Always }
+    }
+
+    /// A plain WRITE in a WQE of 64 bytes.
+    #[inline]
+    pub(crate) fn short<'a>(
+        self,
+        ring: &SendRing,
+        at: At,
+        block: &'a mut Block,
+    ) -> Option<Short<'a>> {
+        if self.log_wqe != 6 {
+            return None;
+        }
+        *block = ring.load(at.index);
+        let raw = super::mlx5::block_of(block);
+        let posted = wqe::parse(raw, self.position(at), self.protocol).ok()?;
+        let Op::Write(remote) = posted.op else { return None };
+        let own = match posted.inline {
+            [] => Own::Piece(posted.local.single()?),
+            bytes => Own::Inline(bytes),
+        };
+        Some(Short { units: 1, remote, own, flags: super::Flags::of(posted.flags) })
+    }
+
+    /// The WQE at a place, copied to `long`.
+    pub(crate) fn wqe<'a>(
+        self,
+        ring: &SendRing,
+        at: At,
+        long: &'a mut [Block; LONGEST],
+    ) -> Result<Wqe<'a>, (u64, Rule)> {
+        let words = &mut long.as_flattened_mut()[..1 << (self.log_wqe - 3)];
+        ring.read(at.index, words);
+        let posted = wqe::parse(words.as_bytes(), self.position(at), self.protocol);
+        let queue = QueueKind::Send;
+        let posted = posted
+            .map_err(|violation| (1, FormatViolation::IonicWqe { queue, violation }.into()))?;
+        Ok(Request::of(&posted).wqe::<Entry>(1, words.as_mut_bytes()))
+    }
+}
+
+/// The counter that the last doorbell of a queue tells; one that was never rung is 0.
+pub(super) fn counter(word: u64, before: u64, log_depth: u8) -> Result<u64, FormatViolation> {
+    if word == 0 {
+        return Ok(before);
+    }
+    let bell = Doorbell::parse(word)?;
+    if bell.arm.is_some() {
+        return Err(FormatViolation::IonicArm);
+    }
+    Ok(widen(bell.index, before, log_depth)?)
+}
+
+/// The entries of a receive.
+pub(super) fn receive(
+    wqe: &mut [u8],
+    counter: u64,
+    log_depth: u8,
+    queue: QueueKind,
+) -> Result<Sges<'_>, Rule> {
+    let parsed = recv::parse(wqe, Position { counter, log_depth }).map(|sges| sges.len());
+    let count = parsed.map_err(|violation| FormatViolation::IonicWqe { queue, violation })?;
+    Ok(in_place::<Entry>(wqe, count))
+}
+
+/// The CQE of what has ended, of a queue whose places are the bits of `mask`.
+pub(super) fn cqe(done: &Done, mask: u64) -> Cqe {
+    let (qpn, index, msn) = (done.qpn, (done.index & mask) as u16, done.ended as u32);
+    let failed = |syndrome: super::Syndrome| {
+        Err(Failure::of(syndrome.status()).unwrap_or(Failure::LocalQpOperation))
+    };
+    let received = |kind, source: Option<super::DatagramSource>, status| {
+        let (source, ipv4) = source.map_or((Qpn::default(), false), |from| (from.qpn, !from.ipv6));
+        Cqe::Received { qpn, index, kind, source, ipv4, status }
+    };
+    match done.what {
+        Ended::Sent { .. } => Cqe::Messages { qpn, msn, status: Ok(()) },
+        Ended::Failed { side: ErrorSide::Requester, syndrome, .. } => {
+            Cqe::Messages { qpn, msn, status: failed(syndrome) }
+        }
+        Ended::Failed { side: ErrorSide::Responder, syndrome, .. } => {
+            received(ReceivedKind::Send, None, failed(syndrome).map(|()| 0))
+        }
+        Ended::Received { kind, len, from, .. } => received(kind, from, Ok(len)),
+        Ended::Queue { side: ErrorSide::Requester } => {
+            Cqe::Local { qpn, index, status: Err(Failure::Flushed) }
+        }
+        Ended::Queue { side: ErrorSide::Responder } => {
+            received(ReceivedKind::Send, None, Err(Failure::Flushed))
+        }
+    }
+}

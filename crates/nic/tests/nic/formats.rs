@@ -1,0 +1,342 @@
+//! One body of tests over queues of every format, on one NIC and between two.
+
+use crate::rng;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt};
+use std::time::Duration;
+use warpverbs_dev::{Poster, QueueFormat, Reported, addresses, bytes, rest};
+use warpverbs_mem::{Access, HostBuf, Region};
+use warpverbs_nic::link::cable;
+use warpverbs_nic::{
+    Announcement, Clock, Config, CqMode, Mr, Mtu, NicError, QpAttrs, QpState, SoftNic, Status,
+    VirtualClock,
+};
+use warpverbs_rdma::{Data, Op, ReceivedKind, Remote, Rkey, SendFlags, Sge, WorkRequest};
+
+pub(crate) const LEN: usize = 1 << 14;
+const GUARD: u8 = 0xc3;
+
+/// Two connected QPs, whose formats may differ, on one NIC or on two with a cable between them.
+pub(crate) struct Rig {
+    pub(crate) nics: [SoftNic; 2],
+    pub(crate) clock: VirtualClock,
+    pub(crate) a: Poster,
+    pub(crate) b: Poster,
+    pub(crate) mr_a: Mr,
+    pub(crate) mr_b: Mr,
+    /// What is registered, with as many bytes on either side that must stay as they are.
+    whole: [Region; 2],
+    rtr: [QpAttrs; 2],
+    rts: [QpAttrs; 2],
+}
+
+impl Rig {
+    pub(crate) fn new(a: QueueFormat, b: QueueFormat, apart: bool, config: Config) -> Self {
+        Self::with_cq(a, b, apart, config, (CqMode::Ring, 7))
+    }
+
+    pub(crate) fn with_cq(
+        a: QueueFormat,
+        b: QueueFormat,
+        apart: bool,
+        config: Config,
+        cq: (CqMode, u8),
+    ) -> Self {
+        let clock = VirtualClock::new();
+        let config = Config { clock: Clock::Virtual(clock.clone()), ..config };
+        let nics = if apart {
+            let (here, there) = addresses();
+            let (one, other) = cable(here, there);
+            let nic = |link| SoftNic::with_link(config.clone(), Box::new(link)).unwrap();
+            [nic(one), nic(other)]
+        } else {
+            let nic = SoftNic::new(config).unwrap();
+            [nic.clone(), nic]
+        };
+        let pds = [nics[0].alloc_pd(), nics[1].alloc_pd()];
+        let mr = |side: usize| {
+            let whole = HostBuf::region(3 * LEN).unwrap();
+            whole.fill(0, 3 * LEN, GUARD).unwrap();
+            let part = whole.slice(LEN as u64, LEN).unwrap();
+            (nics[side].reg_mr(&pds[side], &part, Access::all()).unwrap(), whole)
+        };
+        let ((mr_a, whole_a), (mr_b, whole_b)) = (mr(0), mr(1));
+        let a = Poster::new(&nics[0], &pds[0], a, cq).unwrap();
+        let b = Poster::new(&nics[1], &pds[1], b, cq).unwrap();
+        let rtr = |to: &Poster, nic: &SoftNic, rq_psn| {
+            let attrs = match nic.local_addr() {
+                Some(addr) => QpAttrs::rtr_to(addr, to.qp.qpn()),
+                None => QpAttrs::rtr(to.qp.qpn()),
+            };
+            QpAttrs { mtu: Some(Mtu::B1024), rq_psn: Some(rq_psn), ..attrs }
+        };
+        let psns = [0xff_fff0, 0x12_3456];
+        let rts = psns.map(|psn| QpAttrs { sq_psn: Some(psn), ..QpAttrs::rts() });
+        let rtr = [rtr(&b, &nics[1], psns[1]), rtr(&a, &nics[0], psns[0])];
+        let whole = [whole_a, whole_b];
+        let mut rig = Self { nics, clock, a, b, mr_a, mr_b, whole, rtr, rts };
+        rig.restart();
+        rig
+    }
+
+    pub(crate) fn restart(&mut self) {
+        let init = QpAttrs::init(Access::all());
+        self.a.connect(&init, &self.rtr[0], &self.rts[0]);
+        self.b.connect(&init, &self.rtr[1], &self.rts[1]);
+        while self.a.poll_send().is_some() || self.a.poll_recv().is_some() {}
+        while self.b.poll_send().is_some() || self.b.poll_recv().is_some() {}
+    }
+
+    /// Until there is nothing to do at this time.
+    pub(crate) fn run(&self) {
+        rest([&self.nics[0], &self.nics[1]]);
+    }
+
+    /// The same while time passes.
+    pub(crate) fn run_for(&self, time: Duration) {
+        let end = self.clock.now() + time;
+        self.run();
+        while let Some(wait) = self.nics.iter().filter_map(SoftNic::next_timer).min() {
+            if self.clock.now() + wait > end {
+                break;
+            }
+            self.clock.expire(wait);
+            self.run();
+        }
+    }
+
+    fn fill(&self, rng: &mut StdRng) {
+        for mr in [&self.mr_a, &self.mr_b] {
+            let mut random = vec![0; LEN];
+            rng.fill_bytes(&mut random);
+            mr.region().write(0, &random).unwrap();
+        }
+    }
+
+    /// Nothing was written beside what is registered.
+    pub(crate) fn is_intact(&self) -> bool {
+        let guard = vec![GUARD; LEN];
+        self.whole
+            .iter()
+            .all(|all| bytes(all, 0, LEN) == guard && bytes(all, 2 * LEN as u64, LEN) == guard)
+    }
+
+    /// Bytes of the own side, and of the peer's.
+    pub(crate) fn sge(&self, offset: u64, len: u32) -> Sge {
+        Sge::new(self.mr_a.addr() + offset, len, self.mr_a.lkey())
+    }
+
+    pub(crate) fn there(&self, offset: u64) -> Remote {
+        Remote::new(self.mr_b.addr() + offset, self.mr_b.rkey())
+    }
+
+    fn here(&self, offset: u64, len: usize) -> Vec<u8> {
+        bytes(self.mr_a.region(), offset, len)
+    }
+
+    fn at_peer(&self, offset: u64, len: usize) -> Vec<u8> {
+        bytes(self.mr_b.region(), offset, len)
+    }
+
+    /// Posts, and waits for its only completion. That of the peer's receive, if there is one.
+    #[track_caller]
+    fn finish(&mut self, op: Op, data: Data<'_>) -> Option<Reported> {
+        self.a.post(&request(op, data, SendFlags::SIGNALED));
+        self.run();
+        let done = self.a.poll_send();
+        let found = || self.nics[0].take_violations();
+        let ok = matches!(done, Some(Reported::Sent { status: Status::Success, .. }));
+        assert!(ok, "{done:?} for {op:?} {:?}, {:?}", self.a.format, found());
+        assert_eq!(self.a.poll_send(), None);
+        self.b.poll_recv()
+    }
+}
+
+pub(crate) fn request<'a>(op: Op, data: Data<'a>, flags: SendFlags) -> WorkRequest<'a> {
+    WorkRequest { id: 0, op, data, flags }
+}
+
+/// Every format on the posting side, with itself, with mlx5's and to mlx5's.
+pub(crate) fn pairs() -> impl Iterator<Item = (QueueFormat, QueueFormat)> {
+    let mlx5 = QueueFormat::Mlx5;
+    QueueFormat::ALL
+        .into_iter()
+        .flat_map(move |format| [(format, format), (format, mlx5), (mlx5, format)])
+}
+
+/// Each operation once or more, so often that rings and CQs begin anew several times.
+fn every_operation(rig: &mut Rig, rng: &mut StdRng) {
+    for round in 0..40u32 {
+        rig.fill(rng);
+        let (from, to) = (rng.random_range(0..4096u64), rng.random_range(0..4096u64));
+        let len = [1, 8, 0, 1023, 1024, 1025, 4000][rng.random_range(0..7)];
+        let two = [rig.sge(from, len / 2), rig.sge(from + 5000, len - len / 2)];
+        let both =
+            [rig.here(from, len as usize / 2), rig.here(from + 5000, (len - len / 2) as usize)]
+                .concat();
+        assert_eq!(rig.finish(Op::Write(rig.there(to)), Data::Sges(&two)), None);
+        assert_eq!(rig.at_peer(to, len as usize), both, "WRITE of {len}");
+        // Eight bytes, by the short way.
+        let one = [rig.sge(from, 8)];
+        rig.finish(Op::Write(rig.there(to + 4096)), Data::Sges(&one));
+        assert_eq!(rig.at_peer(to + 4096, 8), rig.here(from, 8));
+        let mut inline = [0; 32];
+        rng.fill_bytes(&mut inline);
+        let inline = &inline[..rng.random_range(0..=32)];
+        rig.finish(Op::Write(rig.there(to)), Data::Inline(inline));
+        assert_eq!(rig.at_peer(to, inline.len()), inline);
+
+        let imm = rng.next_u32();
+        let room = Sge::new(rig.mr_b.addr() + 8192, 4096, rig.mr_b.lkey());
+        for (op, data, kind) in [
+            (Op::Send, Data::Sges(&two), ReceivedKind::Send),
+            (Op::SendImm(imm), Data::Sges(&two), ReceivedKind::SendImm(imm)),
+            (Op::WriteImm(rig.there(to), imm), Data::Sges(&two), ReceivedKind::WriteImm(imm)),
+            (Op::SendImm(!imm), Data::Inline(inline), ReceivedKind::SendImm(!imm)),
+        ] {
+            let (sent, at) = match data {
+                Data::Inline(bytes) => (bytes.to_vec(), 8192),
+                Data::Sges(_) => (both.clone(), if kind.fills_receive() { 8192 } else { to }),
+            };
+            rig.b.post_recv(&[room]);
+            let len = sent.len() as u32;
+            let received = Reported::Received { kind, len, status: Status::Success };
+            assert_eq!(rig.finish(op, data), Some(received));
+            assert_eq!(rig.at_peer(at, sent.len()), sent, "{op:?}");
+        }
+
+        let there = rig.at_peer(to, len as usize);
+        rig.finish(Op::Read(rig.there(to)), Data::Sges(&two));
+        let half = len as usize / 2;
+        assert_eq!(rig.here(from, half), there[..half]);
+        assert_eq!(rig.here(from + 5000, len as usize - half), there[half..]);
+        let (word, result) = (8 * u64::from(round), [rig.sge(64, 8)]);
+        let value = |rig: &Rig| u64::from_ne_bytes(rig.at_peer(word, 8).try_into().unwrap());
+        let before = value(rig);
+        let add = rng.next_u64();
+        rig.finish(Op::FetchAdd { remote: rig.there(word), add }, Data::Sges(&result));
+        assert_eq!(rig.here(64, 8), before.to_ne_bytes());
+        let (compare, swap) = (before.wrapping_add(add), rng.next_u64());
+        assert_eq!(value(rig), compare);
+        let op = Op::CompareSwap { remote: rig.there(word), compare, swap };
+        rig.finish(op, Data::Sges(&result));
+        assert_eq!((value(rig), rig.here(64, 8)), (swap, compare.to_ne_bytes().to_vec()));
+    }
+    for nic in &rig.nics {
+        assert_eq!(nic.take_violations(), []);
+    }
+}
+
+#[test]
+fn every_operation_works_in_every_format() {
+    let (seed, mut rng) = rng();
+    println!("WARPVERBS_SEED={seed}");
+    for (a, b) in pairs() {
+        println!("{a:?} to {b:?}");
+        every_operation(&mut Rig::new(a, b, false, Config::default()), &mut rng);
+    }
+}
+
+#[test]
+fn every_operation_works_between_nics() {
+    let (seed, mut rng) = rng();
+    println!("WARPVERBS_SEED={seed}");
+    for (a, b) in pairs() {
+        println!("{a:?} to {b:?}");
+        every_operation(&mut Rig::new(a, b, true, Config::default()), &mut rng);
+    }
+}
+
+#[test]
+fn a_completion_reports_what_was_not_signalled() {
+    for (format, apart) in QueueFormat::ALL.into_iter().flat_map(|f| [(f, false), (f, true)]) {
+        let mut rig = Rig::new(format, format, apart, Config::default());
+        let (from, to) = ([rig.sge(0, 8)], rig.there(0));
+        let mut posted = 0;
+        for batch in 1..60u64 {
+            let of = 1 + batch % 9;
+            for i in 1..=of {
+                let flags = if i == of { SendFlags::SIGNALED } else { SendFlags::UNSIGNALED };
+                rig.a.put(&request(Op::Write(to), Data::Sges(&from), flags));
+                posted += 1;
+            }
+            rig.a.ring();
+            rig.run();
+            let last = if format == QueueFormat::Mlx5 { posted - 1 } else { posted };
+            let done = Reported::Sent { count: last, status: Status::Success };
+            assert_eq!((rig.a.poll_send(), rig.a.poll_send()), (Some(done), None), "{format:?}");
+        }
+        assert_eq!(rig.nics[0].take_violations(), []);
+    }
+}
+
+/// What failed, and what its library learns of the rest.
+#[test]
+fn a_failure_ends_the_queue_in_every_format() {
+    for (format, apart) in QueueFormat::ALL.into_iter().flat_map(|f| [(f, false), (f, true)]) {
+        let mut rig = Rig::new(format, format, apart, Config::default());
+        let (from, bad) = ([rig.sge(0, 8)], Remote { rkey: Rkey(0xdead), ..rig.there(0) });
+        rig.b.post_recv(&from);
+        let write = |to, flags| request(Op::Write(to), Data::Sges(&from), flags);
+        for _ in 0..3 {
+            rig.a.put(&write(rig.there(0), SendFlags::UNSIGNALED));
+        }
+        rig.a.put(&write(bad, SendFlags::UNSIGNALED));
+        for _ in 0..2 {
+            rig.a.put(&write(rig.there(0), SendFlags::SIGNALED));
+        }
+        rig.a.ring();
+        rig.run_for(Duration::from_secs(2));
+        let found: Vec<Reported> = std::iter::from_fn(|| rig.a.poll_send()).collect();
+        let sent = |count, status| Reported::Sent { count, status };
+        let flushed = |count| sent(count, Status::Flushed);
+        let expected = match format {
+            QueueFormat::Mlx5 => vec![sent(3, Status::RemoteAccess), flushed(4), flushed(5)],
+            QueueFormat::IonicV1 | QueueFormat::IonicV2 => {
+                vec![sent(4, Status::RemoteAccess), Reported::Ended]
+            }
+            // Its failures are about the oldest that was not reported.
+            _ => vec![sent(3, Status::Success), sent(4, Status::RemoteAccess), Reported::Ended],
+        };
+        assert_eq!(found, expected, "{format:?} {apart}");
+        assert_eq!((rig.a.qp.state(), rig.b.qp.state()), (QpState::Err, QpState::Err));
+        // The peer's receive was not used.
+        let peer: Vec<Reported> = std::iter::from_fn(|| rig.b.poll_recv()).collect();
+        let expected = match format {
+            QueueFormat::Mlx5 => {
+                let (kind, len, status) = (ReceivedKind::Send, 0, Status::Flushed);
+                vec![Reported::Received { kind, len, status }]
+            }
+            QueueFormat::IonicV1 | QueueFormat::IonicV2 => vec![Reported::Ended],
+            // Told in the CQ of sends, for both.
+            _ => vec![],
+        };
+        assert_eq!(peer, expected, "{format:?} {apart}");
+        rig.restart();
+        rig.finish(Op::Write(rig.there(0)), Data::Sges(&from));
+    }
+}
+
+#[test]
+fn what_a_format_does_not_have_is_refused() {
+    use QueueFormat::{BnxtStatic, IonicV2, Mlx5};
+    let nic = SoftNic::new(Config::default()).unwrap();
+    let pd = nic.alloc_pd();
+    let page = nic.add_uar(&HostBuf::region(4096).unwrap()).unwrap();
+    let doorbell_only = Default::default();
+    let shared = Announcement::Uar { page, doorbell_only };
+    let poster = |format, cqs, announcement: &Announcement| {
+        Poster::with(&nic, &pd, format, cqs, (CqMode::Ring, 4), announcement.clone()).map(drop)
+    };
+    let own = Announcement::Doorbell;
+    for (format, other) in [(BnxtStatic, Mlx5), (Mlx5, IonicV2), (IonicV2, BnxtStatic)] {
+        assert!(poster(format, format, &own).is_ok());
+        let foreign = NicError::Foreign { what: "send CQ", owner: "format of queues" };
+        assert_eq!(poster(format, other, &own), Err(foreign));
+        // In plain memory, rings of a register that queues share are lost.
+        let what = "a register that QPs share";
+        let refused = Err(NicError::NotOfFormat { what });
+        let expected = if format == Mlx5 { Ok(()) } else { refused };
+        assert_eq!(poster(format, format, &shared), expected);
+    }
+}
