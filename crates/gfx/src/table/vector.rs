@@ -56,7 +56,8 @@ fn div_scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
     } else if denormal(denominator) {
         (scale(value, 64), false)
     } else if denormal(1.0 / denominator) && denormal(numerator / denominator) {
-        (if same { scale(value, 64) } else { value }, true)
+        // The manual has 64 here, which no large denominator can be multiplied with.
+        (if same { scale(value, -64) } else { value }, true)
     } else if denormal(1.0 / denominator) {
         (scale(value, -64), false)
     } else if denormal(numerator / denominator) {
@@ -66,6 +67,14 @@ fn div_scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
     } else {
         (value, false)
     }
+}
+/// The last step of a division, whose scaling is taken back with one rounding.
+fn div_fmas(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
+    if !scaled {
+        return a.mul_add(b, c);
+    }
+    let exact = f64::from(a).mul_add(f64::from(b), f64::from(c));
+    (exact * if exponent(c) > 127 { 64.0_f64 } else { -64.0 }.exp2()) as f32
 }
 /// What a quotient is where the ordinary steps do not find it.
 fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
@@ -85,7 +94,8 @@ fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
         0.0_f32.copysign(sign)
     } else if exponent(numerator) - exponent(denominator) < -150 {
         0.0_f32.copysign(sign)
-    } else if exponent(denominator) == 255 {
+    // The steps give no number where the quotient is too large; the manual does not mention that case.
+    } else if exponent(denominator) == 255 || quotient.is_nan() {
         f32::INFINITY.copysign(sign)
     } else {
         quotient.abs().copysign(sign)
@@ -239,8 +249,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x1d8 v_med3_u32(a: u32, b: u32, c: u32) -> u32 = a.min(b).max(a.max(b).min(c));
     Vop3 0x1de v_div_fixup_f32(a: f32, b: f32, c: f32) -> f32 = div_fixup(a, b, c);
     Vop3 0x1e0 v_div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) = div_scale(a, b, c);
-    Vop3 0x1e2 v_div_fmas_f32(a: f32, b: f32, c: f32, scaled: bool) -> f32 =
-        scale(a.mul_add(b, c), if !scaled { 0 } else if exponent(c) > 127 { 64 } else { -64 });
+    Vop3 0x1e2 v_div_fmas_f32(a: f32, b: f32, c: f32, scaled: bool) -> f32 = div_fmas(a, b, c, scaled);
     Vop3 0x1e8 v_mad_u64_u32(a: u32, b: u32, c: u64) -> (u64, bool) = (u64::from(a) * u64::from(b)).overflowing_add(c);
     Vop3 0x1ed v_perm_b32(a: u32, b: u32, c: u32) -> u32 = permute(a, b, c);
     Vop3 0x1f3 v_xad_u32(a: u32, b: u32, c: u32) -> u32 = (a ^ b).wrapping_add(c);
