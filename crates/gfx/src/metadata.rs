@@ -9,7 +9,7 @@ pub(crate) const NOTE: u32 = 32;
 pub(crate) struct Note {
     #[serde(rename = "amdhsa.version")]
     pub(crate) version: (u32, u32),
-    #[serde(rename = "amdhsa.kernels", default)]
+    #[serde(rename = "amdhsa.kernels")]
     pub(crate) kernels: Vec<KernelNote>,
 }
 
