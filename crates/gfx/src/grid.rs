@@ -149,7 +149,7 @@ impl Grid<'_> {
             wave.set_lane(
                 crate::inst::VECTOR,
                 lane as usize,
-                x | y << 10 | thread / block[0] / block[1] << 20,
+                x | y << 10 | (thread / block[0] / block[1]) << 20,
             );
         }
         wave

@@ -20,6 +20,9 @@ fn borrow(a: u32, b: u32, c: bool) -> (u32, bool) {
     let difference = i64::from(a) - i64::from(b) - i64::from(c);
     (difference as u32, difference < 0)
 }
+fn ordered(a: f32, b: f32) -> bool {
+    !a.is_nan() && !b.is_nan()
+}
 /// Each byte of the selector names one of the eight of `a` above `b`, or a constant.
 fn permute(a: u32, b: u32, selector: u32) -> u32 {
     let all = u64::from(a) << 32 | u64::from(b);
@@ -90,9 +93,10 @@ fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
         f32::NAN
     } else if denominator == 0.0 || numerator.is_infinite() {
         f32::INFINITY.copysign(sign)
-    } else if denominator.is_infinite() || numerator == 0.0 {
-        0.0_f32.copysign(sign)
-    } else if exponent(numerator) - exponent(denominator) < -150 {
+    } else if denominator.is_infinite()
+        || numerator == 0.0
+        || exponent(numerator) - exponent(denominator) < -150
+    {
         0.0_f32.copysign(sign)
     // The steps give no number where the quotient is too large; the manual does not mention that case.
     } else if exponent(denominator) == 255 || quotient.is_nan() {
@@ -144,16 +148,16 @@ pub(super) static COMPARES: &[Op] = compute! {
     Vopc 0x42 v_cmp_eq_f32(a: f32, b: f32) -> bool = a == b;
     Vopc 0x43 v_cmp_le_f32(a: f32, b: f32) -> bool = a <= b;
     Vopc 0x44 v_cmp_gt_f32(a: f32, b: f32) -> bool = a > b;
-    Vopc 0x45 v_cmp_lg_f32(a: f32, b: f32) -> bool = a < b || a > b;
+    Vopc 0x45 v_cmp_lg_f32(a: f32, b: f32) -> bool = ordered(a, b) && a != b;
     Vopc 0x46 v_cmp_ge_f32(a: f32, b: f32) -> bool = a >= b;
-    Vopc 0x47 v_cmp_o_f32(a: f32, b: f32) -> bool = !a.is_nan() && !b.is_nan();
-    Vopc 0x48 v_cmp_u_f32(a: f32, b: f32) -> bool = a.is_nan() || b.is_nan();
-    Vopc 0x49 v_cmp_nge_f32(a: f32, b: f32) -> bool = !(a >= b);
-    Vopc 0x4a v_cmp_nlg_f32(a: f32, b: f32) -> bool = !(a < b || a > b);
-    Vopc 0x4b v_cmp_ngt_f32(a: f32, b: f32) -> bool = !(a > b);
-    Vopc 0x4c v_cmp_nle_f32(a: f32, b: f32) -> bool = !(a <= b);
+    Vopc 0x47 v_cmp_o_f32(a: f32, b: f32) -> bool = ordered(a, b);
+    Vopc 0x48 v_cmp_u_f32(a: f32, b: f32) -> bool = !ordered(a, b);
+    Vopc 0x49 v_cmp_nge_f32(a: f32, b: f32) -> bool = a < b || !ordered(a, b);
+    Vopc 0x4a v_cmp_nlg_f32(a: f32, b: f32) -> bool = a == b || !ordered(a, b);
+    Vopc 0x4b v_cmp_ngt_f32(a: f32, b: f32) -> bool = a <= b || !ordered(a, b);
+    Vopc 0x4c v_cmp_nle_f32(a: f32, b: f32) -> bool = a > b || !ordered(a, b);
     Vopc 0x4d v_cmp_neq_f32(a: f32, b: f32) -> bool = a != b;
-    Vopc 0x4e v_cmp_nlt_f32(a: f32, b: f32) -> bool = !(a < b);
+    Vopc 0x4e v_cmp_nlt_f32(a: f32, b: f32) -> bool = a >= b || !ordered(a, b);
 };
 
 /// Of VOP2 with a clamp: such an opcode is listed 0x1000 higher.
@@ -268,7 +272,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x28c v_mbcnt_lo_u32_b32(mask: u32, b: u32, lane: Lane) -> u32 =
         (mask & 1_u32.checked_shl(lane.0).unwrap_or(0).wrapping_sub(1)).count_ones().wrapping_add(b);
     Vop3 0x28d v_mbcnt_hi_u32_b32(mask: u32, b: u32, lane: Lane) -> u32 =
-        (mask & (1 << lane.0.saturating_sub(32)) - 1).count_ones().wrapping_add(b);
+        (mask & ((1 << lane.0.saturating_sub(32)) - 1)).count_ones().wrapping_add(b);
     Vop3 0x28f v_lshlrev_b64(a: u32, b: u64) -> u64 = b << (a & 63);
     Vop3 0x290 v_lshrrev_b64(a: u32, b: u64) -> u64 = b >> (a & 63);
     Vop3 0x291 v_ashrrev_i64(a: u32, b: i64) -> i64 = b >> (a & 63);

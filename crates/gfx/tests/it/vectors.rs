@@ -70,7 +70,7 @@ fn integers(a: u64, b: u64, c: u64) -> Vec<u64> {
         (x & 0xff_ffff).wrapping_mul(y & 0xff).wrapping_add(z).into(),
         (x >> (z & 31) & ((1 << (y & 31)) - 1)).into(),
         (a ^ b).wrapping_add(!c & a).wrapping_sub(b | !c),
-        (u64::from(x) * u64::from(y) >> 32)
+        ((u64::from(x) * u64::from(y)) >> 32)
             .wrapping_add((i64::from(x as i32) * i64::from(z as i32)) as u64 >> 32),
         if ((x >> 8) as u8) < (y >> 16) as u8 { 1 } else { 2 },
         u64::from(a.wrapping_add(b) < a) + 2 * u64::from(a.wrapping_sub(c) > a),
