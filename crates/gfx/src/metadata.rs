@@ -80,7 +80,7 @@ pub(crate) enum Hidden {
     Zero,
 }
 
-/// What the value kind means, if the runtime is to supply it.
+/// The meaning of a value kind, if the runtime is to supply it.
 pub(crate) fn hidden(kind: &str) -> Option<Hidden> {
     let rest = kind.strip_prefix("hidden_")?;
     let axis = |prefix: &str| match rest.strip_prefix(prefix) {

@@ -1,5 +1,5 @@
 //! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
-use super::{Lane, compute, special};
+use super::row::{Lane, compute, special};
 use crate::inst::{Encoding::*, Kind::*, Op, Run};
 
 /// The low 24 bits, with and without a sign.
@@ -79,7 +79,7 @@ fn div_fmas(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
     let exact = f64::from(a).mul_add(f64::from(b), f64::from(c));
     (exact * if exponent(c) > 127 { 64.0_f64 } else { -64.0 }.exp2()) as f32
 }
-/// What a quotient is where the ordinary steps do not find it.
+/// The quotient where the ordinary steps do not find it.
 fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
     let sign =
         if (denominator.to_bits() ^ numerator.to_bits()) >> 31 != 0 { -1.0_f32 } else { 1.0 };

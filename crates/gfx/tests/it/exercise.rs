@@ -1,4 +1,4 @@
-//! What a hostile code object may do: be refused, or run until an error or the deadline. Also the body of a fuzz target.
+//! A hostile code object is refused, or runs until an error or the deadline. Also the body of a fuzz target.
 use std::time::{Duration, Instant};
 use warpverbs_gfx::{CodeObject, Config, Device, Launch, Stop};
 
