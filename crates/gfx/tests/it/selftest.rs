@@ -15,11 +15,8 @@ fn with_selftest(body: impl Fn(&Gpu, u64)) {
     if clang::missing() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let object =
-        clang::compile(&clang::kernel("crates/test-kernels/kernels/selftest.cu"), folder.path());
     for seed in SEEDS {
-        body(&Gpu::new(&object, seed), seed);
+        body(&Gpu::of(clang::selftest(), seed), seed);
     }
 }
 

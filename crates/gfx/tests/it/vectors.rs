@@ -3,19 +3,12 @@ use crate::clang;
 use crate::gpu::Gpu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use std::sync::LazyLock;
 use warpverbs_gfx::{Access, Cause, LaunchError};
 
 const THREADS: usize = 1024;
 
 fn vectors(seed: u64) -> Option<Gpu> {
-    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let object =
-            clang::compile(&clang::kernel("crates/gfx/tests/kernels/vectors.cu"), folder.path());
-        std::fs::read(object).expect("it was just written")
-    });
-    (!clang::missing()).then(|| Gpu::of(&OBJECT, seed))
+    (!clang::missing()).then(|| Gpu::of(clang::vectors(), seed))
 }
 
 /// A random generator whose seed is printed.
