@@ -3,7 +3,8 @@ use crate::clang;
 use crate::gpu::Gpu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use warpverbs_gfx::{Access, Cause, LaunchError};
+use std::time::Duration;
+use warpverbs_gfx::{Access, Cause, LaunchError, Stop};
 
 const THREADS: usize = 1024;
 
@@ -249,4 +250,22 @@ fn what_a_kernel_must_not_do_is_an_error() {
     assert!(matches!(fault(guarded.address() + 4, 1).0, Cause::Memory { .. }));
     assert_eq!(fault(0, 2).0, Cause::Trap(2));
     assert_eq!(fault(guarded.address(), 3).0, Cause::Left);
+}
+
+/// The reason for the library's rule that lanes of one wave do not wait for each other.
+#[test]
+fn a_lane_that_waits_for_another_of_its_wave_stalls() {
+    let Some(gpu) = vectors(7) else { return };
+    let (cell, count) = (gpu.buffer(vec![0_u32]), gpu.buffer(vec![0_u32]));
+    let run = |lanes: u32, inside: u64, time: Duration| {
+        let arguments = [cell.address(), count.address(), inside];
+        gpu.launch_for(time, Stop::default(), "lock", [3, 1, 1], [lanes, 1, 1], &arguments)
+    };
+    let long = Duration::from_secs(60);
+    run(1, 0, long).unwrap_or_else(|error| panic!("{error}"));
+    run(64, 1, long).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(count.to_vec(), [3 + 3 * 64]);
+    let error = run(2, 0, Duration::from_millis(200))
+        .expect_err("the holder waits, masked off, for who waits for it");
+    assert!(matches!(&error, LaunchError::Deadline { left: 3, .. }), "{error}");
 }
