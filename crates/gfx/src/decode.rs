@@ -1,7 +1,7 @@
 //! From bytes to an instruction. Layouts of GFX9 with gfx942's cache bits.
+use crate::code::{ACC, LITERAL, OFF, VCC, VECTOR};
 use crate::error::DecodeError;
-use crate::flat::{Ds, Memory};
-use crate::inst::{ACC, Encoding, Inst, Kind, LITERAL, OFF, Op, Run, Sdwa, VCC, VECTOR};
+use crate::inst::{Ds, Encoding, Inst, Kind, Memory, Op, Run, Sdwa};
 use crate::table;
 
 /// Bits `low` to `high` of a word.

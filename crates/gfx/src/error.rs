@@ -1,11 +1,11 @@
-//! What can go wrong, as values.
+//! Errors, as values.
 use std::fmt;
 
 /// A code object that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// Not an ELF file, or a broken one.
-    #[error("the code object is no ELF file that can be read: {0}")]
+    #[error("the code object is no ELF file that can be read")]
     Elf(#[from] object::Error),
     /// An ELF file for something else.
     #[error("the ELF file's {what} is {found:#x}; expected {expected}")]
@@ -14,7 +14,7 @@ pub enum LoadError {
         what: &'static str,
         /// Its value.
         found: u64,
-        /// What it must be.
+        /// The expected value.
         expected: &'static str,
     },
     /// No note with metadata, or one that cannot be read.
@@ -25,7 +25,7 @@ pub enum LoadError {
     Kernel {
         /// Its name.
         kernel: String,
-        /// What was found, and what was expected.
+        /// The value found, and the expected one.
         what: String,
     },
     /// A relocation that is not emulated or lies outside of the image.
@@ -85,7 +85,7 @@ pub struct MemoryFault {
     pub address: u64,
     /// Bytes.
     pub length: u64,
-    /// What was tried.
+    /// The kind of access.
     pub access: Access,
 }
 
@@ -187,7 +187,7 @@ pub enum LaunchError {
     Launch {
         /// The kernel.
         kernel: String,
-        /// What was found, and what was expected.
+        /// The value found, and the expected one.
         what: String,
     },
     /// A wave did what it must not, or gave up.

@@ -1,8 +1,9 @@
 //! One instruction of one wave.
+use crate::code::{EXEC, OFF, VCC};
 use crate::decode::is_scalar;
 use crate::error::Cause;
 use crate::flat::{self, fault};
-use crate::inst::{Compute, EXEC, Encoding, Inst, Kind, OFF, Run, VCC};
+use crate::inst::{Compute, Encoding, Inst, Kind, Run};
 use crate::memory::View;
 use crate::wave::{Step, Wave};
 use std::sync::atomic::{Ordering, fence};
@@ -20,7 +21,7 @@ pub(crate) fn step(
         Run::Compute(f) => vector(wave, inst, f),
         Run::SaveExec(f) => {
             let (exec, source) =
-                (wave.exec(), wave.uniform(inst, inst.src[0], true, false).unwrap_or(0));
+                (wave.exec(), wave.uniform(inst.literal, inst.src[0], true, false).unwrap_or(0));
             let new = f(source, exec);
             wave.write64(inst.dst, exec);
             wave.write64(EXEC, new);
@@ -57,7 +58,7 @@ fn scalar(wave: &mut Wave, inst: &Inst, f: Compute) {
             Kind::Flag => wave.scc.into(),
             _ => {
                 let code = inst.src[index];
-                wave.uniform(inst, code, wide(kind, code), kind == Kind::I64).unwrap_or(0)
+                wave.uniform(inst.literal, code, wide(kind, code), kind == Kind::I64).unwrap_or(0)
             }
         };
     }
@@ -92,7 +93,7 @@ fn source(wave: &Wave, inst: &Inst, index: usize, kind: Kind) -> Source {
         Kind::Flag => Source::Mask(wave.vcc()),
         _ => {
             let code = inst.src[index];
-            match wave.uniform(inst, code, wide(kind, code), kind == Kind::I64) {
+            match wave.uniform(inst.literal, code, wide(kind, code), kind == Kind::I64) {
                 Some(value) => Source::Same(value),
                 None if kind.words() == 2 => Source::Pair(code),
                 None => Source::Register(code),

@@ -1,64 +1,9 @@
 //! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, and DS.
+use crate::code::OFF;
 use crate::error::{Access, Cause, DecodeError, MemoryFault};
-use crate::inst::{Inst, OFF};
-use crate::memory::{Update, View};
+use crate::inst::{Ds, Inst, Memory};
+use crate::memory::View;
 use crate::wave::{APERTURE, PRIVATE_BASE, SHARED_BASE, Wave};
-
-/// On global memory, or whatever a flat address is of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Memory {
-    /// `words` of 4 bytes, or one of fewer, extended.
-    Load {
-        bytes: u64,
-        words: u16,
-        signed: bool,
-    },
-    Store {
-        bytes: u64,
-        words: u16,
-    },
-    /// The result and the operand to what is stored; returns what was there if SC0 is set.
-    Atomic {
-        words: u16,
-        f: Update,
-    },
-    /// Stores the first operand if the second is there.
-    Swap {
-        words: u16,
-    },
-}
-
-/// On LDS.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Ds {
-    /// `count` times, each with an offset of its own in units of `stride` bytes if there are two.
-    Read {
-        bytes: u64,
-        words: u16,
-        signed: bool,
-        count: u16,
-        stride: u32,
-    },
-    Write {
-        bytes: u64,
-        words: u16,
-        count: u16,
-        stride: u32,
-    },
-    Atomic {
-        words: u16,
-        returns: bool,
-        f: Update,
-    },
-    /// Returns what was there; stores the second operand if that is the first.
-    Swap {
-        words: u16,
-    },
-    /// Among lanes: each takes from, or gives to, the lane that its address names.
-    Permute {
-        backward: bool,
-    },
-}
 
 fn refuse(inst: &Inst, what: &'static str) -> DecodeError {
     DecodeError::Operand { mnemonic: inst.op.name, what, value: inst.dst.into() }

@@ -1,9 +1,10 @@
 //! A launch: its groups and waves, and whose turn it is.
-use crate::device::{Device, Launch, Module, PACKET};
 use crate::error::{Cause, LaunchError, Place};
 use crate::execute::step;
+use crate::launch::{Config, Launch, PACKET};
 use crate::lines;
-use crate::memory::View;
+use crate::memory::{Ranges, View};
+use crate::module::Module;
 use crate::object::{Kernel, USER_SIZES};
 use crate::wave::{Step, Wave};
 use rand::rngs::SmallRng;
@@ -44,7 +45,8 @@ struct Grid<'a> {
 
 /// Runs all groups of the launch, whose dispatch packet and arguments are at `packet`.
 pub(crate) fn run(
-    device: &Device,
+    ranges: &Ranges,
+    config: Config,
     module: &Module,
     kernel: &Kernel,
     launch: &Launch<'_>,
@@ -60,16 +62,16 @@ pub(crate) fn run(
         begun: 0,
         live: 0,
     };
-    let mut random = SmallRng::seed_from_u64(device.config.seed);
+    let mut random = SmallRng::seed_from_u64(config.seed);
     let (mut turns, mut asleep) = (0, 0);
     loop {
-        grid.begin(device.config.waves);
+        grid.begin(config.waves);
         if grid.ready.is_empty() {
             return Ok(());
         }
         let turn = random.random_range(0..grid.ready.len());
         let length = random.random_range(1..=TURN);
-        let view = device.ranges.view();
+        let view = ranges.view();
         let slept = grid.turn(turn, length, &view)?;
         drop(view);
         // Where all sleep, somebody else is to do something.
@@ -147,9 +149,9 @@ impl Grid<'_> {
             let thread = 64 * number + lane;
             let (x, y) = (thread % block[0], thread / block[0] % block[1]);
             wave.set_lane(
-                crate::inst::VECTOR,
+                crate::code::VECTOR,
                 lane as usize,
-                x | y << 10 | thread / block[0] / block[1] << 20,
+                x | y << 10 | (thread / block[0] / block[1]) << 20,
             );
         }
         wave

@@ -1,5 +1,5 @@
 //! A decoded instruction, and what the tables say of an opcode.
-use crate::flat::{Ds, Memory};
+use crate::memory::Update;
 use crate::wave::Wave;
 
 /// How the bits of an instruction are laid out; the names are the manual's.
@@ -42,7 +42,7 @@ impl Encoding {
     }
 }
 
-/// What an operand is.
+/// The kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     None,
@@ -74,7 +74,63 @@ impl Kind {
 /// Operands as the low bits of 64, a flag as 0 or 1; result and flag.
 pub(crate) type Compute = fn(&[u64; 4]) -> (u64, bool);
 
-/// What an opcode does.
+/// On global memory, or whatever a flat address is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Memory {
+    /// `words` of 4 bytes, or one of fewer, extended.
+    Load {
+        bytes: u64,
+        words: u16,
+        signed: bool,
+    },
+    Store {
+        bytes: u64,
+        words: u16,
+    },
+    /// The result and the operand to what is stored; returns what was there if SC0 is set.
+    Atomic {
+        words: u16,
+        f: Update,
+    },
+    /// Stores the first operand if the second is there.
+    Swap {
+        words: u16,
+    },
+}
+
+/// On LDS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ds {
+    /// `count` times, each with an offset of its own in units of `stride` bytes if there are two.
+    Read {
+        bytes: u64,
+        words: u16,
+        signed: bool,
+        count: u16,
+        stride: u32,
+    },
+    Write {
+        bytes: u64,
+        words: u16,
+        count: u16,
+        stride: u32,
+    },
+    Atomic {
+        words: u16,
+        returns: bool,
+        f: Update,
+    },
+    /// Returns what was there; stores the second operand if that is the first.
+    Swap {
+        words: u16,
+    },
+    /// Among lanes: each takes from, or gives to, the lane that its address names.
+    Permute {
+        backward: bool,
+    },
+}
+
+/// The effect of an opcode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Run {
     /// Once for each active lane, or once for the wave.
@@ -114,22 +170,11 @@ pub(crate) struct Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sdwa {
     pub(crate) dst: u8,
-    /// What becomes of the rest of the destination: zeros, its sign, or it stays.
+    /// The rest of the destination: 0 zeros, 1 the sign, 2 kept.
     pub(crate) unused: u8,
     pub(crate) src: [u8; 2],
     pub(crate) signed: [bool; 2],
 }
-
-/// The operand that is the literal behind the instruction.
-pub(crate) const LITERAL: u16 = 255;
-/// The first vector register among the codes of operands.
-pub(crate) const VECTOR: u16 = 256;
-/// The first accumulation register.
-pub(crate) const ACC: u16 = 512;
-pub(crate) const VCC: u16 = 106;
-pub(crate) const EXEC: u16 = 126;
-/// No register.
-pub(crate) const OFF: u16 = 0x7f;
 
 /// One instruction. Its text is that of LLVM's disassembler.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 //! shares memory with other threads, a NIC in software among them. Every access is checked against the memory
 //! that was registered, so what a broken or hostile kernel does is an error.
 //!
-//! Waves of 64 lanes take turns in an order drawn from a seed. What an instruction does to memory it does at once;
+//! Waves of 64 lanes take turns in an order drawn from a seed. An instruction has its effect on memory at once;
 //! the emulator has no caches.
 //!
 //! ```no_run
@@ -34,6 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod code;
 mod decode;
 mod device;
 mod error;
@@ -41,20 +42,24 @@ mod execute;
 mod flat;
 mod grid;
 mod inst;
+mod launch;
 mod lines;
 mod memory;
 mod metadata;
+mod module;
 mod object;
 mod table;
 mod text;
 mod wave;
 
 pub use decode::decode;
-pub use device::{Config, Device, Launch, Module, Stop};
+pub use device::Device;
 pub use error::{
     Access, Cause, DecodeError, LaunchError, LoadError, MemoryFault, Place, RangeError,
 };
 pub use inst::Inst;
+pub use launch::{Config, Launch, Stop};
 pub use memory::{Registration, Rights};
 pub use metadata::Argument;
+pub use module::Module;
 pub use object::{CodeObject, Kernel};

@@ -9,7 +9,7 @@ pub(crate) const NOTE: u32 = 32;
 pub(crate) struct Note {
     #[serde(rename = "amdhsa.version")]
     pub(crate) version: (u32, u32),
-    #[serde(rename = "amdhsa.kernels", default)]
+    #[serde(rename = "amdhsa.kernels")]
     pub(crate) kernels: Vec<KernelNote>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Hidden {
     Zero,
 }
 
-/// What the value kind means, if the runtime is to supply it.
+/// The meaning of a value kind, if the runtime is to supply it.
 pub(crate) fn hidden(kind: &str) -> Option<Hidden> {
     let rest = kind.strip_prefix("hidden_")?;
     let axis = |prefix: &str| match rest.strip_prefix(prefix) {

@@ -1,7 +1,7 @@
 //! An instruction as text, as LLVM's disassembler has it.
+use crate::code::{ACC, LITERAL, OFF, VCC, VECTOR};
 use crate::decode::is_scalar;
-use crate::flat::{Ds, Memory};
-use crate::inst::{ACC, Encoding, Inst, Kind, LITERAL, OFF, Run, VCC, VECTOR};
+use crate::inst::{Ds, Encoding, Inst, Kind, Memory, Run};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Inst {

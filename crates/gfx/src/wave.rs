@@ -1,5 +1,5 @@
 //! A wave: 64 lanes, their registers, and where they are.
-use crate::inst::{ACC, EXEC, Inst, LITERAL, VCC, VECTOR};
+use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
@@ -10,7 +10,7 @@ pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
 /// Bytes of flat addresses that each of them has.
 pub(crate) const APERTURE: u64 = 1 << 32;
 
-/// What executing an instruction comes to.
+/// The outcome of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Next,
@@ -101,10 +101,10 @@ impl Wave {
     }
 
     /// A source that is the same for all lanes, as the low bits of 64; nothing for a vector register.
-    pub(crate) fn uniform(&self, inst: &Inst, code: u16, wide: bool, signed: bool) -> Option<u64> {
+    pub(crate) fn uniform(&self, literal: u32, code: u16, wide: bool, signed: bool) -> Option<u64> {
         match code {
-            LITERAL if signed => Some(i64::from(inst.literal as i32) as u64),
-            LITERAL => Some(inst.literal.into()),
+            LITERAL if signed => Some(i64::from(literal as i32) as u64),
+            LITERAL => Some(literal.into()),
             _ if code >= VECTOR => None,
             _ if wide => Some(self.scalar64(code)),
             _ => Some(self.scalar(code).into()),

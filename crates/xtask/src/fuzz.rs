@@ -20,7 +20,7 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
     -Cdebug-assertions=on -Coverflow-checks=on";
 
 /// Every target, with the options of libFuzzer that suit its input.
-pub(crate) const TARGETS: [(&str, &[&str]); 14] = [
+pub(crate) const TARGETS: [(&str, &[&str]); 15] = [
     ("nic_ops", &["-max_len=4096", "-len_control=0"]),
     ("nic_wqe", &["-max_len=2048"]),
     ("wqe_parse", &["-max_len=512"]),
@@ -35,6 +35,7 @@ pub(crate) const TARGETS: [(&str, &[&str]); 14] = [
     ("tcp_frames", &["-max_len=2000", "-len_control=0"]),
     ("devmem_control", &["-max_len=1000"]),
     ("uverbs_calls", &["-max_len=6000", "-len_control=0"]),
+    ("gfx_code", &["-max_len=5000"]),
 ];
 
 /// The targets, and the time for each.

@@ -1,7 +1,6 @@
 //! FLAT (names without the segment that they are prefixed with), MUBUF, SMEM, DS.
-use super::special;
-use crate::flat::{Ds, Memory};
-use crate::inst::{Encoding::*, Kind::*, Op, Run};
+use super::row::special;
+use crate::inst::{Ds, Encoding::*, Kind::*, Memory, Op, Run};
 
 #[rustfmt::skip]
 pub(super) static OPS: &[Op] = &[

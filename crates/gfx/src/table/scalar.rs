@@ -1,5 +1,5 @@
 //! SOP1, SOP2, SOPC, SOPK, SOPP. A flag is SCC.
-use super::{compute, special};
+use super::row::{compute, special};
 use crate::inst::{Encoding::*, Kind::*, Op, Run};
 
 /// A result, and whether it is not zero.

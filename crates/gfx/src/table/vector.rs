@@ -1,5 +1,5 @@
 //! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
-use super::{Lane, compute, special};
+use super::row::{Lane, compute, special};
 use crate::inst::{Encoding::*, Kind::*, Op, Run};
 
 /// The low 24 bits, with and without a sign.
@@ -19,6 +19,9 @@ fn carry(a: u32, b: u32, c: bool) -> (u32, bool) {
 fn borrow(a: u32, b: u32, c: bool) -> (u32, bool) {
     let difference = i64::from(a) - i64::from(b) - i64::from(c);
     (difference as u32, difference < 0)
+}
+fn ordered(a: f32, b: f32) -> bool {
+    !a.is_nan() && !b.is_nan()
 }
 /// Each byte of the selector names one of the eight of `a` above `b`, or a constant.
 fn permute(a: u32, b: u32, selector: u32) -> u32 {
@@ -56,7 +59,8 @@ fn div_scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
     } else if denormal(denominator) {
         (scale(value, 64), false)
     } else if denormal(1.0 / denominator) && denormal(numerator / denominator) {
-        (if same { scale(value, 64) } else { value }, true)
+        // The manual has 64 here, which no large denominator can be multiplied with.
+        (if same { scale(value, -64) } else { value }, true)
     } else if denormal(1.0 / denominator) {
         (scale(value, -64), false)
     } else if denormal(numerator / denominator) {
@@ -67,7 +71,15 @@ fn div_scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
         (value, false)
     }
 }
-/// What a quotient is where the ordinary steps do not find it.
+/// The last step of a division, whose scaling is taken back with one rounding.
+fn div_fmas(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
+    if !scaled {
+        return a.mul_add(b, c);
+    }
+    let exact = f64::from(a).mul_add(f64::from(b), f64::from(c));
+    (exact * if exponent(c) > 127 { 64.0_f64 } else { -64.0 }.exp2()) as f32
+}
+/// The quotient where the ordinary steps do not find it.
 fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
     let sign =
         if (denominator.to_bits() ^ numerator.to_bits()) >> 31 != 0 { -1.0_f32 } else { 1.0 };
@@ -81,11 +93,13 @@ fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
         f32::NAN
     } else if denominator == 0.0 || numerator.is_infinite() {
         f32::INFINITY.copysign(sign)
-    } else if denominator.is_infinite() || numerator == 0.0 {
+    } else if denominator.is_infinite()
+        || numerator == 0.0
+        || exponent(numerator) - exponent(denominator) < -150
+    {
         0.0_f32.copysign(sign)
-    } else if exponent(numerator) - exponent(denominator) < -150 {
-        0.0_f32.copysign(sign)
-    } else if exponent(denominator) == 255 {
+    // The steps give no number where the quotient is too large; the manual does not mention that case.
+    } else if exponent(denominator) == 255 || quotient.is_nan() {
         f32::INFINITY.copysign(sign)
     } else {
         quotient.abs().copysign(sign)
@@ -134,16 +148,16 @@ pub(super) static COMPARES: &[Op] = compute! {
     Vopc 0x42 v_cmp_eq_f32(a: f32, b: f32) -> bool = a == b;
     Vopc 0x43 v_cmp_le_f32(a: f32, b: f32) -> bool = a <= b;
     Vopc 0x44 v_cmp_gt_f32(a: f32, b: f32) -> bool = a > b;
-    Vopc 0x45 v_cmp_lg_f32(a: f32, b: f32) -> bool = a < b || a > b;
+    Vopc 0x45 v_cmp_lg_f32(a: f32, b: f32) -> bool = ordered(a, b) && a != b;
     Vopc 0x46 v_cmp_ge_f32(a: f32, b: f32) -> bool = a >= b;
-    Vopc 0x47 v_cmp_o_f32(a: f32, b: f32) -> bool = !a.is_nan() && !b.is_nan();
-    Vopc 0x48 v_cmp_u_f32(a: f32, b: f32) -> bool = a.is_nan() || b.is_nan();
-    Vopc 0x49 v_cmp_nge_f32(a: f32, b: f32) -> bool = !(a >= b);
-    Vopc 0x4a v_cmp_nlg_f32(a: f32, b: f32) -> bool = !(a < b || a > b);
-    Vopc 0x4b v_cmp_ngt_f32(a: f32, b: f32) -> bool = !(a > b);
-    Vopc 0x4c v_cmp_nle_f32(a: f32, b: f32) -> bool = !(a <= b);
+    Vopc 0x47 v_cmp_o_f32(a: f32, b: f32) -> bool = ordered(a, b);
+    Vopc 0x48 v_cmp_u_f32(a: f32, b: f32) -> bool = !ordered(a, b);
+    Vopc 0x49 v_cmp_nge_f32(a: f32, b: f32) -> bool = a < b || !ordered(a, b);
+    Vopc 0x4a v_cmp_nlg_f32(a: f32, b: f32) -> bool = a == b || !ordered(a, b);
+    Vopc 0x4b v_cmp_ngt_f32(a: f32, b: f32) -> bool = a <= b || !ordered(a, b);
+    Vopc 0x4c v_cmp_nle_f32(a: f32, b: f32) -> bool = a > b || !ordered(a, b);
     Vopc 0x4d v_cmp_neq_f32(a: f32, b: f32) -> bool = a != b;
-    Vopc 0x4e v_cmp_nlt_f32(a: f32, b: f32) -> bool = !(a < b);
+    Vopc 0x4e v_cmp_nlt_f32(a: f32, b: f32) -> bool = a >= b || !ordered(a, b);
 };
 
 /// Of VOP2 with a clamp: such an opcode is listed 0x1000 higher.
@@ -239,8 +253,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x1d8 v_med3_u32(a: u32, b: u32, c: u32) -> u32 = a.min(b).max(a.max(b).min(c));
     Vop3 0x1de v_div_fixup_f32(a: f32, b: f32, c: f32) -> f32 = div_fixup(a, b, c);
     Vop3 0x1e0 v_div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) = div_scale(a, b, c);
-    Vop3 0x1e2 v_div_fmas_f32(a: f32, b: f32, c: f32, scaled: bool) -> f32 =
-        scale(a.mul_add(b, c), if !scaled { 0 } else if exponent(c) > 127 { 64 } else { -64 });
+    Vop3 0x1e2 v_div_fmas_f32(a: f32, b: f32, c: f32, scaled: bool) -> f32 = div_fmas(a, b, c, scaled);
     Vop3 0x1e8 v_mad_u64_u32(a: u32, b: u32, c: u64) -> (u64, bool) = (u64::from(a) * u64::from(b)).overflowing_add(c);
     Vop3 0x1ed v_perm_b32(a: u32, b: u32, c: u32) -> u32 = permute(a, b, c);
     Vop3 0x1f3 v_xad_u32(a: u32, b: u32, c: u32) -> u32 = (a ^ b).wrapping_add(c);
@@ -259,7 +272,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x28c v_mbcnt_lo_u32_b32(mask: u32, b: u32, lane: Lane) -> u32 =
         (mask & 1_u32.checked_shl(lane.0).unwrap_or(0).wrapping_sub(1)).count_ones().wrapping_add(b);
     Vop3 0x28d v_mbcnt_hi_u32_b32(mask: u32, b: u32, lane: Lane) -> u32 =
-        (mask & (1 << lane.0.saturating_sub(32)) - 1).count_ones().wrapping_add(b);
+        (mask & ((1 << lane.0.saturating_sub(32)) - 1)).count_ones().wrapping_add(b);
     Vop3 0x28f v_lshlrev_b64(a: u32, b: u64) -> u64 = b << (a & 63);
     Vop3 0x290 v_lshrrev_b64(a: u32, b: u64) -> u64 = b >> (a & 63);
     Vop3 0x291 v_ashrrev_i64(a: u32, b: i64) -> i64 = b >> (a & 63);

@@ -1,6 +1,7 @@
 //! Code objects by Debian's clang-19, and what its disassembler says of them.
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// Whether the tools are there. Where they must be, `WARPVERBS_REQUIRE_CLANG19=1`.
 pub(crate) fn missing() -> bool {
@@ -58,6 +59,24 @@ pub(crate) fn compile(source: &Path, folder: &Path) -> PathBuf {
 /// A kernel file of the tree.
 pub(crate) fn kernel(path: &str) -> PathBuf {
     root().join(path)
+}
+
+/// A code object that several tests use.
+fn bytes(path: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::read(compile(&kernel(path), folder.path())).expect("it was just written")
+}
+
+pub(crate) fn selftest() -> &'static [u8] {
+    static OBJECT: LazyLock<Vec<u8>> =
+        LazyLock::new(|| bytes("crates/test-kernels/kernels/selftest.cu"));
+    &OBJECT
+}
+
+pub(crate) fn vectors() -> &'static [u8] {
+    static OBJECT: LazyLock<Vec<u8>> =
+        LazyLock::new(|| bytes("crates/gfx/tests/kernels/vectors.cu"));
+    &OBJECT
 }
 
 /// Each instruction's address, text and words.

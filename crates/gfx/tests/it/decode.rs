@@ -26,7 +26,7 @@ fn compare(object: &Path) -> (usize, Vec<String>) {
     (all.len(), wrong)
 }
 
-/// Kernels that compile in seconds; those of a folder as well, of which `cargo xtask nightly` makes one of all kernels.
+/// Kernels that compile in seconds, and the code objects of the folder WARPVERBS_GFX_OBJECTS.
 #[test]
 fn kernels_decode_as_llvm_has_them() {
     if clang::missing() {

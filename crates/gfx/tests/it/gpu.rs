@@ -1,5 +1,4 @@
 //! A device with a module, and buffers that its kernels reach.
-use std::path::Path;
 use std::time::{Duration, Instant};
 use warpverbs_gfx::{
     CodeObject, Config, Device, Launch, LaunchError, Module, Registration, Rights, Stop,
@@ -40,10 +39,6 @@ impl<T: Copy> Drop for Buffer<T> {
 }
 
 impl Gpu {
-    pub(crate) fn new(object: &Path, seed: u64) -> Gpu {
-        Gpu::of(&std::fs::read(object).expect("it was just written"), seed)
-    }
-
     pub(crate) fn of(object: &[u8], seed: u64) -> Gpu {
         let object = CodeObject::parse(object);
         let object = object.unwrap_or_else(|error| panic!("{error}"));

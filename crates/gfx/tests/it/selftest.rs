@@ -15,11 +15,8 @@ fn with_selftest(body: impl Fn(&Gpu, u64)) {
     if clang::missing() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let object =
-        clang::compile(&clang::kernel("crates/test-kernels/kernels/selftest.cu"), folder.path());
     for seed in SEEDS {
-        body(&Gpu::new(&object, seed), seed);
+        body(&Gpu::of(clang::selftest(), seed), seed);
     }
 }
 
@@ -162,5 +159,28 @@ fn a_wait_for_nobody_ends_with_a_report() {
             seed % 2 == 1 || source.contains("hip.h") || source.contains("selftest.cu"),
             "{error}"
         );
+    });
+}
+
+#[test]
+fn atomic_operations_are_the_hosts() {
+    with_selftest(|gpu, seed| {
+        const ROUNDS: u64 = 200;
+        let cells = gpu.buffer(vec![0_u64; 64]);
+        let address = cells.address();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for turn in 0..64 * ROUNDS {
+                    let cell = (address + 8 * (turn % 64)) as *mut u64;
+                    // SAFETY: the buffer lives longer than the scope, and kernels access it by atomic operations alone.
+                    let cell = unsafe { std::sync::atomic::AtomicU64::from_ptr(cell) };
+                    cell.fetch_add(1 << 32, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+            let arguments = [address, ROUNDS, 0];
+            gpu.launch("churn", [1, 1, 1], [64, 1, 1], &arguments)
+                .unwrap_or_else(|error| panic!("{error}"));
+        });
+        assert_eq!(cells.to_vec(), [ROUNDS << 32 | ROUNDS; 64], "seed {seed}");
     });
 }

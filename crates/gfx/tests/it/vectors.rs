@@ -3,19 +3,13 @@ use crate::clang;
 use crate::gpu::Gpu;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
-use std::sync::LazyLock;
-use warpverbs_gfx::{Access, Cause, LaunchError};
+use std::time::Duration;
+use warpverbs_gfx::{Access, Cause, LaunchError, Stop};
 
 const THREADS: usize = 1024;
 
 fn vectors(seed: u64) -> Option<Gpu> {
-    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let object =
-            clang::compile(&clang::kernel("crates/gfx/tests/kernels/vectors.cu"), folder.path());
-        std::fs::read(object).expect("it was just written")
-    });
-    (!clang::missing()).then(|| Gpu::of(&OBJECT, seed))
+    (!clang::missing()).then(|| Gpu::of(clang::vectors(), seed))
 }
 
 /// A random generator whose seed is printed.
@@ -70,7 +64,7 @@ fn integers(a: u64, b: u64, c: u64) -> Vec<u64> {
         (x & 0xff_ffff).wrapping_mul(y & 0xff).wrapping_add(z).into(),
         (x >> (z & 31) & ((1 << (y & 31)) - 1)).into(),
         (a ^ b).wrapping_add(!c & a).wrapping_sub(b | !c),
-        (u64::from(x) * u64::from(y) >> 32)
+        ((u64::from(x) * u64::from(y)) >> 32)
             .wrapping_add((i64::from(x as i32) * i64::from(z as i32)) as u64 >> 32),
         if ((x >> 8) as u8) < (y >> 16) as u8 { 1 } else { 2 },
         u64::from(a.wrapping_add(b) < a) + 2 * u64::from(a.wrapping_sub(c) > a),
@@ -256,4 +250,22 @@ fn what_a_kernel_must_not_do_is_an_error() {
     assert!(matches!(fault(guarded.address() + 4, 1).0, Cause::Memory { .. }));
     assert_eq!(fault(0, 2).0, Cause::Trap(2));
     assert_eq!(fault(guarded.address(), 3).0, Cause::Left);
+}
+
+/// The reason for the library's rule that lanes of one wave do not wait for each other.
+#[test]
+fn a_lane_that_waits_for_another_of_its_wave_stalls() {
+    let Some(gpu) = vectors(7) else { return };
+    let (cell, count) = (gpu.buffer(vec![0_u32]), gpu.buffer(vec![0_u32]));
+    let run = |lanes: u32, inside: u64, time: Duration| {
+        let arguments = [cell.address(), count.address(), inside];
+        gpu.launch_for(time, Stop::default(), "lock", [3, 1, 1], [lanes, 1, 1], &arguments)
+    };
+    let long = Duration::from_secs(60);
+    run(1, 0, long).unwrap_or_else(|error| panic!("{error}"));
+    run(64, 1, long).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(count.to_vec(), [3 + 3 * 64]);
+    let error = run(2, 0, Duration::from_millis(200))
+        .expect_err("the holder waits, masked off, for who waits for it");
+    assert!(matches!(&error, LaunchError::Deadline { left: 3, .. }), "{error}");
 }

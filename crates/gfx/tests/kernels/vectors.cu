@@ -131,3 +131,22 @@ KERNEL(outside)(u64* p, u32 how) {
   if (how == 2) __builtin_trap();
   if (how == 3) reinterpret_cast<void (*)()>(p)();
 }
+
+// Each lane takes a lock that lanes of its own wave hold, and gives it back behind the loop. With `inside` it does so
+// within the loop, together with the others.
+KERNEL(lock)(u32* cell, u32* count, u32 inside) {
+  if (inside == 0) {
+    while (__hip_atomic_exchange(cell, 1, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) != 0) __builtin_amdgcn_s_sleep(1);
+    *count += 1;
+    __hip_atomic_store(cell, 0, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+    return;
+  }
+  for (bool done = false; !done;) {
+    if (__hip_atomic_exchange(cell, 1, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_AGENT) == 0) {
+      *count += 1;
+      __hip_atomic_store(cell, 0, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+      done = true;
+    }
+    __builtin_amdgcn_wave_barrier();
+  }
+}

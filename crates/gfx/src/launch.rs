@@ -1,0 +1,131 @@
+//! A launch: what is run, and the packet and arguments that its kernel finds.
+use crate::metadata::Hidden;
+use crate::object::Kernel;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// How the device behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Of the order in which waves run: the same seed and the same memory give the same order.
+    pub seed: u64,
+    /// Waves that run at the same time at most; groups beyond wait for others to end, and a group always fits.
+    pub waves: usize,
+}
+
+impl Default for Config {
+    /// As many waves as 16 compute units hold.
+    fn default() -> Config {
+        Config { seed: 1, waves: 512 }
+    }
+}
+
+/// Ends launches that hold it, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Launches with this handle end with [`LaunchError::Stopped`], also those that have not begun.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// One run of a kernel.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    /// The kernel's name in the module.
+    pub kernel: &'a str,
+    /// Groups along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a group along x, y and z.
+    pub block: [u32; 3],
+    /// Bytes of LDS of each group beside what the kernel declares.
+    pub dynamic_lds: u32,
+    /// The caller's arguments, packed as [`Kernel::arguments`] says: [`Kernel::explicit_size`] bytes or more.
+    /// The launch fills in the arguments that the runtime appends.
+    pub arguments: &'a [u8],
+    /// When it ends at the latest.
+    pub deadline: Instant,
+    /// Ends it before.
+    pub stop: Stop,
+}
+
+/// Bytes of the dispatch packet; arguments follow it.
+pub(crate) const PACKET: u64 = 64;
+
+pub(crate) fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
+    let (grid, block) = (launch.grid, launch.block);
+    let product =
+        |sizes: [u32; 3]| sizes.iter().try_fold(1_u32, |all, &size| all.checked_mul(size));
+    let threads = product(block).filter(|&threads| threads > 0 && threads <= kernel.block_at_most);
+    if threads.is_none() || product(grid).is_none_or(|groups| groups == 0) {
+        return Err(format!(
+            "{grid:?} groups of {block:?} threads; expected 1 to 2^32 - 1 of 1 to {} threads",
+            kernel.block_at_most
+        ));
+    }
+    if grid.iter().zip(block).any(|(&groups, threads)| groups.checked_mul(threads).is_none()) {
+        return Err(format!(
+            "{grid:?} groups of {block:?} threads are 2^32 threads or more along an axis"
+        ));
+    }
+    if launch.arguments.len() < kernel.explicit_size as usize {
+        return Err(format!(
+            "{} bytes of arguments; expected {}",
+            launch.arguments.len(),
+            kernel.explicit_size
+        ));
+    }
+    match kernel.lds.checked_add(launch.dynamic_lds) {
+        Some(lds) if lds <= 1 << 16 => Ok(()),
+        _ => Err(format!(
+            "{} and {} bytes of LDS; expected 65536 at most",
+            kernel.lds, launch.dynamic_lds
+        )),
+    }
+}
+
+/// The packet of HSA's queues, as far as kernels read it.
+pub(crate) fn fill_packet(memory: &mut [u8], kernel: &Kernel, base: u64, launch: &Launch<'_>) {
+    let mut put = |at: usize, value: &[u8]| memory[at..][..value.len()].copy_from_slice(value);
+    for axis in 0..3 {
+        put(4 + 2 * axis, &(launch.block[axis] as u16).to_le_bytes());
+        put(12 + 4 * axis, &(launch.grid[axis] * launch.block[axis]).to_le_bytes());
+    }
+    put(24, &kernel.scratch.to_le_bytes());
+    put(28, &(kernel.lds + launch.dynamic_lds).to_le_bytes());
+    put(32, &(base + kernel.descriptor).to_le_bytes());
+}
+
+pub(crate) fn fill_arguments(memory: &mut [u8], kernel: &Kernel, launch: &Launch<'_>) {
+    let explicit = kernel.explicit_size as usize;
+    memory[..explicit].copy_from_slice(&launch.arguments[..explicit]);
+    for &(offset, size, kind) in &kernel.hidden {
+        let value: u64 = match kind {
+            Hidden::Groups(axis) => launch.grid[axis].into(),
+            Hidden::GroupSize(axis) => launch.block[axis].into(),
+            Hidden::Dimensions => {
+                3 - launch
+                    .grid
+                    .iter()
+                    .rev()
+                    .zip(launch.block.iter().rev())
+                    .take_while(|sizes| *sizes == (&1, &1))
+                    .count()
+                    .min(2) as u64
+            }
+            Hidden::DynamicLds => launch.dynamic_lds.into(),
+            Hidden::SharedBase => crate::wave::SHARED_BASE >> 32,
+            Hidden::PrivateBase => crate::wave::PRIVATE_BASE >> 32,
+            Hidden::Remainder(_) | Hidden::Zero => 0,
+        };
+        let size = size.min(8) as usize;
+        memory[offset as usize..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+}

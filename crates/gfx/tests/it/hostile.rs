@@ -1,0 +1,131 @@
+//! Broken files, metadata and instructions are errors, never a panic or an access outside of what was registered.
+use crate::exercise::exercise;
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use warpverbs_gfx::{CodeObject, DecodeError, LoadError, decode};
+
+/// The fuzz target's corpus has a code object.
+fn good() -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/gfx_code/fill.co");
+    std::fs::read(path).expect("a code object in the corpus")
+}
+
+fn position(file: &[u8], part: &[u8]) -> usize {
+    file.windows(part.len()).position(|window| window == part).expect("part of the file")
+}
+
+fn random() -> StdRng {
+    let seed = rand::random();
+    println!("seed {seed}");
+    StdRng::seed_from_u64(seed)
+}
+
+/// The error of the file with bytes replaced.
+fn refused(at: usize, bytes: &[u8]) -> LoadError {
+    let mut file = good();
+    file[at..at + bytes.len()].copy_from_slice(bytes);
+    CodeObject::parse(&file).map(|_| ()).expect_err("it is broken")
+}
+
+#[test]
+fn what_is_broken_is_named() {
+    assert!(CodeObject::parse(&good()).is_ok());
+    assert!(matches!(CodeObject::parse(b"no ELF file"), Err(LoadError::Elf(_))));
+    let kind = |at, bytes: &[u8]| match refused(at, bytes) {
+        LoadError::Kind { what, .. } => what,
+        other => panic!("{other}"),
+    };
+    assert_eq!(kind(18, &62_u16.to_le_bytes()), "machine");
+    assert_eq!(kind(7, &[0]), "OS ABI");
+    assert_eq!(kind(8, &[2]), "ABI version");
+    // gfx90a.
+    assert_eq!(kind(48, &[0x3f]), "processor");
+    let file = good();
+    let note = position(&file, b"amdhsa.kernels");
+    assert!(matches!(refused(note, b"x"), LoadError::Metadata(_)));
+    let lds = position(&file, b".group_segment_fixed_size") + 25;
+    assert!(matches!(refused(lds, &[0xc1]), LoadError::Metadata(_)));
+    let symbol = position(&file, b"fill.kd");
+    assert!(matches!(refused(symbol, b"gill"), LoadError::Kernel { .. }));
+}
+
+#[test]
+fn what_cannot_be_decoded_is_named() {
+    let wrong = |words: &[u32]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        decode(&bytes).map(|inst| inst.to_string()).expect_err("it is broken")
+    };
+    assert_eq!(wrong(&[]), DecodeError::End);
+    // Of 8 bytes, with 4.
+    assert_eq!(wrong(&[0xd100_0000]), DecodeError::End);
+    assert_eq!(wrong(&[0xc7ff_0000]), DecodeError::Encoding { word: 0xc7ff_0000 });
+    assert!(matches!(wrong(&[0xd3ff_0000, 0]), DecodeError::Opcode { .. }));
+    assert!(matches!(
+        wrong(&[0xd2ff_0000, 0]),
+        DecodeError::Opcode { encoding: "VOP3", opcode: 0x2ff, .. }
+    ));
+    // s_mov_b64 of a pair that ends behind the last register.
+    assert!(matches!(wrong(&[0xbe80_017f]), DecodeError::Operand { mnemonic: "s_mov_b64", .. }));
+    // flat_load_dwordx4 into v[253:256].
+    assert!(matches!(
+        wrong(&[0xdc5c_0000, 0xfd00_0000]),
+        DecodeError::Operand { mnemonic: "load_dwordx4", .. }
+    ));
+}
+
+#[test]
+fn corpus() {
+    exercise(&good());
+}
+
+#[test]
+fn files_with_a_few_changes() {
+    let (good, mut random) = (good(), random());
+    let object = CodeObject::parse(&good).expect("a good one");
+    let code = object.code().1;
+    let code = position(&good, code)..position(&good, code) + code.len();
+    for turn in 0..600 {
+        let mut file = good.clone();
+        for _ in 0..random.random_range(1..6) {
+            let at = if turn % 2 == 0 {
+                random.random_range(code.clone())
+            } else {
+                random.random_range(0..file.len())
+            };
+            file[at] = random.next_u32() as u8;
+        }
+        file.truncate(if turn % 16 == 1 { random.random_range(0..file.len()) } else { file.len() });
+        exercise(&file);
+    }
+}
+
+/// Instructions one after the other, of which most exist: the first byte is one that begins a known encoding.
+#[test]
+fn code_at_random() {
+    let (good, mut random) = (good(), random());
+    let object = CodeObject::parse(&good).expect("a good one");
+    let code = object.code().1;
+    let start = position(&good, code);
+    let first: Vec<u8> = code
+        .chunks(4)
+        .map(|word| word[3])
+        .chain([0xd1, 0xd2, 0xdc, 0xdd, 0xd8, 0xc0, 0x7e, 0x00])
+        .collect();
+    for _ in 0..600 {
+        let mut file = good.clone();
+        let mut at = start;
+        let mut instructions = 0;
+        while at + 8 <= start + code.len() {
+            let mut bytes = [0; 8];
+            random.fill_bytes(&mut bytes);
+            bytes[3] = first[random.random_range(0..first.len())];
+            if let Ok(inst) = decode(&bytes) {
+                file[at..at + inst.size()].copy_from_slice(&bytes[..inst.size()]);
+                at += inst.size();
+                instructions += 1;
+            }
+        }
+        assert!(instructions > 10);
+        exercise(&file);
+    }
+}
