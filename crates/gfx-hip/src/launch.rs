@@ -220,7 +220,7 @@ pub(crate) unsafe extern "C" fn hipModuleLaunchKernel(
             };
             let ended = ROOM.with(waves, || state().gfx.launch(&function.module, &launch));
             if let Err(error) = ended {
-                eprintln!("emulated gfx942: {error}");
+                eprintln!("{error}");
                 state().lose();
             }
         })

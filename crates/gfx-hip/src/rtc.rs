@@ -134,7 +134,7 @@ fn compile(program: &Program, options: &[String]) -> io::Result<(Vec<u8>, Option
         .current_dir(folder.path())
         .args(device)
         .args(options)
-        .args(["-I.", "-o", "code.co", &program.name])
+        .args(["-fdebug-compilation-dir=.", "-I.", "-o", "code.co", &program.name])
         .output();
     let ran = ran.map_err(|error| io::Error::new(error.kind(), format!("{clang}: {error}")))?;
     let code = ran.status.success().then(|| std::fs::read(folder.path().join("code.co")));
