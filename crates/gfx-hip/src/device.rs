@@ -155,7 +155,7 @@ unsafe fn properties(properties: *mut c_void, device: c_int, offset: usize) -> A
         return Err(Code::InvalidValue);
     }
     // SAFETY: the name has 256 bytes at this offset.
-    unsafe { put_text(properties.byte_add(offset).cast(), 256, ARCH) }
+    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, ARCH) }
 }
 
 /// # Safety
