@@ -14,7 +14,7 @@ const NAME: &CStr = c"emulated gfx942";
 const ARCH: &CStr = c"gfx942:sramecc+:xnack-";
 /// Offset of `gcnArchName` in `hipDeviceProp_tR0600`, and in the structure of HIP 5.
 const ARCH_NAME: (usize, usize) = (1160, 396);
-/// What a device says that it has: nothing here counts it.
+/// Bytes of memory by the word of a device: nothing here counts them.
 const MEMORY: usize = 16 << 30;
 
 thread_local! {
