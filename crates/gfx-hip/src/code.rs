@@ -20,7 +20,7 @@ pub(crate) enum Code {
 
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
-/// What a function of the library returns.
+/// The result of a function of the library.
 pub(crate) fn answer(result: Answer) -> c_int {
     result.map_or_else(|code| code as c_int, |()| 0)
 }

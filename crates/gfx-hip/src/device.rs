@@ -14,7 +14,7 @@ const NAME: &CStr = c"emulated gfx942";
 const ARCH: &CStr = c"gfx942:sramecc+:xnack-";
 /// Offset of `gcnArchName` in `hipDeviceProp_tR0600`, and in the structure of HIP 5.
 const ARCH_NAME: (usize, usize) = (1160, 396);
-/// What a device says that it has: nothing here counts it.
+/// Bytes of memory by the word of a device: nothing here counts them.
 const MEMORY: usize = 16 << 30;
 
 thread_local! {
@@ -155,7 +155,7 @@ unsafe fn properties(properties: *mut c_void, device: c_int, offset: usize) -> A
         return Err(Code::InvalidValue);
     }
     // SAFETY: the name has 256 bytes at this offset.
-    unsafe { put_text(properties.byte_add(offset).cast(), 256, ARCH) }
+    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, ARCH) }
 }
 
 /// # Safety

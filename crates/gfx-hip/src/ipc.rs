@@ -124,8 +124,10 @@ pub(crate) unsafe extern "C" fn hipMemGetAllocationGranularity(
     properties: *const Properties,
     _option: c_int,
 ) -> c_int {
-    // SAFETY: the caller's pointers.
-    answer(unsafe { wanted(properties).and_then(|_| put(out, PAGE)) })
+    // SAFETY: the caller's pointer.
+    let known = unsafe { wanted(properties) };
+    // SAFETY: the caller's pointer.
+    answer(known.and_then(|_| unsafe { put(out, PAGE) }))
 }
 
 /// # Safety

@@ -172,7 +172,7 @@ unsafe fn pack(kernel: &Kernel, params: *mut *mut c_void) -> Vec<u8> {
     for (index, argument) in kernel.arguments.iter().filter(ours).enumerate() {
         let to = &mut packed[argument.offset as usize..][..argument.size as usize];
         // SAFETY: one of the pointers (the caller's obligation).
-        let from = unsafe { params.add(index).read() };
+        let from = unsafe { params.wrapping_add(index).read() };
         // SAFETY: that many bytes (the caller's obligation).
         unsafe { from.cast::<u8>().copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
     }
@@ -220,7 +220,7 @@ pub(crate) unsafe extern "C" fn hipModuleLaunchKernel(
             };
             let ended = ROOM.with(waves, || state().gfx.launch(&function.module, &launch));
             if let Err(error) = ended {
-                eprintln!("emulated gfx942: {error}");
+                eprintln!("{error}");
                 state().lose();
             }
         })

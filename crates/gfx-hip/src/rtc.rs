@@ -43,11 +43,15 @@ unsafe fn bytes(text: *const c_char) -> Option<Vec<u8>> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes().to_vec())
 }
 
+/// One of a list of texts.
+///
 /// # Safety
-/// As [`bytes`].
-unsafe fn string(text: *const c_char) -> Option<String> {
+/// The list has more than `index`, each null or NUL-terminated.
+unsafe fn nth(list: *const *const c_char, index: usize) -> Option<Vec<u8>> {
     // SAFETY: the caller's obligation.
-    String::from_utf8(unsafe { bytes(text) }?).ok()
+    let text = unsafe { list.wrapping_add(index).read() };
+    // SAFETY: the caller's obligation.
+    unsafe { bytes(text) }
 }
 
 /// `const char* hiprtcGetErrorString(hiprtcResult)`.
@@ -67,11 +71,11 @@ pub(crate) extern "C" fn hiprtcGetErrorString(code: c_int) -> *const c_char {
 /// As HIPRTC's function of this name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int {
-    // SAFETY: the caller's pointers. The version is clang's.
-    unsafe {
-        major.write(19);
-        minor.write(1);
-    }
+    // The version is clang's.
+    // SAFETY: the caller's pointer.
+    unsafe { major.write(19) };
+    // SAFETY: the caller's pointer.
+    unsafe { minor.write(1) };
     0
 }
 
@@ -88,14 +92,16 @@ pub(crate) unsafe extern "C" fn hiprtcCreateProgram(
 ) -> c_int {
     let header = |index: usize| {
         // SAFETY: one of the names that the caller says there are.
-        let name = unsafe { string(*names.add(index)) }?;
-        // SAFETY: as above.
-        Some((name, unsafe { bytes(*headers.add(index)) }?))
+        let name = unsafe { nth(names, index) }?;
+        // SAFETY: one of the headers, likewise.
+        Some((String::from_utf8(name).ok()?, unsafe { nth(headers, index) }?))
     };
     let program = || {
         let headers = (0..count.max(0) as usize).map(header).collect::<Option<_>>()?;
-        // SAFETY: the caller's texts.
-        let (name, source) = unsafe { (string(name)?, bytes(source)?) };
+        // SAFETY: the caller's text.
+        let name = String::from_utf8(unsafe { bytes(name) }?).ok()?;
+        // SAFETY: the caller's text.
+        let source = unsafe { bytes(source) }?;
         Some(Program { name, source, headers, log: Vec::new(), code: Vec::new() })
     };
     let Some(program) = program() else { return INVALID_INPUT };
@@ -134,7 +140,7 @@ fn compile(program: &Program, options: &[String]) -> io::Result<(Vec<u8>, Option
         .current_dir(folder.path())
         .args(device)
         .args(options)
-        .args(["-I.", "-o", "code.co", &program.name])
+        .args(["-fdebug-compilation-dir=.", "-I.", "-o", "code.co", &program.name])
         .output();
     let ran = ran.map_err(|error| io::Error::new(error.kind(), format!("{clang}: {error}")))?;
     let code = ran.status.success().then(|| std::fs::read(folder.path().join("code.co")));
@@ -149,8 +155,8 @@ pub(crate) unsafe extern "C" fn hiprtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> c_int {
-    // SAFETY: as many texts as the caller says.
-    let option = |index| unsafe { string(*options.add(index)) };
+    // SAFETY: one of as many texts as the caller says.
+    let option = |index| unsafe { nth(options, index) }.and_then(|o| String::from_utf8(o).ok());
     let Some(options) = (0..count.max(0) as usize).map(option).collect::<Option<Vec<_>>>() else {
         return INVALID_INPUT;
     };
@@ -191,7 +197,8 @@ pub(crate) unsafe extern "C" fn hiprtcGetProgramLog(
     result(with(handle, |program| {
         let text = program.log.iter().chain([&0]);
         // SAFETY: the caller has room for the size that it was told.
-        text.enumerate().for_each(|(at, byte)| unsafe { out.add(at).write(*byte as c_char) });
+        text.enumerate()
+            .for_each(|(at, byte)| unsafe { out.wrapping_add(at).write(*byte as c_char) });
     }))
 }
 

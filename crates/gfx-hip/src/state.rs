@@ -1,4 +1,4 @@
-//! What all calls share.
+//! The state that all calls share.
 
 use crate::code::{Answer, Code};
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub(crate) struct Range {
     pub(crate) len: usize,
     pub(crate) origin: Origin,
     pub(crate) device: c_int,
-    /// What backs it, unless that is the program's.
+    /// The memfd behind it, unless it is memory of the program.
     pub(crate) memory: Option<Arc<OwnedFd>>,
     /// Dropped before the memory is unmapped.
     _reach: Registration,

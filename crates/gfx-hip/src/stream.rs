@@ -37,8 +37,10 @@ pub(crate) unsafe extern "C" fn hipDeviceGetStreamPriorityRange(
     least: *mut c_int,
     greatest: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller's pointers.
-    answer(unsafe { put(least, 1).and_then(|()| put(greatest, -1)) })
+    // SAFETY: the caller's pointer.
+    let first = unsafe { put(least, 1) };
+    // SAFETY: the caller's pointer.
+    answer(first.and_then(|()| unsafe { put(greatest, -1) }))
 }
 
 /// # Safety

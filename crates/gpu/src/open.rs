@@ -43,7 +43,12 @@ pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
     match choice {
         GpuChoice::Simt => Ok(Opened { gpu: open_simt()?, why: asked() + &seeded() }),
         GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: cuda::open(ordinal)?, why: asked() }),
-        GpuChoice::Hip(ordinal) => Ok(Opened { gpu: hip::open(ordinal)?, why: asked() }),
+        GpuChoice::Hip(ordinal) => {
+            let gpu = hip::open(ordinal)?;
+            // Nobody is to take an emulator's results for a GPU's.
+            let why = format!("{}, {}", asked(), gpu.info().name);
+            Ok(Opened { gpu, why })
+        }
         GpuChoice::Auto => open_best(0),
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Call, within};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Dim, Gpu, GpuError, LaunchError, Place};
+use warpverbs_gpu::{Dim, Gpu, GpuError, GpuKind, LaunchError, Place};
 
 #[test]
 #[ignore = "needs an NVIDIA GPU"]
@@ -20,7 +20,8 @@ fn a_failed_kernel_is_named_and_nothing_hangs_after_it() {
     let LaunchError::Failed(GpuError::KernelFailed { kernel: "fail", name, .. }) = &failed else {
         panic!("expected the kernel's failure, got {failed}");
     };
-    assert!(name.starts_with("CUDA_ERROR_"), "{name}");
+    let errors = if gpu.info().kind == GpuKind::Hip { "hipError" } else { "CUDA_ERROR_" };
+    assert!(name.starts_with(errors), "{name}");
     let after = within(limit, move || {
         let mut byte = [0];
         let read = gpu.read(&device, 0, &mut byte);

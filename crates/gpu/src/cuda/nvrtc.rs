@@ -17,7 +17,7 @@ pub const NVRTC_ENV: &str = "WARPVERBS_NVRTC";
 type Program = sys::nvrtcProgram;
 type Text = *const c_char;
 
-// What is assumed of its functions is what the generated bindings say, but for the type of a handle.
+// The signatures that the shared table assumes are those of the generated bindings, but for the type of a handle.
 const _: unsafe fn(*mut c_int, *mut c_int) -> sys::nvrtcResult = sys::nvrtcVersion;
 const _: unsafe fn(*mut Program, Text, Text, c_int, *const Text, *const Text) -> sys::nvrtcResult =
     sys::nvrtcCreateProgram;

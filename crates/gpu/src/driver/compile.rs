@@ -15,7 +15,7 @@ pub enum Origin {
     CachedWithoutCompiler,
 }
 
-/// What a vendor's compiler is asked.
+/// A request to a vendor's compiler.
 pub(crate) struct Request<'a> {
     pub(crate) image: &'a Image,
     pub(crate) arch: &'a str,

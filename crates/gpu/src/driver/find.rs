@@ -1,8 +1,8 @@
-//! What there is of a vendor's GPUs, for the choice of a device and for `doctor`.
+//! The list of a vendor's GPUs, for the choice of a device and for `doctor`.
 
 use crate::{Found, GpuChoice, GpuError, GpuInfo, GpuKind};
 
-/// What a vendor's libraries say of themselves and of the devices.
+/// The words of a vendor's libraries on themselves and on the devices.
 pub(crate) struct Vendor {
     pub(crate) kind: GpuKind,
     /// `cuda`

@@ -42,9 +42,13 @@ struct Table {
 impl Table {
     fn load(library: &Library, names: &Names) -> Result<Self, GpuError> {
         let (what, prefix, code) = (names.library, names.prefix, names.code);
-        // SAFETY: below, each name is that of the function whose signature the field has; a C enum is an `int`.
         macro_rules! find {
-            ($($name:tt)*) => { unsafe { symbol(library, what, &format!($($name)*)) }? };
+            ($name:literal) => {{
+                let name = format!($name);
+                // SAFETY: the function of this name has the signature of the field that it is for; a C enum is
+                // an `int`.
+                unsafe { symbol(library, what, &name) }?
+            }};
         }
         Ok(Self {
             version: find!("{prefix}Version"),

@@ -1,4 +1,4 @@
-// What `abi.rs` and `api.rs` assume, against AMD's header of HIP 5 or later: compiled by a test, never linked.
+// The assumptions of `abi.rs` and `api.rs`, against AMD's header of HIP 5 or later: compiled by a test, never linked.
 #define __HIP_PLATFORM_AMD__ 1
 #include <hip/hip_runtime_api.h>
 #include <hip/hiprtc.h>

@@ -60,9 +60,10 @@ fn arch(api: &Api, device: c_int) -> Result<String, GpuError> {
     let mut properties = [0u8; PROPERTIES];
     let (five, six) = ARCH_NAME;
     let out = properties.as_mut_ptr().cast();
-    // SAFETY: room for more than any version of the structure.
     let offset = match api.is_five() {
+        // SAFETY: room for more than any version of the structure.
         true => unsafe { api.hipGetDeviceProperties(out, device) }.map(|()| five),
+        // SAFETY: as above.
         false => unsafe { api.hipGetDevicePropertiesR0600(out, device) }.map(|()| six),
     }?;
     let name = properties[offset..offset + 256].split(|&byte| byte == 0).next().unwrap_or(&[]);

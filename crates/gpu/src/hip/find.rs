@@ -6,7 +6,7 @@ use crate::{Found, Gpu, GpuChoice, GpuError, GpuKind};
 use std::sync::Arc;
 
 const DRIVER: &str = "HIP run time";
-/// What the name of a device begins with that is no hardware.
+/// The names of devices that are no hardware begin so.
 const EMULATED: &str = "emulated ";
 
 /// How many devices `auto` may take: kernels can be compiled, and no device is emulated.

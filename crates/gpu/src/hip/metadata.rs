@@ -1,4 +1,4 @@
-//! What a code object says of its kernels: the note `NT_AMDGPU_METADATA`, MessagePack in an ELF file.
+//! Metadata of a code object, on its kernels: the note `NT_AMDGPU_METADATA`, MessagePack in an ELF file.
 
 use crate::{Entry, GpuError, Image};
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader};

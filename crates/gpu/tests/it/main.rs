@@ -3,5 +3,5 @@
 mod arena;
 mod blocks;
 #[cfg(feature = "cuda")]
-mod cuda;
+mod vendor;
 mod withdraw;
