@@ -324,8 +324,8 @@ impl RecvFormat {
                 Ok((id, None, sges))
             }
             Self::Ionic { log_depth } => {
-                let (place_, queue) = (place.into(), QueueKind::Shared);
-                Ok((place.into(), None, ionic::receive(bytes, place_, *log_depth, queue)?))
+                let (at, queue) = (place.into(), QueueKind::Shared);
+                Ok((place.into(), None, ionic::receive(bytes, at, *log_depth, queue)?))
             }
         }
     }
