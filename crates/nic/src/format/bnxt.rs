@@ -214,7 +214,7 @@ impl Sends {
             let queue = QueueKind::Send;
             (units, FormatViolation::BnxtWqe { queue, violation }.into())
         };
-        let max = if self.mode == Mode::Static { STATIC_SLOTS as u8 } else { MOST };
+        let max = if self.mode == Mode::Static { STATIC_SLOTS } else { MOST };
         if value > max {
             let wqe_type = WqeType::from_value(words.as_bytes()[0]);
             return Err(wrong(wqe::WqeViolation::Slots { wqe_type, value, min: HEADERS, max }));
