@@ -125,6 +125,7 @@ pub type Sges<'a> = warpverbs_rdma::Sges<'a, SgeSlot>;
 
 /// The list that `slots` are, and the bytes of all entries together. A list of entries that are all of
 /// zero length is empty.
+#[inline(always)]
 pub(crate) fn list(slots: &[[u8; SLOT]]) -> Sges<'_> {
     let slots: &[SgeSlot] = zerocopy::transmute_ref!(slots);
     // One entry is the common case; it needs no loop.

@@ -46,6 +46,8 @@ pub(crate) struct AnyConsumer {
     log_size: u8,
     ci: u64,
     count: u64,
+    /// Of the last receive of bnxt_re.
+    pub(crate) id: u32,
 }
 
 impl AnyConsumer {
@@ -70,7 +72,7 @@ impl AnyConsumer {
             notice: None,
         };
         let cq = nic.create_cq(&config)?;
-        Ok(Self { cq, dialect, buf, dbr, log_size, ci: 0, count: 0 })
+        Ok(Self { cq, dialect, buf, dbr, log_size, ci: 0, count: 0, id: 0 })
     }
 
     /// After RESET.
@@ -100,7 +102,11 @@ impl AnyConsumer {
             }
             Dialect::Bnxt(_) => {
                 let bytes = self.next(|bytes| bnxt::phase(bytes) == first_lap)?;
-                of_bnxt(bnxt::Cqe::parse(&bytes).expect("a CQE"), self.count)
+                let cqe = bnxt::Cqe::parse(&bytes).expect("a CQE");
+                if let bnxt::Cqe::Received { id, .. } = cqe {
+                    self.id = id;
+                }
+                of_bnxt(cqe, self.count)
             }
             Dialect::Ionic => {
                 let bytes = self.next(|bytes| ionic::color(bytes) == first_lap)?;

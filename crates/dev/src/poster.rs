@@ -16,7 +16,7 @@ use warpverbs_mlx5::num::{MAX_WQE, WqeIndex};
 use warpverbs_mlx5::wqe::{Local, Position, WqeBuilder};
 use warpverbs_nic::{
     Announcement, CqMode, Dialect, Mtu, NicError, OnSendError, Pd, Qp, QpAttrs, QpConfig, QpState,
-    RqConfig, ScatterToCqe, Service, SoftNic,
+    RqConfig, ScatterToCqe, Service, SoftNic, Srq,
 };
 use warpverbs_rdma::{Data, Op, Qpn, SendFlags, Sge, WorkRequest};
 
@@ -56,10 +56,10 @@ impl Poster {
         format: QueueFormat,
         cq: (CqMode, u8),
     ) -> Result<Self, NicError> {
-        Self::with(nic, pd, format, format, cq, Announcement::Doorbell)
+        Self::with(nic, pd, format, format, cq, Announcement::Doorbell, None)
     }
 
-    /// As [`Self::new`], with CQs of any format and any announcement.
+    /// As [`Self::new`], with CQs of any format, any announcement, and receives of an SRQ.
     pub fn with(
         nic: &SoftNic,
         pd: &Pd,
@@ -67,6 +67,7 @@ impl Poster {
         cqs: QueueFormat,
         (cq_mode, log_cq): (CqMode, u8),
         announcement: Announcement,
+        srq: Option<Srq>,
     ) -> Result<Self, NicError> {
         let alloc = |len: usize| {
             HostBuf::region(len).map_err(|cause| NicError::Memory { what: "test memory", cause })
@@ -76,6 +77,8 @@ impl Poster {
         let (units, bytes) = format.units();
         let (sq, rq) = (alloc(units as usize * bytes)?, alloc(128 << LOG_RQ)?);
         let (dbr, packets) = (alloc(64)?, alloc(16 << LOG_PACKETS)?);
+        let (buf, log_stride) = (rq.clone(), format.log_stride());
+        let own = RqConfig::Own { buf, log_rq: LOG_RQ, log_stride };
         let config = QpConfig {
             format: format.of_qp(&packets),
             service: Service::default(),
@@ -86,7 +89,7 @@ impl Poster {
             recv_cq: recv.cq.clone(),
             sq: sq.clone(),
             log_sq: LOG_SQ,
-            rq: RqConfig::Own { buf: rq.clone(), log_rq: LOG_RQ, log_stride: format.log_stride() },
+            rq: srq.map_or(own, RqConfig::Srq),
             dbr: dbr.clone(),
             on_send_error: OnSendError::StopAll,
             consume_only: false,
@@ -277,6 +280,11 @@ impl Poster {
     /// The next completion of a receive.
     pub fn poll_recv(&mut self) -> Option<Reported> {
         self.recv.poll()
+    }
+
+    /// The number that the last CQE of bnxt_re gave its receive.
+    pub fn received_id(&self) -> u32 {
+        self.recv.id
     }
 
     fn qpn(&self) -> Qpn {

@@ -99,6 +99,7 @@ pub type Sges<'a> = warpverbs_rdma::Sges<'a, Entry>;
 
 /// The first `count` entries of a WQE's payload; `Err` has the number that it has room for. A list of
 /// entries that are all of zero length is empty.
+#[inline(always)]
 pub(crate) fn list(payload: &[u8], count: u8) -> Result<Sges<'_>, u8> {
     let (all, _) = payload.as_chunks::<ENTRY>();
     let entries = all.get(..count.into()).ok_or(all.len().min(u8::MAX.into()) as u8)?;

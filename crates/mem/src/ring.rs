@@ -206,6 +206,18 @@ impl SendRing {
         self.words.block_at((index & self.mask) * 64)
     }
 
+    /// The 64 bytes from unit `index` on, as [`Self::read`] has them.
+    #[inline]
+    pub fn read_block(&self, index: u64) -> Block {
+        let at = (index % self.units) << self.log_unit;
+        if (self.units << self.log_unit) - at >= 64 {
+            return self.words.block_at(at);
+        }
+        let mut block = [0; 8];
+        self.read(index, &mut block);
+        block
+    }
+
     /// The bytes from unit `index` on, which is taken modulo the ring, with the ring's wrap undone: as many
     /// as `out` holds, and no more than the ring has. Relaxed loads, as for [`Self::load`].
     #[inline]
@@ -259,6 +271,12 @@ impl ReceiveRing {
     /// Receives in the ring.
     pub fn depth(&self) -> u64 {
         self.mask + 1
+    }
+
+    /// The first 8 bytes at `index`, which is masked, in native byte order.
+    #[inline]
+    pub fn first(&self, index: u64) -> u64 {
+        self.words.load((index & self.mask) << self.log_stride, Ordering::Relaxed)
     }
 
     /// The WQE at `index`, which is masked, copied into `out`. Relaxed loads: the acquire is that

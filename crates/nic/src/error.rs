@@ -65,8 +65,8 @@ pub enum NicError {
     /// A collapsed CQ has one entry, whatever its size.
     #[error("a collapsed CQ cannot be resized")]
     CollapsedResize,
-    /// Queues of this format do not have it.
-    #[error("{what} of queues in another format than mlx5's")]
+    /// Queues of a format do not have it.
+    #[error("queues of this format do not support {what}")]
     NotOfFormat {
         /// The feature asked for.
         what: &'static str,

@@ -24,6 +24,7 @@ pub fn peek(first: &[u8; SLOT]) -> u8 {
 
 /// Checks and decodes the WQE of a connection in `raw`: all its slots, in order, ring wrap already
 /// undone. Bytes behind them are not looked at. `library` posted it.
+#[inline(always)]
 pub fn parse(raw: &[u8], library: Library) -> Result<Posted<'_>, WqeViolation> {
     let wqe = Slots::of(raw)?;
     let op = match wqe.wqe_type {
@@ -71,6 +72,7 @@ struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
+    #[inline(always)]
     fn of(raw: &'a [u8]) -> Result<Self, WqeViolation> {
         let (slots, _) = raw.as_chunks::<SLOT>();
         let [first, second, rest @ ..] = slots else {
@@ -102,12 +104,14 @@ impl<'a> Slots<'a> {
         Ok(Self { header, wqe_type, flags, first, second, rest })
     }
 
+    #[inline(always)]
     fn remote(&self) -> Remote {
         let slot: &RdmaSlot = transmute_ref!(self.second);
         Remote::new(slot.raddr.get(), slot.rkey.get())
     }
 
     /// Inline bytes, or entries.
+    #[inline(always)]
     fn payload(&self) -> Result<(&'a [u8], Sges<'a>), WqeViolation> {
         let (length, slots) = (self.header.length.get(), self.header.slots);
         if !self.flags.contains(WqeFlags::INLINE) {
@@ -123,6 +127,7 @@ impl<'a> Slots<'a> {
         Ok((bytes, Sges::default()))
     }
 
+    #[inline(never)]
     fn atomic(&self, library: Library) -> Result<Posted<'a>, WqeViolation> {
         let wqe_type = self.wqe_type;
         let [entry] = self.rest else {

@@ -12,6 +12,7 @@ use warpverbs_rdma::{Addressed, Op, Qpn, Remote, Rkey, Sge};
 use zerocopy::{FromBytes, transmute_ref};
 
 /// Checks and decodes the WQE of a connection that fills `raw`, at `at`.
+#[inline(always)]
 pub fn parse(raw: &[u8], at: Position, protocol: Protocol) -> Result<Posted<'_>, WqeViolation> {
     let wqe = Parts::of(raw, at, protocol)?;
     let imm_or_key = wqe.header.imm_or_key.get();
@@ -50,6 +51,7 @@ pub fn parse_datagram(
 }
 
 /// The header of the WQE that fills `raw`, with size and index checked.
+#[inline(always)]
 pub(crate) fn place(raw: &[u8], at: Position) -> Result<&Header, WqeViolation> {
     let size = WqeViolation::Size { available: raw.len() };
     if !raw.len().is_power_of_two() || raw.len() < WQE {
@@ -74,6 +76,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
+    #[inline(always)]
     fn of(raw: &'a [u8], at: Position, protocol: Protocol) -> Result<Self, WqeViolation> {
         let header = place(raw, at)?;
         let (value, flags) = (header.opcode, WqeFlags::from_bits_retain(header.flags.get()));
@@ -96,12 +99,14 @@ impl<'a> Parts<'a> {
         Ok(Self { header, opcode, flags, body, raw })
     }
 
+    #[inline(always)]
     fn remote(&self) -> Remote {
         let body: &RdmaBody = transmute_ref!(self.body);
         Remote::new(body.raddr.get(), body.rkey.get())
     }
 
     /// Inline bytes, or entries.
+    #[inline(always)]
     fn payload(&self) -> Result<(&'a [u8], Sges<'a>), WqeViolation> {
         let body: &SendBody = transmute_ref!(self.body);
         let (value, entries) = (body.length.get(), self.header.entries);
@@ -126,6 +131,7 @@ impl<'a> Parts<'a> {
         }
     }
 
+    #[inline(never)]
     fn atomic(&self, protocol: Protocol) -> Result<Posted<'a>, WqeViolation> {
         let (opcode, value) = (self.opcode, self.header.entries);
         if value != 1 {

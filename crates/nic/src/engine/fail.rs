@@ -60,8 +60,8 @@ impl Queues {
             self.complete_send(slot, earlier, info.index);
         }
         // CE = 1 asks for the first error alone.
-        let silent = flushed && !told;
-        if !silent && !(flushed && info.completion == Completion::OnFirstError) {
+        let asked = told && info.completion != Completion::OnFirstError;
+        if !flushed || asked {
             self.complete_send(slot, done, upto);
         }
         if !flushed {

@@ -2,21 +2,21 @@
 
 use super::list::{Request, in_place};
 use super::{
-    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, Own, SendOpcode, Sges,
-    Short, Wqe,
+    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, SendOpcode, Sges,
+    Short, TakesPayload, Wqe,
 };
 use crate::NicError;
 use crate::violation::Rule;
 use warpverbs_bnxt::cqe::Cqe;
-use warpverbs_bnxt::doorbell::{Doorbell, Kind};
+use warpverbs_bnxt::doorbell::{Doorbell, Kind as Bell};
 use warpverbs_bnxt::opcode::WqeType;
-use warpverbs_bnxt::packets::{Packets, Table};
+use warpverbs_bnxt::packets::{Msn, Packets, Table};
 use warpverbs_bnxt::recv;
 use warpverbs_bnxt::ring::{Library, Mode, Ring};
 use warpverbs_bnxt::slot::{HEADERS, SLOT, STATIC_SLOTS, SgeSlot};
 use warpverbs_bnxt::status::{RecvStatus, SendStatus};
 use warpverbs_bnxt::wqe;
-use warpverbs_mem::{Block, MemError, ReceiveRing, Region, SendRing};
+use warpverbs_mem::{Block, Kind, MemError, ReceiveRing, Region, SendRing};
 use warpverbs_rdma::{Mtu, Op, QueueKind, Status};
 use zerocopy::IntoBytes;
 
@@ -69,6 +69,7 @@ pub(crate) struct Sends {
     ring: Ring,
     table: Table,
     entries: ReceiveRing,
+    on_host: bool,
     mtu: Mtu,
     psn: u32,
 }
@@ -84,6 +85,7 @@ impl Sends {
             units,
             ring: ring(units, library),
             table,
+            on_host: entries.kind() == Kind::Host,
             entries,
             mtu: Mtu::B1024,
             psn: 0,
@@ -93,6 +95,12 @@ impl Sends {
     /// The connection's first packet, and its path MTU.
     pub(crate) fn start(&mut self, psn: u32, mtu: Mtu) {
         (self.psn, self.mtu) = (psn, mtu);
+    }
+
+    /// Of the next WQE.
+    #[inline(always)]
+    pub(crate) fn go_on(&mut self, psn: u32) {
+        self.psn = psn;
     }
 
     /// A WQE of `len` bytes was started.
@@ -105,7 +113,7 @@ impl Sends {
     #[inline]
     pub(crate) fn rung(&self, word: u64, before: u64) -> Result<(u32, u64), FormatViolation> {
         let bell = Doorbell::parse(word)?;
-        is_kind(&bell, Kind::Send)?;
+        is_kind(&bell, Bell::Send)?;
         Ok((bell.queue, self.ring.counter(&bell, before)?))
     }
 
@@ -130,40 +138,65 @@ impl Sends {
     }
 
     /// The packet numbers beside a WQE are those that its connection gives it.
-    #[inline]
     fn check(&self, at: At, len: u32) -> Result<(), Rule> {
         let kind = self.entries.kind();
         self.entries.fetch(at.nth).map_err(|_| Rule::CopyFailed { kind })?;
         let mut words = [0; 2];
         let entry = self.entries.load(at.nth, &mut words);
-        let start = (at.index % u64::from(self.units)) as u16;
-        let expected = Packets::of(self.psn, len, self.mtu, start);
-        let checked = Packets::read(self.table, entry).and_then(|found| found.check(expected));
-        checked.map_err(|violation| FormatViolation::from(violation).into())
+        let found = Packets::read(self.table, entry).map_err(FormatViolation::from)?;
+        Ok(found.check(self.expected(at, len)).map_err(FormatViolation::from)?)
     }
 
-    /// A plain WRITE of at most 4 slots.
-    #[inline]
-    pub(crate) fn short<'a>(
+    /// The same, without a reason: of a table in host memory, the first word says all.
+    #[inline(always)]
+    fn is_expected(&self, at: At, len: u32, expected: Packets) -> bool {
+        if !self.on_host {
+            return self.check(at, len).is_ok();
+        }
+        let Packets { first, next, start } = expected;
+        let found = u64::from_le(self.entries.first(at.nth));
+        match self.table {
+            Table::Msn => found == Msn::new(first, next, start.unwrap_or(0)).0,
+            // The opcode and the flags are not looked at.
+            Table::Psn | Table::PsnExt => {
+                found & 0x00ff_ffff_00ff_ffff == u64::from(first) | u64::from(next) << 32
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn expected(&self, at: At, len: u32) -> Packets {
+        let start = (at.index % u64::from(self.units)) as u16;
+        Packets::of(self.psn, len, self.mtu, start)
+    }
+
+    /// A plain WRITE of 3 slots.
+    #[inline(always)]
+    pub(crate) fn short<'a, S>(
         &self,
-        ring: &SendRing,
         at: At,
-        block: &'a mut Block,
-    ) -> Option<Short<'a>> {
-        ring.read(at.index, block);
-        // Slots of a longer one are missing here.
-        let posted = wqe::parse(super::mlx5::block_of(block), self.library).ok()?;
-        let units = u64::from(self.mode.units(wqe_slots(block)));
-        let Op::Write(remote) = posted.op else { return None };
-        let (len, flags) = (posted.byte_len() as u32, super::Flags::of(posted.flags));
-        if units > at.announced || self.check(at, len).is_err() {
+        block: &'a Block,
+        payload: impl TakesPayload<'a, S>,
+    ) -> Option<Short<S>> {
+        let bytes = super::mlx5::block_of(block);
+        // Of no other is anything more looked at: one entry, or as many inline bytes.
+        if bytes[0] != WqeType::Write.value() || bytes[2] != HEADERS + 1 {
             return None;
         }
-        let own = match posted.inline {
-            [] => Own::Piece(posted.local.single()?),
-            bytes => Own::Inline(bytes),
+        let posted = wqe::parse(bytes, self.library).ok()?;
+        let units = u64::from(self.mode.units(HEADERS + 1));
+        let Op::Write(remote) = posted.op else { return None };
+        let (len, flags) = (posted.byte_len() as u32, super::Flags::of(posted.flags));
+        let expected = self.expected(at, len);
+        let psn = expected.next;
+        if units > at.announced || !self.is_expected(at, len, expected) {
+            return None;
+        }
+        let source = match posted.inline {
+            [] => payload.piece(posted.local.single()?)?,
+            bytes => payload.inline(bytes)?,
         };
-        Some(Short { units, remote, own, flags })
+        Some(Short { units, remote, source, psn, flags })
     }
 
     /// The WQE at a place, copied to `long`.
@@ -181,7 +214,7 @@ impl Sends {
             let queue = QueueKind::Send;
             (units, FormatViolation::BnxtWqe { queue, violation }.into())
         };
-        let max = if self.mode == Mode::Static { STATIC_SLOTS as u8 } else { MOST };
+        let max = if self.mode == Mode::Static { STATIC_SLOTS } else { MOST };
         if value > max {
             let wqe_type = WqeType::from_value(words.as_bytes()[0]);
             return Err(wrong(wqe::WqeViolation::Slots { wqe_type, value, min: HEADERS, max }));
@@ -209,7 +242,7 @@ pub(super) fn ring(size: u32, library: Library) -> Ring {
     Ring::new(size.clamp(1, 1 << 24), library).expect("a size in range")
 }
 
-fn is_kind(bell: &Doorbell, expected: Kind) -> Result<(), FormatViolation> {
+fn is_kind(bell: &Doorbell, expected: Bell) -> Result<(), FormatViolation> {
     let found = bell.kind;
     if found == expected { Ok(()) } else { Err(FormatViolation::BnxtKind { found, expected }) }
 }
@@ -218,7 +251,7 @@ fn is_kind(bell: &Doorbell, expected: Kind) -> Result<(), FormatViolation> {
 pub(super) fn counter(
     ring: Ring,
     word: u64,
-    kind: Kind,
+    kind: Bell,
     before: u64,
 ) -> Result<u64, FormatViolation> {
     if word == 0 {

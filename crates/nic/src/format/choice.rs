@@ -1,7 +1,7 @@
 //! Whose format a queue has, and the calls that depend on it.
 
 use super::bnxt::{self, BnxtQueues};
-use super::{At, FormatViolation, Head, Own, Sges, Short, ionic, mlx5};
+use super::{At, FormatViolation, Head, Sges, Short, TakesPayload, ionic, mlx5};
 use crate::NicError;
 use crate::violation::Rule;
 use warpverbs_bnxt::doorbell::Kind;
@@ -156,17 +156,24 @@ impl SendFormat {
 
 /// The way in which a format reads plain WRITEs; each has its own code of the short ways.
 pub(crate) trait Plain {
-    /// The WQE at a place, if it is a WRITE without immediate that its bytes alone allow.
-    fn short<'a>(
+    /// Each takes one unit of its queue.
+    const ONE_UNIT: bool;
+
+    /// The first 64 bytes of the WQE at `index`.
+    fn load(ring: &SendRing, index: u64) -> Block;
+
+    /// The WQE of these bytes, if it is a WRITE without immediate that its bytes alone allow, and if `payload`
+    /// takes its payload.
+    fn short<'a, S>(
         format: &SendFormat,
         qpn: Qpn,
-        ring: &SendRing,
         at: At,
-        block: &'a mut Block,
-    ) -> Option<Short<'a>>;
+        block: &'a Block,
+        payload: impl TakesPayload<'a, S>,
+    ) -> Option<Short<S>>;
 
-    /// It was started.
-    fn passed(format: &mut SendFormat, len: u32);
+    /// It was started, and the next begins with packet `psn`.
+    fn passed(format: &mut SendFormat, psn: u32);
 }
 
 /// mlx5's.
@@ -177,24 +184,22 @@ pub(crate) struct OfBnxt;
 pub(crate) struct OfIonic;
 
 impl Plain for OfMlx5 {
+    const ONE_UNIT: bool = true;
+
     #[inline(always)]
-    fn short<'a>(
+    fn load(ring: &SendRing, index: u64) -> Block {
+        ring.load(index)
+    }
+
+    #[inline(always)]
+    fn short<'a, S>(
         _: &SendFormat,
         qpn: Qpn,
-        ring: &SendRing,
         at: At,
-        block: &'a mut Block,
-    ) -> Option<Short<'a>> {
-        use super::{Op, Payload};
-        *block = ring.load(at.index);
-        let wqe = mlx5::parse_write(block, (qpn, at.index))?;
-        let Op::Write { remote, payload, imm: None } = wqe.op else { return None };
-        let own = match payload {
-            Payload::Sges(sges) => Own::Piece(sges.single()?),
-            Payload::Inline(bytes) => Own::Inline(bytes),
-            Payload::Mixed(_) => return None,
-        };
-        Some(Short { units: 1, remote, own, flags: wqe.flags })
+        block: &'a Block,
+        payload: impl TakesPayload<'a, S>,
+    ) -> Option<Short<S>> {
+        mlx5::short(block, (qpn, at.index), payload)
     }
 
     #[inline(always)]
@@ -202,35 +207,51 @@ impl Plain for OfMlx5 {
 }
 
 impl Plain for OfBnxt {
-    #[inline]
-    fn short<'a>(
-        format: &SendFormat,
-        _: Qpn,
-        ring: &SendRing,
-        at: At,
-        block: &'a mut Block,
-    ) -> Option<Short<'a>> {
-        let SendFormat::Bnxt(sends) = format else { return None };
-        sends.short(ring, at, block)
+    const ONE_UNIT: bool = false;
+
+    #[inline(always)]
+    fn load(ring: &SendRing, index: u64) -> Block {
+        ring.read_block(index)
     }
 
-    #[inline]
-    fn passed(format: &mut SendFormat, len: u32) {
-        format.passed(len.into());
+    #[inline(always)]
+    fn short<'a, S>(
+        format: &SendFormat,
+        _: Qpn,
+        at: At,
+        block: &'a Block,
+        payload: impl TakesPayload<'a, S>,
+    ) -> Option<Short<S>> {
+        let SendFormat::Bnxt(sends) = format else { return None };
+        sends.short(at, block, payload)
+    }
+
+    #[inline(always)]
+    fn passed(format: &mut SendFormat, psn: u32) {
+        if let SendFormat::Bnxt(sends) = format {
+            sends.go_on(psn);
+        }
     }
 }
 
 impl Plain for OfIonic {
-    #[inline]
-    fn short<'a>(
+    const ONE_UNIT: bool = true;
+
+    #[inline(always)]
+    fn load(ring: &SendRing, index: u64) -> Block {
+        ring.load(index)
+    }
+
+    #[inline(always)]
+    fn short<'a, S>(
         format: &SendFormat,
         _: Qpn,
-        ring: &SendRing,
         at: At,
-        block: &'a mut Block,
-    ) -> Option<Short<'a>> {
+        block: &'a Block,
+        payload: impl TakesPayload<'a, S>,
+    ) -> Option<Short<S>> {
         let SendFormat::Ionic(sends) = format else { return None };
-        sends.short(ring, at, block)
+        sends.short(at, block, payload)
     }
 
     #[inline(always)]
@@ -303,8 +324,8 @@ impl RecvFormat {
                 Ok((id, None, sges))
             }
             Self::Ionic { log_depth } => {
-                let (place_, queue) = (place.into(), QueueKind::Shared);
-                Ok((place.into(), None, ionic::receive(bytes, place_, *log_depth, queue)?))
+                let (at, queue) = (place.into(), QueueKind::Shared);
+                Ok((place.into(), None, ionic::receive(bytes, at, *log_depth, queue)?))
             }
         }
     }

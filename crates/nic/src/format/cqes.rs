@@ -119,6 +119,7 @@ impl CqeRing {
     }
 
     /// Writes a CQE of 32 bytes.
+    #[inline(never)]
     fn publish_32(&mut self, done: &Done, names: Names) -> Result<(), MemError> {
         // In a CQ of one entry that is overwritten, the failure is what its readers look for.
         if self.mode == CqMode::Collapsed && matches!(done.what, Ended::Queue { .. }) {
@@ -181,7 +182,7 @@ impl CqeRing {
         (index << self.wide) + u64::from(self.wide)
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&mut self, bytes: [u8; 64]) -> Result<(), MemError> {
         let cqe: Block = zerocopy::transmute!(bytes);
         self.ring.publish(self.index(), &cqe)?;

@@ -2,8 +2,8 @@
 
 use super::list::{Request, in_place};
 use super::{
-    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, Own, SendOpcode, Sges,
-    Short, Wqe,
+    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, SendOpcode, Sges,
+    Short, TakesPayload, Wqe,
 };
 use crate::violation::Rule;
 use warpverbs_ionic::body::Entry;
@@ -60,25 +60,24 @@ impl Sends {
     }
 
     /// A plain WRITE in a WQE of 64 bytes.
-    #[inline]
-    pub(crate) fn short<'a>(
+    #[inline(always)]
+    pub(crate) fn short<'a, S>(
         self,
-        ring: &SendRing,
         at: At,
-        block: &'a mut Block,
-    ) -> Option<Short<'a>> {
+        block: &'a Block,
+        payload: impl TakesPayload<'a, S>,
+    ) -> Option<Short<S>> {
         if self.log_wqe != 6 {
             return None;
         }
-        *block = ring.load(at.index);
         let raw = super::mlx5::block_of(block);
         let posted = wqe::parse(raw, self.position(at), self.protocol).ok()?;
         let Op::Write(remote) = posted.op else { return None };
-        let own = match posted.inline {
-            [] => Own::Piece(posted.local.single()?),
-            bytes => Own::Inline(bytes),
+        let source = match posted.inline {
+            [] => payload.piece(posted.local.single()?)?,
+            bytes => payload.inline(bytes)?,
         };
-        Some(Short { units: 1, remote, own, flags: super::Flags::of(posted.flags) })
+        Some(Short { units: 1, remote, source, psn: 0, flags: super::Flags::of(posted.flags) })
     }
 
     /// The WQE at a place, copied to `long`.

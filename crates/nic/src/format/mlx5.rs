@@ -1,6 +1,6 @@
 //! The queues of mlx5 devices.
 
-use super::{Done, Ended, Head, Syndrome, Wqe};
+use super::{Done, Ended, Head, Op, Payload, Short, Syndrome, TakesPayload, Wqe};
 use crate::violation::Rule;
 use warpverbs_mem::Block;
 use warpverbs_mlx5::cqe::Cqe;
@@ -76,11 +76,22 @@ pub(crate) fn send_wqe(
     Ok(Wqe { units: wqe.wqebbs() as u64, flags: wqe.flags, op: wqe.op })
 }
 
-/// The WQE of QP `qpn` at `index`, if it is one of a connection and has one WQEBB.
+/// The WQE of QP `qpn` at `index`, if it is a plain WRITE and has one WQEBB.
 #[inline(always)]
-pub(crate) fn parse_write(block: &Block, (qpn, index): (Qpn, u64)) -> Option<wqe::Wqe<'_>> {
+pub(super) fn short<'a, S>(
+    block: &'a Block,
+    (qpn, index): (Qpn, u64),
+    payload: impl TakesPayload<'a, S>,
+) -> Option<Short<S>> {
     // Segments of a longer WQE are missing here.
-    wqe::parse(block_of(block), position(qpn, index)).ok()
+    let wqe = wqe::parse(block_of(block), position(qpn, index)).ok()?;
+    let Op::Write { remote, payload: own, imm: None } = wqe.op else { return None };
+    let source = match own {
+        Payload::Sges(sges) => payload.piece(sges.single()?)?,
+        Payload::Inline(bytes) => payload.inline(bytes)?,
+        Payload::Mixed(_) => return None,
+    };
+    Some(Short { units: 1, remote, source, psn: 0, flags: wqe.flags })
 }
 
 /// Says more of a wrong index: a slot never written, or the WQE of an earlier lap.

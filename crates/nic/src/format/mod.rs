@@ -72,18 +72,21 @@ pub(crate) struct Head {
     pub(crate) completion: Completion,
 }
 
-/// A WRITE without immediate whose bytes are in one piece.
-pub(crate) struct Short<'a> {
+/// A WRITE without immediate whose bytes are in one piece, which is `S`.
+pub(crate) struct Short<S> {
     pub(crate) units: u64,
     pub(crate) remote: Remote,
-    pub(crate) own: Own<'a>,
+    pub(crate) source: S,
+    /// First packet number of the next WQE, where posters count them.
+    pub(crate) psn: u32,
     pub(crate) flags: Flags,
 }
 
-/// Where they are.
-pub(crate) enum Own<'a> {
-    /// In the WQE.
-    Inline(&'a [u8]),
-    /// In memory.
-    Piece(Sge),
+/// Looks at the payload of a WRITE, and makes an `S` of it if it will do.
+pub(crate) trait TakesPayload<'a, S> {
+    /// Bytes in the WQE.
+    fn inline(self, bytes: &'a [u8]) -> Option<S>;
+
+    /// One piece of memory.
+    fn piece(self, sge: Sge) -> Option<S>;
 }

@@ -70,7 +70,8 @@ impl SharedReceiveQueue {
             .map_err(memory("SRQ buffer"))?;
         let record = match config.dialect {
             Dialect::Mlx5 => QueueRecord::for_srq(&config.dbr),
-            Dialect::Bnxt(_) | Dialect::Ionic => QueueRecord::new(&config.dbr),
+            Dialect::Bnxt(_) => QueueRecord::new(&config.dbr),
+            Dialect::Ionic => return Err(NicError::NotOfFormat { what: "an SRQ" }),
         };
         let record = record.map_err(memory("SRQ doorbell record"))?;
         Ok(Self {

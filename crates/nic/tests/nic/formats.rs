@@ -8,8 +8,8 @@ use warpverbs_dev::{Poster, QueueFormat, Reported, addresses, bytes, rest};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_nic::link::cable;
 use warpverbs_nic::{
-    Announcement, Clock, Config, CqMode, Mr, Mtu, NicError, QpAttrs, QpState, SoftNic, Status,
-    VirtualClock,
+    Announcement, Clock, Config, CqMode, Dialect, Mr, Mtu, NicError, QpAttrs, QpState, SoftNic,
+    SrqConfig, SrqOrder, Status, VirtualClock,
 };
 use warpverbs_rdma::{Data, Op, ReceivedKind, Remote, Rkey, SendFlags, Sge, WorkRequest};
 
@@ -326,7 +326,8 @@ fn what_a_format_does_not_have_is_refused() {
     let doorbell_only = Default::default();
     let shared = Announcement::Uar { page, doorbell_only };
     let poster = |format, cqs, announcement: &Announcement| {
-        Poster::with(&nic, &pd, format, cqs, (CqMode::Ring, 4), announcement.clone()).map(drop)
+        Poster::with(&nic, &pd, format, cqs, (CqMode::Ring, 4), announcement.clone(), None)
+            .map(drop)
     };
     let own = Announcement::Doorbell;
     for (format, other) in [(BnxtStatic, Mlx5), (Mlx5, IonicV2), (IonicV2, BnxtStatic)] {
@@ -339,4 +340,53 @@ fn what_a_format_does_not_have_is_refused() {
         let expected = if format == Mlx5 { Ok(()) } else { refused };
         assert_eq!(poster(format, format, &shared), expected);
     }
+}
+
+/// Receives of an SRQ are taken in the order of its ring, and their CQEs have the tags that they carry.
+#[test]
+fn receives_of_a_shared_queue_carry_tags() {
+    use warpverbs_bnxt::{doorbell::Kind, recv, ring::Ring};
+    let format = QueueFormat::BnxtStatic;
+    let nic = SoftNic::new(Config::default()).unwrap();
+    let pd = nic.alloc_pd();
+    let (buf, dbr) = (HostBuf::region(128 << 3).unwrap(), HostBuf::region(8).unwrap());
+    let config = |dialect| SrqConfig {
+        dialect,
+        order: SrqOrder::Linked,
+        buf: buf.clone(),
+        log_size: 3,
+        log_stride: 7,
+        dbr: dbr.clone(),
+    };
+    let refused = NicError::NotOfFormat { what: "an SRQ" };
+    assert_eq!(nic.create_srq(&pd, &config(Dialect::Ionic)).map(drop), Err(refused));
+    let srq = nic.create_srq(&pd, &config(format.dialect())).unwrap();
+    let region = HostBuf::region(4096).unwrap();
+    let mr = nic.reg_mr(&pd, &region, Access::all()).unwrap();
+    let (own, cq) = (Announcement::Doorbell, (CqMode::Ring, 5));
+    let mut a = Poster::new(&nic, &pd, QueueFormat::Mlx5, cq).unwrap();
+    let mut b = Poster::with(&nic, &pd, format, format, cq, own, Some(srq.clone())).unwrap();
+    let (init, rts) = (QpAttrs::init(Access::all()), QpAttrs::rts());
+    let (to_a, to_b) = (QpAttrs::rtr(a.qp.qpn()), QpAttrs::rtr(b.qp.qpn()));
+    a.connect(&init, &to_b, &rts);
+    b.connect(&init, &to_a, &rts);
+    let ring = Ring::new(8, warpverbs_nic::BnxtLibrary::Current).unwrap();
+    for round in 0..40u64 {
+        let tag = (round * 7919 % (1 << 20)) as u32;
+        let mut wqe = [0; 128];
+        recv::build(&mut wqe, tag, &[Sge::new(mr.addr() + 64 * (round % 8), 64, mr.lkey())])
+            .unwrap();
+        buf.write(round % 8 * 128, &wqe).unwrap();
+        let bell = ring.doorbell(Kind::Shared, srq.srqn(), round + 1).word();
+        dbr.write(0, &bell.to_le_bytes()).unwrap();
+        let inline = round.to_le_bytes();
+        a.post(&request(Op::Send, Data::Inline(&inline), SendFlags::SIGNALED));
+        rest([&nic]);
+        let received =
+            Reported::Received { kind: ReceivedKind::Send, len: 8, status: Status::Success };
+        assert_eq!((b.poll_recv(), b.received_id()), (Some(received), tag));
+        assert_eq!(bytes(&region, 64 * (round % 8), 8), inline);
+        assert!(a.poll_send().is_some());
+    }
+    assert_eq!(nic.take_violations(), []);
 }

@@ -186,6 +186,9 @@ fn a_wrong_doorbell_names_its_field() {
     }
 }
 
+/// The field that is wrong, and how it becomes so.
+type Wrong = (&'static str, fn(Packets) -> Packets);
+
 /// Packet numbers beside a WQE that are not its connection's.
 #[test]
 fn wrong_packet_numbers_are_named() {
@@ -193,7 +196,7 @@ fn wrong_packet_numbers_are_named() {
     for (format, apart) in
         [BnxtStatic, BnxtVariable, BnxtEarly].into_iter().flat_map(|f| [(f, false), (f, true)])
     {
-        let wrong: [(&str, fn(Packets) -> Packets); 4] = [
+        let wrong: [Wrong; 4] = [
             ("entry.first", |right| Packets { first: right.first ^ 1, ..right }),
             ("entry.next", |right| Packets { next: right.next ^ 0x80_0000, ..right }),
             // As if the path MTU were 4096.

@@ -31,6 +31,8 @@ pub(super) fn burst(tables: &mut Tables, slot: QpSlot, budget: u32, slice: u64) 
     }
 }
 
+/// Not part of its caller, whose other values would take registers of the loop.
+#[inline(never)]
 fn burst_of<F: Plain>(
     tables: &mut Tables,
     slot: QpSlot,
@@ -45,15 +47,22 @@ fn burst_of<F: Plain>(
         return None;
     }
     let (first, posted) = (q.progress.next, q.progress.posted);
-    let end = posted.min(first + u64::from(budget));
-    let (mut next, mut count, mut bytes, mut signaled) = (first, 0, 0, false);
+    let budget = u64::from(budget);
+    let end = if F::ONE_UNIT { posted.min(first + budget) } else { posted };
+    let (mut next, mut counted, mut bytes, mut signaled) = (first, 0, 0, false);
+    let count = |next, counted| if F::ONE_UNIT { next - first } else { counted };
     while next < end
+        && (F::ONE_UNIT || counted < budget)
         && bytes < slice
-        && let at = (At { index: next, nth: q.progress.ended + count, announced: posted - next })
+        && let at = (At {
+            index: next,
+            nth: q.progress.ended + count(next, counted),
+            announced: posted - next,
+        })
         && let Some(write) = write::<F>(keys, (q, at), rq, slice)
     {
-        next += write.units;
-        count += 1;
+        next += if F::ONE_UNIT { 1 } else { write.units };
+        counted += 1;
         bytes += write.bytes;
         if write.signaled {
             signaled = true;
@@ -61,7 +70,7 @@ fn burst_of<F: Plain>(
         }
     }
     q.progress.next = next;
-    let count = count as u32;
+    let count = count(next, counted) as u32;
     (count > 0).then_some(Report::Executed { slot, count, bytes, signaled })
 }
 
@@ -80,9 +89,9 @@ fn write<F: Plain>(
     rq: &mut ReceiveQueue,
     slice: u64,
 ) -> Option<Done> {
-    let mut block = [0; 8];
-    let PlainWrite { units, remote, source, len, flags } =
-        plain_write::<F>(q, keys, at, &mut block, slice)?;
+    let block = F::load(q.ring.wqes.as_ref()?, at.index);
+    let PlainWrite { units, psn, remote, source, len, flags } =
+        plain_write::<F>(q, keys, at, &block, slice)?;
     let (rkey, right) = (remote.rkey.0, Access::REMOTE_WRITE);
     // One of no bytes has no key to find.
     let to = keys.find(&mut rq.remote_hint, rq.pd, rkey, remote.addr, len, right)?;
@@ -93,6 +102,6 @@ fn write<F: Plain>(
         }
     };
     moved.ok()?;
-    F::passed(&mut q.format, len);
+    F::passed(&mut q.format, psn);
     Some(Done { units, bytes: u64::from(len), signaled: flags.completion.is_signaled() })
 }

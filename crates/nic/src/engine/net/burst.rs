@@ -51,9 +51,9 @@ fn post_all<F: Plain>(keys: &KeyTable, q: &mut SendQueue, end: &mut End, upto: u
 #[inline]
 fn post<F: Plain>(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<()> {
     let index = q.progress.next;
-    let mut block = [0; 8];
-    let PlainWrite { units, remote, source, len, flags } =
-        plain_write::<F>(q, keys, q.place(index), &mut block, MAX_MESSAGE)?;
+    let block = F::load(q.ring.wqes.as_ref()?, index);
+    let PlainWrite { units, psn, remote, source, len, flags } =
+        plain_write::<F>(q, keys, q.place(index), &block, MAX_MESSAGE)?;
     let outgoing = match source {
         Source::Inline(bytes) => Outgoing::Bytes(bytes.into()),
         Source::Memory(sge, span) if span.region.kind() == Kind::Host => Outgoing::One(sge),
@@ -73,6 +73,6 @@ fn post<F: Plain>(keys: &KeyTable, q: &mut SendQueue, end: &mut End) -> Option<(
     let info = WqeInfo { index, units, opcode, completion, bytes, brought: 0 };
     q.progress.in_flight.push_back(InFlight { info, away: true, reads: false });
     q.progress.next = index + units;
-    F::passed(&mut q.format, len);
+    F::passed(&mut q.format, psn);
     Some(())
 }

@@ -10,7 +10,7 @@ use crate::engine::outcome::{Stop, local};
 use crate::engine::plain::{PlainWrite, Source, plain_write};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::format::{Flags, LONGEST, MAX_MESSAGE, OfMlx5, Op, SendOpcode, Sge};
+use crate::format::{Flags, LONGEST, MAX_MESSAGE, OfMlx5, Op, Plain, SendOpcode, Sge};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::SendQueue;
 use crate::proxy_device::{Bounds, InTable, ProxySends};
@@ -144,9 +144,9 @@ pub(crate) enum Submitted {
 #[inline]
 fn add_plain(keys: &KeyTable, q: &mut SendQueue, end: &End, list: &mut ProxySends) -> Option<()> {
     let index = q.progress.next;
-    let mut block = [0; 8];
+    let block = OfMlx5::load(q.ring.wqes.as_ref()?, index);
     let PlainWrite { remote, source, len, flags, .. } =
-        plain_write::<OfMlx5>(q, keys, q.place(index), &mut block, MAX_MESSAGE)?;
+        plain_write::<OfMlx5>(q, keys, q.place(index), &block, MAX_MESSAGE)?;
     let Source::Memory(Sge { addr, .. }, Span { proxy_lkey, .. }) = source else { return None };
     list.add(Sge::new(addr, len, proxy_lkey?.get()));
     let (id, flags_of) = header(end, index, flags);
