@@ -26,7 +26,7 @@ impl Default for Config {
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Launches with this handle end with [`LaunchError::Stopped`], also those that have not begun.
+    /// Launches with this handle end with [`LaunchError::Stopped`](crate::LaunchError::Stopped), also those that have not begun.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
     }
