@@ -15,24 +15,24 @@ use zerocopy::IntoBytes;
 /// Whose format the entries of a CQ or an SRQ have. QPs use those of their own format alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
-    /// That of NVIDIA's ConnectX.
+    /// NVIDIA's ConnectX.
     #[default]
     Mlx5,
-    /// That of Broadcom's Thor, as this version of its library has it.
+    /// Broadcom's Thor, as this version of its library has it.
     Bnxt(Library),
-    /// That of AMD Pensando's Pollara.
+    /// AMD Pensando's Pollara.
     Ionic,
 }
 
 /// Whose format the queues of a QP have.
 #[derive(Clone, Debug, Default)]
 pub enum QpFormat {
-    /// That of NVIDIA's ConnectX.
+    /// NVIDIA's ConnectX.
     #[default]
     Mlx5,
-    /// That of Broadcom's Thor.
+    /// Broadcom's Thor.
     Bnxt(BnxtQueues),
-    /// That of AMD Pensando's Pollara. `dbr` is 8 bytes, the last doorbell of the receive queue.
+    /// AMD Pensando's Pollara. `dbr` is 8 bytes, the last doorbell of the receive queue.
     Ionic {
         /// The firmware's protocol.
         protocol: Protocol,

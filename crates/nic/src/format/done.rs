@@ -1,4 +1,4 @@
-//! What has ended, before any format makes a CQE of it.
+//! Work that has ended, before any format makes a CQE of it.
 
 use super::{DatagramSource, ErrorSide, Qpn, ReceivedKind, SendOpcode, Syndrome};
 

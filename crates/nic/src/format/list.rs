@@ -34,7 +34,7 @@ where
     <[DataSeg]>::ref_from_bytes(list).map_or(Sges::default(), |list| Sges::checked(list, bytes))
 }
 
-/// What a WQE asks for, apart from its bytes.
+/// The request of a WQE, apart from its bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     op: Asked,

@@ -24,7 +24,7 @@ pub(crate) struct Rig {
     pub(crate) b: Poster,
     pub(crate) mr_a: Mr,
     pub(crate) mr_b: Mr,
-    /// What is registered, with as many bytes on either side that must stay as they are.
+    /// The registered memory, with as many bytes on either side that must stay as they are.
     whole: [Region; 2],
     rtr: [QpAttrs; 2],
     rts: [QpAttrs; 2],
@@ -270,7 +270,7 @@ fn a_completion_reports_what_was_not_signalled() {
     }
 }
 
-/// What failed, and what its library learns of the rest.
+/// The failure is reported, and the library learns of the rest.
 #[test]
 fn a_failure_ends_the_queue_in_every_format() {
     for (format, apart) in QueueFormat::ALL.into_iter().flat_map(|f| [(f, false), (f, true)]) {

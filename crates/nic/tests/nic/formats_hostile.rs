@@ -1,4 +1,4 @@
-//! What no poster may do, over queues of every format: success or a violation that names the field, never
+//! Work that no poster may post, over queues of every format: success or a violation that names the field, never
 //! a panic, a hang, or a touch outside of registered memory.
 
 use crate::formats::{LEN, Rig, pairs, request};
@@ -291,7 +291,7 @@ fn a_cq_without_room_ends_its_queue_pairs() {
         let overran = std::iter::from_fn(|| rig.nics[0].poll_event())
             .any(|event| matches!(event, AsyncEvent::CqError { .. }));
         assert!(overran && rig.a.qp.state() == QpState::Err, "{format:?}");
-        // What was written is there.
+        // The CQEs that were written are there.
         let found = std::iter::from_fn(|| rig.a.poll_send()).count();
         let by_place = !matches!(
             format,
