@@ -92,7 +92,7 @@ fn layers(session: &Session, world: &mut World, flags: &Flags) -> Result<String>
         bytes.iter_mut().skip(1).step_by(2).for_each(|high| *high &= 0xbf);
         gpu.write(&rows, 0, &bytes)?;
         session.run(&router, Dim::new(tokens.div_ceil(64), 64))?;
-        let given = Tokens { count: tokens, rows: &rows, experts: &chosen, weights: &weights };
+        let given = Tokens::new(tokens, &rows, &chosen, &weights);
         let begun = Instant::now();
         let routed = ep.dispatch(&heap, 0, &given, &packed)?;
         session.run(&run_experts, Dim::new(16, 64))?;

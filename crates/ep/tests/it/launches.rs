@@ -43,7 +43,12 @@ impl Given {
     }
 
     fn batch(&self) -> Batch<'_> {
-        Batch { rows: &self.rows, experts: &self.experts, weights: &self.weights }
+        Batch {
+            rows: &self.rows,
+            experts: &self.experts,
+            weights: &self.weights,
+            ..Batch::default()
+        }
     }
 
     fn count(&self) -> u32 {
@@ -104,7 +109,7 @@ impl Memory {
 
     fn tokens(&self) -> Tokens<'_> {
         let Self { count, rows, experts, weights, .. } = self;
-        Tokens { count: *count, rows, experts, weights }
+        Tokens::new(*count, rows, experts, weights)
     }
 
     fn check(&self, rank: &Rank, layer: &Layer, layout: Layout) {
@@ -221,7 +226,7 @@ fn what_cannot_be_is_refused_before_a_launch() {
         let buffer = |bytes| rank.gpu.alloc(bytes, Place::Device).unwrap();
         let [rows, few] = [6 * 48, 16].map(buffer);
         let packed = ep.packed().unwrap();
-        let tokens = Tokens { count: 6, rows: &rows, experts: &rows, weights: &rows };
+        let tokens = Tokens::new(6, &rows, &rows, &rows);
         let said = |ep: &mut Ep, channel, tokens: &Tokens<'_>, packed: &Packed| {
             ep.dispatch(&heap, channel, tokens, packed).unwrap_err().to_string()
         };
@@ -229,17 +234,18 @@ fn what_cannot_be_is_refused_before_a_launch() {
             said(&mut ep, 2, &tokens, &packed),
             "there is no channel 2, expected less than 2"
         );
-        let many = Tokens { count: 7, ..tokens };
+        let many = Tokens::new(7, &rows, &rows, &rows);
         assert_eq!(said(&mut ep, 0, &many, &packed), "7 tokens, expected at most 6");
-        let short = Tokens { rows: &few, ..tokens };
+        let short = Tokens::new(6, &few, &rows, &rows);
         let small = "rows of tokens: expected 288 bytes or more at a multiple of 16, found 16";
         assert_eq!(said(&mut ep, 0, &short, &packed), small);
-        let shifted = Tokens { weights: &rows.slice(8, 72).unwrap(), ..tokens };
+        let shifted = rows.slice(8, 72).unwrap();
+        let shifted = Tokens::new(6, &rows, &rows, &shifted);
         assert!(said(&mut ep, 0, &shifted, &packed).starts_with("weights of tokens: expected 72"));
         let small = Packed { ranges: few.slice(0, 8).unwrap(), ..packed.clone() };
         assert!(said(&mut ep, 0, &tokens, &small).starts_with("ranges of packed rows"));
         // Nothing has happened so far; the next call is a dispatch, and then its combine.
-        let none = Tokens { count: 0, ..tokens };
+        let none = Tokens::new(0, &rows, &rows, &rows);
         let routed = ep.dispatch(&heap, 0, &none, &packed).unwrap();
         let turn = "channel 0 is to combine_send next";
         assert_eq!(said(&mut ep, 0, &none, &packed), turn);
@@ -263,7 +269,7 @@ fn a_wrong_routing_is_in_the_status() {
         let rows = buffer(&[0x80, 0x3f].repeat(8));
         let (experts, weights) = (buffer([1i32, 2].as_bytes()), buffer([3f32, 5.0].as_bytes()));
         let (packed, sums) = (ep.packed().unwrap(), buffer(&[0; 16]));
-        let tokens = Tokens { count: 1, rows: &rows, experts: &experts, weights: &weights };
+        let tokens = Tokens::new(1, &rows, &experts, &weights);
         let failed = ep.dispatch(&heap, 0, &tokens, &packed).unwrap_err();
         let EpError::Kernel { outcome, missing, .. } = &*failed.cause else { panic!("{failed}") };
         assert_eq!(outcome.to_string(), "a token names an expert that there is not, or one twice");

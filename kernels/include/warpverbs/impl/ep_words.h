@@ -27,8 +27,9 @@ WV_DEVICE u8* stage_at(const Ep& ep, u32 token) {
   return at_offset<u8>(heap_of(ep), fixed(ep.stage) + u64{token} * fixed(ep.row_bytes));
 }
 WV_DEVICE u8* stage_back_at(const Ep& ep, u32 source, u32 slot, u32 back) {
-  const u64 row = (u64{source} * fixed(ep.tokens) + slot) * fixed(ep.backs) + back;
-  return at_offset<u8>(heap_of(ep), fixed(ep.stage_back) + row * fixed(ep.hidden) * 2);
+  const u64 row = (u64{source} * fixed(ep.tokens) + slot) * fixed(ep.back_bytes);
+  return at_offset<u8>(heap_of(ep),
+                       fixed(ep.stage_back) + row + u64{back} * fixed(ep.hidden) * 2);
 }
 // Rows of `source` for each local expert, u32; and the same as they leave for `target`, where those of
 // the last call may still be on their way.
