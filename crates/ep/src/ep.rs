@@ -8,14 +8,14 @@ use crate::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Buffer, DeviceEp, Dim, Gpu, GpuKind, KernelPtr, SafeKernel};
+use warpverbs_gpu::{Buffer, DeviceEp, Dim, Gpu, GpuKind, Graph, KernelPtr, SafeKernel};
 use warpverbs_rendezvous::World;
 use warpverbs_shmem::{Heap, Sym};
 use warpverbs_transport::{KernelStatus, Outcome};
 
 /// Which halves of a call a launch makes.
-const SEND: u32 = 1;
-const RECV: u32 = 2;
+pub(crate) const SEND: u32 = 1;
+pub(crate) const RECV: u32 = 2;
 
 /// Dispatch and combine of one layer, on one rank.
 pub struct Ep {
@@ -200,7 +200,7 @@ impl Ep {
         }
     }
 
-    fn dispatch_kernel(
+    pub(crate) fn dispatch_kernel(
         &self,
         channel: usize,
         halves: u32,
@@ -316,6 +316,18 @@ impl Ep {
         let first = if halves & SEND != 0 { Turn::CombineSend } else { Turn::CombineRecv };
         let next = if halves & RECV != 0 { Turn::DispatchSend } else { Turn::CombineRecv };
         self.channel(channel)?.turn.check(channel, first)?;
+        let kernel = self.combine_kernel(channel, halves, tokens, (rows, sums))?;
+        let outcome = self.run(channel, next, kernel)?;
+        self.combined(heap, channel, outcome)
+    }
+
+    pub(crate) fn combine_kernel(
+        &self,
+        channel: usize,
+        halves: u32,
+        tokens: u32,
+        (rows, sums): (&Buffer, &Buffer),
+    ) -> Result<MoeCombine, EpError> {
         let hidden = u64::from(self.config.hidden);
         let all = self.config.packed_rows(self.ways, self.rank);
         let capacity = if halves & SEND != 0 { all } else { 0 };
@@ -324,8 +336,16 @@ impl Ep {
         let sums = pointer("sums of tokens", sums, u64::from(count) * hidden)?;
         let (ep, hidden) = (self.device(channel)?, self.config.hidden);
         let status = self.channel(channel)?.status.pointer();
-        let kernel = MoeCombine { ep, halves, hidden, capacity, rows, count, sums, status };
-        let outcome = self.run(channel, next, kernel)?;
+        Ok(MoeCombine { ep, halves, hidden, capacity, rows, count, sums, status })
+    }
+
+    /// What a combine that has ended comes to.
+    fn combined(
+        &self,
+        heap: &Heap,
+        channel: usize,
+        outcome: Result<(), Outcome>,
+    ) -> Result<(), Failed<()>> {
         match outcome {
             Ok(()) => Ok(()),
             Err(outcome) => {
@@ -351,6 +371,31 @@ impl Ep {
         self.gpu.launch_resident(&kernel, self.dim, self.deadline)?.wait()?;
         slot.turn = next;
         Ok(Outcome::of(slot.status.read()?))
+    }
+
+    /// Whether a whole call of a channel may begin.
+    pub(crate) fn check_idle(&self, channel: usize) -> Result<(), EpError> {
+        self.channel(channel)?.turn.check(channel, Turn::DispatchSend)
+    }
+
+    /// Launches a graph that is a whole call of a channel, and waits for its end.
+    pub(crate) fn run_graph(
+        &mut self,
+        heap: &Heap,
+        channel: usize,
+        graph: &Graph,
+    ) -> Result<(), Failed<()>> {
+        let slot = &self.channels[channel];
+        slot.status.clear().map_err(EpError::from)?;
+        let launch = graph.launch(self.deadline).map_err(EpError::from)?;
+        launch.wait().map_err(EpError::from)?;
+        let outcome = Outcome::of(slot.status.read().map_err(EpError::from)?);
+        self.combined(heap, channel, outcome)
+    }
+
+    /// The device of its launches, and their shape.
+    pub(crate) fn launches(&self) -> (&dyn Gpu, Dim) {
+        (&*self.gpu, self.dim)
     }
 }
 

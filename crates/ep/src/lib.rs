@@ -14,6 +14,7 @@ mod error;
 mod export;
 pub mod reference;
 mod regions;
+mod replay;
 mod stage;
 
 pub use config::{Combine, EpConfig, Layout, Payload, Scale, ScaleOrder, Ways};
@@ -24,6 +25,7 @@ pub use error::{EpError, Failed};
 pub use export::plan_bytes;
 pub use export::{Channel, Export};
 pub use regions::Regions;
+pub use replay::Replay;
 pub use stage::{Returned, Routed, Sent};
 
 mod kernels {

@@ -16,6 +16,7 @@ mod device;
 #[cfg(feature = "cuda")]
 pub mod driver;
 mod error;
+mod graph;
 mod headers;
 mod image;
 mod launch;
@@ -40,6 +41,7 @@ pub use buffer::{Buffer, Keep, Mapping, Place};
 pub use choice::{ChoiceError, Found, GpuChoice};
 pub use device::{Gpu, GpuInfo, GpuKind};
 pub use error::{GpuError, LaunchError};
+pub use graph::{Graph, Step};
 pub use headers::HEADERS_HASH;
 pub use image::{Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};

@@ -30,6 +30,7 @@ mod counted_stream;
 mod device;
 #[cfg(test)]
 mod fake;
+mod graph;
 mod heap;
 mod launch;
 mod lock;
@@ -52,5 +53,7 @@ pub use device::DriverGpu;
 pub use options::OpenOptions;
 
 pub(crate) use cache::SourceKey;
-pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
+pub(crate) use calls::{
+    Copy, Driver, Function, Functions, Kernels, Memory, Priority, Recorded, Resource,
+};
 pub(crate) use context::Context;
