@@ -129,6 +129,14 @@ WV_SAFE_KERNEL(ep_layers)(const EpMember* members WV_COUNT(ranks), u32 ranks, u3
   }
 }
 
+// Experts that change the sign of every element.
+WV_SAFE_KERNEL(ep_negate)(const u16* rows WV_COUNT(elements), u64 elements,
+                          u16* outputs WV_COUNT(elements)) {
+  for (u64 i = global_thread(); i < elements; i += u64{grid_size()} * block_size()) {
+    outputs[i] = static_cast<u16>(rows[i] ^ 0x8000);
+  }
+}
+
 // By each thread for numbers in turn: e4m3 of pairs of f32, the first in the lower byte, as a device does it and
 // as others do.
 WV_SAFE_KERNEL(ep_e4m3)(const f32* numbers WV_COUNT(2 * pairs), u32 pairs, u32* fast WV_COUNT(pairs),

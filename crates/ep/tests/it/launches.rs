@@ -11,19 +11,19 @@ use warpverbs_gpu::{Buffer, Dim, Place};
 use warpverbs_shmem::{Heap, RoutePolicy};
 use zerocopy::IntoBytes;
 
-const HIDDEN: u32 = 24;
-const TOP_K: u32 = 3;
-const EXPERTS: u32 = 7;
+pub(crate) const HIDDEN: u32 = 24;
+pub(crate) const TOP_K: u32 = 3;
+pub(crate) const EXPERTS: u32 = 7;
 
 fn config(layout: Layout, combine: Combine) -> EpConfig {
     EpConfig::new(6, HIDDEN, TOP_K, EXPERTS).layout(layout).combine(combine).channels(2)
 }
 
 /// The tokens of one rank.
-struct Given {
-    rows: Vec<u16>,
-    experts: Vec<i32>,
-    weights: Vec<f32>,
+pub(crate) struct Given {
+    pub(crate) rows: Vec<u16>,
+    pub(crate) experts: Vec<i32>,
+    pub(crate) weights: Vec<f32>,
 }
 
 fn numbers(count: usize, rng: &mut SmallRng) -> Vec<u16> {
@@ -31,7 +31,7 @@ fn numbers(count: usize, rng: &mut SmallRng) -> Vec<u16> {
 }
 
 impl Given {
-    fn random(rng: &mut SmallRng) -> Self {
+    pub(crate) fn random(rng: &mut SmallRng) -> Self {
         let count = rng.random_range(0..=6);
         let choices = |_| {
             let first = rng.random_range(0..EXPERTS as i32);
@@ -42,7 +42,7 @@ impl Given {
         Self { rows: numbers(count * HIDDEN as usize, rng), experts, weights }
     }
 
-    fn batch(&self) -> Batch<'_> {
+    pub(crate) fn batch(&self) -> Batch<'_> {
         Batch {
             rows: &self.rows,
             experts: &self.experts,
@@ -51,7 +51,7 @@ impl Given {
         }
     }
 
-    fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.experts.len() as u32 / TOP_K
     }
 }

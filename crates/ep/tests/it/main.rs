@@ -9,6 +9,9 @@ mod faults;
 mod launches;
 mod layers;
 mod layout;
+mod numbers;
+mod payloads;
+mod replays;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;
