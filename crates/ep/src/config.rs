@@ -417,7 +417,11 @@ mod tests {
             (good.clone().channels(0), "channels", "1 to 16"),
             (good.clone().combine(Combine::Summed), "combine", "rank-major"),
             (flat(0), "align", "1 to 1024"),
-            (EpConfig::new(1, 24, 1, 4).payload(Payload::Cast(Scale::F32)), "hidden", "of 16 with fp8"),
+            (
+                EpConfig::new(1, 24, 1, 4).payload(Payload::Cast(Scale::F32)),
+                "hidden",
+                "of 16 with fp8",
+            ),
             (good.clone().in_place(true), "in_place", "with Reduced"),
             (EpConfig::new(1 << 20, 8, 1, 65536), "tokens", "2^31 rows"),
         ] {

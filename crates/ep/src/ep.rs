@@ -1,7 +1,7 @@
 //! The channels of a layer on one rank, and the launches that use them.
 
-use crate::kernels::ep::{IMAGE, MoeCombine, MoeDispatch};
 use crate::buffers::{Packed, Tokens, pointer};
+use crate::kernels::ep::{IMAGE, MoeCombine, MoeDispatch};
 use crate::stage::Turn;
 use crate::{
     Channel, EpConfig, EpError, Export, Failed, Layout, Regions, Returned, Routed, Sent, Ways,
@@ -224,6 +224,10 @@ impl Ep {
         let local = if unpacks { local } else { 0 };
         let scale_room = if unpacks { config.packed_scales(self.ways, self.rank) } else { 0 };
         let tables = u64::from(local);
+        if scaled != 0 && count != 0 && tokens.scales.is_none() {
+            let (what, expected) = ("scales of tokens", 4 * each(scaled));
+            return Err(EpError::Small { what, expected, found: 0 });
+        }
         let scales = tokens.scales.unwrap_or(&packed.scales);
         let counted = tokens.counted.unwrap_or(&packed.counts);
         let in_memory = tokens.counted.is_some().into();

@@ -17,8 +17,8 @@ mod regions;
 mod replay;
 mod stage;
 
-pub use config::{Combine, EpConfig, Layout, Payload, Scale, ScaleOrder, Ways};
 pub use buffers::{Packed, Tokens};
+pub use config::{Combine, EpConfig, Layout, Payload, Scale, ScaleOrder, Ways};
 pub use ep::Ep;
 pub use error::{EpError, Failed};
 #[doc(hidden)]

@@ -149,7 +149,8 @@ mod tests {
             }
             let exact = config.combine(Combine::Exact);
             let direct = exact.bytes(WAYS).unwrap();
-            let in_place = exact.clone().in_place(true).bytes(Ways { staged: true, ..WAYS }).unwrap();
+            let in_place =
+                exact.clone().in_place(true).bytes(Ways { staged: true, ..WAYS }).unwrap();
             println!("exact: {:.1} MB, {:.1} MB", direct as f64 / 1e6, in_place as f64 / 1e6);
             assert!(in_place - direct < 2_000_000);
         }

@@ -2,9 +2,7 @@
 
 use crate::arena::shared_bytes;
 use crate::buffer::{Buffer, Keep, Place};
-use crate::{
-    Arena, ArenaError, Dim, GpuError, Graph, Kernel, Launch, SafeKernel, Step, Stops,
-};
+use crate::{Arena, ArenaError, Dim, GpuError, Graph, Kernel, Launch, SafeKernel, Step, Stops};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;

@@ -72,7 +72,8 @@ impl EpConfig {
                 let routed = experts.iter().filter(|expert| **expert >= 0);
                 let owners = routed.map(|expert| self.owner_of(ranks, *expert as u32));
                 let given = &batch.rows[token * words..][..words];
-                let (row, scales) = self.payload_of(given, &batch.scales[token * scales..][..scales]);
+                let (row, scales) =
+                    self.payload_of(given, &batch.scales[token * scales..][..scales]);
                 Row {
                     token: token as u32,
                     ranks: owners.fold(0, |ranks, owner| ranks | 1 << owner),

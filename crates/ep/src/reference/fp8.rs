@@ -100,7 +100,8 @@ mod tests {
         if value.is_nan() {
             return 0x7f;
         }
-        let far = |bits: u8| (f64::from(float_of_e4m3(bits)) - f64::from(value.abs().min(1e3))).abs();
+        let far =
+            |bits: u8| (f64::from(float_of_e4m3(bits)) - f64::from(value.abs().min(1e3))).abs();
         let closer = |a: u8, b: u8| {
             let order = far(a).total_cmp(&far(b)).then((a & 1).cmp(&(b & 1)));
             if order.is_le() { a } else { b }

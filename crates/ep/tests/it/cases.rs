@@ -8,9 +8,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
 use warpverbs::transport::Outcome;
 use warpverbs_ep::reference::{self, Batch};
-use warpverbs_ep::{
-    Combine, EpConfig, Export, Layout, Payload, Regions, Scale, ScaleOrder, Ways,
-};
+use warpverbs_ep::{Combine, EpConfig, Export, Layout, Payload, Regions, Scale, ScaleOrder, Ways};
 use warpverbs_gpu::layout::EpWord;
 use warpverbs_test_kernels::ep as k;
 use zerocopy::IntoBytes;

@@ -3,8 +3,8 @@
 use crate::cases::{Case, Routing};
 use rand::RngExt;
 use rand::rngs::SmallRng;
-use warpverbs_ep::{Layout, Payload, ScaleOrder};
 use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
+use warpverbs_ep::{Layout, Payload, ScaleOrder};
 
 /// Everything that goes in, by call and rank, in buffers of the largest size.
 pub(crate) struct Inputs {

@@ -6,12 +6,14 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use warpverbs_dev::seed;
 use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
-use warpverbs_ep::{Combine, Ep, EpConfig, EpError, Layout, Packed, Routed, Tokens, Ways};
+use warpverbs_ep::{
+    Combine, Ep, EpConfig, EpError, Layout, Packed, Payload, Routed, Scale, Tokens, Ways,
+};
 use warpverbs_gpu::{Buffer, Dim, Place};
 use warpverbs_shmem::{Heap, RoutePolicy};
 use zerocopy::IntoBytes;
 
-pub(crate) const HIDDEN: u32 = 24;
+pub(crate) const HIDDEN: u32 = 48;
 pub(crate) const TOP_K: u32 = 3;
 pub(crate) const EXPERTS: u32 = 7;
 
@@ -127,12 +129,16 @@ impl Memory {
         let dispatched = &layer.dispatched[me];
         let (counts, packed) =
             (words32(&read(&self.packed.counts)), words16(&read(&self.packed.rows)));
+        let scales = words32(&read(&self.packed.scales));
         for (e, group) in dispatched.groups.iter().enumerate() {
             assert_eq!(counts[e] as usize, group.len(), "rows of expert {e}");
             for (n, (source, slot)) in group.iter().enumerate() {
-                let at = (dispatched.bases[e] as usize + n) * HIDDEN as usize;
-                let row = &dispatched.rows[*source][*slot].row;
-                assert_eq!(packed[at..][..HIDDEN as usize], row[..], "row {n} of expert {e}");
+                let at = dispatched.bases[e] as usize + n;
+                let row = &dispatched.rows[*source][*slot];
+                let same = |found: &[u16]| assert_eq!(found, row.row, "row {n} of expert {e}");
+                same(&packed[at * row.row.len()..][..row.row.len()]);
+                let words = row.scales.len();
+                assert_eq!(scales[at * words..][..words], row.scales[..], "row {n} of expert {e}");
             }
         }
     }
@@ -154,12 +160,13 @@ fn both_channels(rank: &Rank, heap: &Heap, ep: &mut Ep, layers: [&Layer; 2], lay
 #[test]
 fn ranks_make_channels_and_use_them_by_launches() {
     let seed = seed();
-    for (n, (policy, layout, combine)) in (0..).zip([
-        (RoutePolicy::Auto, Layout::ExpertMajor, Combine::Reduced),
-        (RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed),
-        (RoutePolicy::RdmaOf(vec![1]), Layout::Flat { align: 4 }, Combine::Exact),
+    let cast = Payload::Cast(Scale::PowerOfTwo);
+    for (n, (policy, layout, combine, payload)) in (0..).zip([
+        (RoutePolicy::Auto, Layout::ExpertMajor, Combine::Reduced, Payload::Bf16),
+        (RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed, cast),
+        (RoutePolicy::RdmaOf(vec![1]), Layout::Flat { align: 4 }, Combine::Exact, cast),
     ]) {
-        let config = config(layout, combine);
+        let config = config(layout, combine).payload(payload);
         let heap = heap_config().routes(policy).qps_per_peer(2);
         ranks(3, |rank| {
             let mut heap = rank.heap(&heap).unwrap();
@@ -223,8 +230,10 @@ fn what_cannot_be_is_refused_before_a_launch() {
         let refused = Ep::new(&mut heap, &mut rank.world, &large).err().unwrap();
         assert!(matches!(refused, EpError::Heap(_)), "{refused}");
         let mut ep = Ep::new(&mut heap, &mut rank.world, &layer).unwrap();
+        let scaled = EpConfig::new(6, HIDDEN, TOP_K, EXPERTS).payload(Payload::Fp8(Scale::F32));
+        let mut other = Ep::new(&mut heap, &mut rank.world, &scaled).unwrap();
         let buffer = |bytes| rank.gpu.alloc(bytes, Place::Device).unwrap();
-        let [rows, few] = [6 * 48, 16].map(buffer);
+        let [rows, few] = [6 * 96, 16].map(buffer);
         let packed = ep.packed().unwrap();
         let tokens = Tokens::new(6, &rows, &rows, &rows);
         let said = |ep: &mut Ep, channel, tokens: &Tokens<'_>, packed: &Packed| {
@@ -237,13 +246,16 @@ fn what_cannot_be_is_refused_before_a_launch() {
         let many = Tokens::new(7, &rows, &rows, &rows);
         assert_eq!(said(&mut ep, 0, &many, &packed), "7 tokens, expected at most 6");
         let short = Tokens::new(6, &few, &rows, &rows);
-        let small = "rows of tokens: expected 288 bytes or more at a multiple of 16, found 16";
+        let small = "rows of tokens: expected 576 bytes or more at a multiple of 16, found 16";
         assert_eq!(said(&mut ep, 0, &short, &packed), small);
         let shifted = rows.slice(8, 72).unwrap();
         let shifted = Tokens::new(6, &rows, &rows, &shifted);
         assert!(said(&mut ep, 0, &shifted, &packed).starts_with("weights of tokens: expected 72"));
         let small = Packed { ranges: few.slice(0, 8).unwrap(), ..packed.clone() };
         assert!(said(&mut ep, 0, &tokens, &small).starts_with("ranges of packed rows"));
+        let unscaled = other.dispatch(&heap, 0, &tokens, &other.packed().unwrap()).unwrap_err();
+        let missing = "scales of tokens: expected 24 bytes or more at a multiple of 16, found 0";
+        assert_eq!(unscaled.to_string(), missing);
         // Nothing has happened so far; the next call is a dispatch, and then its combine.
         let none = Tokens::new(0, &rows, &rows, &rows);
         let routed = ep.dispatch(&heap, 0, &none, &packed).unwrap();

@@ -7,10 +7,11 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use warpverbs_dev::seed;
 use warpverbs_ep::reference::{self, Dispatched};
-use warpverbs_ep::{Combine, Ep, EpConfig, Layout, Packed, Replay, Tokens, Ways};
+use warpverbs_ep::{Combine, Ep, EpConfig, EpError, Layout, Packed, Replay, Tokens, Ways};
 use warpverbs_gpu::{Buffer, Dim, KernelPtr, Place, Step};
 use warpverbs_shmem::{Heap, RoutePolicy};
 use warpverbs_test_kernels::ep::EpNegate;
+use warpverbs_transport::Outcome;
 use zerocopy::IntoBytes;
 
 const TOKENS: u32 = 6;
@@ -135,6 +136,33 @@ fn a_call_is_recorded_once_and_made_again_with_other_tokens() {
             rank.meet();
         });
     }
+}
+
+/// A number in memory that is larger than the buffers: the status says so, and no token is read.
+#[test]
+fn too_many_tokens_in_memory_are_none() {
+    ranks(1, |rank| {
+        let config = config(Layout::ExpertMajor, Combine::Reduced);
+        let mut heap = rank.heap(&heap_config()).unwrap();
+        let mut ep = Ep::new(&mut heap, &mut rank.world, &config).unwrap();
+        let memory = Memory::new(rank, &ep);
+        let replay = memory.record(&ep, 0);
+        for (count, outcome) in [(TOKENS + 1, Some(Outcome::TooLong)), (0, None)] {
+            rank.gpu.write(&memory.counted, 0, count.as_bytes()).unwrap();
+            let ended = ep.replay(&heap, &replay).map_err(EpError::from);
+            let found = match ended {
+                Ok(()) => None,
+                Err(EpError::Kernel { outcome, missing, .. }) if missing.is_empty() => {
+                    Some(outcome)
+                }
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(found, outcome, "{count} tokens");
+            let mut counts = vec![0xff; memory.packed.counts.len()];
+            rank.gpu.read(&memory.packed.counts, 0, &mut counts).unwrap();
+            assert!(counts.iter().all(|byte| *byte == 0), "{counts:?}");
+        }
+    });
 }
 
 #[test]

@@ -23,11 +23,7 @@ pub(super) unsafe fn record(api: &Api, kernels: &mut [Recorded]) -> Result<u64, 
 
 /// # Safety
 /// As [`record`]; `graph` is live.
-unsafe fn fill(
-    api: &Api,
-    graph: sys::CUgraph,
-    kernels: &mut [Recorded],
-) -> Result<u64, GpuError> {
+unsafe fn fill(api: &Api, graph: sys::CUgraph, kernels: &mut [Recorded]) -> Result<u64, GpuError> {
     let mut last = ptr::null_mut();
     for (index, Recorded { function, dim, params }) in kernels.iter_mut().enumerate() {
         let kernel = sys::CUDA_KERNEL_NODE_PARAMS {

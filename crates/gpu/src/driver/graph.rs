@@ -61,12 +61,18 @@ impl GraphState for DriverGraph {
         let _entered = driver.entered()?;
         let raw = self.held.raw;
         let held = self.held.clone();
-        let started =
-            Started::enqueue(&self.streams, self.first, self.footprint, deadline, held, |stream| {
+        let started = Started::enqueue(
+            &self.streams,
+            self.first,
+            self.footprint,
+            deadline,
+            held,
+            |stream| {
                 // SAFETY: a live graph and stream; its kernels are `SafeKernel`s that passed their checks,
                 // and what lies behind their pointers stays valid, since the launch keeps `held`.
                 unsafe { driver.launch_graph(raw, stream) }
-            })?;
+            },
+        )?;
         Ok(Launch::new(Box::new(started), deadline))
     }
 }
