@@ -2,7 +2,7 @@
 
 use crate::arena::shared_bytes;
 use crate::buffer::{Buffer, Keep, Place};
-use crate::{Arena, ArenaError, GpuError, Kernel, Launch, SafeKernel, Stops, launch::Dim};
+use crate::{Arena, ArenaError, Dim, GpuError, Graph, Kernel, Launch, SafeKernel, Step, Stops};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,6 +153,15 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// The device cannot run the kernel in this shape.
     fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError>;
+
+    /// What [`Graph::new`] calls with steps that it has checked.
+    ///
+    /// # Errors
+    /// The device has no graphs.
+    fn graph(&self, _steps: Vec<Step>) -> Result<Graph, GpuError> {
+        let device = self.info().name.clone();
+        Err(GpuError::Unsupported { device, what: "graphs of kernels" })
+    }
 
     /// Reserves `len` bytes of addresses, rounded up to granules, for memory that processes share.
     fn arena(&self, len: u64) -> Result<Arena, ArenaError>;

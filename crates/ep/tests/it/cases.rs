@@ -8,7 +8,9 @@ use rand::{Rng, RngExt, SeedableRng};
 use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
 use warpverbs::transport::Outcome;
 use warpverbs_ep::reference::{self, Batch};
-use warpverbs_ep::{Channel, Combine, EpConfig, Export, Layout, Regions, Start, Ways};
+use warpverbs_ep::{
+    Channel, Combine, EpConfig, Export, Layout, Payload, Regions, Scale, ScaleOrder, Start, Ways,
+};
 use warpverbs_gpu::layout::EpWord;
 use warpverbs_test_kernels::ep as k;
 use zerocopy::IntoBytes;
@@ -46,6 +48,14 @@ pub(crate) struct Case {
     pub(crate) routing: Routing,
     /// Tokens that each rank has at least.
     pub(crate) least: u32,
+    pub(crate) payload: Payload,
+    pub(crate) order: ScaleOrder,
+    /// NICs read what experts give where it is, in the heap.
+    pub(crate) in_place: bool,
+    /// The kernel stores results itself where stores lead. Rank-major, and not reduced.
+    pub(crate) stores: bool,
+    /// Kernels read the number of tokens in memory.
+    pub(crate) in_memory: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +92,26 @@ impl Case {
             timeout_ns: 1_000_000_000,
             routing: Routing::Any,
             least: 0,
+            payload: Payload::Bf16,
+            order: ScaleOrder::Rows,
+            in_place: false,
+            stores: false,
+            in_memory: false,
         }
+    }
+
+    /// The same with other rows.
+    pub(crate) fn payload(mut self, payload: Payload, order: ScaleOrder) -> Self {
+        self.config = self.config.payload(payload).scale_order(order);
+        (self.payload, self.order) = (payload, order);
+        self
+    }
+
+    /// The same with results that nobody copies.
+    pub(crate) fn in_place(mut self, in_place: bool) -> Self {
+        self.config = self.config.in_place(in_place);
+        self.in_place = in_place;
+        self
     }
 
     /// Of sizes at random.
@@ -91,7 +120,14 @@ impl Case {
         let routes = [Routes::Direct, Routes::Rdma, Routes::Mixed][rng.random_range(0..3)];
         let experts = rng.random_range(1..=40);
         let top_k = rng.random_range(1..=experts.min(32));
-        let sizes = [rng.random_range(1..=9), 8 * rng.random_range(1..=9), top_k, experts];
+        let payload = random_payload(rng);
+        let hidden = match (payload, rng.random_range(0..8)) {
+            (Payload::Bf16, _) => 8 * rng.random_range(1..=9),
+            // More scales than a word has.
+            (_, 0) => 16 * rng.random_range(33..=41),
+            _ => 16 * rng.random_range(1..=18),
+        };
+        let sizes = [rng.random_range(1..=9), hidden, top_k, experts];
         let layouts = [
             Layout::RankMajor,
             Layout::ExpertMajor,
@@ -100,8 +136,14 @@ impl Case {
         let layout = layouts[rng.random_range(0..3)];
         let combines = [Combine::Reduced, Combine::Exact, Combine::Summed];
         let most = if layout == Layout::RankMajor { 3 } else { 2 };
-        let mut case =
-            Self::new((ranks, routes), sizes, layout, combines[rng.random_range(0..most)]);
+        let combine = combines[rng.random_range(0..most)];
+        let order = [ScaleOrder::Rows, ScaleOrder::Columns][rng.random_range(0..2)];
+        let whole = combine != Combine::Reduced;
+        let mut case = Self::new((ranks, routes), sizes, layout, combine)
+            .payload(payload, order)
+            .in_place(whole && rng.random());
+        case.stores = whole && layout == Layout::RankMajor && rng.random();
+        case.in_memory = rng.random();
         case.dim = [(1, 32), (2, 40), (3, 64), (5, 32)][rng.random_range(0..4)];
         case.calls = rng.random_range(1..=3);
         case.routing = [Routing::Any, Routing::Any, Routing::One][rng.random_range(0..3)];
@@ -112,6 +154,26 @@ impl Case {
         // As many queue pairs as the bed makes.
         let staged = self.routes != Routes::Direct;
         Ways { ranks: self.ranks, lanes: if staged { 2 } else { 1 }, staged }
+    }
+
+    /// u16 of a token's row and of a packed one.
+    pub(crate) fn words(&self) -> [u32; 2] {
+        match self.payload {
+            Payload::Bf16 => [self.hidden; 2],
+            Payload::Cast(_) => [self.hidden, self.hidden / 2],
+            _ => [self.hidden / 2; 2],
+        }
+    }
+
+    /// Words of scales that a token has before it is sent.
+    pub(crate) fn scaled(&self) -> u32 {
+        if matches!(self.payload, Payload::Fp8(_)) { self.config.scale_words() } else { 0 }
+    }
+
+    /// Words that the scales of a rank's packed rows take, the most of any.
+    pub(crate) fn scale_room(&self) -> usize {
+        let room = (0..self.ranks).map(|rank| self.config.packed_scales(self.ways(), rank));
+        room.max().unwrap_or(0) as usize
     }
 
     pub(crate) fn local(&self) -> u32 {
@@ -125,6 +187,11 @@ impl Case {
     }
 }
 
+fn random_payload(rng: &mut SmallRng) -> Payload {
+    let scale = [Scale::F32, Scale::PowerOfTwo, Scale::Ue8m0][rng.random_range(0..3)];
+    [Payload::Bf16, Payload::Cast(scale), Payload::Fp8(scale)][rng.random_range(0..3)]
+}
+
 /// A case that is ready to run.
 pub(crate) struct Layers {
     pub(crate) ranks: Ranks,
@@ -134,6 +201,8 @@ pub(crate) struct Layers {
     channels: Vec<Channel>,
     generation: u8,
     before: Vec<Vec<u8>>,
+    /// Where in the heap experts' outputs lie, if they do.
+    outputs_at: u64,
 }
 
 /// How it ended, by rank.
@@ -148,7 +217,10 @@ impl Layers {
     pub(crate) fn new(case: Case, pace: Pace, rng: &mut SmallRng) -> Self {
         let inputs = Inputs::random(&case, rng);
         let regions = Regions::new(&case.config, case.ways(), GUARD);
-        let ranks = bed(case.ranks, OFFSET + regions.bytes() + GUARD, case.routes, pace);
+        let outputs_at = (OFFSET + regions.bytes() + GUARD).next_multiple_of(256);
+        let each = if case.in_place { case.capacity() * 2 * case.hidden as usize } else { 0 };
+        let all = outputs_at + u64::from(case.calls) * each as u64;
+        let ranks = bed(case.ranks, all, case.routes, pace);
         let generation = rng.random();
         let words = |rank: u32, memory: &mut [u8]| {
             for region in [&regions.announced, &regions.arrived, &regions.returned] {
@@ -170,11 +242,17 @@ impl Layers {
             let mut memory = vec![0; ranks.memory[rank as usize].len()];
             rng.fill_bytes(&mut memory);
             words(rank, &mut memory);
+            for call in 0..if case.in_place { case.calls as usize } else { 0 } {
+                let outputs = &inputs.outputs(&case, call)[rank as usize];
+                let at = outputs_at as usize + call * each;
+                memory[at..at + each].copy_from_slice(outputs.as_bytes());
+            }
             ranks.fill(rank, 0, &memory);
             before.push(memory);
         }
         let channels = Vec::new();
-        let mut layers = Self { ranks, case, inputs, regions, channels, generation, before };
+        let mut layers =
+            Self { ranks, case, inputs, regions, channels, generation, before, outputs_at };
         layers.channels =
             (0..layers.case.ranks).map(|rank| layers.channel(rank, generation)).collect();
         layers
@@ -236,8 +314,10 @@ impl Layers {
         let (counts, rows) = (input(inputs.counts.as_bytes()), input(inputs.rows.as_bytes()));
         let (experts, weights) =
             (input(inputs.experts.as_bytes()), input(inputs.weights.as_bytes()));
+        let scales = input(inputs.scales.as_bytes());
         let outputs = input(inputs.outputs.as_bytes());
         let zero = Outputs::zero(case);
+        let packed_scale = input(zero.scales.as_bytes());
         let (packed, of_token) = (input(zero.packed.as_bytes()), input(zero.tokens.as_bytes()));
         let (of_expert, bases) = (input(zero.counts.as_bytes()), input(zero.bases.as_bytes()));
         let (ranges, sums) = (input(zero.ranges.as_bytes()), input(zero.sums.as_bytes()));
@@ -257,13 +337,22 @@ impl Layers {
             top_k: case.top_k,
             tokens: case.tokens,
             local: case.local(),
+            given: case.words()[0],
+            into: case.words()[1],
+            scaled: case.scaled(),
             capacity: case.capacity() as u32,
+            room: case.scale_room() as u32,
             inputs: case.capacity() as u32,
+            in_heap_at: if case.in_place { self.outputs_at } else { 0 },
+            in_memory: case.in_memory.into(),
+            stores: case.stores.into(),
             counts: pointer(&counts),
             rows: pointer(&rows),
+            scales: pointer(&scales),
             experts: pointer(&experts),
             weights: pointer(&weights),
             packed: pointer(&packed),
+            packed_scale: pointer(&packed_scale),
             of_token: pointer(&of_token),
             of_expert: pointer(&of_expert),
             bases: pointer(&bases),
@@ -288,6 +377,7 @@ impl Layers {
             absent: words.as_chunks().0[..case.ranks as usize].to_vec(),
             outputs: Outputs {
                 packed: words16(&sized(&packed, 2 * zero.packed.len())),
+                scales: words32(&sized(&packed_scale, 4 * zero.scales.len())),
                 tokens: words32(&sized(&of_token, 4 * zero.tokens.len())),
                 counts: words32(&sized(&of_expert, 4 * zero.counts.len())),
                 bases: words32(&sized(&bases, 4 * zero.bases.len())),
@@ -325,6 +415,7 @@ impl Layers {
         compare("ranges", &expected.ranges, &ended.outputs.ranges, &what);
         compare("tokens", &expected.tokens, &ended.outputs.tokens, &what);
         compare("packed rows", &expected.packed, &ended.outputs.packed, &what);
+        compare("packed scales", &expected.scales, &ended.outputs.scales, &what);
         compare("sums", &expected.sums, &ended.outputs.sums, &what);
         self.check_received(&what);
         self.check_canaries(&what);
@@ -337,7 +428,7 @@ impl Layers {
         let (what, last) = (format!("{case:?}, {}", ranks.what), case.calls as usize - 1);
         let mut batches = inputs.batches(case, last);
         let full = reference::dispatch(&case.config, case.ways(), &batches);
-        let none = Batch { rows: &[], experts: &[], weights: &[] };
+        let none = Batch::default();
         if silent {
             batches[stopped as usize] = none;
         }
@@ -378,8 +469,15 @@ impl Layers {
                     let at = (OFFSET + regions.rows.start + number * regions.row_bytes) as usize;
                     let bytes = &memory[at..][..regions.row_bytes as usize];
                     let (header, payload) = bytes.split_at(regions.header_bytes as usize);
+                    let (payload, scales) = payload.split_at(2 * row.row.len());
+                    let routes = case.routes;
+                    // Results have taken the places of rows that NICs sent back.
+                    let replaced = regions.back_bytes == regions.row_bytes
+                        && !routes.direct(rank as u32, source as u32);
                     let place = format!("row {slot} from {source} at {rank}, {what}");
-                    assert_eq!(words16(payload), row.row, "{place}");
+                    assert!(replaced || words16(payload) == row.row, "{place}");
+                    let words = row.scales.len();
+                    assert_eq!(words32(&scales[..4 * words]), row.scales, "{place}");
                     assert_eq!(words32(header)[0], row.token, "{place}");
                     assert_eq!(words64(header)[1], row.ranks, "{place}");
                     let k = case.top_k as usize;

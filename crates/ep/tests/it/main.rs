@@ -14,9 +14,12 @@ mod members;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;
+mod numbers;
+mod payloads;
 #[path = "../../../shmem/tests/it/device/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod ranks;
+mod replays;
 #[path = "../../../shmem/tests/it/heap/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod threads;

@@ -8,6 +8,7 @@ mod config;
 mod device;
 mod executor;
 mod fault;
+mod graph;
 mod hooks;
 mod lane;
 mod lockstep;
