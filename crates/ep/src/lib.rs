@@ -10,6 +10,7 @@ mod config;
 mod ep;
 mod error;
 mod export;
+mod members;
 pub mod reference;
 mod regions;
 mod regroup;
@@ -21,8 +22,8 @@ pub use error::{EpError, Failed};
 #[doc(hidden)]
 pub use export::plan_bytes;
 pub use export::{Channel, Export, Start};
+pub use members::Regrouped;
 pub use regions::Regions;
-pub use regroup::Regrouped;
 pub use stage::{Returned, Routed, Sent};
 
 mod kernels {
