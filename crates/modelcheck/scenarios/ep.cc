@@ -1,6 +1,6 @@
 // Words of expert parallelism by the model checker: the waits, arrivals, signals and counters of
 // impl/ep_words.h and next_call, between two ranks on two GPUs that reach each other by stores. Rows and
-// results are one plain word for each block. A thread's argument is its rank.
+// results are one plain word for each block. Blocks 0 and 1 are those of rank 0, 2 and 3 those of rank 1.
 #include "warpverbs/ep.h"
 
 namespace {
@@ -37,10 +37,8 @@ struct Rank {
     ep.lanes = 1;
   }
 };
-const wv::Ep& ep_of(wv::u64 rank) {
-  static const Rank ranks[] = {Rank(0), Rank(1)};
-  return ranks[rank].ep;
-}
+const Rank ranks[] = {Rank(0), Rank(1)};
+const wv::Ep& ep_of(wv::u64 rank) { return ranks[rank].ep; }
 
 wv::u64 row(wv::u64 rank, wv::u32 block) { return heaps + rank * stride + rows_at + 8 * block; }
 wv::u64 result(wv::u64 rank, wv::u32 block) { return row(rank, block) - rows_at + results_at; }
@@ -51,7 +49,7 @@ void require_ok(wv::Status status, const char* what, wv::site where = wv::site::
 }
 
 wv::EpCall begin(wv::u64 rank) {
-  return wv::next_call(ep_of(rank), {wv::block_index(), blocks}, {});
+  return wv::next_call(ep_of(rank), {wv::block_index() % blocks, blocks}, {});
 }
 
 void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, const char* what) {
@@ -77,7 +75,7 @@ extern "C" {
 // Waits for credit, writes its row to rank 1, and takes its result; a fast block begins the next call
 // while the other ends the last.
 void wv_ep_sends(const void*, wv::u64) {
-  const wv::u32 b = wv::block_index();
+  const wv::u32 b = wv::block_index() % blocks;
   for (wv::u32 n = 0; n < calls; ++n) {
     const wv::EpCall call = begin(0);
     await(call, returned_at, 1, call.epoch - 1, "credit");
@@ -90,7 +88,7 @@ void wv_ep_sends(const void*, wv::u64) {
 
 // Takes all rows of rank 0, and gives a result for its own.
 void wv_ep_receives(const void*, wv::u64) {
-  const wv::u32 b = wv::block_index();
+  const wv::u32 b = wv::block_index() % blocks;
   for (wv::u32 n = 0; n < calls; ++n) {
     const wv::EpCall call = begin(1);
     await(call, arrived_at, 0, call.epoch, "rows");
