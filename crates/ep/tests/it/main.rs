@@ -17,6 +17,7 @@ mod model;
 #[path = "../../../shmem/tests/it/device/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod ranks;
+mod regroup;
 #[path = "../../../shmem/tests/it/heap/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod threads;
