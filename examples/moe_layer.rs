@@ -99,7 +99,7 @@ fn live_twice() -> Result<()> {
     Ok(())
 }
 
-/// What a layer needs on one rank.
+/// Memory and sizes of a layer on one rank.
 struct Moe<'a> {
     session: &'a Session,
     flags: &'a Flags,

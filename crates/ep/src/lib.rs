@@ -12,6 +12,7 @@ mod config;
 mod ep;
 mod error;
 mod export;
+mod members;
 pub mod reference;
 mod regions;
 mod regroup;
@@ -25,8 +26,8 @@ pub use error::{EpError, Failed};
 #[doc(hidden)]
 pub use export::plan_bytes;
 pub use export::{Channel, Export, Start};
+pub use members::Regrouped;
 pub use regions::Regions;
-pub use regroup::Regrouped;
 pub use replay::Replay;
 pub use stage::{Returned, Routed, Sent};
 

@@ -19,6 +19,7 @@ mod payloads;
 #[path = "../../../shmem/tests/it/device/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod ranks;
+mod regroup;
 mod replays;
 #[path = "../../../shmem/tests/it/heap/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
