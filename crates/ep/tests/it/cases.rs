@@ -279,15 +279,13 @@ impl Layers {
         let (counts, rows) = (input(inputs.counts.as_bytes()), input(inputs.rows.as_bytes()));
         let (experts, weights) =
             (input(inputs.experts.as_bytes()), input(inputs.weights.as_bytes()));
-        let scales = input(inputs.scales.as_bytes());
-        let outputs = input(inputs.outputs.as_bytes());
+        let (scales, outputs) = (input(inputs.scales.as_bytes()), input(inputs.outputs.as_bytes()));
         let zero = Outputs::zero(case);
         let packed_scale = input(zero.scales.as_bytes());
         let (packed, of_token) = (input(zero.packed.as_bytes()), input(zero.tokens.as_bytes()));
         let (of_expert, bases) = (input(zero.counts.as_bytes()), input(zero.bases.as_bytes()));
         let (ranges, sums) = (input(zero.ranges.as_bytes()), input(zero.sums.as_bytes()));
-        let absent = input(&vec![0; 16 * case.ranks as usize]);
-        let status = input(&vec![0; 4 * case.ranks as usize]);
+        let [absent, status] = [16, 4].map(|each| input(&vec![0; each * case.ranks as usize]));
         let kernel = k::EpLayers {
             members: KernelPtr::upload(&*self.ranks.gpu, &self.members).expect("members"),
             ranks: case.ranks,
@@ -330,13 +328,10 @@ impl Layers {
         ended.unwrap_or_else(|e| panic!("{case:?}, {}: {e}", self.ranks.what));
         let read = |buffer: &Buffer| self.ranks.read(buffer);
         let sized = |buffer: &Buffer, len: usize| read(buffer)[..len].to_vec();
-        let status = sized(&status, 4 * case.ranks as usize);
+        let status = words32(&sized(&status, 4 * case.ranks as usize)).into_iter();
         let words = words64(&read(&absent));
         Ended {
-            status: words32(&status)
-                .into_iter()
-                .map(|code| Outcome::of(DeviceStatus(code)))
-                .collect(),
+            status: status.map(|code| Outcome::of(DeviceStatus(code))).collect(),
             absent: words.as_chunks().0[..case.ranks as usize].to_vec(),
             outputs: Outputs {
                 packed: words16(&sized(&packed, 2 * zero.packed.len())),
