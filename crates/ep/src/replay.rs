@@ -33,7 +33,7 @@ impl Ep {
         let mut steps = vec![Step::new(dispatch, dim).resident()];
         steps.extend(between);
         steps.push(Step::new(combine, dim).resident());
-        Ok(Replay { channel, graph: Graph::new(gpu, steps)? })
+        Ok(Replay { channel, graph: gpu.graph(steps)? })
     }
 
     /// Makes the call, and waits for its end. Calls of the channel may be made in between by other means.

@@ -2,7 +2,7 @@
 
 use crate::cases::words16;
 use crate::launches::{EXPERTS, Given, HIDDEN, TOP_K};
-use crate::threads::{Rank, config as heap_config, ranks};
+use crate::threads::{Rank, config as heap_config, ranks, simt};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use warpverbs_dev::seed;
@@ -163,6 +163,22 @@ fn too_many_tokens_in_memory_are_none() {
             assert!(counts.iter().all(|byte| *byte == 0), "{counts:?}");
         }
     });
+}
+
+#[test]
+fn graphs_that_cannot_be_are_refused() {
+    let gpu = simt();
+    let said = |steps| gpu.graph(steps).err().unwrap().to_string();
+    assert!(said(Vec::new()).contains("steps"), "{}", said(Vec::new()));
+    let words = gpu.alloc(64, Place::Device).unwrap();
+    let negate = |elements| {
+        let (rows, outputs) = (KernelPtr::new(&words), KernelPtr::new(&words));
+        Step::new(EpNegate { rows, elements, outputs }, Dim::new(100, 1024))
+    };
+    gpu.graph(vec![negate(32)]).unwrap();
+    let resident = said(vec![negate(32), negate(32).resident()]);
+    assert!(resident.contains("ep_negate"), "{resident}");
+    assert!(said(vec![negate(33)]).contains("rows"), "{}", said(vec![negate(33)]));
 }
 
 #[test]
