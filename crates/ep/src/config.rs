@@ -42,7 +42,7 @@ pub enum Combine {
     Summed,
 }
 
-/// What the rows of a dispatch consist of. Results are bf16 in any case.
+/// Elements of the rows of a dispatch. Results are bf16 in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Payload {
@@ -202,7 +202,7 @@ impl EpConfig {
         Self { channels, ..self }
     }
 
-    /// What rows consist of.
+    /// Elements of rows.
     pub fn payload(self, payload: Payload) -> Self {
         Self { payload, ..self }
     }

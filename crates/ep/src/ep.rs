@@ -366,7 +366,7 @@ impl Ep {
         Ok(MoeCombine { ep, halves, hidden, capacity, rows, count, sums, status })
     }
 
-    /// What a combine that has ended comes to.
+    /// The result of a combine that has ended.
     fn combined(
         &self,
         heap: &Heap,

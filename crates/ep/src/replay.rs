@@ -3,7 +3,7 @@
 use crate::buffers::{Packed, Tokens};
 use crate::ep::{Ep, RECV, SEND};
 use crate::{EpError, Failed};
-use warpverbs_gpu::{Buffer, Graph, Step};
+use warpverbs_gpu::{Buffer, DeviceEp, Graph, KernelPtr, Step};
 use warpverbs_shmem::Heap;
 
 /// A dispatch, the kernels behind it, and the combine, as one graph. Its buffers are those that it was
@@ -11,6 +11,8 @@ use warpverbs_shmem::Heap;
 /// [`Tokens::counted`].
 pub struct Replay {
     channel: usize,
+    /// On the heap's tables of then.
+    ep: KernelPtr<DeviceEp>,
     graph: Graph,
 }
 
@@ -33,15 +35,20 @@ impl Ep {
         let mut steps = vec![Step::new(dispatch, dim).resident()];
         steps.extend(between);
         steps.push(Step::new(combine, dim).resident());
-        Ok(Replay { channel, graph: Graph::new(gpu, steps)? })
+        Ok(Replay { channel, ep: self.device(channel)?, graph: gpu.graph(steps)? })
     }
 
     /// Makes the call, and waits for its end. Calls of the channel may be made in between by other means.
     ///
     /// # Errors
-    /// As [`Ep::dispatch`] and [`Ep::combine`]. The channel's last call has not ended.
+    /// As [`Ep::dispatch`] and [`Ep::combine`]. The channel's last call has not ended, or ranks have left or
+    /// come back since the call was recorded.
     pub fn replay(&mut self, heap: &Heap, replay: &Replay) -> Result<(), Failed<()>> {
-        self.check_idle(replay.channel)?;
+        let channel = replay.channel;
+        self.check_idle(channel)?;
+        if self.device(channel)?.addr() != replay.ep.addr() {
+            return Err(EpError::Recorded { channel }.into());
+        }
         self.run_graph(heap, replay.channel, &replay.graph)
     }
 }

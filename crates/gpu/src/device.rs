@@ -154,11 +154,33 @@ pub trait Gpu: Send + Sync {
     /// The device cannot run the kernel in this shape.
     fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError>;
 
-    /// What [`Graph::new`] calls with steps that it has checked.
+    /// Prepares kernels that run one after another. Their arguments keep alive what they point to as long as
+    /// the graph and its launches.
+    ///
+    /// # Errors
+    /// There is no step, one would be refused as a launch, or the device has no graphs.
+    fn graph(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
+        for Step { kernel, dim, resident } in &steps {
+            kernel.check(*dim)?;
+            let most = self.resident_blocks(&**kernel, *dim)?;
+            if *resident && dim.blocks() > most {
+                let (kernel, blocks, threads) = (kernel.entry().name, dim.blocks(), dim.threads());
+                return Err(GpuError::NotResident { kernel, blocks, threads, most });
+            }
+        }
+        if steps.is_empty() {
+            let (kernel, field, expected) = ("graph", "steps", "1 or more");
+            return Err(GpuError::BadLaunch { kernel, field, value: 0, expected });
+        }
+        self.prepare(steps)
+    }
+
+    /// The device's part of [`Gpu::graph`], which has checked the steps.
     ///
     /// # Errors
     /// The device has no graphs.
-    fn graph(&self, _steps: Vec<Step>) -> Result<Graph, GpuError> {
+    #[doc(hidden)]
+    fn prepare(&self, _steps: Vec<Step>) -> Result<Graph, GpuError> {
         let device = self.info().name.clone();
         Err(GpuError::Unsupported { device, what: "graphs of kernels" })
     }

@@ -1,6 +1,6 @@
 //! Kernels that run one after another, prepared once and launched any number of times.
 
-use crate::{Dim, Gpu, GpuError, Launch, SafeKernel};
+use crate::{Dim, GpuError, Launch, SafeKernel};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Step {
     pub(crate) kernel: Arc<dyn SafeKernel + Send + Sync>,
     pub(crate) dim: Dim,
-    resident: bool,
+    pub(crate) resident: bool,
 }
 
 impl Step {
@@ -18,7 +18,7 @@ impl Step {
         Self { kernel: Arc::new(kernel), dim, resident: false }
     }
 
-    /// Its blocks wait for each other, as in [`Gpu::launch_resident`].
+    /// Its blocks wait for each other, as in [`Gpu::launch_resident`](crate::Gpu::launch_resident).
     #[must_use]
     pub fn resident(self) -> Self {
         Self { resident: true, ..self }
@@ -30,33 +30,14 @@ pub(crate) trait GraphState: Send + Sync {
     fn launch(&self, deadline: Duration) -> Result<Launch, GpuError>;
 }
 
-/// Kernels of one device, each of which begins when the last one has ended. On a GPU that is one call of the
+/// Kernels of one device, each of which begins when the last one has ended: made by
+/// [`Gpu::graph`](crate::Gpu::graph), and valid as long as it or a launch of it lives. On a GPU that is one call of the
 /// driver; the host SIMT device launches one after another.
 pub struct Graph {
     state: Box<dyn GraphState>,
 }
 
 impl Graph {
-    /// Prepares the steps. What their arguments keep alive lives as long as the graph and its launches.
-    ///
-    /// # Errors
-    /// There is no step, one would be refused as a launch, or the device has no graphs.
-    pub fn new(gpu: &dyn Gpu, steps: Vec<Step>) -> Result<Self, GpuError> {
-        for Step { kernel, dim, resident } in &steps {
-            kernel.check(*dim)?;
-            let most = gpu.resident_blocks(&**kernel, *dim)?;
-            if *resident && dim.blocks() > most {
-                let (kernel, blocks, threads) = (kernel.entry().name, dim.blocks(), dim.threads());
-                return Err(GpuError::NotResident { kernel, blocks, threads, most });
-            }
-        }
-        if steps.is_empty() {
-            let (kernel, field, expected) = ("graph", "steps", "1 or more");
-            return Err(GpuError::BadLaunch { kernel, field, value: 0, expected });
-        }
-        gpu.graph(steps)
-    }
-
     pub(crate) fn of(state: impl GraphState + 'static) -> Self {
         Self { state: Box::new(state) }
     }

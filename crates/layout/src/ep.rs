@@ -55,7 +55,7 @@ crate::layout! {
         Summed = 2,
     }
 
-    /// What the rows of a dispatch consist of.
+    /// Elements of the rows of a dispatch.
     pub enum EpPayload: u32 as "ep_payload" {
         /// bf16, as it is.
         Bf16 = 0,

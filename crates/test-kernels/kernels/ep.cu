@@ -46,7 +46,7 @@ WV_DEVICE void store_results_directly(const EpCall& call, const u16* rows, u64 c
   }
 }
 
-// What goes into a call of one rank and comes out of it.
+// Memory of a call of one rank.
 struct CallData {
   EpTokens tokens;
   EpPacked packed;

@@ -1,6 +1,6 @@
 //! All that goes into the calls of a case and comes out of them.
 
-use crate::cases::{Case, Routing};
+use crate::case::{Case, Routing};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};

@@ -3,6 +3,7 @@
 #[path = "../../../test-kernels/tests/it/bed.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod bed;
+mod case;
 mod cases;
 mod data;
 mod faults;

@@ -1,6 +1,7 @@
 //! Layers of the sizes that people use, with few tokens, and at the edges.
 
-use crate::cases::{Case, Routing, under_seed};
+use crate::case::{Case, Routing};
+use crate::cases::under_seed;
 use crate::ranks::Routes;
 use rand::rngs::SmallRng;
 use warpverbs_ep::{Combine, Layout, Payload, Scale, ScaleOrder};

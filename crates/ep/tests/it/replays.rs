@@ -2,7 +2,7 @@
 
 use crate::cases::words16;
 use crate::launches::{EXPERTS, Given, HIDDEN, TOP_K};
-use crate::threads::{Rank, config as heap_config, ranks};
+use crate::threads::{Rank, config as heap_config, ranks, simt};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use warpverbs_dev::seed;
@@ -138,6 +138,28 @@ fn a_call_is_recorded_once_and_made_again_with_other_tokens() {
     }
 }
 
+/// A call that was recorded before the ranks regrouped is refused; recorded again, it goes on.
+#[test]
+fn a_call_is_recorded_anew_when_ranks_have_regrouped() {
+    let seed = seed();
+    let config = config(Layout::ExpertMajor, Combine::Reduced);
+    ranks(2, |rank| {
+        let mut heap = rank.heap(&heap_config()).unwrap();
+        let mut ep = Ep::new(&mut heap, &mut rank.world, &config).unwrap();
+        ep.set_dim(Dim::new(2, 32));
+        replays(rank, &heap, &mut ep, &config, 3, seed);
+        let memory = Memory::new(rank, &ep);
+        let before = memory.record(&ep, 1);
+        ep.regroup(&mut heap, &mut rank.world, &[0, 1]).unwrap();
+        let refused = ep.replay(&heap, &before).unwrap_err();
+        let expected =
+            "channel 1 has regrouped since the call was recorded, expected a new recording";
+        assert_eq!(refused.to_string(), expected);
+        replays(rank, &heap, &mut ep, &config, 3, seed ^ 1);
+        rank.meet();
+    });
+}
+
 /// A number in memory that is larger than the buffers: the status says so, and no token is read.
 #[test]
 fn too_many_tokens_in_memory_are_none() {
@@ -163,6 +185,22 @@ fn too_many_tokens_in_memory_are_none() {
             assert!(counts.iter().all(|byte| *byte == 0), "{counts:?}");
         }
     });
+}
+
+#[test]
+fn graphs_that_cannot_be_are_refused() {
+    let gpu = simt();
+    let said = |steps| gpu.graph(steps).err().unwrap().to_string();
+    assert!(said(Vec::new()).contains("steps"), "{}", said(Vec::new()));
+    let words = gpu.alloc(64, Place::Device).unwrap();
+    let negate = |elements| {
+        let (rows, outputs) = (KernelPtr::new(&words), KernelPtr::new(&words));
+        Step::new(EpNegate { rows, elements, outputs }, Dim::new(100, 1024))
+    };
+    gpu.graph(vec![negate(32)]).unwrap();
+    let resident = said(vec![negate(32), negate(32).resident()]);
+    assert!(resident.contains("ep_negate"), "{resident}");
+    assert!(said(vec![negate(33)]).contains("rows"), "{}", said(vec![negate(33)]));
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl Gpu for DriverGpu {
         Ok(Launch::new(Box::new(started), deadline))
     }
 
-    fn graph(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
+    fn prepare(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
         let with = |step: Step| {
             let function = self.function(&*step.kernel)?;
             Ok((step, function))

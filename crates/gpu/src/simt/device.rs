@@ -2,9 +2,9 @@
 
 use super::arena::Space;
 use super::config::{SimtConfig, Stepper};
-use super::executor::Plan;
 use super::graph::Sequence;
-use super::run::{Finished, History, Job, SimtLaunch};
+use super::run::{Finished, SimtLaunch};
+use super::runner::Runner;
 use super::stack::StackPool;
 use super::warp::WARP;
 use crate::buffer::check_adopted;
@@ -14,7 +14,6 @@ use crate::{
     Place, Step, Stops,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use warpverbs_mem::{HostBuf, Kind, Region};
 
@@ -23,54 +22,6 @@ pub struct SimtDevice {
     info: GpuInfo,
     runner: Runner,
     stops: Arc<Stops>,
-}
-
-/// All that launches need of the device.
-#[derive(Clone)]
-pub(super) struct Runner {
-    config: SimtConfig,
-    stacks: Arc<StackPool>,
-    stepper: Option<Arc<dyn Stepper>>,
-    launches: Arc<AtomicU64>,
-    history: Arc<History>,
-}
-
-impl Runner {
-    /// A kernel that is to be run, until it ends or `stop` is raised.
-    pub(super) fn job(
-        &self,
-        kernel: &dyn Kernel,
-        dim: Dim,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<Job, GpuError> {
-        let entry = kernel.entry();
-        let bad = |field, value: u64, expected| {
-            Err(GpuError::BadLaunch { kernel: entry.name, field, value, expected })
-        };
-        dim.check(entry.name, 1024)?;
-        let args = kernel.args();
-        if args.len() != entry.params.len() {
-            return bad("parameters", args.len() as u64, "as many as the kernel declares");
-        }
-        if !args.on_host() {
-            return Err(self.unsupported("kernels on memory that the CPU cannot reach"));
-        }
-        let plan = Plan {
-            config: self.config.clone(),
-            dim,
-            // A counter; nothing is published with it.
-            launch: self.launches.fetch_add(1, Ordering::Relaxed),
-            stacks: self.stacks.clone(),
-            stepper: self.stepper.clone(),
-            stop: stop.clone(),
-        };
-        let history = self.history.clone();
-        Ok(Job { kernel: entry.name, host: entry.host, args, plan, history })
-    }
-
-    fn unsupported(&self, what: &'static str) -> GpuError {
-        GpuError::Unsupported { device: format!("simt:{}", self.config.ordinal), what }
-    }
 }
 
 impl SimtDevice {
@@ -173,7 +124,7 @@ impl Gpu for SimtDevice {
         Ok(Launch::new(Box::new(state), deadline))
     }
 
-    fn graph(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
+    fn prepare(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
         Ok(Graph::of(Sequence { runner: self.runner.clone(), steps }))
     }
 

@@ -1,7 +1,7 @@
 //! Several kernels by one launch.
 
-use super::device::Runner;
 use super::run::SimtLaunch;
+use super::runner::Runner;
 use crate::graph::{GraphState, Step};
 use crate::{GpuError, Launch};
 use std::sync::Arc;

@@ -16,6 +16,7 @@ mod policy;
 mod queue;
 mod report;
 mod run;
+mod runner;
 mod stack;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ WV_DEVICE u8* answer_at(const Ep& ep, const Origin& origin, bool direct, u32 ans
   return at<u8>(direct_address(ep, own, origin.source));
 }
 
-// What the caller gives to a combine. `stored`: results of ranks that are reached by stores are where
+// The rows that a combine is given. `stored`: results of ranks that are reached by stores are where
 // result_row says, and not read here.
 struct Inputs {
   const void* rows;

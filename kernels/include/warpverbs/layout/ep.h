@@ -30,7 +30,7 @@ enum class ep_combine : u32 {
   summed = 2,  // The caller's rows, which are weighted sums already; rank-major.
 };
 
-// What the rows of a dispatch consist of.
+// Elements of the rows of a dispatch.
 enum class ep_payload : u32 {
   bf16 = 0,  // bf16, as it is.
   cast = 1,  // bf16, which a dispatch casts to fp8 e4m3 with scales.
