@@ -99,7 +99,7 @@ fn live_twice() -> Result<()> {
     Ok(())
 }
 
-/// What a layer needs on one rank.
+/// Memory and sizes of a layer on one rank.
 struct Moe<'a> {
     session: &'a Session,
     flags: &'a Flags,
@@ -151,7 +151,7 @@ impl<'a> Moe<'a> {
         bytes.iter_mut().skip(1).step_by(2).for_each(|high| *high &= 0xbf);
         gpu.write(rows, 0, &bytes)?;
         session.run(&router, Dim::new(tokens.div_ceil(64), 64))?;
-        let given = Tokens { count: tokens, rows, experts: chosen, weights };
+        let given = Tokens::new(tokens, rows, chosen, weights);
         let begun = Instant::now();
         let routed = ep.dispatch(heap, 0, &given, packed).map_err(EpError::from)?;
         if round == BEFORE && is_to_die() {

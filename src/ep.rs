@@ -26,7 +26,7 @@
 //! gpu.write(&rows, 0, &[0x80, 0x3f].repeat(64))?; // bf16 1.0
 //! gpu.write(&experts, 0, &[0i32, 3].map(i32::to_le_bytes).concat())?;
 //! gpu.write(&weights, 0, &[0.5f32, 2.0].map(f32::to_le_bytes).concat())?;
-//! let tokens = Tokens { count: 1, rows: &rows, experts: &experts, weights: &weights };
+//! let tokens = Tokens::new(1, &rows, &experts, &weights);
 //! let routed = ep.dispatch(&heap, 0, &tokens, &packed)?;
 //! // Here a kernel of one's own makes something of `packed.rows`.
 //! ep.combine(&heap, routed, &packed.rows, &sums)?;

@@ -9,5 +9,6 @@ fn main() {
         .define("WV_CHECK", None)
         .include(include)
         .file("scenarios/post.cc")
+        .file("scenarios/ep.cc")
         .compile("wv_scenarios");
 }

@@ -3,7 +3,9 @@
 use crate::EpError;
 use std::fmt;
 use std::ops::Range;
-use warpverbs_gpu::layout::{EP_LANES, EP_RANKS, EP_TOP_K, EpCombine, EpLayout};
+use warpverbs_gpu::layout::{
+    EP_LANES, EP_RANKS, EP_SCALED, EP_TOP_K, EpCombine, EpLayout, EpPayload, EpScale,
+};
 use warpverbs_shmem::Heap;
 
 /// Rows of a rank that are numbered by 32 bits, with some to spare for padding.
@@ -40,6 +42,45 @@ pub enum Combine {
     Summed,
 }
 
+/// Elements of the rows of a dispatch. Results are bf16 in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Payload {
+    /// bf16, as it is.
+    Bf16,
+    /// The caller's rows are bf16. They are cast to fp8 e4m3 as they leave, with a scale for each 128
+    /// channels.
+    Cast(Scale),
+    /// The caller's rows are fp8 e4m3, with scales of this kind.
+    Fp8(Scale),
+}
+
+/// Scales of fp8 rows, one for each 128 channels; the last is for the rest. An element is worth its e4m3
+/// times the scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scale {
+    /// f32. A cast has 1/448 of the largest finite magnitude, and of no less than 1e-4.
+    F32,
+    /// f32, a power of two: that number rounded up.
+    PowerOfTwo,
+    /// The 8 bits of a power of two's exponent, four in a u32, the first in its lowest byte; bytes that
+    /// belong to no channel are 0.
+    Ue8m0,
+}
+
+/// Where the scales of packed rows lie: words of 32 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScaleOrder {
+    /// Row by row.
+    Rows,
+    /// Word by word, as bulk copies of a GEMM take them: the first word of every row of a group, then the
+    /// second. A group is an expert's in [`Layout::ExpertMajor`], all rows in [`Layout::Flat`], and as long
+    /// as the next multiple of 4 of its most rows, so that columns begin at multiples of 16 bytes.
+    Columns,
+}
+
 /// Sizes and choices of a layer. All ranks give the same, which is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpConfig {
@@ -50,6 +91,9 @@ pub struct EpConfig {
     pub(crate) layout: Layout,
     pub(crate) combine: Combine,
     pub(crate) channels: u32,
+    pub(crate) payload: Payload,
+    pub(crate) order: ScaleOrder,
+    pub(crate) in_place: bool,
 }
 
 /// Facts of a heap on which the size of a channel depends.
@@ -98,12 +142,49 @@ impl Combine {
     }
 }
 
+impl Payload {
+    pub(crate) fn code(self) -> EpPayload {
+        match self {
+            Self::Bf16 => EpPayload::Bf16,
+            Self::Cast(_) => EpPayload::Cast,
+            Self::Fp8(_) => EpPayload::Fp8,
+        }
+    }
+
+    pub(crate) fn scale(self) -> Scale {
+        match self {
+            Self::Bf16 => Scale::F32,
+            Self::Cast(scale) | Self::Fp8(scale) => scale,
+        }
+    }
+}
+
+impl Scale {
+    pub(crate) fn code(self) -> EpScale {
+        match self {
+            Self::F32 => EpScale::F32,
+            Self::PowerOfTwo => EpScale::PowerOfTwo,
+            Self::Ue8m0 => EpScale::Ue8m0,
+        }
+    }
+}
+
 impl EpConfig {
     /// For up to `tokens` tokens of a rank, rows of `hidden` elements, `top_k` of `experts` experts for
-    /// a token. Expert-major, reduced, one channel.
+    /// a token. bf16, expert-major, reduced, one channel.
     pub fn new(tokens: u32, hidden: u32, top_k: u32, experts: u32) -> Self {
-        let (layout, combine) = (Layout::ExpertMajor, Combine::Reduced);
-        Self { tokens, hidden, top_k, experts, layout, combine, channels: 1 }
+        Self {
+            tokens,
+            hidden,
+            top_k,
+            experts,
+            layout: Layout::ExpertMajor,
+            combine: Combine::Reduced,
+            channels: 1,
+            payload: Payload::Bf16,
+            order: ScaleOrder::Rows,
+            in_place: false,
+        }
     }
 
     /// Where received rows lie.
@@ -121,8 +202,24 @@ impl EpConfig {
         Self { channels, ..self }
     }
 
+    /// Elements of rows.
+    pub fn payload(self, payload: Payload) -> Self {
+        Self { payload, ..self }
+    }
+
+    /// Where scales of packed rows lie.
+    pub fn scale_order(self, order: ScaleOrder) -> Self {
+        Self { order, ..self }
+    }
+
+    /// The rows of every combine lie in the heap, where NICs read them: nothing is staged. Not with
+    /// [`Combine::Reduced`], whose sums no caller has.
+    pub fn in_place(self, in_place: bool) -> Self {
+        Self { in_place, ..self }
+    }
+
     /// Every setting as a number, by name.
-    pub(crate) fn fields(&self) -> [(&'static str, u64); 8] {
+    pub(crate) fn fields(&self) -> [(&'static str, u64); 12] {
         [
             ("tokens", self.tokens.into()),
             ("hidden", self.hidden.into()),
@@ -132,6 +229,10 @@ impl EpConfig {
             ("align", self.layout.align().into()),
             ("combine", self.combine.code() as u64),
             ("channels", self.channels.into()),
+            ("payload", self.payload.code() as u64),
+            ("scale", self.payload.scale().code() as u64),
+            ("scale_order", (self.order == ScaleOrder::Columns).into()),
+            ("in_place", self.in_place.into()),
         ]
     }
 
@@ -154,6 +255,12 @@ impl EpConfig {
         within("align", self.layout.align(), 1..1025)?;
         if !self.hidden.is_multiple_of(8) {
             return wrong("hidden", self.hidden, "a multiple of 8".to_owned());
+        }
+        if self.payload != Payload::Bf16 && !self.hidden.is_multiple_of(16) {
+            return wrong("hidden", self.hidden, "a multiple of 16 with fp8 rows".to_owned());
+        }
+        if self.in_place && self.combine == Combine::Reduced {
+            return wrong("in_place", true, "false with Reduced".to_owned());
         }
         if self.top_k > self.experts {
             return wrong("top_k", self.top_k, format!("at most {} experts", self.experts));
@@ -209,6 +316,64 @@ impl EpConfig {
         }
     }
 
+    /// Bytes of a row without header and scales.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        u64::from(self.hidden) * if self.payload == Payload::Bf16 { 2 } else { 1 }
+    }
+
+    /// u16 of a packed row.
+    pub(crate) fn packed_words(&self) -> u32 {
+        (self.payload_bytes() / 2) as u32
+    }
+
+    /// u16 of a row as the caller gives it.
+    pub(crate) fn given_words(&self) -> u32 {
+        match self.payload {
+            Payload::Bf16 | Payload::Cast(_) => self.hidden,
+            Payload::Fp8(_) => self.hidden / 2,
+        }
+    }
+
+    /// u32 of the scales that the caller gives with a row.
+    pub(crate) fn given_scales(&self) -> u32 {
+        match self.payload {
+            Payload::Bf16 | Payload::Cast(_) => 0,
+            Payload::Fp8(_) => self.scale_words(),
+        }
+    }
+
+    /// u32 of a row's scales: 0 with bf16.
+    pub fn scale_words(&self) -> u32 {
+        let scales = self.hidden.div_ceil(EP_SCALED as u32);
+        match self.payload {
+            Payload::Bf16 => 0,
+            Payload::Cast(Scale::Ue8m0) | Payload::Fp8(Scale::Ue8m0) => scales.div_ceil(4),
+            Payload::Cast(_) | Payload::Fp8(_) => scales,
+        }
+    }
+
+    /// Packed rows whose scales lie side by side, word by word; 0 if those of a row do.
+    pub(crate) fn scale_rows(&self, ways: Ways, rank: u32) -> u64 {
+        let rows = match (self.order, self.layout) {
+            (ScaleOrder::Rows, _) | (_, Layout::RankMajor) => 0,
+            (_, Layout::ExpertMajor) => u64::from(ways.ranks) * u64::from(self.tokens),
+            (_, Layout::Flat { .. }) => self.packed_rows(ways, rank),
+        };
+        rows.next_multiple_of(4)
+    }
+
+    /// u32 that the scales of a rank's packed rows take: 0 in rank-major layout, where they lie in the heap.
+    pub fn packed_scales(&self, ways: Ways, rank: u32) -> u64 {
+        let words = u64::from(self.scale_words());
+        let local = self.experts_of(ways.ranks, rank).len() as u64;
+        match (self.order, self.layout) {
+            (_, Layout::RankMajor) => 0,
+            (ScaleOrder::Rows, _) => self.packed_rows(ways, rank) * words,
+            (_, Layout::ExpertMajor) => local * self.scale_rows(ways, rank) * words,
+            (_, Layout::Flat { .. }) => self.scale_rows(ways, rank) * words,
+        }
+    }
+
     /// Rows of a combine's input that belong to a received one in rank-major layout.
     pub(crate) fn backs(&self, ways: Ways) -> u32 {
         match self.combine {
@@ -244,6 +409,12 @@ mod tests {
             (good.clone().channels(0), "channels", "1 to 16"),
             (good.clone().combine(Combine::Summed), "combine", "rank-major"),
             (flat(0), "align", "1 to 1024"),
+            (
+                EpConfig::new(1, 24, 1, 4).payload(Payload::Cast(Scale::F32)),
+                "hidden",
+                "of 16 with fp8",
+            ),
+            (good.clone().in_place(true), "in_place", "with Reduced"),
             (EpConfig::new(1 << 20, 8, 1, 65536), "tokens", "2^31 rows"),
         ] {
             match config.check(WAYS).unwrap_err() {

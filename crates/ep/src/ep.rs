@@ -1,5 +1,6 @@
 //! The channels of a layer on one rank, and the launches that use them.
 
+use crate::buffers::{Packed, Tokens, pointer};
 use crate::kernels::ep::{IMAGE, MoeCombine, MoeDispatch};
 use crate::stage::Turn;
 use crate::{
@@ -8,16 +9,14 @@ use crate::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{
-    Buffer, DeviceEp, DeviceStatus, Dim, Element, Gpu, GpuKind, KernelPtr, Place, SafeKernel,
-};
+use warpverbs_gpu::{Buffer, DeviceEp, Dim, Gpu, GpuKind, Graph, KernelPtr, SafeKernel};
 use warpverbs_rendezvous::World;
 use warpverbs_shmem::{Heap, Sym};
 use warpverbs_transport::{KernelStatus, Outcome};
 
 /// Which halves of a call a launch makes.
-const SEND: u32 = 1;
-const RECV: u32 = 2;
+pub(crate) const SEND: u32 = 1;
+pub(crate) const RECV: u32 = 2;
 
 /// Dispatch and combine of one layer, on one rank.
 pub struct Ep {
@@ -43,68 +42,6 @@ pub(crate) struct Slot {
     pub(crate) channel: Channel,
     pub(crate) turn: Turn,
     pub(crate) status: KernelStatus,
-}
-
-/// The tokens of this rank. All buffers begin at a multiple of 16.
-#[derive(Clone, Copy, Debug)]
-pub struct Tokens<'a> {
-    /// How many.
-    pub count: u32,
-    /// bf16, `count` × `hidden`.
-    pub rows: &'a Buffer,
-    /// i32, `count` × `top_k`: numbers of experts, -1 for none, none twice in a token.
-    pub experts: &'a Buffer,
-    /// f32, `count` × `top_k`.
-    pub weights: &'a Buffer,
-}
-
-/// Where a dispatch puts rows by expert, and what says where each lies. Of no use in rank-major layout.
-#[derive(Clone, Debug)]
-pub struct Packed {
-    /// bf16, [`EpConfig::packed_rows`] × `hidden`.
-    pub rows: Buffer,
-    /// u32 for each row: the number of its token at its rank.
-    pub tokens: Buffer,
-    /// u32 for each local expert: its rows.
-    pub counts: Buffer,
-    /// u32 for each local expert: the number of its first row.
-    pub bases: Buffer,
-    /// u64 for each local expert and rank: of that rank's rows the first, counted from the base, in the
-    /// upper 32 bits, and how many in the lower.
-    pub ranges: Buffer,
-}
-
-impl Packed {
-    /// Room for whatever a dispatch may bring; next to none in rank-major layout.
-    ///
-    /// # Errors
-    /// The device refuses.
-    pub fn new(gpu: &dyn Gpu, config: &EpConfig, ways: Ways, rank: u32) -> Result<Self, EpError> {
-        let packed = config.layout != Layout::RankMajor;
-        let rows = if packed { config.packed_rows(ways, rank) } else { 0 };
-        let local = config.experts_of(ways.ranks, rank).len() as u64;
-        let buffer = |bytes: u64| gpu.alloc(bytes.max(16) as usize, Place::Device);
-        Ok(Self {
-            rows: buffer(rows * u64::from(config.hidden) * 2)?,
-            tokens: buffer(4 * rows)?,
-            counts: buffer(4 * local)?,
-            bases: buffer(4 * local)?,
-            ranges: buffer(8 * local * u64::from(ways.ranks))?,
-        })
-    }
-}
-
-/// All of a buffer that is large enough.
-fn pointer<T: Element>(
-    what: &'static str,
-    buffer: &Buffer,
-    elements: u64,
-) -> Result<KernelPtr<T>, EpError> {
-    let (expected, found) = (elements * size_of::<T>() as u64, buffer.len() as u64);
-    match buffer.kernel_addr().is_multiple_of(16) && found >= expected {
-        true => Ok(KernelPtr::new(buffer)),
-        false => Err(EpError::Small { what, expected, found }),
-    }
 }
 
 impl Ep {
@@ -286,61 +223,64 @@ impl Ep {
         }
     }
 
-    fn dispatch_kernel(
+    pub(crate) fn dispatch_kernel(
         &self,
         channel: usize,
         halves: u32,
         tokens: Option<&Tokens<'_>>,
         packed: &Packed,
-    ) -> Result<impl FnOnce(KernelPtr<DeviceStatus>) -> MoeDispatch + use<>, EpError> {
-        let EpConfig { hidden, top_k, .. } = self.config;
-        let ranks = self.ways.ranks;
+    ) -> Result<MoeDispatch, EpError> {
+        let (config, top_k, ranks) = (&self.config, self.config.top_k, self.ways.ranks);
         // A half that reads no tokens is given none.
-        let nothing = Tokens {
-            count: 0,
-            rows: &packed.rows,
-            experts: &packed.counts,
-            weights: &packed.counts,
-        };
+        let nothing = Tokens::new(0, &packed.rows, &packed.counts, &packed.counts);
         let tokens = tokens.unwrap_or(&nothing);
         let count = tokens.count;
-        if count > self.config.tokens {
-            return Err(EpError::Tokens { count, most: self.config.tokens });
+        if count > config.tokens {
+            return Err(EpError::Tokens { count, most: config.tokens });
         }
-        let [elements, choices] = [hidden, top_k].map(|each| u64::from(count) * u64::from(each));
-        let unpacks = self.config.layout != Layout::RankMajor && halves & RECV != 0;
-        let local = self.config.experts_of(ranks, self.rank).len() as u32;
-        let all = if unpacks { self.config.packed_rows(self.ways, self.rank) } else { 0 };
-        let tables = if unpacks { u64::from(local) } else { 0 };
-        let rows = pointer("rows of tokens", tokens.rows, elements)?;
-        let experts = pointer("experts of tokens", tokens.experts, choices)?;
-        let weights = pointer("weights of tokens", tokens.weights, choices)?;
-        let into = pointer("packed rows", &packed.rows, all * u64::from(hidden))?;
-        let of = pointer("tokens of packed rows", &packed.tokens, all)?;
-        let counts = pointer("counts of packed rows", &packed.counts, tables)?;
-        let bases = pointer("bases of packed rows", &packed.bases, tables)?;
-        let ranges = pointer("ranges of packed rows", &packed.ranges, tables * u64::from(ranks))?;
-        let ep = self.device(channel)?;
-        let (capacity, local) = (all, tables as u32);
-        Ok(move |status| MoeDispatch {
-            ep,
+        let (given, into) = (config.given_words(), config.packed_words());
+        let scaled = config.given_scales();
+        let each = |words: u32| u64::from(count) * u64::from(words);
+        let unpacks = config.layout != Layout::RankMajor && halves & RECV != 0;
+        let local = config.experts_of(ranks, self.rank).len() as u32;
+        let all = if unpacks { config.packed_rows(self.ways, self.rank) } else { 0 };
+        let local = if unpacks { local } else { 0 };
+        let scale_room = if unpacks { config.packed_scales(self.ways, self.rank) } else { 0 };
+        let tables = u64::from(local);
+        if scaled != 0 && count != 0 && tokens.scales.is_none() {
+            let (what, expected) = ("scales of tokens", 4 * each(scaled));
+            return Err(EpError::Small { what, expected, found: 0 });
+        }
+        let scales = tokens.scales.unwrap_or(&packed.scales);
+        let counted = tokens.counted.unwrap_or(&packed.counts);
+        let in_memory = tokens.counted.is_some().into();
+        let kernel = MoeDispatch {
+            ep: self.device(channel)?,
             halves,
-            hidden,
+            given,
             top_k,
+            scaled,
             count,
-            rows,
-            experts,
-            weights,
+            rows: pointer("rows of tokens", tokens.rows, each(given))?,
+            experts: pointer("experts of tokens", tokens.experts, each(top_k))?,
+            weights: pointer("weights of tokens", tokens.weights, each(top_k))?,
+            scales: pointer("scales of tokens", scales, each(scaled))?,
+            in_memory,
+            counted: pointer("number of tokens", counted, in_memory.into())?,
+            into,
             local,
             ranks,
-            capacity,
-            packed: into,
-            counts,
-            bases,
-            ranges,
-            tokens: of,
-            status,
-        })
+            capacity: all,
+            packed: pointer("packed rows", &packed.rows, all * u64::from(into))?,
+            counts: pointer("counts of packed rows", &packed.counts, tables)?,
+            bases: pointer("bases of packed rows", &packed.bases, tables)?,
+            ranges: pointer("ranges of packed rows", &packed.ranges, tables * u64::from(ranks))?,
+            tokens: pointer("tokens of packed rows", &packed.tokens, all)?,
+            scale_room,
+            packed_scale: pointer("scales of packed rows", &packed.scales, scale_room)?,
+            status: self.channel(channel)?.status.pointer(),
+        };
+        Ok(kernel)
     }
 
     /// Sends back what the experts made of the rows, and waits for the results of this rank's tokens, which
@@ -403,6 +343,18 @@ impl Ep {
         let first = if halves & SEND != 0 { Turn::CombineSend } else { Turn::CombineRecv };
         let next = if halves & RECV != 0 { Turn::DispatchSend } else { Turn::CombineRecv };
         self.channel(channel)?.turn.check(channel, first)?;
+        let kernel = self.combine_kernel(channel, halves, tokens, (rows, sums))?;
+        let outcome = self.run(channel, next, kernel)?;
+        self.combined(heap, channel, outcome)
+    }
+
+    pub(crate) fn combine_kernel(
+        &self,
+        channel: usize,
+        halves: u32,
+        tokens: u32,
+        (rows, sums): (&Buffer, &Buffer),
+    ) -> Result<MoeCombine, EpError> {
         let hidden = u64::from(self.config.hidden);
         let all = self.config.packed_rows(self.ways, self.rank);
         let capacity = if halves & SEND != 0 { all } else { 0 };
@@ -410,9 +362,17 @@ impl Ep {
         let rows = pointer("rows of experts", rows, capacity * hidden)?;
         let sums = pointer("sums of tokens", sums, u64::from(count) * hidden)?;
         let (ep, hidden) = (self.device(channel)?, self.config.hidden);
-        let kernel =
-            |status| MoeCombine { ep, halves, hidden, capacity, rows, count, sums, status };
-        let outcome = self.run(channel, next, kernel)?;
+        let status = self.channel(channel)?.status.pointer();
+        Ok(MoeCombine { ep, halves, hidden, capacity, rows, count, sums, status })
+    }
+
+    /// The result of a combine that has ended.
+    fn combined(
+        &self,
+        heap: &Heap,
+        channel: usize,
+        outcome: Result<(), Outcome>,
+    ) -> Result<(), Failed<()>> {
         match outcome {
             Ok(()) => Ok(()),
             Err(outcome) => {
@@ -442,14 +402,38 @@ impl Ep {
         &mut self,
         channel: usize,
         next: Turn,
-        kernel: impl FnOnce(KernelPtr<DeviceStatus>) -> K,
+        kernel: K,
     ) -> Result<Result<(), Outcome>, EpError> {
         let slot = &mut self.channels[channel];
         slot.status.clear()?;
-        let kernel = kernel(slot.status.pointer());
         self.gpu.launch_resident(&kernel, self.dim, self.deadline)?.wait()?;
         slot.turn = next;
         Ok(Outcome::of(slot.status.read()?))
+    }
+
+    /// Whether a whole call of a channel may begin.
+    pub(crate) fn check_idle(&self, channel: usize) -> Result<(), EpError> {
+        self.channel(channel)?.turn.check(channel, Turn::DispatchSend)
+    }
+
+    /// Launches a graph that is a whole call of a channel, and waits for its end.
+    pub(crate) fn run_graph(
+        &mut self,
+        heap: &Heap,
+        channel: usize,
+        graph: &Graph,
+    ) -> Result<(), Failed<()>> {
+        let slot = &self.channels[channel];
+        slot.status.clear().map_err(EpError::from)?;
+        let launch = graph.launch(self.deadline).map_err(EpError::from)?;
+        launch.wait().map_err(EpError::from)?;
+        let outcome = Outcome::of(slot.status.read().map_err(EpError::from)?);
+        self.combined(heap, channel, outcome)
+    }
+
+    /// The device of its launches, and their shape.
+    pub(crate) fn launches(&self) -> (&dyn Gpu, Dim) {
+        (&*self.gpu, self.dim)
     }
 }
 

@@ -30,6 +30,11 @@ pub enum EpError {
     /// The channel's last dispatch has not got its combine, or a call of another channel was given.
     #[error("channel {channel} is to {expected} next")]
     Turn { channel: usize, expected: &'static str },
+    /// A call was recorded before the ranks regrouped.
+    #[error(
+        "channel {channel} has regrouped since the call was recorded, expected a new recording"
+    )]
+    Recorded { channel: usize },
     /// More tokens than the configuration has room for.
     #[error("{count} tokens, expected at most {most}")]
     Tokens { count: u32, most: u32 },

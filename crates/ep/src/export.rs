@@ -115,7 +115,7 @@ impl Export<'_> {
             rows: at(&regions.rows),
             results: at(&regions.results),
             stage: at(&regions.stage),
-            stage_back: at(&regions.stage_back),
+            stage_back: self.offset + regions.backs,
             line: regions.line as u32,
             header_bytes: regions.header_bytes as u32,
             row_bytes: regions.row_bytes as u32,
@@ -133,6 +133,12 @@ impl Export<'_> {
             layout: config.layout.code() as u32,
             combine: config.combine.code() as u32,
             staged: ways.staged.into(),
+            payload: config.payload.code() as u32,
+            scale: config.payload.scale().code() as u32,
+            scale_words: config.scale_words(),
+            payload_bytes: config.payload_bytes() as u32,
+            scale_rows: config.scale_rows(*ways, self.rank) as u32,
+            back_bytes: regions.back_bytes as u32,
             reserved: [0; 5],
         }
     }

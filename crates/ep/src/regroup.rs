@@ -7,13 +7,13 @@
 //! | – | gives every member credit, by the usual word | goes on |
 //!
 //! After round 1 nothing of the last generation is on its way between members, and nobody has begun the next
-//! one, so that words may be zeroed. What a rank that is no member still writes lies in places of its own.
+//! one, so that words may be zeroed. A rank that is no member may still write, in places of its own.
 
 use crate::ep::{agree_on, failure};
 use crate::export::Start;
 use crate::kernels::ep::{MoeBegin, MoeQuiet};
 use crate::stage::Turn;
-use crate::{Ep, EpError, Export, Regions};
+use crate::{Ep, EpError, Export, Regions, Regrouped};
 use warpverbs_gpu::Dim;
 use warpverbs_rendezvous::World;
 use warpverbs_shmem::{Heap, Sym};
@@ -21,19 +21,6 @@ use warpverbs_transport::{KernelStatus, Outcome};
 
 /// Bits of an epoch.
 const EPOCH_BITS: u32 = 24;
-
-/// How the members go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Regrouped {
-    /// Number of this set of members, 1 to 255, after which it is 1 again.
-    pub generation: u8,
-    /// The ranks that take part, in order.
-    pub members: Vec<u32>,
-    /// For each channel the last call, counted from 1 modulo 2^24, that all of them had ended with rows and
-    /// results of all. The next call is the one behind it: a member that had ended more makes those again.
-    pub done: Vec<u32>,
-}
 
 /// One member's message of round 1, in u64: its settings, then these, then a word for each channel.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +87,7 @@ impl Ep {
     /// # Errors
     /// As [`Ep::exclude`].
     pub fn follow(&mut self, heap: &mut Heap, world: &mut World) -> Result<Regrouped, EpError> {
-        if !world.newcomers().is_empty() {
+        if !world.view().newcomers().is_empty() {
             heap.agree(world)?;
         }
         self.export_again(heap)?;
@@ -139,7 +126,7 @@ impl Ep {
         Ok(regrouped)
     }
 
-    /// What the last regroup, or the coming back of this rank, gave.
+    /// The result of the last regroup, or of this rank's coming back.
     pub fn last_regroup(&self) -> Option<&Regrouped> {
         self.last.as_ref()
     }
@@ -170,7 +157,7 @@ impl Ep {
             return Ok(0);
         }
         for &rank in world.members() {
-            if world.newcomers().contains(&rank) {
+            if world.view().newcomers().contains(&rank) {
                 continue;
             }
             let status = KernelStatus::new(&self.gpu)?;

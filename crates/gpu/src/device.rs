@@ -2,7 +2,7 @@
 
 use crate::arena::shared_bytes;
 use crate::buffer::{Buffer, Keep, Place};
-use crate::{Arena, ArenaError, GpuError, Kernel, Launch, SafeKernel, Stops, launch::Dim};
+use crate::{Arena, ArenaError, Dim, GpuError, Graph, Kernel, Launch, SafeKernel, Step, Stops};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,6 +153,37 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// The device cannot run the kernel in this shape.
     fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError>;
+
+    /// Prepares kernels that run one after another. Their arguments keep alive what they point to as long as
+    /// the graph and its launches.
+    ///
+    /// # Errors
+    /// There is no step, one would be refused as a launch, or the device has no graphs.
+    fn graph(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
+        for Step { kernel, dim, resident } in &steps {
+            kernel.check(*dim)?;
+            let most = self.resident_blocks(&**kernel, *dim)?;
+            if *resident && dim.blocks() > most {
+                let (kernel, blocks, threads) = (kernel.entry().name, dim.blocks(), dim.threads());
+                return Err(GpuError::NotResident { kernel, blocks, threads, most });
+            }
+        }
+        if steps.is_empty() {
+            let (kernel, field, expected) = ("graph", "steps", "1 or more");
+            return Err(GpuError::BadLaunch { kernel, field, value: 0, expected });
+        }
+        self.prepare(steps)
+    }
+
+    /// The device's part of [`Gpu::graph`], which has checked the steps.
+    ///
+    /// # Errors
+    /// The device has no graphs.
+    #[doc(hidden)]
+    fn prepare(&self, _steps: Vec<Step>) -> Result<Graph, GpuError> {
+        let device = self.info().name.clone();
+        Err(GpuError::Unsupported { device, what: "graphs of kernels" })
+    }
 
     /// Reserves `len` bytes of addresses, rounded up to granules, for memory that processes share.
     fn arena(&self, len: u64) -> Result<Arena, ArenaError>;

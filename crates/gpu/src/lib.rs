@@ -17,6 +17,7 @@ mod device;
 #[cfg(feature = "driver")]
 pub mod driver;
 mod error;
+mod graph;
 mod headers;
 #[cfg(feature = "hip")]
 pub mod hip;
@@ -43,6 +44,7 @@ pub use buffer::{Buffer, Keep, Mapping, Place};
 pub use choice::{ChoiceError, Found, GpuChoice};
 pub use device::{Gpu, GpuInfo, GpuKind};
 pub use error::{GpuError, LaunchError};
+pub use graph::{Graph, Step};
 pub use headers::HEADERS_HASH;
 pub use image::{Entry, Image, Kernel, KernelArgs, SafeKernel};
 pub use launch::{Dim, Extent, Launch, LaunchState};

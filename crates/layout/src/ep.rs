@@ -11,6 +11,8 @@ pub(crate) const HEADER: Header = Header {
         NUMBERS,
         EpLayout::LAYOUT,
         EpCombine::LAYOUT,
+        EpPayload::LAYOUT,
+        EpScale::LAYOUT,
         EpWord::LAYOUT,
         EpState::LAYOUT,
         Ep::LAYOUT,
@@ -27,6 +29,8 @@ crate::layout! {
         pub EP_LANES: usize as "u32" = 64,
         /// The most warps of a block that plans.
         pub EP_WARPS: usize as "u32" = 32,
+        /// Channels of a row, side by side, that have one scale.
+        pub EP_SCALED: usize as "u32" = 128,
         /// Of an `EpWord` for results: there are none, because the rows were missing.
         pub EP_REFUSED: u32 = 0x80000000,
     }
@@ -49,6 +53,26 @@ crate::layout! {
         Exact = 1,
         /// The caller's rows, which are weighted sums already; rank-major.
         Summed = 2,
+    }
+
+    /// Elements of the rows of a dispatch.
+    pub enum EpPayload: u32 as "ep_payload" {
+        /// bf16, as it is.
+        Bf16 = 0,
+        /// bf16, which a dispatch casts to fp8 e4m3 with scales.
+        Cast = 1,
+        /// fp8 e4m3 with scales, as the caller has them.
+        Fp8 = 2,
+    }
+
+    /// Scales of e4m3 rows: what an element is to be multiplied with.
+    pub enum EpScale: u32 as "ep_scale" {
+        /// An f32 each.
+        F32 = 0,
+        /// An f32 each, a power of two.
+        PowerOfTwo = 1,
+        /// The exponent of a power of two, four in a word, the first in its lowest byte.
+        Ue8m0 = 2,
     }
 
     /// A word that one rank writes in another's heap. It is never reset: who waits for one compares
@@ -99,7 +123,7 @@ crate::layout! {
 
     /// A channel for dispatch and combine. Never written after it was handed out. Places in the heap are
     /// offsets, the same on all ranks. Regions by rank are those of the rank that writes them.
-    pub struct Ep[192]: Default {
+    pub struct Ep[216]: Default {
         /// Address of the `Heap`.
         pub heap: u64,
         /// Address of the `EpState`.
@@ -124,7 +148,7 @@ crate::layout! {
         pub results: u64,
         /// Of each token its row, for NICs; if `staged`.
         pub stage: u64,
-        /// Of each rank, `tokens` times `answers` rows of `hidden`, for NICs; if `staged`.
+        /// Of each rank, for each of `tokens` rows, where its results lie for NICs, `back_bytes` apart.
         pub stage_back: u64,
         /// Bytes from one rank's words of a kind to the next one's.
         pub line: u32,
@@ -160,6 +184,19 @@ crate::layout! {
         pub combine: u32 as "ep_combine",
         /// 1: some rank is reached by RDMA.
         pub staged: u32,
+        /// An [`EpPayload`].
+        pub payload: u32 as "ep_payload",
+        /// An [`EpScale`]; of no use with bf16.
+        pub scale: u32 as "ep_scale",
+        /// Words of a row's scales, 0 with bf16. They lie in the heap behind the row.
+        pub scale_words: u32,
+        /// Bytes of a row without header and scales.
+        pub payload_bytes: u32,
+        /// Packed rows whose scales lie side by side, word by word; 0: those of a row do.
+        pub scale_rows: u32,
+        /// Bytes from the results of one received row to those of the next, as they leave by NICs; 0: the
+        /// caller's rows are in the heap, where NICs read them.
+        pub back_bytes: u32,
         /// Zero.
         pub reserved: [u32; 5],
     }

@@ -335,5 +335,8 @@ pub mod kernels {
         PUT_SIGNAL_ADD = wv_put_signal_add,
         WAIT_SIGNAL = wv_wait_signal,
         WAIT_SIGNAL_ENDS = wv_wait_signal_ends,
+        EP_SENDS = wv_ep_sends,
+        EP_RECEIVES = wv_ep_receives,
+        EP_PLANS = wv_ep_plans,
     }
 }

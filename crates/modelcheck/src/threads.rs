@@ -3,7 +3,7 @@
 use crate::fiber::{Body, Kernel, Lane};
 use crate::memory::Place;
 use crate::scenario::ThreadSpec;
-use crate::world::World;
+use crate::world::{Shape, World};
 use std::rc::Rc;
 use warpverbs_mlx5::export::Qp;
 
@@ -40,6 +40,14 @@ pub fn in_lockstep(mut thread: ThreadSpec) -> ThreadSpec {
 pub fn far_lane(entry: Kernel, world: &World, argument: u64) -> ThreadSpec {
     let place = Lane { block_dim: 32, grid_dim: 1, ..Lane::default() };
     ThreadSpec { name: "peer".into(), ..lane_at(entry, world.far_qp(), FAR_GPU, place, argument) }
+}
+
+/// The only thread of block `block` on GPU `device`, of a kernel that takes no queue pair.
+pub fn block_of(entry: Kernel, device: u8, block: u32) -> ThreadSpec {
+    let place = Lane { block, block_dim: 1, grid_dim: 4, ..Lane::default() };
+    let unused = World { shape: Shape::default() }.qp();
+    let thread = lane_at(entry, unused, device, place, 0);
+    ThreadSpec { name: format!("gpu{device} {}", thread.name), ..thread }
 }
 
 fn lane_at(entry: Kernel, qp: Qp, device: u8, lane: Lane, argument: u64) -> ThreadSpec {

@@ -42,7 +42,7 @@ pub use protocol::{Opcode, ProtocolError, ReplyError};
 pub use server::{BindError, Cause, Fault, Server, Stats};
 pub use store::Refusal;
 pub use warpverbs_meet::{Deadline, ResolveError};
-pub use world::{Host, Loss, News, Watch, World, WorldConfig, WorldError};
+pub use world::{Host, Loss, News, View, Watch, World, WorldConfig, WorldError};
 
 /// The store and its messages without sockets, for tests and fuzzing.
 #[doc(hidden)]

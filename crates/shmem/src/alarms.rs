@@ -54,7 +54,7 @@ impl Alarms {
         self.lost.get(rank as usize).is_some_and(|lost| lost.load(Ordering::Acquire))
     }
 
-    /// What the world tells.
+    /// Raises the alarm of an event.
     pub(crate) fn hear(&self, news: News) {
         let heard = match news {
             News::Lost(rank, _) => self.lose(rank, true),

@@ -131,7 +131,7 @@ impl Heap {
         config: &HeapConfig,
     ) -> Result<Self, ShmemError> {
         let (rank, size) = (world.rank(), world.world_size());
-        if world.newcomers().contains(&rank) {
+        if world.view().newcomers().contains(&rank) {
             return Self::come_back(world, gpu, device, config);
         }
         let mut steps = Steps::new(world, None, config.deadline);

@@ -175,7 +175,7 @@ impl Local {
         Ok(())
     }
 
-    /// Who all ranks are, and why their memory is not shared, if it is not.
+    /// Introductions of all ranks, and why their memory is not shared, if it is not.
     pub(crate) fn of_all(&self) -> (&[Introduction], &[Option<Reason>]) {
         (&self.introductions, &self.plain)
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::{Decision, Introduction, Reason, Route};
-use warpverbs_rendezvous::World;
+use warpverbs_rendezvous::{Watch, World};
 use warpverbs_transport::Device;
 
 /// The first message of a member when a rank comes back.
@@ -27,7 +27,7 @@ struct Arrival {
     facts: Option<Facts>,
 }
 
-/// What a rank that comes back does not know.
+/// The facts that a rank which comes back does not know.
 #[derive(Serialize, Deserialize)]
 struct Facts {
     id: u64,
@@ -52,7 +52,7 @@ impl Heap {
     /// The same on all members that still run, if a rank comes back that reaches the others by other routes
     /// than before, or to a heap that has grown or has registered buffers. It is then away.
     pub fn regroup(&mut self, world: &mut World) -> Result<(), ShmemError> {
-        let (members, newcomers) = (world.members().to_vec(), world.newcomers());
+        let (members, newcomers) = (world.members().to_vec(), world.view().newcomers());
         for rank in 0..self.world() {
             if !members.contains(&rank) || newcomers.contains(&rank) {
                 self.parts.part_with(rank as usize);
@@ -95,7 +95,7 @@ impl Heap {
     /// No connection to the store.
     pub fn watch(&mut self, world: &World) -> Result<(), ShmemError> {
         let alarms = self.parts.alarms.clone();
-        self.watch = Some(world.watch(move |news| alarms.hear(news))?);
+        self.watch = Some(Watch::start(world, move |news| alarms.hear(news))?);
         Ok(())
     }
 
@@ -106,7 +106,7 @@ impl Heap {
         device: Option<&Device>,
         config: &HeapConfig,
     ) -> Result<Self, ShmemError> {
-        let (rank, size, newcomers) = (world.rank(), world.world_size(), world.newcomers());
+        let (rank, size, newcomers) = (world.rank(), world.world_size(), world.view().newcomers());
         let mut steps = Steps::new(world, None, config.deadline);
         let prepared = config.clone().with_env().and_then(|(config, overrides)| {
             let making = Making { gpu, device, config, overrides, rank, world: size };

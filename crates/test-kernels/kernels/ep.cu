@@ -1,6 +1,7 @@
 // Whole layers by all ranks at once, as blocks of one launch, for tests: dispatch and combine, `calls`
 // times. The results of the experts are given. Rank `stops` stops before step `at` of the last call.
 #include "warpverbs/ep.h"
+#include "warpverbs/fp8.h"
 
 using namespace wv;
 
@@ -22,16 +23,67 @@ WV_DEVICE Status announce_alone(const EpCall& call, const EpTokens& tokens) {
   return first;
 }
 
-// By call, rank and then as each part has it. tokens, local: most of any rank. capacity: rows of a
-// rank's packed ones; inputs: of what experts give. absent: sets of missing and unanswered ranks.
+// Writes results, which the caller has as [ranks][tokens][backs][hidden], to where they go, as far as stores
+// lead there.
+WV_DEVICE void store_results_directly(const EpCall& call, const u16* rows, u64 capacity) {
+  const Ep& ep = call.ep;
+  const bool exact = ep.combine == ep_combine::exact;
+  for (u32 source = 0; source < ep.ranks; ++source) {
+    for (u32 slot = call.share.index; slot < rows_from(call, source); slot += call.share.count) {
+      const EpRow row = row_from(call, source, slot);
+      u64 number = (u64{source} * ep.tokens + slot) * ep.backs;
+      for (u32 j = 0; j < (exact ? ep.top_k : 1); ++j) {
+        const u32 local = impl::peek(reinterpret_cast<const u32*>(row.experts) + j) -
+                          first_expert(ep, ep.rank);
+        if (exact && local >= experts_of(ep, ep.rank)) continue;
+        void* to = result_row(call, source, slot, j);
+        if (to != nullptr && number < capacity) {
+          impl::copy(block, to, rows + number * ep.hidden, u64{ep.hidden} * 2);
+        }
+        number += 1;
+      }
+    }
+  }
+}
+
+// Memory of a call of one rank.
+struct CallData {
+  EpTokens tokens;
+  EpPacked packed;
+  const u16* outputs;
+  u64 inputs;  // rows of `outputs`
+  u16* sums;
+};
+
+// The second half of a call. `stores`: results are stored by the caller where that can be.
+WV_DEVICE Status combine(const EpCall& call, const CallData& data, u32 tokens, bool stores) {
+  Status first;
+  if (stores) {
+    store_results_directly(call, data.outputs, data.inputs);
+    first = combine_send_stored(call, data.outputs, data.inputs);
+  } else {
+    first = combine_send(call, data.outputs, data.inputs);
+  }
+  impl::first_of(first, combine_recv(call, data.sums, tokens));
+  return first;
+}
+
+// By call, rank and then as each part has it. tokens, local: most of any rank. given, into: u16 of a token's
+// row and of a packed one; scaled: words of a token's scales. capacity: rows of a rank's packed ones, room:
+// words of their scales; inputs: rows of what experts give, which lie in the heap from `in_heap_at` on if that
+// is not 0. in_memory, stores: 1 if numbers of tokens are read in memory, if results are stored directly.
+// absent: sets of missing and unanswered ranks.
 WV_SAFE_KERNEL(ep_layers)(const EpMember* members WV_COUNT(ranks), u32 ranks, u32 blocks, u32 calls,
                           u32 stops, u32 at, u64 timeout_ns, u32 hidden, u32 top_k, u32 tokens,
-                          u32 local, u32 capacity, u32 inputs,
+                          u32 local, u32 given, u32 into, u32 scaled, u32 capacity, u32 room,
+                          u32 inputs, u64 in_heap_at, u32 in_memory, u32 stores,
                           const u32* counts WV_COUNT(calls * ranks),
-                          const u16* rows WV_COUNT(calls * ranks * tokens * hidden),
+                          const u16* rows WV_COUNT(calls * ranks * tokens * given),
+                          const u32* scales WV_COUNT(calls * ranks * tokens * scaled),
                           const i32* experts WV_COUNT(calls * ranks * tokens * top_k),
                           const f32* weights WV_COUNT(calls * ranks * tokens * top_k),
-                          u16* packed WV_COUNT(calls * ranks * capacity * hidden),
+                          u16* packed WV_COUNT(calls * ranks * capacity * into),
+                          u32* packed_scale WV_COUNT(calls * ranks * room),
                           u32* of_token WV_COUNT(calls * ranks * capacity),
                           u32* of_expert WV_COUNT(calls * ranks * local),
                           u32* bases WV_COUNT(calls * ranks * local),
@@ -42,29 +94,56 @@ WV_SAFE_KERNEL(ep_layers)(const EpMember* members WV_COUNT(ranks), u32 ranks, u3
   const u32 rank = block_index() / blocks;
   if (rank >= ranks) return;
   const Ep& ep = *members[rank].ep;
+  const Heap& heap = impl::heap_of(ep);
   const Share share{block_index() % blocks, blocks};
   // Nothing is touched outside, whatever the sizes of the channel are.
   if (ep.hidden != hidden || ep.top_k != top_k || ep.ranks != ranks || ep.most_experts > local) return;
+  if (given_words(ep) != given || packed_words(ep) != into || packed_scales(ep, capacity) > room) return;
+  if (ep.payload == ep_payload::fp8 && ep.scale_words != scaled) return;
   Status* mine = status + rank;
   for (u64 i = rank, n = 0; n < calls; i += ranks, ++n) {
     const u32 stop = stops == rank && n + 1 == calls ? at : 0;
     if (stop == at_counts) return;
     const EpCall call = next_call(ep, share, within_ns(timeout_ns));
-    const EpTokens given{rows + i * tokens * hidden, experts + i * tokens * top_k,
-                         weights + i * tokens * top_k, counts[i] < tokens ? counts[i] : tokens};
+    const u32 count = counts[i] < tokens ? counts[i] : tokens;
+    const u64 here = in_heap_at + n * inputs * hidden * 2;
+    CallData data{{rows + i * tokens * given, experts + i * tokens * top_k,
+                   weights + i * tokens * top_k, in_memory != 0 ? tokens : count,
+                   in_memory != 0 ? counts + i : nullptr, scales + i * tokens * scaled},
+                  {packed + i * capacity * into, capacity, of_expert + i * local, bases + i * local,
+                   ranges + i * local * ranks, of_token + i * capacity, packed_scale + i * room},
+                  outputs + i * inputs * hidden, inputs, sums + i * tokens * hidden};
+    if (in_heap_at != 0) data.outputs = at_offset<u16>(heap, here);
+    if (!in_heap(heap, data.outputs, u64{inputs} * hidden * 2) && in_heap_at != 0) return;
     if (stop == at_rows) {
-      keep_first(mine, announce_alone(call, given));
+      keep_first(mine, announce_alone(call, data.tokens));
       return;
     }
-    keep_first(mine, dispatch_send(call, given));
+    keep_first(mine, dispatch_send(call, data.tokens));
     if (stop == at_results) return;
-    const EpPacked into{packed + i * capacity * hidden, capacity, of_expert + i * local,
-                        bases + i * local, ranges + i * local * ranks, of_token + i * capacity};
-    keep_first(mine, dispatch_recv(call, into));
-    keep_first(mine, combine_send(call, outputs + i * inputs * hidden, inputs));
-    keep_first(mine, combine_recv(call, sums + i * tokens * hidden, given.count));
+    keep_first(mine, dispatch_recv(call, data.packed));
+    keep_first(mine, combine(call, data, count, stores != 0));
     if (thread_index() != 0) continue;
     (void)fetch_or<order::relaxed, scope::gpu>(absent + 2 * rank, missing_ranks(call));
     (void)fetch_or<order::relaxed, scope::gpu>(absent + 2 * rank + 1, unanswered_ranks(call));
+  }
+}
+
+// Experts that change the sign of every element.
+WV_SAFE_KERNEL(ep_negate)(const u16* rows WV_COUNT(elements), u64 elements,
+                          u16* outputs WV_COUNT(elements)) {
+  for (u64 i = global_thread(); i < elements; i += u64{grid_size()} * block_size()) {
+    outputs[i] = static_cast<u16>(rows[i] ^ 0x8000);
+  }
+}
+
+// By each thread for numbers in turn: e4m3 of pairs of f32, the first in the lower byte, as a device does it and
+// as others do.
+WV_SAFE_KERNEL(ep_e4m3)(const f32* numbers WV_COUNT(2 * pairs), u32 pairs, u32* fast WV_COUNT(pairs),
+                        u32* slow WV_COUNT(pairs)) {
+  for (u64 i = global_thread(); i < pairs; i += u64{grid_size()} * block_size()) {
+    const f32 first = numbers[2 * i], second = numbers[2 * i + 1];
+    fast[i] = to_e4m3(first, second);
+    slow[i] = to_e4m3(first) | to_e4m3(second) << 8;
   }
 }

@@ -3,10 +3,12 @@
 use crate::{EpConfig, Layout, Ways};
 
 /// The tokens of a rank.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Batch<'a> {
-    /// bf16, `hidden` for each token.
+    /// For each token `hidden` bf16, or as many e4m3, two in a word, the first in the lower byte.
     pub rows: &'a [u16],
+    /// With e4m3: [`EpConfig::scale_words`] for each token.
+    pub scales: &'a [u32],
     /// `top_k` for each token. A number that is no expert, and one that the token has named before, counts as -1.
     pub experts: &'a [i32],
     /// `top_k` for each token.
@@ -24,8 +26,10 @@ pub struct Row {
     pub experts: Vec<i32>,
     /// By choice.
     pub weights: Vec<f32>,
-    /// bf16.
+    /// bf16, or e4m3, two in a word.
     pub row: Vec<u16>,
+    /// Words of its scales, none with bf16.
+    pub scales: Vec<u32>,
 }
 
 /// The rows that a dispatch brings to one rank.
@@ -59,18 +63,23 @@ impl EpConfig {
 
     /// The rows of a rank's batch as they leave.
     pub(super) fn rows_of(&self, ranks: u32, batch: &Batch<'_>) -> Vec<Row> {
-        let (k, hidden) = (self.top_k as usize, self.hidden as usize);
+        let (k, words) = (self.top_k as usize, self.given_words() as usize);
+        let scales = self.given_scales() as usize;
         let tokens = batch.experts.chunks(k).enumerate();
         tokens
             .map(|(token, experts)| {
                 let experts = self.choices(experts);
                 let routed = experts.iter().filter(|expert| **expert >= 0);
                 let owners = routed.map(|expert| self.owner_of(ranks, *expert as u32));
+                let given = &batch.rows[token * words..][..words];
+                let (row, scales) =
+                    self.payload_of(given, &batch.scales[token * scales..][..scales]);
                 Row {
                     token: token as u32,
                     ranks: owners.fold(0, |ranks, owner| ranks | 1 << owner),
                     weights: batch.weights[token * k..][..k].to_vec(),
-                    row: batch.rows[token * hidden..][..hidden].to_vec(),
+                    row,
+                    scales,
                     experts,
                 }
             })

@@ -4,10 +4,12 @@
 
 mod combine;
 mod dispatch;
+mod fp8;
 mod number;
 
 pub use combine::combine;
 pub use dispatch::{Batch, Dispatched, Row, dispatch};
+pub use fp8::{cast, e4m3_of, float_of_e4m3};
 pub use number::{bf16_of, float_of};
 
 use crate::{EpConfig, EpError};

@@ -1,6 +1,7 @@
 //! Layers with random sizes, routing and rows, run by all ranks in one launch and compared with the
 //! reference.
 
+use crate::case::{Case, Routing};
 use crate::data::{Inputs, Outputs};
 use crate::ranks::{Pace, Ranks, Routes, pointer};
 use rand::rngs::SmallRng;
@@ -8,7 +9,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use warpverbs::gpu::{Buffer, DeviceStatus, Dim, KernelPtr, Place};
 use warpverbs::transport::Outcome;
 use warpverbs_ep::reference::{self, Batch};
-use warpverbs_ep::{Channel, Combine, EpConfig, Export, Layout, Regions, Start, Ways};
+use warpverbs_ep::{Channel, Export, Regions, Start};
 use warpverbs_gpu::layout::EpWord;
 use warpverbs_test_kernels::ep as k;
 use zerocopy::IntoBytes;
@@ -22,109 +23,6 @@ pub(crate) fn bed(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Ranks {
     Ranks::new(world, bytes.next_multiple_of(1 << 12), routes, pace)
 }
 
-/// A layer's sizes, and how it is run.
-#[derive(Clone, Debug)]
-pub(crate) struct Case {
-    pub(crate) config: EpConfig,
-    pub(crate) ranks: u32,
-    pub(crate) routes: Routes,
-    /// The most tokens, as the configuration has it, and other sizes of it.
-    pub(crate) tokens: u32,
-    pub(crate) hidden: u32,
-    pub(crate) top_k: u32,
-    pub(crate) experts: u32,
-    pub(crate) layout: Layout,
-    /// Blocks of a rank and threads of a block.
-    pub(crate) dim: (u32, u32),
-    pub(crate) calls: u32,
-    /// Number of the call before the first.
-    pub(crate) epoch: u32,
-    /// The rank that stops, and before which step of the last call; 0 is none.
-    pub(crate) stops: (u32, u32),
-    pub(crate) timeout_ns: u64,
-    /// How routing is chosen.
-    pub(crate) routing: Routing,
-    /// Tokens that each rank has at least.
-    pub(crate) least: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Routing {
-    /// Any experts, each choice left out by chance.
-    Any,
-    /// All tokens go to the same experts.
-    One,
-    /// With experts that there are not, and experts named twice.
-    Wrong,
-}
-
-impl Case {
-    pub(crate) fn new(
-        (ranks, routes): (u32, Routes),
-        [tokens, hidden, top_k, experts]: [u32; 4],
-        layout: Layout,
-        combine: Combine,
-    ) -> Self {
-        let config = EpConfig::new(tokens, hidden, top_k, experts).layout(layout).combine(combine);
-        Self {
-            config,
-            ranks,
-            routes,
-            tokens,
-            hidden,
-            top_k,
-            experts,
-            layout,
-            dim: (2, 40),
-            calls: 1,
-            epoch: 0,
-            stops: (0, 0),
-            timeout_ns: 1_000_000_000,
-            routing: Routing::Any,
-            least: 0,
-        }
-    }
-
-    /// Of sizes at random.
-    pub(crate) fn random(rng: &mut SmallRng) -> Self {
-        let ranks = rng.random_range(1..=4);
-        let routes = [Routes::Direct, Routes::Rdma, Routes::Mixed][rng.random_range(0..3)];
-        let experts = rng.random_range(1..=40);
-        let top_k = rng.random_range(1..=experts.min(32));
-        let sizes = [rng.random_range(1..=9), 8 * rng.random_range(1..=9), top_k, experts];
-        let layouts = [
-            Layout::RankMajor,
-            Layout::ExpertMajor,
-            Layout::Flat { align: rng.random_range(1..=4) },
-        ];
-        let layout = layouts[rng.random_range(0..3)];
-        let combines = [Combine::Reduced, Combine::Exact, Combine::Summed];
-        let most = if layout == Layout::RankMajor { 3 } else { 2 };
-        let mut case =
-            Self::new((ranks, routes), sizes, layout, combines[rng.random_range(0..most)]);
-        case.dim = [(1, 32), (2, 40), (3, 64), (5, 32)][rng.random_range(0..4)];
-        case.calls = rng.random_range(1..=3);
-        case.routing = [Routing::Any, Routing::Any, Routing::One][rng.random_range(0..3)];
-        case
-    }
-
-    pub(crate) fn ways(&self) -> Ways {
-        // As many queue pairs as the bed makes.
-        let staged = self.routes != Routes::Direct;
-        Ways { ranks: self.ranks, lanes: if staged { 2 } else { 1 }, staged }
-    }
-
-    pub(crate) fn local(&self) -> u32 {
-        self.experts.div_ceil(self.ranks)
-    }
-
-    /// The most rows that a rank takes and gives, by rank.
-    pub(crate) fn capacity(&self) -> usize {
-        let rows = (0..self.ranks).map(|rank| self.config.packed_rows(self.ways(), rank));
-        rows.max().unwrap_or(0) as usize
-    }
-}
-
 /// A case that is ready to run.
 pub(crate) struct Layers {
     pub(crate) ranks: Ranks,
@@ -134,6 +32,8 @@ pub(crate) struct Layers {
     channels: Vec<Channel>,
     generation: u8,
     before: Vec<Vec<u8>>,
+    /// Where in the heap experts' outputs lie, if they do.
+    outputs_at: u64,
 }
 
 /// How it ended, by rank.
@@ -148,7 +48,10 @@ impl Layers {
     pub(crate) fn new(case: Case, pace: Pace, rng: &mut SmallRng) -> Self {
         let inputs = Inputs::random(&case, rng);
         let regions = Regions::new(&case.config, case.ways(), GUARD);
-        let ranks = bed(case.ranks, OFFSET + regions.bytes() + GUARD, case.routes, pace);
+        let outputs_at = (OFFSET + regions.bytes() + GUARD).next_multiple_of(256);
+        let each = if case.in_place { case.capacity() * 2 * case.hidden as usize } else { 0 };
+        let all = outputs_at + u64::from(case.calls) * each as u64;
+        let ranks = bed(case.ranks, all, case.routes, pace);
         let generation = rng.random();
         let words = |rank: u32, memory: &mut [u8]| {
             for region in [&regions.announced, &regions.arrived, &regions.returned] {
@@ -170,11 +73,17 @@ impl Layers {
             let mut memory = vec![0; ranks.memory[rank as usize].len()];
             rng.fill_bytes(&mut memory);
             words(rank, &mut memory);
+            for call in 0..if case.in_place { case.calls as usize } else { 0 } {
+                let outputs = &inputs.outputs(&case, call)[rank as usize];
+                let at = outputs_at as usize + call * each;
+                memory[at..at + each].copy_from_slice(outputs.as_bytes());
+            }
             ranks.fill(rank, 0, &memory);
             before.push(memory);
         }
         let channels = Vec::new();
-        let mut layers = Self { ranks, case, inputs, regions, channels, generation, before };
+        let mut layers =
+            Self { ranks, case, inputs, regions, channels, generation, before, outputs_at };
         layers.channels =
             (0..layers.case.ranks).map(|rank| layers.channel(rank, generation)).collect();
         layers
@@ -236,13 +145,13 @@ impl Layers {
         let (counts, rows) = (input(inputs.counts.as_bytes()), input(inputs.rows.as_bytes()));
         let (experts, weights) =
             (input(inputs.experts.as_bytes()), input(inputs.weights.as_bytes()));
-        let outputs = input(inputs.outputs.as_bytes());
+        let (scales, outputs) = (input(inputs.scales.as_bytes()), input(inputs.outputs.as_bytes()));
         let zero = Outputs::zero(case);
+        let packed_scale = input(zero.scales.as_bytes());
         let (packed, of_token) = (input(zero.packed.as_bytes()), input(zero.tokens.as_bytes()));
         let (of_expert, bases) = (input(zero.counts.as_bytes()), input(zero.bases.as_bytes()));
         let (ranges, sums) = (input(zero.ranges.as_bytes()), input(zero.sums.as_bytes()));
-        let absent = input(&vec![0; 16 * case.ranks as usize]);
-        let status = input(&vec![0; 4 * case.ranks as usize]);
+        let [absent, status] = [16, 4].map(|each| input(&vec![0; each * case.ranks as usize]));
         let member = |channel: &Channel| k::EpMember { ep: channel.device.clone() };
         let members: Vec<_> = self.channels.iter().map(member).collect();
         let kernel = k::EpLayers {
@@ -257,13 +166,22 @@ impl Layers {
             top_k: case.top_k,
             tokens: case.tokens,
             local: case.local(),
+            given: case.words()[0],
+            into: case.words()[1],
+            scaled: case.scaled(),
             capacity: case.capacity() as u32,
+            room: case.scale_room() as u32,
             inputs: case.capacity() as u32,
+            in_heap_at: if case.in_place { self.outputs_at } else { 0 },
+            in_memory: case.in_memory.into(),
+            stores: case.stores.into(),
             counts: pointer(&counts),
             rows: pointer(&rows),
+            scales: pointer(&scales),
             experts: pointer(&experts),
             weights: pointer(&weights),
             packed: pointer(&packed),
+            packed_scale: pointer(&packed_scale),
             of_token: pointer(&of_token),
             of_expert: pointer(&of_expert),
             bases: pointer(&bases),
@@ -278,16 +196,14 @@ impl Layers {
         ended.unwrap_or_else(|e| panic!("{case:?}, {}: {e}", self.ranks.what));
         let read = |buffer: &Buffer| self.ranks.read(buffer);
         let sized = |buffer: &Buffer, len: usize| read(buffer)[..len].to_vec();
-        let status = sized(&status, 4 * case.ranks as usize);
+        let status = words32(&sized(&status, 4 * case.ranks as usize)).into_iter();
         let words = words64(&read(&absent));
         Ended {
-            status: words32(&status)
-                .into_iter()
-                .map(|code| Outcome::of(DeviceStatus(code)))
-                .collect(),
+            status: status.map(|code| Outcome::of(DeviceStatus(code))).collect(),
             absent: words.as_chunks().0[..case.ranks as usize].to_vec(),
             outputs: Outputs {
                 packed: words16(&sized(&packed, 2 * zero.packed.len())),
+                scales: words32(&sized(&packed_scale, 4 * zero.scales.len())),
                 tokens: words32(&sized(&of_token, 4 * zero.tokens.len())),
                 counts: words32(&sized(&of_expert, 4 * zero.counts.len())),
                 bases: words32(&sized(&bases, 4 * zero.bases.len())),
@@ -325,6 +241,7 @@ impl Layers {
         compare("ranges", &expected.ranges, &ended.outputs.ranges, &what);
         compare("tokens", &expected.tokens, &ended.outputs.tokens, &what);
         compare("packed rows", &expected.packed, &ended.outputs.packed, &what);
+        compare("packed scales", &expected.scales, &ended.outputs.scales, &what);
         compare("sums", &expected.sums, &ended.outputs.sums, &what);
         self.check_received(&what);
         self.check_canaries(&what);
@@ -337,7 +254,7 @@ impl Layers {
         let (what, last) = (format!("{case:?}, {}", ranks.what), case.calls as usize - 1);
         let mut batches = inputs.batches(case, last);
         let full = reference::dispatch(&case.config, case.ways(), &batches);
-        let none = Batch { rows: &[], experts: &[], weights: &[] };
+        let none = Batch::default();
         if silent {
             batches[stopped as usize] = none;
         }
@@ -378,8 +295,15 @@ impl Layers {
                     let at = (OFFSET + regions.rows.start + number * regions.row_bytes) as usize;
                     let bytes = &memory[at..][..regions.row_bytes as usize];
                     let (header, payload) = bytes.split_at(regions.header_bytes as usize);
+                    let (payload, scales) = payload.split_at(2 * row.row.len());
+                    let routes = case.routes;
+                    // Results have taken the places of rows that NICs sent back.
+                    let replaced = regions.back_bytes == regions.row_bytes
+                        && !routes.direct(rank as u32, source as u32);
                     let place = format!("row {slot} from {source} at {rank}, {what}");
-                    assert_eq!(words16(payload), row.row, "{place}");
+                    assert!(replaced || words16(payload) == row.row, "{place}");
+                    let words = row.scales.len();
+                    assert_eq!(words32(&scales[..4 * words]), row.scales, "{place}");
                     assert_eq!(words32(header)[0], row.token, "{place}");
                     assert_eq!(words64(header)[1], row.ranks, "{place}");
                     let k = case.top_k as usize;

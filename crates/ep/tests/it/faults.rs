@@ -1,7 +1,8 @@
 //! Ranks that stop in the middle of a call: the others end by the deadline and name them, and what does
 //! not depend on them is right.
 
-use crate::cases::{Case, Layers, Routing, under_seed};
+use crate::case::{Case, Routing};
+use crate::cases::{Layers, under_seed};
 use crate::ranks::Routes;
 use warpverbs::transport::{Outcome, WaitFor};
 use warpverbs_dev::simt_seeds;

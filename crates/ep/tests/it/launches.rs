@@ -6,12 +6,14 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use warpverbs_dev::seed;
 use warpverbs_ep::reference::{self, Batch, Dispatched, bf16_of};
-use warpverbs_ep::{Combine, Ep, EpConfig, EpError, Layout, Packed, Routed, Tokens, Ways};
+use warpverbs_ep::{
+    Combine, Ep, EpConfig, EpError, Layout, Packed, Payload, Routed, Scale, Tokens, Ways,
+};
 use warpverbs_gpu::{Buffer, Dim, Place};
 use warpverbs_shmem::{Heap, RoutePolicy};
 use zerocopy::IntoBytes;
 
-pub(crate) const HIDDEN: u32 = 24;
+pub(crate) const HIDDEN: u32 = 48;
 pub(crate) const TOP_K: u32 = 3;
 pub(crate) const EXPERTS: u32 = 7;
 
@@ -22,9 +24,9 @@ fn config(layout: Layout, combine: Combine) -> EpConfig {
 /// The tokens of one rank.
 #[derive(Clone)]
 pub(crate) struct Given {
-    rows: Vec<u16>,
-    experts: Vec<i32>,
-    weights: Vec<f32>,
+    pub(crate) rows: Vec<u16>,
+    pub(crate) experts: Vec<i32>,
+    pub(crate) weights: Vec<f32>,
 }
 
 fn numbers(count: usize, rng: &mut SmallRng) -> Vec<u16> {
@@ -32,7 +34,7 @@ fn numbers(count: usize, rng: &mut SmallRng) -> Vec<u16> {
 }
 
 impl Given {
-    fn random(rng: &mut SmallRng) -> Self {
+    pub(crate) fn random(rng: &mut SmallRng) -> Self {
         let count = rng.random_range(0..=6);
         let choices = |_| {
             let first = rng.random_range(0..EXPERTS as i32);
@@ -43,11 +45,16 @@ impl Given {
         Self { rows: numbers(count * HIDDEN as usize, rng), experts, weights }
     }
 
-    fn batch(&self) -> Batch<'_> {
-        Batch { rows: &self.rows, experts: &self.experts, weights: &self.weights }
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        Batch {
+            rows: &self.rows,
+            experts: &self.experts,
+            weights: &self.weights,
+            ..Batch::default()
+        }
     }
 
-    fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.experts.len() as u32 / TOP_K
     }
 }
@@ -126,7 +133,7 @@ impl Memory {
 
     pub(crate) fn tokens(&self) -> Tokens<'_> {
         let Self { count, rows, experts, weights, .. } = self;
-        Tokens { count: *count, rows, experts, weights }
+        Tokens::new(*count, rows, experts, weights)
     }
 
     pub(crate) fn check(&self, rank: &Rank, layer: &Layer, layout: Layout) {
@@ -144,12 +151,16 @@ impl Memory {
         let dispatched = &layer.dispatched[me];
         let (counts, packed) =
             (words32(&read(&self.packed.counts)), words16(&read(&self.packed.rows)));
+        let scales = words32(&read(&self.packed.scales));
         for (e, group) in dispatched.groups.iter().enumerate() {
             assert_eq!(counts[e] as usize, group.len(), "rows of expert {e}");
             for (n, (source, slot)) in group.iter().enumerate() {
-                let at = (dispatched.bases[e] as usize + n) * HIDDEN as usize;
-                let row = &dispatched.rows[*source][*slot].row;
-                assert_eq!(packed[at..][..HIDDEN as usize], row[..], "row {n} of expert {e}");
+                let at = dispatched.bases[e] as usize + n;
+                let row = &dispatched.rows[*source][*slot];
+                let same = |found: &[u16]| assert_eq!(found, row.row, "row {n} of expert {e}");
+                same(&packed[at * row.row.len()..][..row.row.len()]);
+                let words = row.scales.len();
+                assert_eq!(scales[at * words..][..words], row.scales[..], "row {n} of expert {e}");
             }
         }
     }
@@ -171,12 +182,13 @@ fn both_channels(rank: &Rank, heap: &Heap, ep: &mut Ep, layers: [&Layer; 2], lay
 #[test]
 fn ranks_make_channels_and_use_them_by_launches() {
     let seed = seed();
-    for (n, (policy, layout, combine)) in (0..).zip([
-        (RoutePolicy::Auto, Layout::ExpertMajor, Combine::Reduced),
-        (RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed),
-        (RoutePolicy::RdmaOf(vec![1]), Layout::Flat { align: 4 }, Combine::Exact),
+    let cast = Payload::Cast(Scale::PowerOfTwo);
+    for (n, (policy, layout, combine, payload)) in (0..).zip([
+        (RoutePolicy::Auto, Layout::ExpertMajor, Combine::Reduced, Payload::Bf16),
+        (RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed, cast),
+        (RoutePolicy::RdmaOf(vec![1]), Layout::Flat { align: 4 }, Combine::Exact, cast),
     ]) {
-        let config = config(layout, combine);
+        let config = config(layout, combine).payload(payload);
         let heap = heap_config().routes(policy).qps_per_peer(2);
         ranks(3, |rank| {
             let mut heap = rank.heap(&heap).unwrap();
@@ -240,10 +252,12 @@ fn what_cannot_be_is_refused_before_a_launch() {
         let refused = Ep::new(&mut heap, &mut rank.world, &large).err().unwrap();
         assert!(matches!(refused, EpError::Heap(_)), "{refused}");
         let mut ep = Ep::new(&mut heap, &mut rank.world, &layer).unwrap();
+        let scaled = EpConfig::new(6, HIDDEN, TOP_K, EXPERTS).payload(Payload::Fp8(Scale::F32));
+        let mut other = Ep::new(&mut heap, &mut rank.world, &scaled).unwrap();
         let buffer = |bytes| rank.gpu.alloc(bytes, Place::Device).unwrap();
-        let [rows, few] = [6 * 48, 16].map(buffer);
+        let [rows, few] = [6 * 96, 16].map(buffer);
         let packed = ep.packed().unwrap();
-        let tokens = Tokens { count: 6, rows: &rows, experts: &rows, weights: &rows };
+        let tokens = Tokens::new(6, &rows, &rows, &rows);
         let said = |ep: &mut Ep, channel, tokens: &Tokens<'_>, packed: &Packed| {
             ep.dispatch(&heap, channel, tokens, packed).unwrap_err().to_string()
         };
@@ -251,17 +265,21 @@ fn what_cannot_be_is_refused_before_a_launch() {
             said(&mut ep, 2, &tokens, &packed),
             "there is no channel 2, expected less than 2"
         );
-        let many = Tokens { count: 7, ..tokens };
+        let many = Tokens::new(7, &rows, &rows, &rows);
         assert_eq!(said(&mut ep, 0, &many, &packed), "7 tokens, expected at most 6");
-        let short = Tokens { rows: &few, ..tokens };
-        let small = "rows of tokens: expected 288 bytes or more at a multiple of 16, found 16";
+        let short = Tokens::new(6, &few, &rows, &rows);
+        let small = "rows of tokens: expected 576 bytes or more at a multiple of 16, found 16";
         assert_eq!(said(&mut ep, 0, &short, &packed), small);
-        let shifted = Tokens { weights: &rows.slice(8, 72).unwrap(), ..tokens };
+        let shifted = rows.slice(8, 72).unwrap();
+        let shifted = Tokens::new(6, &rows, &rows, &shifted);
         assert!(said(&mut ep, 0, &shifted, &packed).starts_with("weights of tokens: expected 72"));
         let small = Packed { ranges: few.slice(0, 8).unwrap(), ..packed.clone() };
         assert!(said(&mut ep, 0, &tokens, &small).starts_with("ranges of packed rows"));
+        let unscaled = other.dispatch(&heap, 0, &tokens, &other.packed().unwrap()).unwrap_err();
+        let missing = "scales of tokens: expected 24 bytes or more at a multiple of 16, found 0";
+        assert_eq!(unscaled.to_string(), missing);
         // Nothing has happened so far; the next call is a dispatch, and then its combine.
-        let none = Tokens { count: 0, ..tokens };
+        let none = Tokens::new(0, &rows, &rows, &rows);
         let routed = ep.dispatch(&heap, 0, &none, &packed).unwrap();
         let turn = "channel 0 is to combine_send next";
         assert_eq!(said(&mut ep, 0, &none, &packed), turn);
@@ -285,7 +303,7 @@ fn a_wrong_routing_is_in_the_status() {
         let rows = buffer(&[0x80, 0x3f].repeat(8));
         let (experts, weights) = (buffer([1i32, 2].as_bytes()), buffer([3f32, 5.0].as_bytes()));
         let (packed, sums) = (ep.packed().unwrap(), buffer(&[0; 16]));
-        let tokens = Tokens { count: 1, rows: &rows, experts: &experts, weights: &weights };
+        let tokens = Tokens::new(1, &rows, &experts, &weights);
         let failed = ep.dispatch(&heap, 0, &tokens, &packed).unwrap_err();
         let EpError::Kernel { outcome, missing, .. } = &*failed.cause else { panic!("{failed}") };
         assert_eq!(outcome.to_string(), "a token names an expert that there is not, or one twice");

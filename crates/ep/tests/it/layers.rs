@@ -1,6 +1,7 @@
 //! Layers that go well: every byte is that of the reference.
 
-use crate::cases::{Case, Routing, at_pace, under_seed};
+use crate::case::{Case, Routing};
+use crate::cases::{at_pace, under_seed};
 use crate::ranks::{Pace, Routes};
 use warpverbs_dev::simt_seeds;
 use warpverbs_ep::{Combine, Layout};

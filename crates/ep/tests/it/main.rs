@@ -3,6 +3,7 @@
 #[path = "../../../test-kernels/tests/it/bed.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod bed;
+mod case;
 mod cases;
 mod data;
 mod faults;
@@ -14,9 +15,13 @@ mod members;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;
+mod numbers;
+mod payloads;
 #[path = "../../../shmem/tests/it/device/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod ranks;
+mod regroup;
+mod replays;
 #[path = "../../../shmem/tests/it/heap/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod threads;

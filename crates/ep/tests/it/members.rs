@@ -1,6 +1,7 @@
 //! Ranks that are excluded, from any place, and do not know it.
 
-use crate::cases::{Case, Ended, Layers, Routing, under_seed};
+use crate::case::{Case, Routing};
+use crate::cases::{Ended, Layers, under_seed};
 use crate::ranks::Routes;
 use warpverbs_dev::simt_seeds;
 use warpverbs_ep::{Combine, Layout};

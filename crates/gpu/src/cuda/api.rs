@@ -97,6 +97,14 @@ driver_api! {
         fn cuIpcOpenMemHandle_v2(addr: *mut sys::CUdeviceptr, handle: sys::CUipcMemHandle, flags: c_uint);
         fn cuIpcCloseMemHandle(addr: sys::CUdeviceptr);
         fn cuPointerGetAttribute(value: *mut c_void, attribute: sys::CUpointer_attribute, addr: sys::CUdeviceptr);
+        fn cuGraphCreate(graph: *mut sys::CUgraph, flags: c_uint);
+        fn cuGraphDestroy(graph: sys::CUgraph);
+        fn cuGraphExecDestroy(graph: sys::CUgraphExec);
+        fn cuGraphLaunch(graph: sys::CUgraphExec, stream: sys::CUstream);
+        // CUDA 11.4.
+        fn cuGraphInstantiateWithFlags(instance: *mut sys::CUgraphExec, graph: sys::CUgraph, flags: c_ulonglong);
+        // CUDA 12.0.
+        fn cuGraphAddKernelNode_v2(node: *mut sys::CUgraphNode, graph: sys::CUgraph, after: *const sys::CUgraphNode, count: usize, kernel: *const sys::CUDA_KERNEL_NODE_PARAMS);
         // CUDA 11.7.
         fn cuMemGetHandleForAddressRange(handle: *mut c_void, addr: sys::CUdeviceptr, len: usize, kind: sys::CUmemRangeHandleType, flags: c_ulonglong);
         // CUDA 12.4.

@@ -2,7 +2,10 @@
 
 use super::api::{Api, NOT_READY, driver};
 use super::attributes::{describe, device_count};
-use crate::driver::{Context, Copy, CopyPath, Driver, DriverGpu, OpenOptions, Priority, Resource};
+use super::graph;
+use crate::driver::{
+    Context, Copy, CopyPath, Driver, DriverGpu, OpenOptions, Priority, Recorded, Resource,
+};
 use crate::{GpuError, GpuInfo, GpuKind};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
@@ -135,6 +138,8 @@ impl Driver for Cuda {
             Resource::Allocation(raw) => unsafe { api.cuMemRelease(raw) },
             // SAFETY: a stream, which the driver keeps until its work has ended.
             Resource::Stream(raw) => unsafe { api.cuStreamDestroy_v2(raw as sys::CUstream) },
+            // SAFETY: a graph that is instantiated, of which no launch runs.
+            Resource::Graph(raw) => unsafe { api.cuGraphExecDestroy(raw as sys::CUgraphExec) },
         }
     }
 
@@ -187,5 +192,15 @@ impl Driver for Cuda {
     unsafe fn zero(&self, addr: u64, len: usize, stream: u64) -> Result<(), GpuError> {
         // SAFETY: the caller's range and stream.
         unsafe { self.api.cuMemsetD8Async(addr, 0, len, stream as sys::CUstream) }
+    }
+
+    unsafe fn record(&self, kernels: &mut [Recorded]) -> Result<u64, GpuError> {
+        // SAFETY: handed on to the caller.
+        unsafe { graph::record(self.api, kernels) }
+    }
+
+    unsafe fn launch_graph(&self, graph: u64, stream: u64) -> Result<(), GpuError> {
+        // SAFETY: the caller's graph and stream.
+        unsafe { self.api.cuGraphLaunch(graph as sys::CUgraphExec, stream as sys::CUstream) }
     }
 }

@@ -7,6 +7,7 @@ mod attributes;
 mod compile;
 mod driver;
 pub(crate) mod find;
+mod graph;
 mod memory;
 mod module;
 mod nvrtc;

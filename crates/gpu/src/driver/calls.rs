@@ -26,6 +26,8 @@ pub(crate) enum Resource {
     Allocation(u64),
     /// A stream of [`Driver::stream`].
     Stream(u64),
+    /// Kernels of [`Driver::record`].
+    Graph(u64),
 }
 
 impl Resource {
@@ -138,6 +140,16 @@ pub(crate) trait Kernels {
     ) -> Result<(), GpuError>;
 }
 
+/// What a driver may be without, for messages.
+pub(crate) const GRAPHS: &str = "graphs of kernels";
+
+/// A kernel of a graph.
+pub(crate) struct Recorded {
+    pub(crate) function: Function,
+    pub(crate) dim: Dim,
+    pub(crate) params: Vec<*mut c_void>,
+}
+
 /// One device of a vendor's driver, with a context on it that is never given back: its end would wait
 /// for running kernels, and whatever belongs to it may be dropped at any time.
 ///
@@ -182,6 +194,15 @@ pub(crate) trait Driver: Memory + Kernels + Send + Sync {
     unsafe fn copy(&self, copy: Copy<'_>) -> Result<(), GpuError>;
     /// Enqueues zeroing by the driver's own kernel.
     unsafe fn zero(&self, addr: u64, len: usize, stream: u64) -> Result<(), GpuError>;
+
+    /// Prepares kernels that run one after another, with parameters as [`Kernels::launch`] takes them.
+    unsafe fn record(&self, _kernels: &mut [Recorded]) -> Result<u64, GpuError> {
+        Err(GpuError::Unsupported { device: self.kind().to_string(), what: GRAPHS })
+    }
+    /// Enqueues the kernels of a graph that [`Driver::record`] made.
+    unsafe fn launch_graph(&self, _graph: u64, _stream: u64) -> Result<(), GpuError> {
+        Err(GpuError::Unsupported { device: self.kind().to_string(), what: GRAPHS })
+    }
 }
 
 impl dyn Driver {

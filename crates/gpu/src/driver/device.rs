@@ -6,6 +6,7 @@ use super::calls::Function;
 use super::context::Context;
 use super::copy::{CopyCounts, CopyEngine};
 use super::copy_policy::{CopyPath, CopyPolicy};
+use super::graph::DriverGraph;
 use super::launch::{Started, Streams};
 use super::memory::Home;
 use super::options::OpenOptions;
@@ -15,7 +16,7 @@ use super::transfer::Transfer;
 use crate::arena::{Arena, ArenaError, shared_bytes};
 use crate::buffer::Keep;
 use crate::launch::{Dim, Launch};
-use crate::{Buffer, Gpu, GpuError, GpuInfo, Image, Kernel, Mapping, Place, Stops};
+use crate::{Buffer, Gpu, GpuError, GpuInfo, Graph, Image, Kernel, Mapping, Place, Step, Stops};
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::{Kind, Region, Share, ShareHandle, SharePiece};
@@ -193,6 +194,15 @@ impl Gpu for DriverGpu {
         // SAFETY: handed on to the caller.
         let started = unsafe { Started::start(&self.streams, function, kernel, dim, deadline) }?;
         Ok(Launch::new(Box::new(started), deadline))
+    }
+
+    fn prepare(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
+        let with = |step: Step| {
+            let function = self.function(&*step.kernel)?;
+            Ok((step, function))
+        };
+        let steps: Result<Vec<_>, GpuError> = steps.into_iter().map(with).collect();
+        Ok(Graph::of(DriverGraph::new(&self.streams, &steps?)?))
     }
 
     fn stops(&self) -> &Arc<Stops> {

@@ -7,7 +7,8 @@ use super::occupancy::{Claim, footprint};
 use super::owned::{abandon, ended, launching};
 use super::stream::Stream;
 use crate::launch::{Dim, LaunchState};
-use crate::{GpuError, Kernel, KernelArgs, LaunchError};
+use crate::{GpuError, Kernel, LaunchError};
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,12 +23,22 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
+    /// The device's context.
+    pub(crate) fn context(&self) -> &'static Context {
+        self.context
+    }
+
     pub(crate) fn new(context: &'static Context) -> Arc<Self> {
         Arc::new(Self { context, idle: Mutex::default(), fitting: Mutex::default() })
     }
 
     /// As [`Kernels::fitting`](super::calls::Kernels::fitting), asking the driver once: every launch needs it.
-    fn fitting(&self, function: Function, name: &'static str, dim: Dim) -> Result<u32, GpuError> {
+    pub(crate) fn fitting(
+        &self,
+        function: Function,
+        name: &'static str,
+        dim: Dim,
+    ) -> Result<u32, GpuError> {
         let key = (function.raw, dim.threads(), dim.shared);
         if let Some(known) = lock(&self.fitting).get(&key) {
             return Ok(*known);
@@ -46,8 +57,8 @@ impl Streams {
 /// A kernel on its stream, with what must outlive it.
 struct Running {
     stream: Stream,
-    /// The kernel's parameters, with what they refer to.
-    _args: KernelArgs,
+    /// The kernel's parameters, with what they refer to; of all kernels of a graph.
+    _held: Box<dyn Any + Send>,
     /// Keeps copies inside the device off its kernel slots.
     _claim: Claim,
 }
@@ -80,23 +91,36 @@ impl Started {
     ) -> Result<Self, GpuError> {
         let (context, entry, args) = (streams.context, kernel.entry(), kernel.args());
         check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
-        let stream = streams.take()?;
         let driver = context.driver();
         let _entered = driver.entered()?;
         let fitting = streams.fitting(function, entry.name, dim)?;
-        // Waits for copies that the launch would keep from landing.
         let footprint = footprint(dim.blocks(), driver.info().sm_count, fitting);
-        let claim = context.occupancy().claim(footprint, deadline)?;
         let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
-        launching(|| {
+        Self::enqueue(streams, (entry.name, dim), footprint, deadline, args, |stream| {
             // SAFETY: a loaded function; as many pointers as it has parameters, each to as many
             // bytes as the parameter has (`Kernel`'s contract, checked when it was loaded), copied
             // by the call; the kernel touches what lies behind its pointers alone (the caller's
             // obligation), which stays valid until it has ended, since `Running` keeps `args`.
-            unsafe { driver.launch(function, dim, stream.raw(), &mut params) }
-        })?;
-        let running = Some(Running { stream, _args: args, _claim: claim });
-        Ok(Self { streams: streams.clone(), kernel: entry.name, dim, running })
+            unsafe { driver.launch(function, dim, stream, &mut params) }
+        })
+    }
+
+    /// Starts work on a stream of its own by `start`. `held` is kept until it has ended. The context is
+    /// current.
+    pub(crate) fn enqueue(
+        streams: &Arc<Streams>,
+        (kernel, dim): (&'static str, Dim),
+        footprint: u64,
+        deadline: Duration,
+        held: impl Any + Send,
+        start: impl FnOnce(u64) -> Result<(), GpuError>,
+    ) -> Result<Self, GpuError> {
+        let stream = streams.take()?;
+        // Waits for copies that the launch would keep from landing.
+        let claim = streams.context.occupancy().claim(footprint, deadline)?;
+        launching(|| start(stream.raw()))?;
+        let running = Some(Running { stream, _held: Box::new(held), _claim: claim });
+        Ok(Self { streams: streams.clone(), kernel, dim, running })
     }
 
     fn failure(&self, error: GpuError) -> LaunchError {
@@ -110,7 +134,7 @@ impl Started {
     }
 }
 
-fn check(
+pub(crate) fn check(
     kernel: &'static str,
     dim: Dim,
     max_threads: u32,

@@ -32,6 +32,7 @@ mod device;
 #[cfg(test)]
 mod fake;
 pub(crate) mod find;
+mod graph;
 mod heap;
 mod launch;
 mod lock;
@@ -58,6 +59,8 @@ pub use rtc::{CompileFailure, Compiled, Compiler};
 
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use cache::SourceKey;
-pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
+pub(crate) use calls::{
+    Copy, Driver, Function, Functions, GRAPHS, Kernels, Memory, Priority, Recorded, Resource,
+};
 pub(crate) use context::Context;
 pub(crate) use find::{Vendor, none};

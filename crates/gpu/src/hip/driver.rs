@@ -3,7 +3,9 @@
 use super::abi::{Attribute, COPY_DEFAULT, NON_BLOCKING, NOT_READY};
 use super::api::{Addr, Api, Handle, api};
 use super::attributes::{describe, device_count};
-use crate::driver::{Context, Copy, CopyPath, Driver, DriverGpu, OpenOptions, Priority, Resource};
+use crate::driver::{
+    Context, Copy, CopyPath, Driver, DriverGpu, GRAPHS, OpenOptions, Priority, Resource,
+};
 use crate::{GpuError, GpuInfo, GpuKind};
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -117,6 +119,8 @@ impl Driver for Hip {
             Resource::Allocation(raw) => unsafe { api.hipMemRelease(raw as Handle) },
             // SAFETY: a stream, which is idle: the run time would wait for its work.
             Resource::Stream(raw) => unsafe { api.hipStreamDestroy(raw as Handle) },
+            // None was recorded.
+            Resource::Graph(_) => Err((self as &dyn Driver).unsupported(GRAPHS)),
         }
     }
 

@@ -2,29 +2,25 @@
 
 use super::arena::Space;
 use super::config::{SimtConfig, Stepper};
-use super::executor::Plan;
-use super::run::{Finished, History, Job, SimtLaunch};
+use super::graph::Sequence;
+use super::run::{Finished, SimtLaunch};
+use super::runner::Runner;
 use super::stack::StackPool;
 use super::warp::WARP;
 use crate::buffer::check_adopted;
 use crate::launch::Dim;
 use crate::{
-    Arena, ArenaError, Buffer, Gpu, GpuError, GpuInfo, GpuKind, Image, Keep, Kernel, Launch, Place,
-    Stops,
+    Arena, ArenaError, Buffer, Gpu, GpuError, GpuInfo, GpuKind, Graph, Image, Keep, Kernel, Launch,
+    Place, Step, Stops,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use warpverbs_mem::{HostBuf, Kind, Region};
 
 /// A host SIMT device. Launches run at the same time, each on a thread of its own.
 pub struct SimtDevice {
     info: GpuInfo,
-    config: SimtConfig,
-    stacks: Arc<StackPool>,
-    stepper: Option<Arc<dyn Stepper>>,
-    launches: AtomicU64,
-    history: Arc<History>,
+    runner: Runner,
     stops: Arc<Stops>,
 }
 
@@ -47,29 +43,32 @@ impl SimtDevice {
             uuid: None,
         };
         let stacks = Arc::new(StackPool::new(config.stack_bytes));
-        let (launches, history) = (AtomicU64::new(0), Arc::default());
+        let (launches, history) = (Arc::default(), Arc::default());
         // A launch that has ended has let go of everything by itself.
         let stops = Stops::new(|| (), |len| Ok(Buffer::of_region(HostBuf::region(len)?)));
-        Ok(Self { info, config, stacks, stepper: None, launches, history, stops })
+        let runner = Runner { config, stacks, stepper: None, launches, history };
+        Ok(Self { info, runner, stops })
     }
 
     /// A device that runs `stepper` between turns of its lanes, and whenever none can run.
     pub fn with_stepper(config: SimtConfig, stepper: Arc<dyn Stepper>) -> Result<Self, GpuError> {
-        Ok(Self { stepper: Some(stepper), ..Self::new(config)? })
+        let mut device = Self::new(config)?;
+        device.runner.stepper = Some(stepper);
+        Ok(device)
     }
 
     /// The last launches that ended, oldest first, at most 64.
     pub fn finished(&self) -> Vec<Finished> {
-        self.history.all()
+        self.runner.history.all()
     }
 
     /// How it schedules.
     pub fn config(&self) -> &SimtConfig {
-        &self.config
+        &self.runner.config
     }
 
     fn unsupported(&self, what: &'static str) -> GpuError {
-        GpuError::Unsupported { device: format!("simt:{}", self.info.ordinal), what }
+        self.runner.unsupported(what)
     }
 }
 
@@ -109,7 +108,7 @@ impl Gpu for SimtDevice {
 
     fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError> {
         dim.check(kernel.entry().name, 1024)?;
-        Ok(self.config.resident_lanes / dim.threads())
+        Ok(self.runner.config.resident_lanes / dim.threads())
     }
 
     unsafe fn launch_unchecked(
@@ -118,33 +117,15 @@ impl Gpu for SimtDevice {
         dim: Dim,
         deadline: Duration,
     ) -> Result<Launch, GpuError> {
-        let entry = kernel.entry();
-        let bad = |field, value: u64, expected| {
-            Err(GpuError::BadLaunch { kernel: entry.name, field, value, expected })
-        };
-        dim.check(entry.name, 1024)?;
-        let args = kernel.args();
-        if args.len() != entry.params.len() {
-            return bad("parameters", args.len() as u64, "as many as the kernel declares");
-        }
-        if !args.on_host() {
-            return Err(self.unsupported("kernels on memory that the CPU cannot reach"));
-        }
-        let plan = Plan {
-            config: self.config.clone(),
-            dim,
-            // A counter; nothing is published with it.
-            launch: self.launches.fetch_add(1, Ordering::Relaxed),
-            stacks: self.stacks.clone(),
-            stepper: self.stepper.clone(),
-            stop: Arc::new(AtomicBool::new(false)),
-        };
-        let history = self.history.clone();
-        let job = Job { kernel: entry.name, host: entry.host, args, plan, history };
+        let job = self.runner.job(kernel, dim, &Arc::default())?;
         // SAFETY: `Kernel` promises parameters that match the entry, and the caller that the kernel
         // touches what lies behind its pointers alone; the job keeps that alive.
         let state = unsafe { SimtLaunch::start(job) }?;
         Ok(Launch::new(Box::new(state), deadline))
+    }
+
+    fn prepare(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
+        Ok(Graph::of(Sequence { runner: self.runner.clone(), steps }))
     }
 
     fn stops(&self) -> &Arc<Stops> {

@@ -8,6 +8,7 @@ mod config;
 mod device;
 mod executor;
 mod fault;
+mod graph;
 mod hooks;
 mod lane;
 mod lockstep;
@@ -15,6 +16,7 @@ mod policy;
 mod queue;
 mod report;
 mod run;
+mod runner;
 mod stack;
 #[cfg(test)]
 mod tests;

@@ -81,14 +81,29 @@ impl SimtLaunch {
     /// `job.args` must be the parameters of `job.host`, and their addresses valid for what the
     /// kernel does with them while `job.args` lives.
     pub(crate) unsafe fn start(job: Job) -> Result<Self, GpuError> {
+        // SAFETY: handed on to the caller.
+        unsafe { Self::start_all(job, Vec::new()) }
+    }
+
+    /// One job and then others, as long as they end well.
+    ///
+    /// # Safety
+    /// As [`SimtLaunch::start`], for each of them. They have one stop.
+    pub(crate) unsafe fn start_all(job: Job, more: Vec<Job>) -> Result<Self, GpuError> {
         let shared = Arc::new(Shared::default());
         let launch = Self { shared: shared.clone(), stop: job.plan.stop.clone() };
         let kernel = job.kernel;
         std::thread::Builder::new()
             .name(format!("simt{}:{kernel}", job.plan.config.ordinal))
             .spawn(move || {
-                // SAFETY: handed on from `start`.
-                let outcome = unsafe { run(job) };
+                // SAFETY: handed on from `start_all`.
+                let mut outcome = unsafe { run(job) };
+                for next in more {
+                    if matches!(outcome, Outcome::Done) {
+                        // SAFETY: as above.
+                        outcome = unsafe { run(next) };
+                    }
+                }
                 *lock(&shared.outcome) = Some(outcome);
                 shared.ended.notify_all();
             })

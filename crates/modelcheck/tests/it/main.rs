@@ -3,6 +3,7 @@
 
 mod cases;
 mod cost;
+mod ep;
 mod litmus;
 mod mutants;
 mod protocol;

@@ -104,7 +104,9 @@ impl World {
                 Err(WorldError::Refused { cause })
             }
             Some(lost) => match decode(&self.value(&lost)?) {
-                Some((rank, loss)) if self.counts(rank) => Err(WorldError::Lost { rank, loss }),
+                Some((rank, loss)) if self.view.counts(rank) => {
+                    Err(WorldError::Lost { rank, loss })
+                }
                 _ => self.check_signs(),
             },
         }

@@ -16,12 +16,13 @@
 //! | `warpverbs/JOB/GENERATION/refused` | why a rank was not let in | that rank |
 //!
 //! SEQUENCE counts the uses of a name from 0. Joining ends with the barrier `join`. Keys of ranks that
-//! leave and come back: `view.rs`.
+//! leave and come back: `regroup.rs`.
 
 mod config;
 mod error;
 mod loss;
 mod pulse;
+mod regroup;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -34,8 +35,8 @@ pub use config::{Host, WorldConfig};
 pub use error::WorldError;
 use loss::FAREWELL;
 pub use loss::Loss;
-use pulse::{Pulse, Signs};
-use view::View;
+use pulse::{Pulse, Signs, start_beating};
+pub use view::View;
 pub use watch::{News, Watch};
 
 use crate::{Client, Deadline, Limits, Server};
@@ -92,60 +93,17 @@ impl World {
         // A rank that has not come shows no sign of life either.
         let deadline = Deadline::after(config.silence.min(config.timeout));
         let server = config.serve(deadline)?;
-        let mut world = World::open(config, server)?;
+        let mut world = config.open(server)?;
         if let Err(error) = world.agree().and_then(|()| world.claim(config)) {
             return Err(world.turn_away(error));
         }
         world.make_will().map_err(|error| world.refine(error))?;
-        world.beat_at(config)?;
+        start_beating(&mut world, config)?;
         if let Err(error) = world.gather("barrier", "join", b"1", deadline) {
             return Err(world.turn_away(error));
         }
         world.joined = true;
         Ok(world)
-    }
-
-    /// With a connection to the store.
-    fn open(config: &WorldConfig, server: Option<Server>) -> Result<World, WorldError> {
-        let mut client = config.connect(server.as_ref())?;
-        let silence = config.silence.min(config.timeout);
-        let beats = config.silence < config.timeout;
-        if beats {
-            client.set_grace(silence);
-        }
-        let root = format!("warpverbs/{}/{}", config.job, config.generation);
-        let mut world = World {
-            rank: config.rank,
-            world_size: config.world_size,
-            prefix: root.clone(),
-            root,
-            before: None,
-            view: View::first(config.world_size),
-            limits: config.limits.clone(),
-            client,
-            timeout: config.timeout,
-            signs: beats.then(|| Signs::new(silence)),
-            pulse: None,
-            rank_zero_serves: config.host != Host::Elsewhere,
-            joined: false,
-            used: HashMap::new(),
-            farewell: FAREWELL,
-            server,
-        };
-        // PyTorch's server may be waiting for this count.
-        world.client.join_workers().map_err(|error| world.refine(error))?;
-        Ok(world)
-    }
-
-    /// Shows signs of life, if ranks do.
-    fn beat_at(&mut self, config: &WorldConfig) -> Result<(), WorldError> {
-        if self.signs.is_none() {
-            return Ok(());
-        }
-        let key = self.sign(self.rank);
-        self.client.set(&key, b"1").map_err(|error| self.refine(error))?;
-        self.pulse = Pulse::start(config.connect(self.server.as_ref())?, key, self.beat());
-        Ok(())
     }
 
     /// This rank.
@@ -340,6 +298,40 @@ impl World {
         }
         let (job, generation) = (config.job.clone(), config.generation);
         Err(WorldError::RankTaken { rank: self.rank, job, generation })
+    }
+}
+
+impl WorldConfig {
+    /// With a connection to the store.
+    fn open(&self, server: Option<Server>) -> Result<World, WorldError> {
+        let mut client = self.connect(server.as_ref())?;
+        let silence = self.silence.min(self.timeout);
+        let beats = self.silence < self.timeout;
+        if beats {
+            client.set_grace(silence);
+        }
+        let root = format!("warpverbs/{}/{}", self.job, self.generation);
+        let mut world = World {
+            rank: self.rank,
+            world_size: self.world_size,
+            prefix: root.clone(),
+            root,
+            before: None,
+            view: View::first(self.world_size),
+            limits: self.limits.clone(),
+            client,
+            timeout: self.timeout,
+            signs: beats.then(|| Signs::new(silence)),
+            pulse: None,
+            rank_zero_serves: self.host != Host::Elsewhere,
+            joined: false,
+            used: HashMap::new(),
+            farewell: FAREWELL,
+            server,
+        };
+        // PyTorch's server may be waiting for this count.
+        world.client.join_workers().map_err(|error| world.refine(error))?;
+        Ok(world)
     }
 }
 

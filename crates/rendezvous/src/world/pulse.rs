@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{World, WorldError, borrowed};
+use super::{World, WorldConfig, WorldError, borrowed};
 use crate::{Client, ClientError};
 
 /// Pause between two beats of a small world.
@@ -95,6 +95,17 @@ impl Signs {
         }
         silent
     }
+}
+
+/// Shows signs of life, if ranks do.
+pub(super) fn start_beating(world: &mut World, config: &WorldConfig) -> Result<(), WorldError> {
+    if world.signs.is_none() {
+        return Ok(());
+    }
+    let key = world.sign(world.rank);
+    world.client.set(&key, b"1").map_err(|error| world.refine(error))?;
+    world.pulse = Pulse::start(config.connect(world.server.as_ref())?, key, world.beat());
+    Ok(())
 }
 
 impl World {

@@ -16,7 +16,7 @@ const SLICE: Duration = Duration::from_millis(100);
 /// A world of this many ranks more asks that much less often.
 const RANKS_PER_SLICE: u32 = 32;
 
-/// What happens to a view.
+/// An event of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum News {
@@ -33,21 +33,24 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-impl World {
+impl Watch {
     /// Calls `tell` on another thread with the news of the present view, each once. A rank that is only
     /// silent is no news: see [`World::check`].
     ///
     /// # Errors
     /// No connection to the store.
-    pub fn watch(&self, tell: impl FnMut(News) + Send + 'static) -> Result<Watch, WorldError> {
-        let (peer, limits) = (self.client.peer(), self.limits.clone());
-        let client = Client::connect(&peer.ip().to_string(), peer.port(), self.timeout, limits);
+    pub fn start(
+        world: &World,
+        tell: impl FnMut(News) + Send + 'static,
+    ) -> Result<Self, WorldError> {
+        let (peer, limits) = (world.client.peer(), world.limits.clone());
+        let client = Client::connect(&peer.ip().to_string(), peer.port(), world.timeout, limits);
         let stop = Arc::new(AtomicBool::new(false));
         let watching = Watching {
             client: client.map_err(WorldError::Connect)?,
-            lost: self.key(LOST),
-            next: format!("{}/view/{}/members", self.root, self.view() + 1),
-            slice: SLICE * (1 + self.world_size / RANKS_PER_SLICE),
+            lost: world.key(LOST),
+            next: format!("{}/view/{}/members", world.root, world.view.number() + 1),
+            slice: SLICE * (1 + world.world_size / RANKS_PER_SLICE),
             stop: stop.clone(),
         };
         let thread = Builder::new().name("warpverbs-watch".into());

@@ -42,6 +42,12 @@ WV_DEVICE lane_mask all_lanes() {
 #endif
 }
 
+#if !defined(WV_NARROWS_E4M3)
+// Whether the device casts to e4m3 by itself: then `narrow_e4m3` does.
+constexpr bool narrows_e4m3 = false;
+WV_DEVICE u32 narrow_e4m3(f32, f32) { return 0; }
+#endif
+
 #if !defined(WV_ARCH_SIMT)
 // sync_block, at the start of a call that every thread of the block has to make. The SIMT device
 // ends the launch if some of them do not.

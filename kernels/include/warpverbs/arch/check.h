@@ -106,31 +106,34 @@ inline u64 gather(collective what, u32 mask, u64 value, u32 arg, site where) {
 inline void hold(u32 mask) { wv_check_hold(mask); }
 inline void release() { wv_check_release(); }
 inline void block_sync(site where) { wv_check_block_sync(where.file, where.line); }
-// Memory of the block. A structure that is assigned and read whole counts as one plain word of the
-// checker's; the rest is not checked.
-constexpr u64 shared_word = 0x111000;  // As in crates/modelcheck/src/world.rs.
+// Memory of the block. A structure that is assigned and read whole, which are the small ones, counts as
+// one plain word of the checker's; the rest is not checked.
+constexpr u64 shared_word = 0x111000;  // Of each block, as in crates/modelcheck/src/world.rs.
+constexpr u32 shared_blocks = 4;
+inline u64* word_of_block() { return reinterpret_cast<u64*>(shared_word) + place().block; }
 template <class T>
 struct shared_object {
   T value;
   site where;
   void operator=(const T& v) {
-    write(reinterpret_cast<u64*>(shared_word), 0, where);
+    write(word_of_block(), 0, where);
     value = v;
   }
   operator T() const {
-    (void)read8(reinterpret_cast<const u64*>(shared_word), where);
+    (void)read8(word_of_block(), where);
     return value;
   }
 };
 template <class T>
 auto& shared(const void*, WV_HERE) {
-  if constexpr (__is_class(T)) {
-    static thread_local shared_object<T> memory;
-    memory.where = where;
-    return memory;
+  if constexpr (__is_class(T) && sizeof(T) <= 64) {
+    static thread_local shared_object<T> memory[shared_blocks];
+    shared_object<T>& here = memory[place().block];
+    here.where = where;
+    return here;
   } else {
-    static thread_local T memory;
-    return memory;
+    static thread_local T memory[shared_blocks];
+    return memory[place().block];
   }
 }
 [[noreturn]] inline void trap(site where) { wv_check_fail("trap", where.file, where.line); }

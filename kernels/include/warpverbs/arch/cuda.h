@@ -360,6 +360,23 @@ WV_DEVICE f32 multiply_add(f32 a, f32 b, f32 c) {
   asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
   return sum;
 }
+// a / b, rounded once, to the nearest and even.
+WV_DEVICE f32 divide(f32 a, f32 b) {
+  f32 quotient;
+  asm("div.rn.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+  return quotient;
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#define WV_NARROWS_E4M3
+constexpr bool narrows_e4m3 = true;
+// The nearest e4m3 of two numbers, the even one of two, 448 beyond that; the first in the lower byte.
+WV_DEVICE u32 narrow_e4m3(f32 first, f32 second) {
+  u16 both;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(both) : "f"(second), "f"(first));
+  return both;
+}
+#endif
 
 }  // namespace wv
 

@@ -384,6 +384,8 @@ WV_DEVICE void trap() { __builtin_trap(); }
 
 // a * b + c, rounded once, to the nearest and even; small numbers are not flushed to zero.
 WV_DEVICE f32 multiply_add(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
+// a / b, rounded once, to the nearest and even.
+WV_DEVICE f32 divide(f32 a, f32 b) { return a / b; }
 
 }  // namespace wv
 

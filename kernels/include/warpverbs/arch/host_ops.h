@@ -187,6 +187,8 @@ inline u32 highest_bit(u32 x) { return 31u - static_cast<u32>(__builtin_clz(x));
 inline u32 highest_bit(u64 x) { return 63u - static_cast<u32>(__builtin_clzll(x)); }
 // a * b + c, rounded once, to the nearest and even.
 inline f32 multiply_add(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
+// a / b, rounded once, to the nearest and even.
+inline f32 divide(f32 a, f32 b) { return a / b; }
 inline u16 swap_bytes(u16 x) { return __builtin_bswap16(x); }
 inline u32 swap_bytes(u32 x) { return __builtin_bswap32(x); }
 inline u64 swap_bytes(u64 x) { return __builtin_bswap64(x); }

@@ -18,53 +18,73 @@ WV_DEVICE u8* answer_at(const Ep& ep, const Origin& origin, bool direct, u32 ans
   return at<u8>(direct_address(ep, own, origin.source));
 }
 
+// The rows that a combine is given. `stored`: results of ranks that are reached by stores are where
+// result_row says, and not read here.
+struct Inputs {
+  const void* rows;
+  u64 capacity;
+  bool stored;
+
+  // 0 beyond the capacity.
+  WV_DEVICE u64 at(const Ep& ep, u64 number) const {
+    return number < capacity ? reinterpret_cast<u64>(rows) + number * fixed(ep.hidden) * 2 : 0;
+  }
+};
+
+// Number of the caller's row for choice j of a received one, its local choice number `back`.
+WV_DEVICE u64 input_row(const EpCall& call, const Plan& plan, const Origin& origin, u32 j,
+                        u32 back) {
+  const Ep& ep = call.ep;
+  if (fixed(ep.layout) != ep_layout::rank_major) {
+    return packed_row(call, plan, row_at(ep, origin.source, origin.slot), origin.source, j);
+  }
+  return (u64{origin.source} * fixed(ep.tokens) + origin.slot) * fixed(ep.backs) + back;
+}
+
 // Lists the caller's rows for a received one: those of its local experts in order of choice, or the one
 // that is their sum.
-WV_DEVICE const RowList& list_inputs(const EpCall& call, const Plan& plan, const void* rows,
-                                     u64 capacity, const Origin& origin) {
+WV_DEVICE const RowList& list_inputs(const EpCall& call, const Plan& plan, const Inputs& inputs,
+                                     const Origin& origin) {
   const Ep& ep = call.ep;
   const u8* row = row_at(ep, origin.source, origin.slot);
   const bool summed = fixed(ep.combine) == ep_combine::summed;
-  const bool packed = fixed(ep.layout) != ep_layout::rank_major;
   const u32 k = fixed(ep.top_k), me = fixed(ep.rank);
   const u32* header = reinterpret_cast<const u32*>(row);
-  const u64 bytes = u64{fixed(ep.hidden)} * 2;
-  const u64 first = (u64{origin.source} * fixed(ep.tokens) + origin.slot) * fixed(ep.backs);
   const auto input = [&](u32 j) {
-    u64 number = first;
-    u32 weight = bits_of(1);
+    u32 weight = bits_of(1), back = 0;
     if (!summed) {
       if (owner_or_none(ep, peek(header + 4 + j)) != me) return RowEntry{0, 0};
       weight = peek(header + 4 + k + j);
-      if (packed) number = packed_row(call, plan, row, origin.source, j);
-      // Its number among the local choices.
-      else for (u32 i = 0; i < j; ++i) number += owner_or_none(ep, peek(header + 4 + i)) == me;
+      for (u32 i = 0; i < j; ++i) back += owner_or_none(ep, peek(header + 4 + i)) == me;
     }
-    if (number >= capacity) return RowEntry{0, 0};
-    return RowEntry{reinterpret_cast<u64>(rows) + number * bytes, weight};
+    return RowEntry{inputs.at(ep, input_row(call, plan, origin, j, back)), weight};
   };
   return list_rows(summed ? 1 : k, input, [] { return u64{0}; });
 }
 
-// How many results a received row has.
-WV_DEVICE u32 answers_of(const Ep& ep, const Origin& origin) {
+// The choices of a received row that have a result each, as bits: with Exact the local ones, else the
+// first stands for all.
+WV_DEVICE u32 answering(const Ep& ep, const Origin& origin) {
   if (fixed(ep.combine) != ep_combine::exact) return 1;
   const u32* header = reinterpret_cast<const u32*>(row_at(ep, origin.source, origin.slot));
-  u32 found = 0;
-  for (u32 j = 0; j < fixed(ep.top_k); ++j) {
-    found += owner_or_none(ep, peek(header + 4 + j)) == fixed(ep.rank);
-  }
+  u32 choices = 0, found = 0;
   // A rank's header must not lead out of its own places.
-  return least(found, fixed(ep.answers));
+  for (u32 j = 0; j < fixed(ep.top_k) && found < fixed(ep.answers); ++j) {
+    if (owner_or_none(ep, peek(header + 4 + j)) != fixed(ep.rank)) continue;
+    choices |= u32{1} << j;
+    found += 1;
+  }
+  return choices;
 }
 
 // Stores a part of the results of a received row.
-WV_DEVICE void store_results(const EpCall& call, const Plan& plan, const void* rows, u64 capacity,
+WV_DEVICE void store_results(const EpCall& call, const Plan& plan, const Inputs& inputs,
                              const Origin& origin, u32 part, u32 parts) {
   const Ep& ep = call.ep;
-  const RowList& list = list_inputs(call, plan, rows, capacity, origin);
-  const Packs packs = packs_of(ep, part, parts);
   const bool direct = is_direct(ep, origin.source);
+  if (direct ? inputs.stored : fixed(ep.back_bytes) == 0) return;
+  const RowList& list = list_inputs(call, plan, inputs, origin);
+  const Packs packs = packs_of(result_cut(ep), part, parts);
   if (fixed(ep.combine) != ep_combine::exact) {
     sum_rows(list, answer_at(ep, origin, direct, 0), packs);
     return;
@@ -79,27 +99,40 @@ WV_DEVICE void store_results(const EpCall& call, const Plan& plan, const void* r
   }
 }
 
-// Posts the results of a received row that lie in the stage, on one thread.
-WV_DEVICE Status post_results(const EpCall& call, const Origin& origin) {
+// Posts the results of a received row, on one thread: they lie together in the stage, or one by one where
+// the caller has them.
+WV_DEVICE Status post_results(const EpCall& call, const Plan& plan, const Inputs& inputs,
+                              const Origin& origin) {
   const Ep& ep = call.ep;
-  const u32 source = origin.source, answers = answers_of(ep, origin);
-  if (is_direct(ep, source) || answers == 0) return Status{};
-  const Status status = put(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, 0),
-                            stage_back_at(ep, source, origin.slot, 0),
-                            u64{answers} * fixed(ep.hidden) * 2, source, unsignalled, call.timeout);
+  const u32 source = origin.source;
+  if (is_direct(ep, source)) return Status{};
+  const bool staged = fixed(ep.back_bytes) != 0;
+  Status status;
+  u32 left = answering(ep, origin);
+  for (u32 answer = 0; left != 0 && status.ok(); ++answer) {
+    const u32 rows = staged ? popcount(left) : 1;
+    const u8* from = stage_back_at(ep, source, origin.slot, answer);
+    if (!staged) {
+      const u64 row = input_row(call, plan, origin, lowest_bit(left), answer);
+      from = at<const u8>(inputs.at(ep, row));
+    }
+    status = put(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, answer), from,
+                 u64{rows} * fixed(ep.hidden) * 2, source, unsignalled, call.timeout);
+    left = staged ? 0 : left & (left - 1);
+  }
   if (!status.ok()) give_up_on(call, state_of(ep)->missing, source);
   return status;
 }
 
-// Rows of one source whose results are in the stage and not yet posted.
+// Rows of one source whose results are stored and not yet posted.
 struct Tile {
   u32 source, begin, end;
 };
-WV_DEVICE Status post_tile(const EpCall& call, Tile& tile) {
+WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& inputs, Tile& tile) {
   Status first;
   sync_block();
   for (u32 slot = tile.begin + thread_index(); slot < tile.end; slot += block_size()) {
-    first_of(first, post_results(call, Origin{tile.source, slot}));
+    first_of(first, post_results(call, plan, inputs, Origin{tile.source, slot}));
   }
   tile.begin = tile.end;
   return first;
@@ -124,6 +157,34 @@ WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
                return lanes_of(call) | (has_rank(missing, rank) ? ep_refused : 0);
              }));
   }
+  return first;
+}
+
+// Sends the results of all received rows back.
+WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
+  const Ep& ep = call.ep;
+  const Plan plan = plan_of(call);
+  Status first = is_aligned(inputs.rows) ? Status{} : Status::of(outcome::bad_address);
+  if (!first.ok()) inputs.capacity = 0;
+  Tile tile{0, 0, 0};
+  const auto post = [&] { first_of(first, post_tile(call, plan, inputs, tile)); };
+  received_rows(
+      call, plan, result_cut(ep),
+      [&](u32 source) {
+        if (tile.begin != tile.end) post();
+        tile = {source, 0, 0};
+        return !has_rank(block.broadcast(missing_ranks(call)), source);
+      },
+      [&](u32 source, u32 slot, u32 part, u32 parts) {
+        if (tile.begin == tile.end) tile = {source, slot, slot};
+        store_results(call, plan, inputs, {source, slot}, part, parts);
+        if (fixed(ep.staged) == 0) return;
+        tile.end = slot + 1;
+        if (tile.end - tile.begin == tile_rows) post();
+      });
+  if (tile.begin != tile.end) post();
+  WV_EP_PHASE(returned);
+  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, plan));
   return first;
 }
 
@@ -152,7 +213,7 @@ WV_DEVICE void sum_results(const EpCall& call, const Plan& plan, void* sums, u64
   };
   const RowList& list = list_rows(exact ? k : fixed(ep.ranks), result, [] { return u64{0}; });
   sum_rows(list, static_cast<u8*>(sums) + u64{token} * fixed(ep.hidden) * 2,
-           packs_of(ep, part, parts));
+           packs_of(result_cut(ep), part, parts));
 }
 
 // At the end of a block's part: the last one says whether the call has all rows and results.
@@ -170,33 +231,20 @@ WV_DEVICE void end_call(const EpCall& call) {
 }  // namespace impl
 
 WV_DEVICE Status combine_send(const EpCall& call, const void* rows, u64 capacity) {
-  const Ep& ep = call.ep;
-  const impl::Plan plan = impl::plan_of(call);
-  Status first = impl::is_aligned(rows) ? Status{} : Status::of(outcome::bad_address);
-  const u64 inputs = first.ok() ? capacity : 0;
-  impl::Tile tile{0, 0, 0};
-  impl::received_rows(
-      call, plan,
-      [&](u32 source) {
-        if (tile.begin != tile.end) impl::first_of(first, impl::post_tile(call, tile));
-        tile = {source, 0, 0};
-        return !impl::has_rank(block.broadcast(missing_ranks(call)), source);
-      },
-      [&](u32 source, u32 slot, u32 part, u32 parts) {
-        if (tile.begin == tile.end) tile = {source, slot, slot};
-        impl::store_results(call, plan, rows, inputs, {source, slot}, part, parts);
-        if (impl::fixed(ep.staged) == 0) return;
-        tile.end = slot + 1;
-        if (tile.end - tile.begin == impl::tile_rows) {
-          impl::first_of(first, impl::post_tile(call, tile));
-        }
-      });
-  if (tile.begin != tile.end) impl::first_of(first, impl::post_tile(call, tile));
-  WV_EP_PHASE(returned);
-  if (impl::last_of_lane(call, impl::state_of(ep)->returned)) {
-    impl::first_of(first, impl::tell_results(call, plan));
-  }
-  return first;
+  return impl::send_results(call, {rows, capacity, false});
+}
+WV_DEVICE Status combine_send_stored(const EpCall& call, const void* rows, u64 capacity) {
+  return impl::send_results(call, {rows, capacity, true});
+}
+
+WV_DEVICE void* result_row(const EpCall& call, u32 rank, u32 slot, u32 choice) {
+  const impl::Origin origin{rank, slot};
+  if (!impl::is_direct(call.ep, rank)) return nullptr;
+  const u32 answering = impl::answering(call.ep, origin);
+  const bool exact = impl::fixed(call.ep.combine) == ep_combine::exact;
+  const u32 mine = exact ? u32{1} << choice : 1;
+  if ((answering & mine) == 0) return nullptr;
+  return impl::answer_at(call.ep, origin, true, popcount(answering & (mine - 1)));
 }
 
 WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
@@ -219,7 +267,8 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
     return status.ok();
   });
   WV_EP_PHASE(answered);
-  const impl::Units units = impl::units_of(call, impl::peek(plan.count));
+  const impl::Units units =
+      impl::units_of(call, impl::peek(plan.count), impl::result_cut(ep));
   for (u64 unit = units.begin; unit < units.end; ++unit) {
     impl::sum_results(call, plan, sums, ~late, static_cast<u32>(unit / units.parts),
                       static_cast<u32>(unit % units.parts), units.parts);

@@ -1,7 +1,7 @@
 // Bodies of ep.h: calls, and the dispatch.
 #pragma once
 
-#include "warpverbs/impl/ep_rows.h"
+#include "warpverbs/impl/ep_cast.h"
 
 namespace wv {
 namespace impl {
@@ -29,8 +29,8 @@ WV_DEVICE u32 header_word(const Plan& plan, u32 token, u32 k, u32 i) {
 
 // Stores a part of a token's row to every direct rank of `to` that it goes to, and to the stage if it
 // goes to another.
-WV_DEVICE void store_row(const EpCall& call, const Plan& plan, const void* rows, u64 to, u32 token,
-                         u32 part, u32 parts) {
+WV_DEVICE void store_row(const EpCall& call, const Plan& plan, const EpTokens& tokens, u64 to,
+                         u32 token, u32 part, u32 parts) {
   const Ep& ep = call.ep;
   const u32 k = fixed(ep.top_k);
   const u64 ranks = peek(plan.ranks + token) & to;
@@ -48,9 +48,23 @@ WV_DEVICE void store_row(const EpCall& call, const Plan& plan, const void* rows,
     const bool any = ballot(all_lanes(), by_nic) != 0;
     return any ? reinterpret_cast<u64>(stage_at(ep, token)) : 0;
   });
-  const u8* row = static_cast<const u8*>(rows) + u64{token} * fixed(ep.hidden) * 2;
-  spread(list, fixed(ep.header_bytes), row, packs_of(ep, part, parts));
+  const Packs packs = packs_of(payload_cut(ep), part, parts);
+  const u64 header_bytes = fixed(ep.header_bytes), payload_bytes = fixed(ep.payload_bytes);
+  const bool cast = fixed(ep.payload) == ep_payload::cast;
+  const u8* row = static_cast<const u8*>(tokens.rows) + token * payload_bytes * (cast ? 2 : 1);
+  if (cast) spread_cast(ep, list, header_bytes, row, packs);
+  else spread(list, header_bytes, row, packs);
   if (part != 0) return;
+  if (fixed(ep.payload) == ep_payload::fp8) {
+    const u32 words = fixed(ep.scale_words);
+    for (u32 i = thread_index(); i < words; i += block_size()) {
+      const u32 scale = peek(tokens.scales + u64{token} * words + i);
+      for (u32 n = 0; n < list.count; ++n) {
+        store<order::relaxed, scope::system>(
+            at<u32>(list.at[n] + header_bytes + payload_bytes) + i, scale);
+      }
+    }
+  }
   for (u32 i = thread_index(); i < 4 + 3 * k; i += block_size()) {
     const u32 word = header_word(plan, token, k, i);
     for (u32 n = 0; n < list.count; ++n) {
@@ -90,13 +104,13 @@ WV_DEVICE Status post_rows(const EpCall& call, const Plan& plan, u64 to, u32 beg
 }
 
 // Stores and posts this block's share of the rows to the ranks of `to`.
-WV_DEVICE Status send_rows(const EpCall& call, const Plan& plan, const void* rows, u64 to) {
-  const Units units = units_of(call, peek(plan.count));
+WV_DEVICE Status send_rows(const EpCall& call, const Plan& plan, const EpTokens& tokens, u64 to) {
+  const Units units = units_of(call, peek(plan.count), payload_cut(call.ep));
   const bool staged = fixed(call.ep.staged) != 0;
   Status first;
   u64 posted = units.begin;
   for (u64 unit = units.begin; unit < units.end; ++unit) {
-    store_row(call, plan, rows, to, static_cast<u32>(unit / units.parts),
+    store_row(call, plan, tokens, to, static_cast<u32>(unit / units.parts),
               static_cast<u32>(unit % units.parts), units.parts);
     const u64 done = unit + 1;
     if (!staged || (done != units.end && done - posted < tile_rows)) continue;
@@ -125,10 +139,17 @@ WV_DEVICE Status announce(const EpCall& call, const Plan& plan, u64 to) {
   return first;
 }
 
+// How many tokens the caller has, which may be more than there is room for.
+WV_DEVICE u32 count_of(const EpTokens& tokens) {
+  return tokens.counted == nullptr ? tokens.count : peek(tokens.counted);
+}
 // The caller's tokens, as far as they can be checked without reading them.
-WV_DEVICE Status check_tokens(const Ep& ep, const EpTokens& tokens) {
-  if (tokens.count > fixed(ep.tokens)) return Status::of(outcome::too_long);
-  return is_aligned(tokens.rows) ? Status{} : Status::of(outcome::bad_address);
+WV_DEVICE Status check_tokens(const Ep& ep, const EpTokens& tokens, u32 count) {
+  const ep_payload payload = fixed(ep.payload);
+  if (count > fixed(ep.tokens) || count > tokens.count) return Status::of(outcome::too_long);
+  if (payload == ep_payload::cast && block_size() < cast_team) return Status::of(outcome::too_long);
+  const bool lacks_scales = payload == ep_payload::fp8 && tokens.scales == nullptr;
+  return is_aligned(tokens.rows) && !lacks_scales ? Status{} : Status::of(outcome::bad_address);
 }
 
 // Ranks that have consumed this rank's rows of the last call.
@@ -214,20 +235,40 @@ WV_DEVICE u32 packed_row(const EpCall& call, const Plan& plan, const u8* row, u3
   return peek(plan.bases + expert) + at;
 }
 
+// The scales of a received row to those of its places, which the list numbers.
+WV_DEVICE void unpack_scales(const Ep& ep, const EpPacked& packed, const RowList& list,
+                             const u8* scales) {
+  const u32 words = fixed(ep.scale_words), together = fixed(ep.scale_rows);
+  for (u32 i = thread_index(); i < words; i += block_size()) {
+    const u32 scale = peek(reinterpret_cast<const u32*>(scales) + i);
+    for (u32 n = 0; n < list.count; ++n) {
+      const u64 to = list.weight[n];
+      // `scale_rows` may be a little more than the rows of a group.
+      const u64 rows = fixed(ep.layout) == ep_layout::flat
+                           ? together
+                           : u64{fixed(ep.ranks)} * fixed(ep.tokens);
+      const u64 at = together == 0 ? to * words + i
+                                   : (to / rows * words + i) * together + to % rows;
+      poke(packed.scales + at, scale);
+    }
+  }
+}
+
 // A part of a received row to each of its places.
 WV_DEVICE void unpack_row(const EpCall& call, const Plan& plan, const EpPacked& packed, u32 source,
                           u32 slot, u32 part, u32 parts) {
   const Ep& ep = call.ep;
   const u8* row = row_at(ep, source, slot);
-  const u64 bytes = u64{fixed(ep.hidden)} * 2;
+  const u64 bytes = fixed(ep.payload_bytes);
   const auto target = [&](u32 j) {
     const u32 to = packed_row(call, plan, row, source, j);
     if (to >= packed.capacity) return RowEntry{0, 0};
     if (part == 0) poke(packed.tokens + to, peek(reinterpret_cast<const u32*>(row)));
-    return RowEntry{reinterpret_cast<u64>(packed.rows) + to * bytes, 0};
+    return RowEntry{reinterpret_cast<u64>(packed.rows) + to * bytes, to};
   };
   const RowList& list = list_rows(fixed(ep.top_k), target, [] { return u64{0}; });
-  spread(list, 0, row + fixed(ep.header_bytes), packs_of(ep, part, parts));
+  spread(list, 0, row + fixed(ep.header_bytes), packs_of(payload_cut(ep), part, parts));
+  if (part == 0) unpack_scales(ep, packed, list, row + fixed(ep.header_bytes) + bytes);
 }
 
 // Ranks whose rows have not come, of a set.
@@ -245,11 +286,12 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
 // Calls `each(source, slot, part)` for this block's share of all received rows; before the first of a
 // source, by all members, `begin(source)` says whether to take its rows.
 template <class Begin, class Each>
-WV_DEVICE void received_rows(const EpCall& call, const Plan& plan, Begin begin, Each each) {
+WV_DEVICE void received_rows(const EpCall& call, const Plan& plan, RowCut cut, Begin begin,
+                             Each each) {
   const u32 ranks = fixed(call.ep.ranks);
   u64 all = 0;
   for (u32 source = 0; source < ranks; ++source) all += peek(plan.rows_from + source);
-  const Units units = units_of(call, all);
+  const Units units = units_of(call, all, cut);
   u64 before = 0;
   for (u32 source = 0; source < ranks; ++source) {
     const u64 after = before + u64{peek(plan.rows_from + source)} * units.parts;
@@ -302,6 +344,18 @@ WV_DEVICE u32 experts_of(const Ep& ep, u32 rank) {
   return first_expert(ep, rank + 1) - first_expert(ep, rank);
 }
 
+WV_DEVICE u32 packed_words(const Ep& ep) { return impl::fixed(ep.payload_bytes) / 2; }
+WV_DEVICE u32 given_words(const Ep& ep) {
+  return packed_words(ep) * (impl::fixed(ep.payload) == ep_payload::cast ? 2 : 1);
+}
+WV_DEVICE u64 packed_scales(const Ep& ep, u64 capacity) {
+  const u64 words = impl::fixed(ep.scale_words), together = impl::fixed(ep.scale_rows);
+  if (impl::fixed(ep.layout) == ep_layout::rank_major) return 0;
+  if (together == 0) return capacity * words;
+  const bool flat = impl::fixed(ep.layout) == ep_layout::flat;
+  return words * together * (flat ? 1 : experts_of(ep, impl::fixed(ep.rank)));
+}
+
 WV_DEVICE u32 rows_from(const EpCall& call, u32 rank) {
   return impl::peek(impl::plan_of(call).rows_from + rank);
 }
@@ -311,7 +365,8 @@ WV_DEVICE EpRow row_from(const EpCall& call, u32 rank, u32 slot) {
   const u32* header = reinterpret_cast<const u32*>(row);
   const u64 ranks = u64{impl::peek(header + 3)} << 32 | impl::peek(header + 2);
   return {impl::peek(header), ranks, reinterpret_cast<const i32*>(header + 4),
-          reinterpret_cast<const f32*>(header + 4 + k), row + impl::fixed(call.ep.header_bytes)};
+          reinterpret_cast<const f32*>(header + 4 + k), row + impl::fixed(call.ep.header_bytes),
+          row + impl::fixed(call.ep.header_bytes) + impl::fixed(call.ep.payload_bytes)};
 }
 
 WV_DEVICE u64 missing_ranks(const EpCall& call) {
@@ -328,9 +383,10 @@ WV_DEVICE u64 waited_ns(const Ep& ep, u32 rank) {
 WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   const Ep& ep = call.ep;
   impl::HeapDeadline deadline = impl::patience(call, impl::for_credit);
-  Status first = impl::check_tokens(ep, tokens);
+  const u32 count = impl::count_of(tokens);
+  Status first = impl::check_tokens(ep, tokens, count);
   if (call.share.index == 0) {
-    impl::first_of(first, impl::plan_sends(call, tokens, first.ok() ? tokens.count : 0));
+    impl::first_of(first, impl::plan_sends(call, tokens, first.ok() ? count : 0));
   } else {
     const Status planned = impl::await_plan(call, &impl::state_of(ep)->planned);
     if (!planned.ok()) return planned;
@@ -340,7 +396,7 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   const u64 to = impl::await_credits(call, deadline, first);
   WV_EP_PHASE(credited);
   if (call.share.index == 0) impl::first_of(first, impl::announce(call, plan, to));
-  impl::first_of(first, impl::send_rows(call, plan, tokens.rows, to));
+  impl::first_of(first, impl::send_rows(call, plan, tokens, to));
   WV_EP_PHASE(stored);
   if (impl::last_of_lane(call, impl::state_of(ep)->sent)) {
     const u64 told = call.members & ~block.broadcast(unanswered_ranks(call));
@@ -365,7 +421,10 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
   }
   WV_EP_PHASE(counted);
   const impl::Plan plan = impl::plan_of(call);
-  if (unpack && !impl::is_aligned(packed.rows)) return Status::of(outcome::bad_address);
+  const bool lacks_scales = impl::fixed(ep.scale_words) != 0 && packed.scales == nullptr;
+  if (unpack && (!impl::is_aligned(packed.rows) || lacks_scales)) {
+    return Status::of(outcome::bad_address);
+  }
   if (!unpack) {
     impl::await_rows(call, call.members & ~block.broadcast(missing_ranks(call)), deadline,
                      first);
@@ -373,7 +432,7 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
     return first;
   }
   impl::received_rows(
-      call, plan,
+      call, plan, impl::payload_cut(ep),
       [&](u32 source) {
         const u64 late = impl::await_rows(call, u64{1} << source, deadline, first);
         WV_EP_PHASE(arrived);

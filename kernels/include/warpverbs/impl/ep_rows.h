@@ -1,4 +1,4 @@
-// Rows of bf16: how blocks share them, and copies and sums of them.
+// Rows: how blocks share them, and copies and sums of them.
 #pragma once
 
 #include "warpverbs/bf16.h"
@@ -51,27 +51,39 @@ WV_DEVICE const RowList& list_rows(u32 count, One one, Last last) {
   return list;
 }
 
+// A row of `packs` packs of 16 bytes, of which `grain` are never parted.
+struct RowCut {
+  u32 packs, grain;
+
+  WV_DEVICE u32 pieces() const { return (packs + grain - 1) / grain; }
+};
+WV_DEVICE RowCut payload_cut(const Ep& ep) {
+  const u32 grain = fixed(ep.payload) == ep_payload::cast ? ep_scaled / pack_bytes : 1;
+  return {fixed(ep.payload_bytes) / pack_bytes, grain};
+}
+WV_DEVICE RowCut result_cut(const Ep& ep) { return {fixed(ep.hidden) / 8, 1}; }
+
 // A block's share of `rows` rows: units of one row, or of one of its `parts` if there are fewer rows
 // than blocks.
 struct Units {
   u32 parts;
   u64 begin, end;
 };
-WV_DEVICE Units units_of(const EpCall& call, u64 rows) {
-  const u32 packs = fixed(call.ep.hidden) / 8;
+WV_DEVICE Units units_of(const EpCall& call, u64 rows, RowCut cut) {
   u64 parts = rows == 0 || fixed(call.ep.staged) != 0 ? 1 : call.share.count / rows;
-  parts = parts == 0 ? 1 : least(parts, packs);
+  parts = parts == 0 ? 1 : least(parts, cut.pieces());
   const u64 all = rows * parts;
   return {static_cast<u32>(parts), all * call.share.index / call.share.count,
           all * (call.share.index + 1) / call.share.count};
 }
-// Packs of 8 elements of a part of a row.
+// The packs of a part of a row.
 struct Packs {
   u64 begin, end;
 };
-WV_DEVICE Packs packs_of(const Ep& ep, u32 part, u32 parts) {
-  const u64 packs = fixed(ep.hidden) / 8;
-  return {packs * part / parts, packs * (part + 1) / parts};
+WV_DEVICE Packs packs_of(RowCut cut, u32 part, u32 parts) {
+  const u64 pieces = cut.pieces();
+  return {pieces * part / parts * cut.grain,
+          least(pieces * (part + 1) / parts * cut.grain, u64{cut.packs})};
 }
 
 // Packs of one row to each of a list, `skip` bytes into it.

@@ -23,17 +23,16 @@ WV_DEVICE u8* row_at(const Ep& ep, u32 source, u32 slot) {
   const u64 row = u64{source} * fixed(ep.tokens) + slot;
   return at_offset<u8>(heap_of(ep), fixed(ep.rows) + row * fixed(ep.row_bytes));
 }
-// Results of row `slot` that was sent to `from`, of which each rank writes its own alone, so that one
-// that is not heard any more harms nobody; and the same as they leave for `source`.
-WV_DEVICE u64 answer_bytes(const Ep& ep, u32 rank, u32 slot, u32 answer) {
-  const u64 row = (u64{rank} * fixed(ep.tokens) + slot) * fixed(ep.answers) + answer;
-  return row * fixed(ep.hidden) * 2;
-}
+// Result `answer` of row `slot` that was sent to `from`. Each rank writes its own places alone, so that one
+// that is not heard any more harms nobody.
 WV_DEVICE u8* result_at(const Ep& ep, u32 from, u32 slot, u32 answer) {
-  return at_offset<u8>(heap_of(ep), fixed(ep.results) + answer_bytes(ep, from, slot, answer));
+  const u64 row = (u64{from} * fixed(ep.tokens) + slot) * fixed(ep.answers) + answer;
+  return at_offset<u8>(heap_of(ep), fixed(ep.results) + row * fixed(ep.hidden) * 2);
 }
+// The same of row `slot` from `source` as it leaves by a NIC.
 WV_DEVICE u8* stage_back_at(const Ep& ep, u32 source, u32 slot, u32 answer) {
-  return at_offset<u8>(heap_of(ep), fixed(ep.stage_back) + answer_bytes(ep, source, slot, answer));
+  const u64 row = (u64{source} * fixed(ep.tokens) + slot) * fixed(ep.back_bytes);
+  return at_offset<u8>(heap_of(ep), fixed(ep.stage_back) + row + u64{answer} * fixed(ep.hidden) * 2);
 }
 WV_DEVICE u8* stage_at(const Ep& ep, u32 token) {
   return at_offset<u8>(heap_of(ep), fixed(ep.stage) + u64{token} * fixed(ep.row_bytes));

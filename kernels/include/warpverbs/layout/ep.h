@@ -12,6 +12,7 @@ constexpr u32 ep_ranks = 64;  // The most ranks of a channel: sets of ranks are 
 constexpr u32 ep_top_k = 32;  // The most experts of a token: a warp has as many lanes.
 constexpr u32 ep_lanes = 64;  // The most queue pairs to a rank, each a lane of its own.
 constexpr u32 ep_warps = 32;  // The most warps of a block that plans.
+constexpr u32 ep_scaled = 128;  // Channels of a row, side by side, that have one scale.
 // Of an `EpWord` for results: there are none, because the rows were missing.
 constexpr u32 ep_refused = 0x80000000;
 
@@ -27,6 +28,20 @@ enum class ep_combine : u32 {
   reduced = 0,  // The weighted sum over a rank's experts, one row for each token and rank.
   exact = 1,  // Every expert's row; its token's rank weights and adds.
   summed = 2,  // The caller's rows, which are weighted sums already; rank-major.
+};
+
+// Elements of the rows of a dispatch.
+enum class ep_payload : u32 {
+  bf16 = 0,  // bf16, as it is.
+  cast = 1,  // bf16, which a dispatch casts to fp8 e4m3 with scales.
+  fp8 = 2,  // fp8 e4m3 with scales, as the caller has them.
+};
+
+// Scales of e4m3 rows: what an element is to be multiplied with.
+enum class ep_scale : u32 {
+  f32 = 0,  // An f32 each.
+  power_of_two = 1,  // An f32 each, a power of two.
+  ue8m0 = 2,  // The exponent of a power of two, four in a word, the first in its lowest byte.
 };
 
 // A word that one rank writes in another's heap. It is never reset: who waits for one compares
@@ -108,7 +123,7 @@ struct Ep {
   u64 rows;  // Of each rank, `tokens` rows.
   u64 results;  // Of each rank, `answers` rows of `hidden` for each row that it was sent.
   u64 stage;  // Of each token its row, for NICs; if `staged`.
-  // Of each rank, `tokens` times `answers` rows of `hidden`, for NICs; if `staged`.
+  // Of each rank, for each of `tokens` rows, where its results lie for NICs, `back_bytes` apart.
   u64 stage_back;
   u32 line;  // Bytes from one rank's words of a kind to the next one's.
   // Bytes of a row's header: token, zero, set of ranks, then experts, weights and places.
@@ -128,9 +143,17 @@ struct Ep {
   ep_layout layout;  // An `EpLayout`.
   ep_combine combine;  // An `EpCombine`.
   u32 staged;  // 1: some rank is reached by RDMA.
+  ep_payload payload;  // An `EpPayload`.
+  ep_scale scale;  // An `EpScale`; of no use with bf16.
+  u32 scale_words;  // Words of a row's scales, 0 with bf16. They lie in the heap behind the row.
+  u32 payload_bytes;  // Bytes of a row without header and scales.
+  u32 scale_rows;  // Packed rows whose scales lie side by side, word by word; 0: those of a row do.
+  // Bytes from the results of one received row to those of the next, as they leave by NICs; 0: the
+  // caller's rows are in the heap, where NICs read them.
+  u32 back_bytes;
   u32 reserved[5];  // Zero.
 };
-static_assert(sizeof(Ep) == 192 && alignof(Ep) == 8, "Ep");
+static_assert(sizeof(Ep) == 216 && alignof(Ep) == 8, "Ep");
 WV_AT(Ep, heap, 0);
 WV_AT(Ep, state, 8);
 WV_AT(Ep, plans, 16);
@@ -161,7 +184,13 @@ WV_AT(Ep, align, 156);
 WV_AT(Ep, layout, 160);
 WV_AT(Ep, combine, 164);
 WV_AT(Ep, staged, 168);
-WV_AT(Ep, reserved, 172);
+WV_AT(Ep, payload, 172);
+WV_AT(Ep, scale, 176);
+WV_AT(Ep, scale_words, 180);
+WV_AT(Ep, payload_bytes, 184);
+WV_AT(Ep, scale_rows, 188);
+WV_AT(Ep, back_bytes, 192);
+WV_AT(Ep, reserved, 196);
 
 #undef WV_AT
 

@@ -1,0 +1,119 @@
+// Words of expert parallelism by the model checker: the waits, arrivals, signals and counters of
+// impl/ep_words.h and next_call, between two ranks on two GPUs that reach each other by stores. Rows and
+// results are one plain word for each block. Blocks 0 and 1 are those of rank 0, 2 and 3 those of rank 1.
+#include "warpverbs/ep.h"
+
+namespace {
+
+// As in src/ep.rs.
+constexpr wv::u64 heaps = 0x400000, stride = 0x100000;
+constexpr wv::u64 state_at = 0x8000, alarms_at = 0x9000, heap_bytes = 0x8000;
+constexpr wv::u64 arrived_at = 0x100, returned_at = 0x200, rows_at = 0x400, results_at = 0x500;
+constexpr wv::u32 blocks = 2, calls = 2;
+
+// Structures that kernels read as constants: memory of the checker's own process.
+struct Rank {
+  alignas(16) wv::u8 heap[sizeof(wv::Heap)];
+  wv::Ep ep;
+
+  explicit Rank(wv::u32 rank) : heap{}, ep{} {
+    const wv::u64 base = heaps + rank * stride;
+    wv::Heap* here = reinterpret_cast<wv::Heap*>(heap);
+    here->base = base;
+    here->bytes = heap_bytes;
+    here->state = base + state_at + 0x4000;
+    here->alarms = base + alarms_at;
+    here->timeout_ns = 1ull << 40;
+    here->rank = rank;
+    here->world = 2;
+    here->stride = stride;
+    ep.heap = reinterpret_cast<wv::u64>(here);
+    ep.state = base + state_at;
+    ep.arrived = arrived_at;
+    ep.returned = returned_at;
+    ep.line = 16;
+    ep.ranks = 2;
+    ep.rank = rank;
+    ep.lanes = 1;
+  }
+};
+const Rank ranks[] = {Rank(0), Rank(1)};
+const wv::Ep& ep_of(wv::u64 rank) { return ranks[rank].ep; }
+
+wv::u64 row(wv::u64 rank, wv::u32 block) { return heaps + rank * stride + rows_at + 8 * block; }
+wv::u64 result(wv::u64 rank, wv::u32 block) { return row(rank, block) - rows_at + results_at; }
+wv::u64 value(const wv::EpCall& call, wv::u32 block) { return wv::u64{call.epoch} << 8 | block; }
+
+void require_ok(wv::Status status, const char* what, wv::site where = wv::site::here()) {
+  wv::check::require(status.ok(), what, where);
+}
+
+wv::EpCall begin(wv::u64 rank) {
+  return wv::next_call(ep_of(rank), {wv::block_index() % blocks, blocks}, {});
+}
+
+void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, const char* what) {
+  wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_results);
+  wv::u32 lanes = 0;
+  require_ok(wv::impl::await_lanes_of(call, kind, from, wv::wait_for::ep_results, epoch & 0xffffff,
+                                      deadline, lanes),
+             what);
+  wv::check::require(lanes == 1, "one lane");
+}
+
+// The last block of the lane tells ranks of a set.
+void tell(const wv::EpCall& call, wv::u64 kind, wv::u32* done, wv::u64 to) {
+  if (!wv::impl::last_of_lane(call, done)) return;
+  require_ok(wv::impl::tell_ranks(call, kind, to, [&](wv::u32) { return wv::impl::lanes_of(call); }),
+             "signal");
+}
+
+}  // namespace
+
+extern "C" {
+
+// Waits for credit, writes its row to rank 1, and takes its result; a fast block begins the next call
+// while the other ends the last.
+void wv_ep_sends(const void*, wv::u64) {
+  const wv::u32 b = wv::block_index() % blocks;
+  for (wv::u32 n = 0; n < calls; ++n) {
+    const wv::EpCall call = begin(0);
+    await(call, returned_at, 1, call.epoch - 1, "credit");
+    wv::check::write(row(1, b), value(call, b));
+    tell(call, arrived_at, wv::impl::state_of(call.ep)->sent, 2);
+    await(call, returned_at, 1, call.epoch, "results");
+    wv::check::require(wv::check::read(result(0, b)) == value(call, b), "the result of this call");
+  }
+}
+
+// Takes all rows of rank 0, and gives a result for its own.
+void wv_ep_receives(const void*, wv::u64) {
+  const wv::u32 b = wv::block_index() % blocks;
+  for (wv::u32 n = 0; n < calls; ++n) {
+    const wv::EpCall call = begin(1);
+    await(call, arrived_at, 0, call.epoch, "rows");
+    for (wv::u32 i = 0; i < blocks; ++i) {
+      wv::check::require(wv::check::read(row(1, i)) == value(call, i), "the row of this call");
+    }
+    wv::check::write(result(0, b), value(call, b));
+    // To itself as well, so that all of its blocks are in this call when one begins the next.
+    tell(call, returned_at, wv::impl::state_of(call.ep)->returned, 3);
+    await(call, returned_at, 1, call.epoch, "the own word");
+  }
+}
+
+// The first block plans, and the other reads the plan.
+void wv_ep_plans(const void*, wv::u64) {
+  const wv::EpCall call = begin(0);
+  wv::u32* word = reinterpret_cast<wv::u32*>(row(0, 0));
+  wv::u64* planned = &wv::impl::state_of(call.ep)->planned;
+  if (call.share.index == 0) {
+    wv::impl::poke(word, 7);
+    wv::impl::publish_plan(call, planned);
+    return;
+  }
+  require_ok(wv::impl::await_plan(call, planned), "a plan");
+  wv::check::require(wv::impl::peek(word) == 7, "the plan is there");
+}
+
+}  // extern "C"

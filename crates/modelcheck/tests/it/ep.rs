@@ -1,0 +1,187 @@
+//! The words and credits of expert parallelism between two ranks on two GPUs: rows before the word that says
+//! so, results before theirs, nothing written before it was read. Each order is weakened in turn, and must
+//! be noticed.
+
+use super::cases::effort;
+use std::rc::Rc;
+use warpverbs_modelcheck::Order::{Acquire, Release};
+use warpverbs_modelcheck::kernels::{EP_PLANS, EP_RECEIVES, EP_SENDS};
+use warpverbs_modelcheck::threads::block_of;
+use warpverbs_modelcheck::{
+    Change, Initial, Mutant, Scenario, Settings, SiteUse, ThreadSpec, Time, explore,
+};
+
+/// As in `scenarios/ep.cc`.
+const HEAPS: u64 = 0x40_0000;
+const STRIDE: u64 = 0x10_0000;
+const STATE: u64 = 0x8000;
+const ALARMS: u64 = 0x9000;
+const ARRIVED: u64 = 0x100;
+const RETURNED: u64 = 0x200;
+const ROWS: u64 = 0x400;
+const RESULTS: u64 = 0x500;
+/// Memory of each block, as in `arch/check.h`.
+const SHARED: u64 = 0x11_1000;
+
+/// Offsets in an `EpState`, from `layout/ep.h`.
+mod state {
+    pub(super) const EPOCH: u64 = 0;
+    pub(super) const BEGUN: u64 = 4;
+    pub(super) const PLANNED: u64 = 8;
+    pub(super) const SENT: u64 = 56;
+    pub(super) const RETURNED: u64 = 312;
+    pub(super) const MEMBERS: u64 = 568;
+    pub(super) const GENERATION: u64 = 576;
+    pub(super) const LEAVING: u64 = 584;
+    pub(super) const WAITED: u64 = 592;
+}
+
+/// The call before the first one, so that the epoch wraps between two calls.
+const EPOCH: u64 = 0xff_fffe;
+const GENERATION: u64 = 3;
+
+fn word(epoch: u64, value: u64) -> u64 {
+    GENERATION << 56 | epoch << 32 | value
+}
+
+fn memory() -> Vec<Initial> {
+    let plain = |addr| Initial { addr, size: 8, value: 0, atomic: false };
+    let mut all: Vec<_> = (0..4).map(|block| plain(SHARED + 8 * block)).collect();
+    for base in [HEAPS, HEAPS + STRIDE] {
+        let mut put = |at: u64, size, value| {
+            all.push(Initial { addr: base + at, size, value, atomic: true });
+        };
+        put(STATE + state::EPOCH, 4, EPOCH);
+        put(STATE + state::PLANNED, 8, EPOCH);
+        put(STATE + state::MEMBERS, 8, 3);
+        put(STATE + state::GENERATION, 4, GENERATION);
+        for counter in [state::BEGUN, state::SENT, state::RETURNED, state::LEAVING] {
+            put(STATE + counter, 4, 0);
+        }
+        (0..2).for_each(|rank| put(STATE + state::WAITED + 8 * rank, 8, 0));
+        (0..3).for_each(|alarm| put(ALARMS + 4 * alarm, 4, 0));
+        for rank in 0..2 {
+            // A signal's word for kernels, and that for NICs.
+            put(ARRIVED + 16 * rank, 8, word(EPOCH, 1));
+            put(ARRIVED + 16 * rank + 8, 8, 0);
+            put(RETURNED + 16 * rank, 8, word(EPOCH, 1));
+            put(RETURNED + 16 * rank + 8, 8, 0);
+        }
+        for place in [ROWS, RESULTS] {
+            all.extend((0..2).map(|block| plain(base + place + 8 * block)));
+        }
+    }
+    all
+}
+
+fn scenario(name: &str, threads: Vec<ThreadSpec>, memory: Vec<Initial>) -> Scenario {
+    Scenario {
+        name: name.into(),
+        threads,
+        memory,
+        rules: vec![],
+        describe: Rc::new(|addr| {
+            let Some(at) = addr.checked_sub(HEAPS) else { return format!("shared at {addr:#x}") };
+            format!("rank {} + {:#x}", at / STRIDE, at % STRIDE)
+        }),
+        finish: Rc::new(|_| Ok(())),
+        time: Time::Never,
+        aborts: false,
+    }
+}
+
+fn all() -> Vec<Scenario> {
+    let both = |kernel, device| {
+        [0, 1].map(|block| block_of(kernel, device, 2 * u32::from(device) + block))
+    };
+    let ranks = [both(EP_SENDS, 0), both(EP_RECEIVES, 1)].concat();
+    // The plan is one word of four bytes.
+    let mut plan = memory();
+    plan.retain(|at| at.addr != HEAPS + ROWS);
+    plan.push(Initial { addr: HEAPS + ROWS, size: 4, value: 0, atomic: true });
+    vec![
+        scenario("rows, results and credit", ranks, memory()),
+        scenario("a plan", both(EP_PLANS, 0).to_vec(), plan),
+    ]
+}
+
+fn settings(walks: u64, states: u64) -> Settings {
+    let effort = effort();
+    Settings {
+        walks: walks * effort,
+        preemptions: Some(2),
+        exhaustive: states != 0,
+        states: states * effort,
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn rows_results_and_credits_are_ordered() {
+    for scenario in all() {
+        let report = explore(&scenario, None, &settings(500, 25_000));
+        let whole = if report.complete { "all" } else { "part" };
+        println!("{}: {} runs, {} states, {whole}", scenario.name, report.runs, report.states);
+        if let Some(failure) = report.failure {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// Weakenings that nothing can notice, by a part of the source line, and why.
+const NOT_NOTICED: &[(&str, Change, &str)] = &[
+    ("&state->begun, 1)", Change::Order(Acquire), IN_ORDER),
+    ("&state->begun, 1)", Change::Order(Release), IN_ORDER),
+];
+const IN_ORDER: &str = "keeps loads before a store, which this model never reorders";
+
+fn line(site: warpverbs_modelcheck::Site) -> String {
+    let path = format!("{}/../../kernels/include/{}", env!("CARGO_MANIFEST_DIR"), site.file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    text.lines().nth(site.line as usize - 1).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn every_weaker_order_and_torn_counter_is_noticed() {
+    let cases: Vec<_> = all()
+        .into_iter()
+        .map(|case| (explore(&case, None, &settings(50, 0)).sites, case))
+        .collect();
+    let uses = cases.iter().flat_map(|(sites, _)| sites.iter());
+    let torn =
+        |used: &SiteUse| Mutant { site: used.site, access: used.access, change: Change::Torn };
+    let uses: Vec<_> = uses.filter(|used| used.site.file.starts_with("warpverbs/")).collect();
+    let counters = uses.iter().filter(|used| used.access == "fetch_add");
+    let mut mutants: Vec<_> = counters.map(|used| torn(used)).collect();
+    mutants.extend(uses.iter().flat_map(|used| used.mutants()));
+    // A block is one thread here.
+    mutants.retain(|mutant| !mutant.access.starts_with("sync"));
+    let known_scope = |mutant: &Mutant| matches!(mutant.change, Change::Scope(_));
+    // Alarms and faults, which nobody else touches here.
+    mutants.retain(|mutant| !(known_scope(mutant) && mutant.site.file.ends_with("heap_wait.h")));
+    mutants.sort();
+    mutants.dedup();
+    let files = |part: &str| mutants.iter().any(|mutant| mutant.site.file.ends_with(part));
+    assert!(files("impl/ep_words.h") && files("impl/ep_dispatch.h"), "{mutants:?}");
+    let notices = |mutant: &Mutant| {
+        let by = cases.iter().find_map(|(sites, case)| {
+            sites.iter().find(|used| used.site == mutant.site)?;
+            explore(case, Some(mutant), &settings(1000, 0)).failure
+        });
+        by.map(|failure| println!("{} {:?}: {}", mutant.site, mutant.change, failure.what))
+    };
+    let known = |mutant: &&Mutant| {
+        NOT_NOTICED
+            .iter()
+            .any(|(part, change, _)| mutant.change == *change && line(mutant.site).contains(part))
+    };
+    let missed: Vec<_> = mutants
+        .iter()
+        .filter(|mutant| notices(mutant).is_none() && !known(mutant))
+        .map(|mutant| {
+            format!("{} {} {:?}: {}", mutant.site, mutant.access, mutant.change, line(mutant.site))
+        })
+        .collect();
+    println!("{} weaker orders", mutants.len());
+    assert!(missed.is_empty(), "not noticed:\n{}", missed.join("\n"));
+}

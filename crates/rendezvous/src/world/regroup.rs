@@ -1,0 +1,130 @@
+//! Ranks that leave a world and come back: views, each with its members.
+//!
+//! A world begins with view 0, whose members are all ranks. For the next view every member proposes its
+//! members, and the proposal that reaches the store first is the view. Every view has keys of its own, so
+//! nothing that was under way in the last one is mixed up with what follows.
+//!
+//! | key, behind `warpverbs/JOB/GENERATION/` | value | written by |
+//! |---|---|---|
+//! | `view/VIEW/members` | ranks, each with `+TOKEN` if it comes back | the first member that proposes |
+//! | `view/VIEW/…` | the keys of that view, as those of view 0 are | its members |
+//! | `asks/RANK` | a token | a process that wants to be this rank |
+//! | `let-in/TOKEN` | number and members of its first view | that view's other members |
+
+use super::pulse::start_beating;
+use super::{View, World, WorldConfig, WorldError, random_token};
+use crate::{ClientError, Deadline};
+
+impl World {
+    /// The ranks that take part, in order.
+    pub fn members(&self) -> &[u32] {
+        &self.view.members
+    }
+
+    /// The same, and which of them came back last.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Goes on with other members: the own rank and `members`, of which those that are none now must have
+    /// called [`World::rejoin`]. All members of the next view call it, also if they propose others: the
+    /// first proposal holds for all, and [`World::members`] says which it is. Exchanges and barriers begin
+    /// anew. On failure it can be called again.
+    ///
+    /// # Errors
+    /// [`WorldError::Excluded`] if the view is one without this rank; [`WorldError::Missing`] or
+    /// [`WorldError::Lost`] if a member does not come.
+    pub fn regroup(&mut self, members: &[u32]) -> Result<(), WorldError> {
+        let (rank, world_size) = (self.rank, self.world_size);
+        if let Some(&rank) = members.iter().find(|&&rank| rank >= world_size) {
+            return Err(WorldError::Rank { rank, world_size });
+        }
+        let deadline = Deadline::after(self.timeout);
+        let mut proposed: Vec<u32> = members.iter().copied().chain([rank]).collect();
+        proposed.sort_unstable();
+        proposed.dedup();
+        let mut next = View { number: self.view.number + 1, members: proposed, newcomers: vec![] };
+        for &rank in &next.members {
+            if !self.view.members.contains(&rank) {
+                let key = format!("{}/asks/{rank}", self.root);
+                // A loss in this view is no reason to end: it is why there is a next one.
+                match self.client.wait(&[&key], deadline) {
+                    Ok(()) => {}
+                    Err(ClientError::Missing { missing, .. }) => {
+                        return Err(self.missing("rejoin", "", &missing, deadline.waited()));
+                    }
+                    Err(error) => return Err(self.refine(error)),
+                }
+                let token = self.value(&key)?;
+                next.newcomers.push((rank, String::from_utf8_lossy(&token).into_owned()));
+            }
+        }
+        let key = format!("{}/view/{}/members", self.root, next.number);
+        let decided = self.client.compare_set(&key, b"", next.encode().as_bytes());
+        let decided = decided.map_err(|error| self.refine(error))?;
+        enter(self, View::decode(next.number, &decided), &decided, deadline)
+    }
+
+    /// Comes back as a rank of a world that goes on without it: a process that was started anew. Waits
+    /// until the members [regroup](World::regroup) with this rank. Runs no store.
+    ///
+    /// # Errors
+    /// As [`World::join`]; [`WorldError::NotLetIn`] if they do not within the timeout.
+    pub fn rejoin(config: &WorldConfig) -> Result<World, WorldError> {
+        config.check()?;
+        let deadline = Deadline::after(config.timeout);
+        let mut world = config.open(None)?;
+        world.agree()?;
+        start_beating(&mut world, config)?;
+        let token = random_token()?;
+        let (rank, root) = (world.rank, world.root.clone());
+        let asks = world.client.set(&format!("{root}/asks/{rank}"), token.as_bytes());
+        asks.map_err(|error| world.refine(error))?;
+        let key = format!("{root}/let-in/{token}");
+        match world.client.wait(&[&key], deadline) {
+            Ok(()) => {}
+            Err(ClientError::Missing { .. }) => {
+                return Err(WorldError::NotLetIn { rank, waited: deadline.waited() });
+            }
+            Err(error) => return Err(world.refine(error)),
+        }
+        let text = world.value(&key)?;
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let (number, members) = text.split_once(' ').unwrap_or_default();
+        let number = number.parse().ok();
+        let view = number.and_then(|number| View::decode(number, members.as_bytes()));
+        enter(&mut world, view, text.as_bytes(), deadline)?;
+        Ok(world)
+    }
+}
+
+/// Takes part in a view, whose members meet.
+fn enter(
+    world: &mut World,
+    view: Option<View>,
+    text: &[u8],
+    deadline: Deadline,
+) -> Result<(), WorldError> {
+    let found = || String::from_utf8_lossy(text).chars().take(160).collect();
+    let view = view.ok_or_else(|| WorldError::View { found: found() })?;
+    if !view.members.contains(&world.rank) {
+        return Err(WorldError::Excluded { rank: world.rank, members: view.members });
+    }
+    let prefix = format!("{}/view/{}", world.root, view.number);
+    world.before = Some(std::mem::replace(&mut world.prefix, prefix));
+    world.view = view;
+    world.used.clear();
+    if let Some(signs) = &mut world.signs {
+        signs.forget();
+    }
+    world.make_will().map_err(|error| world.refine(error))?;
+    let text = format!("{} {}", world.view.number, world.view.encode());
+    for (rank, token) in world.view.newcomers.clone() {
+        if rank != world.rank {
+            let told = world.client.set(&format!("{}/let-in/{token}", world.root), text.as_bytes());
+            told.map_err(|error| world.refine(error))?;
+        }
+    }
+    world.joined = true;
+    world.gather("barrier", "join", b"1", deadline).map(drop)
+}
