@@ -88,6 +88,9 @@ impl World {
             }
             Err(error) => return Err(world.refine(error)),
         }
+        // The next process that wants to be this rank is not taken for this one.
+        let asked = world.client.delete_key(&format!("{root}/asks/{rank}"));
+        asked.map_err(|error| world.refine(error))?;
         let text = world.value(&key)?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let (number, members) = text.split_once(' ').unwrap_or_default();
