@@ -97,7 +97,7 @@ fn a_rank_that_comes_back_with_other_settings_is_refused() {
         assert_eq!((without.generation, &without.done[..]), (2, &[2, 0][..]));
         call(rank, &heap, &mut ep, 0, seed ^ 2, &[1]);
         call(rank, &heap, &mut ep, 1, seed ^ 3, &[1]);
-        // What needs all ranks is refused at once.
+        // A call that needs all ranks is refused at once.
         let error = heap.grow(&mut rank.world).unwrap_err().to_string();
         assert!(error.contains("ranks [1] are away"), "{error}");
         rank.meet();
