@@ -206,6 +206,8 @@ fn layers(session: &Session, world: &mut World, flags: &Flags, rounds: u32) -> R
     let (mut time, mut away, mut back_at) = (Duration::ZERO, None, None);
     while round < rounds {
         if let Some(rank) = away.filter(|_| back_at == Some(round)) {
+            // All have ended the last layer.
+            world.barrier("admit")?;
             let generation = ep.admit(&mut heap, world, &[rank])?.generation;
             tell(
                 session,

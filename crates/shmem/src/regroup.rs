@@ -19,6 +19,9 @@ use warpverbs_peer::{Decision, Introduction, Reason, Route};
 use warpverbs_rendezvous::{Watch, World};
 use warpverbs_transport::Device;
 
+/// Whether a rank found the word that another wrote; None if it wrote none.
+type Seen = Option<Result<(), String>>;
+
 /// The first message of a member when a rank comes back.
 #[derive(Serialize, Deserialize)]
 struct Arrival {
@@ -261,7 +264,7 @@ impl Parts {
             let word = words.as_ref()?.get(own).copied().flatten()?;
             Some(self.local.probed(&*gpu, rank as u32, word))
         });
-        let seen: Vec<Option<Result<(), String>>> = seen.collect();
+        let seen: Vec<Seen> = seen.collect();
         let seen = steps.end_of_members("return: probe", Ok(seen))?;
         let routed = self.check_routes(&seen, &mut decisions);
         let offered = routed.and_then(|()| self.new_queue_pairs(&making, &met));
@@ -282,7 +285,7 @@ impl Parts {
     /// Every rank that was met is reached as before.
     fn check_routes(
         &mut self,
-        seen: &[Option<Vec<Option<Result<(), String>>>>],
+        seen: &[Option<Vec<Seen>>],
         decisions: &mut [Option<Decision>],
     ) -> Result<(), ShmemError> {
         let own = self.rank as usize;

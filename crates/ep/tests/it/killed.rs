@@ -156,6 +156,7 @@ impl Worker {
                 call += 1;
                 self.call(call, &[victim]).unwrap();
             }
+            self.rank.meet();
             let world = &mut self.rank.world;
             let with = self.ep.admit(&mut self.heap, world, &[victim]).unwrap();
             assert_eq!((with.done[0], with.members.len()), (call, 1 + without.members.len()));

@@ -1,7 +1,7 @@
 //! Members that regroup, as threads of one process.
 
 use crate::launches::{EXPERTS, HIDDEN, Layer, Memory, TOP_K};
-use crate::threads::{Rank, config as heap_config, ranks, world_config};
+use crate::threads::{PATIENCE, Rank, config as heap_config, ranks, world_config};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use warpverbs::transport::Outcome;
@@ -16,9 +16,12 @@ fn config() -> EpConfig {
 }
 
 fn made(rank: &mut Rank, config: &EpConfig) -> Result<(Heap, Ep), EpError> {
-    let mut heap = rank.heap(&heap_config().routes(RoutePolicy::RdmaOf(vec![1])))?;
+    // No wait ends by itself, however slow the machine is.
+    let heap = heap_config().timeout(PATIENCE).routes(RoutePolicy::RdmaOf(vec![1]));
+    let mut heap = rank.heap(&heap)?;
     let mut ep = Ep::new(&mut heap, &mut rank.world, config)?;
     ep.set_dim(Dim::new(2, 32));
+    ep.set_deadline(4 * PATIENCE);
     Ok((heap, ep))
 }
 
@@ -40,6 +43,7 @@ fn a_call_that_failed_is_made_again_by_the_same_members() {
     ranks(3, |rank| {
         let (mut heap, mut ep) = made(rank, &config()).unwrap();
         call(rank, &heap, &mut ep, 1, seed, &[]);
+        rank.meet();
         if rank.number() != 2 {
             let layer = Layer::random(&config(), ep.ways(), &mut SmallRng::seed_from_u64(seed));
             let memory = Memory::new(rank, &ep, &layer);
@@ -67,6 +71,7 @@ fn a_rank_that_comes_back_with_other_settings_is_refused() {
     ranks(3, |rank| {
         let (mut heap, mut ep) = made(rank, &config()).unwrap();
         call(rank, &heap, &mut ep, 0, seed, &[]);
+        rank.meet();
         let unequal = "layout differs: rank 0 has 1, rank 1 has 2";
         if rank.number() == 1 {
             // The proposal of the others is there.
@@ -85,13 +90,14 @@ fn a_rank_that_comes_back_with_other_settings_is_refused() {
         let without = ep.exclude(&mut heap, &mut rank.world, &[1]).unwrap();
         assert_eq!(without.members, [0, 2]);
         call(rank, &heap, &mut ep, 0, seed ^ 1, &[1]);
+        rank.meet();
         let error = ep.admit(&mut heap, &mut rank.world, &[1]).unwrap_err();
         assert_eq!(error.to_string(), unequal);
         let without = ep.exclude(&mut heap, &mut rank.world, &[1]).unwrap();
         assert_eq!((without.generation, &without.done[..]), (2, &[2, 0][..]));
         call(rank, &heap, &mut ep, 0, seed ^ 2, &[1]);
         call(rank, &heap, &mut ep, 1, seed ^ 3, &[1]);
-        // What needs all ranks is refused at once.
+        // A call that needs all ranks is refused at once.
         let error = heap.grow(&mut rank.world).unwrap_err().to_string();
         assert!(error.contains("ranks [1] are away"), "{error}");
         rank.meet();

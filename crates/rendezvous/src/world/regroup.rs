@@ -14,6 +14,10 @@
 use super::pulse::start_beating;
 use super::{View, World, WorldConfig, WorldError, random_token};
 use crate::{ClientError, Deadline};
+use std::time::Duration;
+
+/// How long it is waited for processes that ask, before it is looked whether others have proposed.
+const SLICE: Duration = Duration::from_millis(100);
 
 impl World {
     /// The ranks that take part, in order.
@@ -44,22 +48,33 @@ impl World {
         proposed.sort_unstable();
         proposed.dedup();
         let mut next = View { number: self.view.number + 1, members: proposed, newcomers: vec![] };
-        for &rank in &next.members {
-            if !self.view.members.contains(&rank) {
-                let key = format!("{}/asks/{rank}", self.root);
-                // A loss in this view is no reason to end: it is why there is a next one.
-                match self.client.wait(&[&key], deadline) {
-                    Ok(()) => {}
-                    Err(ClientError::Missing { missing, .. }) => {
-                        return Err(self.missing("rejoin", "", &missing, deadline.waited()));
+        let away = next.members.iter().copied();
+        let away: Vec<_> = away.filter(|rank| !self.view.members.contains(rank)).collect();
+        let asks: Vec<_> = away.iter().map(|rank| format!("{}/asks/{rank}", self.root)).collect();
+        let key = format!("{}/view/{}/members", self.root, next.number);
+        // A loss in this view is no reason to end: it is why there is a next one. Once another has proposed,
+        // those that asked may have been let in.
+        while !asks.is_empty() && !self.client.check(&[&key]).map_err(|error| self.refine(error))? {
+            let part = Deadline::after(deadline.remaining().unwrap_or_default().min(SLICE));
+            match self.client.wait(&asks.iter().map(String::as_str).collect::<Vec<_>>(), part) {
+                Ok(()) => {
+                    for (&rank, key) in away.iter().zip(&asks) {
+                        // Taken back meanwhile, it is empty, and the other's proposal is there.
+                        let there =
+                            self.client.check(&[key]).map_err(|error| self.refine(error))?;
+                        let token = if there { self.value(key)? } else { Vec::new() };
+                        let token = String::from_utf8_lossy(&token).into_owned();
+                        next.newcomers.push((rank, token));
                     }
-                    Err(error) => return Err(self.refine(error)),
+                    break;
                 }
-                let token = self.value(&key)?;
-                next.newcomers.push((rank, String::from_utf8_lossy(&token).into_owned()));
+                Err(ClientError::Missing { missing, .. }) if deadline.passed() => {
+                    return Err(self.missing("rejoin", "", &missing, deadline.waited()));
+                }
+                Err(ClientError::Missing { .. }) => {}
+                Err(error) => return Err(self.refine(error)),
             }
         }
-        let key = format!("{}/view/{}/members", self.root, next.number);
         let decided = self.client.compare_set(&key, b"", next.encode().as_bytes());
         let decided = decided.map_err(|error| self.refine(error))?;
         enter(self, View::decode(next.number, &decided), &decided, deadline)
@@ -88,6 +103,9 @@ impl World {
             }
             Err(error) => return Err(world.refine(error)),
         }
+        // The next process that wants to be this rank is not taken for this one.
+        let asked = world.client.delete_key(&format!("{root}/asks/{rank}"));
+        asked.map_err(|error| world.refine(error))?;
         let text = world.value(&key)?;
         let text = String::from_utf8_lossy(&text).into_owned();
         let (number, members) = text.split_once(' ').unwrap_or_default();

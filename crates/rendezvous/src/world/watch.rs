@@ -15,6 +15,8 @@ use crate::{Client, ClientError, Deadline};
 const SLICE: Duration = Duration::from_millis(100);
 /// A world of this many ranks more asks that much less often.
 const RANKS_PER_SLICE: u32 = 32;
+/// Slices between the first proposal of other members and its news: who can still end what it does, does.
+const GRACE: u32 = 5;
 
 /// An event of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ const RANKS_PER_SLICE: u32 = 32;
 pub enum News {
     /// The first rank that is lost, and how.
     Lost(u32, Loss),
-    /// A member has called [`World::regroup`]: this is the last that is heard of this view.
+    /// A member has called [`World::regroup`], half a second ago: this is the last that is heard of this view.
     Regrouping,
 }
 
@@ -73,9 +75,9 @@ struct Watching {
 
 impl Watching {
     fn run(mut self, mut tell: impl FnMut(News)) -> Result<(), ClientError> {
-        let mut told = false;
+        let (mut told, mut since) = (false, 0);
         while !self.stop.load(Ordering::Relaxed) {
-            if told {
+            if told || since > 0 {
                 std::thread::sleep(self.slice);
             } else {
                 match self.client.wait(&[&self.lost], Deadline::after(self.slice)) {
@@ -89,9 +91,12 @@ impl Watching {
                     Err(error) => return Err(error),
                 }
             }
-            if self.client.check(&[&self.next])? {
+            if since == GRACE {
                 tell(News::Regrouping);
                 return Ok(());
+            }
+            if since > 0 || self.client.check(&[&self.next])? {
+                since += 1;
             }
         }
         Ok(())
