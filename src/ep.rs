@@ -40,5 +40,6 @@
 
 #[doc(inline)]
 pub use warpverbs_ep::{
-    Combine, Ep, EpConfig, EpError, Failed, Layout, Packed, Returned, Routed, Sent, Tokens, Ways,
+    Combine, Ep, EpConfig, EpError, Failed, Layout, Packed, Payload, Replay, Returned, Routed,
+    Scale, ScaleOrder, Sent, Tokens, Ways,
 };

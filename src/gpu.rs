@@ -18,9 +18,9 @@
 #[doc(inline)]
 pub use warpverbs_gpu::{
     Buffer, ChoiceError, DeviceEp, DeviceHeap, DeviceStatus, Dim, Element, Extent, Found, Gpu,
-    GpuChoice, GpuError, GpuInfo, GpuKind, Image, Kernel, KernelPtr, Launch, LaunchError,
-    LaunchState, Local, LocalView, Opened, Place, Qp, Remote, RemoteView, SafeKernel, list, open,
-    open_explained, open_for_rank,
+    GpuChoice, GpuError, GpuInfo, GpuKind, Graph, Image, Kernel, KernelPtr, Launch, LaunchError,
+    LaunchState, Local, LocalView, Opened, Place, Qp, Remote, RemoteView, SafeKernel, Step, list,
+    open, open_explained, open_for_rank,
 };
 
 /// For tests of kernels on a CPU: the host SIMT device, whose runs a seed repeats.
