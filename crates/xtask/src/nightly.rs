@@ -214,15 +214,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         "xtask python -- -k killed",
     );
     all.push(python.env("WARPVERBS_RUNS", rounds));
-    let wheel = "xtask python --wheel --release";
-    all.push(Campaign::new("wheel", "size, C library".into(), wheel));
-    for target in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"] {
-        let (arch, _) = target.split_once('-').unwrap_or_default();
-        let arguments = format!("xtask python --wheel --target {target}");
-        let name = format!("wheel for {arch}, by zig");
-        let wheel = Campaign::new(&name, "size, C library".into(), &arguments);
-        all.push(Campaign { wheel_for: Some(target), ..wheel });
-    }
+    all.extend(wheels());
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();
@@ -248,6 +240,19 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)
+}
+
+/// Python's wheels: for machines like this one, and for others by zig.
+fn wheels() -> Vec<Campaign> {
+    let what = || "size, C library".to_owned();
+    let mut all = vec![Campaign::new("wheel", what(), "xtask python --wheel --release")];
+    for target in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"] {
+        let (arch, _) = target.split_once('-').unwrap_or_default();
+        let arguments = format!("xtask python --wheel --target {target}");
+        let wheel = Campaign::new(&format!("wheel for {arch}, by zig"), what(), &arguments);
+        all.push(Campaign { wheel_for: Some(target), ..wheel });
+    }
+    all
 }
 
 /// Tests with real threads under ThreadSanitizer. The standard library that comes with the compiler

@@ -139,6 +139,12 @@ impl Layers {
         buffer
     }
 
+    fn members(&self) -> KernelPtr<k::EpMember> {
+        let member = |channel: &Channel| k::EpMember { ep: channel.device.clone() };
+        let members: Vec<_> = self.channels.iter().map(member).collect();
+        KernelPtr::upload(&*self.ranks.gpu, &members).expect("members")
+    }
+
     pub(crate) fn run(&self) -> Ended {
         let Self { case, inputs, .. } = self;
         let input = |bytes: &[u8]| self.buffer(bytes);
@@ -152,10 +158,8 @@ impl Layers {
         let (of_expert, bases) = (input(zero.counts.as_bytes()), input(zero.bases.as_bytes()));
         let (ranges, sums) = (input(zero.ranges.as_bytes()), input(zero.sums.as_bytes()));
         let [absent, status] = [16, 4].map(|each| input(&vec![0; each * case.ranks as usize]));
-        let member = |channel: &Channel| k::EpMember { ep: channel.device.clone() };
-        let members: Vec<_> = self.channels.iter().map(member).collect();
         let kernel = k::EpLayers {
-            members: KernelPtr::upload(&*self.ranks.gpu, &members).expect("members"),
+            members: self.members(),
             ranks: case.ranks,
             blocks: case.dim.0,
             calls: case.calls,
