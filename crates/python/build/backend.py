@@ -16,7 +16,7 @@ import maturin
 HERE = Path(__file__).resolve().parent.parent
 PROGRAM = ("warpverbs", "libwarpverbs_preload.so")
 
-# What unwinds stacks, by the versions of its symbols.
+# The functions that unwind stacks, by the versions of their symbols.
 UNWINDER = {
     "GCC_3.0": "DeleteException GetDataRelBase GetGR GetIP GetLanguageSpecificData GetRegionStart GetTextRelBase"
     " RaiseException Resume SetGR SetIP",

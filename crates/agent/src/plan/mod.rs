@@ -173,7 +173,7 @@ pub(crate) struct Span {
 impl Span {
     /// Takes pairs of blocks while they are of its memories; how many. The first one is.
     fn extend(&mut self, from: &[Block], to: &[Block]) -> usize {
-        // What changes with each pair is kept out of memory.
+        // The values that change with each pair stay out of memory.
         let (mut last, mut bytes, mut taken) = (self.pieces.pop(), self.bytes, 0);
         for (from, to) in from.iter().zip(to) {
             if (from.slot, to.slot) != self.slots {
