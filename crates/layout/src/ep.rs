@@ -25,8 +25,6 @@ crate::layout! {
         pub EP_TOP_K: usize as "u32" = 32,
         /// The most queue pairs to a rank, each a lane of its own.
         pub EP_LANES: usize as "u32" = 64,
-        /// The most warps of a block that plans.
-        pub EP_WARPS: usize as "u32" = 32,
         /// Of an `EpWord` for results: there are none, because the rows were missing.
         pub EP_REFUSED: u32 = 0x80000000,
     }
