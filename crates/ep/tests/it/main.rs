@@ -12,6 +12,7 @@ mod layout;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;
+mod posted;
 #[path = "../../../shmem/tests/it/device/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod ranks;

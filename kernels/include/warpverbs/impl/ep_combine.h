@@ -160,7 +160,7 @@ WV_DEVICE void sum_results(const EpCall& call, const Plan& plan, void* sums, u64
   } else {
     // The results of a token lie in the order of its ranks: those of the lowest that are left.
     u32 answer = 0, found = 0;
-    for (u64 left = ranks; left != 0; left &= left - 1, ++answer) {
+    for (u64 left = ranks; left != 0 && answer < fixed(ep.answers); left &= left - 1, ++answer) {
       if (!has_rank(from, lowest_bit(left))) continue;
       if (found == lane_id()) mine.at = reinterpret_cast<u64>(result_at(ep, token, answer));
       found += 1;

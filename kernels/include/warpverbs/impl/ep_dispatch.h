@@ -45,8 +45,9 @@ WV_DEVICE void store_row(const EpCall& call, const Leaving& leaving, u64 to, u32
     const u32 owner = leaving.tile.owners[choice];
     if (has_rank(to, owner)) {
       u8* row = row_at(ep, fixed(ep.rank), leaving.tile.slots[choice]);
-      by_nic = !is_direct(ep, owner);
-      if (!by_nic) mine.at = direct_address(ep, row, owner);
+      const Way way = way_to<route::any>(heap_of(ep), owner);
+      by_nic = !way.status.ok() || !way.direct;
+      if (!by_nic) mine.at = reinterpret_cast<u64>(way.at(row));
     }
   }
   // A lane that has no store lends its place to the stage.
