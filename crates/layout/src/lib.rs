@@ -24,9 +24,7 @@ mod team;
 mod views;
 
 pub use blocks::{BlockPiece, PIECE_ADDRESS_BITS};
-pub use ep::{
-    EP_LANES, EP_RANKS, EP_REFUSED, EP_TOP_K, Ep, EpCombine, EpLayout, EpState, EpWord,
-};
+pub use ep::{EP_LANES, EP_RANKS, EP_REFUSED, EP_TOP_K, Ep, EpCombine, EpLayout, EpState, EpWord};
 pub use header::Header;
 pub use headers::HEADERS;
 pub use heap::{
