@@ -5,7 +5,6 @@ use crate::model::Model;
 use rand::rngs::SmallRng;
 use std::ops::Deref;
 use std::time::Duration;
-use warpverbs::gpu::simt::SimtConfig;
 use warpverbs::gpu::{
     Buffer, DeviceHeap, DeviceStatus, Dim, Element, KernelPtr, Local, Qp, SafeKernel,
 };
@@ -43,8 +42,6 @@ impl Routes {
 pub(crate) enum Pace {
     /// Kernel and NIC on one thread, in turns as the seed says, under virtual clocks.
     Seeded(u64),
-    /// The same, and lanes of a warp in lockstep.
-    Lockstep(u64),
     /// The NIC on a thread of its own.
     Real,
     /// The same, and kernels on an NVIDIA GPU.
@@ -109,9 +106,6 @@ impl Ranks {
     pub(crate) fn new(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Self {
         let mut bed = match pace {
             Pace::Seeded(seed) => Bed::seeded(seed, Config::default()),
-            Pace::Lockstep(seed) => {
-                Bed::in_turns(SimtConfig::seeded(seed).lockstep(true), Config::default())
-            }
             Pace::Real => Bed::real(simt(), Config::default()),
             Pace::Cuda => {
                 let choice = "cuda".parse().expect("a choice");
