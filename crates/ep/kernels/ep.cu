@@ -63,5 +63,8 @@ WV_SAFE_KERNEL(moe_quiet)(const Heap* heap, u32 rank, Status* status WV_COUNT(1)
 // By one block, before the first call of a generation: tells the members that they may write.
 WV_SAFE_KERNEL(moe_begin)(const Ep* ep, Status* status WV_COUNT(1)) {
   const EpCall call = this_call(*ep, whole_grid());
-  keep_first(status, impl::tell_ranks(call, ep->returned, call.members, [](u32) { return 1u; }));
+  for (u32 rank = thread_index(); rank < ep->ranks; rank += block_size()) {
+    if (!impl::has_rank(call.members, rank)) continue;
+    keep_first(status, impl::tell_rank(call, ep->returned, rank, 1));
+  }
 }

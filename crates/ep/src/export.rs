@@ -2,7 +2,7 @@
 
 use crate::{EpConfig, EpError, Regions, Ways};
 use std::sync::Arc;
-use warpverbs_gpu::layout::{self, EP_RANKS, EP_WARPS, EpState};
+use warpverbs_gpu::layout::{self, EP_RANKS, EpState};
 use warpverbs_gpu::{Buffer, DeviceEp, DeviceHeap, Gpu, KernelPtr, Place};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -50,10 +50,9 @@ pub struct Start {
 
 /// u32 of a plan: `wv::impl::PlanPlaces`.
 fn plan_words(config: &EpConfig, ranks: u32) -> u64 {
-    let [tokens, top_k, experts] = [config.tokens, config.top_k, config.experts].map(u64::from);
+    let [tokens, top_k] = [config.tokens, config.top_k].map(u64::from);
     let (ranks, local) = (u64::from(ranks), u64::from(config.most_experts(ranks)));
-    let routing = 2 * tokens + 4 * tokens * top_k;
-    2 + 2 * EP_RANKS as u64 + routing + EP_WARPS as u64 * (experts + ranks) + local * (ranks + 1)
+    2 + 2 * EP_RANKS as u64 + 2 * tokens + 3 * tokens * top_k + local * (ranks + 1)
 }
 
 /// Bytes of a plan, `wv::impl::ep_plan_bytes`.

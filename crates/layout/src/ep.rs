@@ -27,8 +27,6 @@ crate::layout! {
         pub EP_TOP_K: usize as "u32" = 32,
         /// The most queue pairs to a rank, each a lane of its own.
         pub EP_LANES: usize as "u32" = 64,
-        /// The most warps of a block that plans.
-        pub EP_WARPS: usize as "u32" = 32,
         /// Channels of a row, side by side, that have one scale.
         pub EP_SCALED: usize as "u32" = 128,
         /// Of an `EpWord` for results: there are none, because the rows were missing.

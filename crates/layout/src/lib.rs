@@ -25,8 +25,8 @@ mod views;
 
 pub use blocks::{BlockPiece, PIECE_ADDRESS_BITS};
 pub use ep::{
-    EP_LANES, EP_RANKS, EP_REFUSED, EP_SCALED, EP_TOP_K, EP_WARPS, Ep, EpCombine, EpLayout,
-    EpPayload, EpScale, EpState, EpWord,
+    EP_LANES, EP_RANKS, EP_REFUSED, EP_SCALED, EP_TOP_K, Ep, EpCombine, EpLayout, EpPayload,
+    EpScale, EpState, EpWord,
 };
 pub use header::Header;
 pub use headers::HEADERS;

@@ -17,7 +17,7 @@ constexpr u32 at_counts = 1, at_rows = 2, at_results = 3;
 WV_DEVICE Status announce_alone(const EpCall& call, const EpTokens& tokens) {
   if (call.share.index != 0) return Status{};
   impl::HeapDeadline deadline = impl::patience(call, impl::for_credit);
-  Status first = impl::plan_sends(call, tokens, tokens.count);
+  Status first = impl::count_sends(call, tokens, impl::shared_tile(), tokens.count);
   const u64 to = impl::await_credits(call, deadline, first);
   impl::first_of(first, impl::announce(call, impl::plan_of(call), to));
   return first;

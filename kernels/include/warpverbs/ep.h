@@ -3,8 +3,9 @@
 //
 // A call is made by all threads of `share.count` blocks, in order: dispatch_send, dispatch_recv,
 // combine_send, combine_recv, in one kernel or several. Blocks that wait for each other must all be
-// resident. Rows are 16-byte aligned: bf16, or fp8 e4m3 with scales, in words of 32 bits; results and
-// sums are bf16. Results are the same, bit for bit, whatever the number of
+// resident, and have a warp's lanes or more: too_long of fewer. Rows are 16-byte aligned: bf16, or fp8
+// e4m3 with scales, in words of 32 bits; results and sums are bf16. Results are the same, bit for bit,
+// whatever the number of
 // blocks, the routes and the order of events.
 //
 // Each thread gets the status of its own first failure: keep_first. A call always ends and has all its

@@ -41,12 +41,16 @@ fn calls_go_on_where_the_epoch_wraps() {
     }
 }
 
-/// More tokens than a warp plans or posts at a time, and more blocks than tokens.
+/// More tokens than a block plans or a warp posts at a time, more experts than are counted at a time, and
+/// more blocks than tokens.
 #[test]
 fn tiles_and_parts_of_rows_fit_together() {
     let large = [45, 16, 3, 5];
+    let long = [70, 8, 32, 40];
+    let many = [5, 8, 3, 1500];
     let wide = [2, 512, 2, 3];
-    for (seed, (sizes, dim)) in (0x400..).zip([(large, (2, 64)), (wide, (7, 32))]) {
+    let all = [(large, (2, 64)), (long, (1, 32)), (many, (2, 32)), (wide, (7, 32))];
+    for (seed, (sizes, dim)) in (0x400..).zip(all) {
         for routes in [Routes::Direct, Routes::Rdma] {
             for (layout, combine) in
                 [(Layout::ExpertMajor, Combine::Reduced), (Layout::RankMajor, Combine::Exact)]

@@ -17,6 +17,7 @@ mod members;
 mod model;
 mod numbers;
 mod payloads;
+mod posted;
 #[path = "../../../shmem/tests/it/device/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod ranks;

@@ -336,6 +336,9 @@ struct Unbroken {
   explicit WV_DEVICE Unbroken(lane_mask) {}
 };
 
+// Adds to a word of shared memory that other lanes of the block add to as well.
+WV_DEVICE void add_shared(u32* word, u32 more) { (void)atomicAdd(word, more); }
+
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { asm volatile("trap;"); }
 

@@ -379,6 +379,11 @@ struct Unbroken {
   WV_DEVICE ~Unbroken() { __builtin_amdgcn_wave_barrier(); }
 };
 
+// Adds to a word of shared memory that other lanes of the block add to as well.
+WV_DEVICE void add_shared(u32* word, u32 more) {
+  (void)__hip_atomic_fetch_add(word, more, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+}
+
 // Ends the whole launch with an error.
 WV_DEVICE void trap() { __builtin_trap(); }
 

@@ -169,6 +169,10 @@ class Unbroken {
   bool held_;
 };
 
+// Adds to a word of shared memory that other lanes of the block add to as well. Lanes take turns: the sum
+// needs no atomic.
+inline void add_shared(u32* word, u32 more) { *word += more; }
+
 // Ends the whole launch with an error that names the place.
 [[noreturn]] inline void trap(WV_HERE) { host::trap(where); }
 #undef WV_HERE

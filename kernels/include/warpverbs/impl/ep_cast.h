@@ -51,34 +51,31 @@ WV_DEVICE Scaled scale_for(ep_scale scale, u32 largest) {
   return {scale == ep_scale::ue8m0 ? exponent : exponent << 23, float_of((254 - exponent) << 23)};
 }
 
-// The scale of a group, to the scales of every row of a list, `skip` bytes into it.
-WV_DEVICE void store_scale(const Ep& ep, const RowList& list, u64 skip, u64 group, u32 word) {
-  const u32 words = fixed(ep.scale_words);
-  const bool bytes = fixed(ep.scale) == ep_scale::ue8m0;
+// The scale of a group to the scales of a row at `scales`, and zeros behind the last one.
+WV_DEVICE void store_scale(const Ep& ep, u8* scales, u64 group, u32 word) {
+  if (fixed(ep.scale) != ep_scale::ue8m0) {
+    store<order::relaxed, scope::system>(reinterpret_cast<u32*>(scales) + group, word);
+    return;
+  }
+  store<order::relaxed, scope::system>(scales + group, static_cast<u8>(word));
   const u64 groups = (fixed(ep.hidden) + ep_scaled - 1) / ep_scaled;
-  for (u32 target = 0; target < list.count; ++target) {
-    u8* scales = at<u8>(list.at[target] + skip);
-    if (!bytes) {
-      store<order::relaxed, scope::system>(reinterpret_cast<u32*>(scales) + group, word);
-      continue;
-    }
-    store<order::relaxed, scope::system>(scales + group, static_cast<u8>(word));
-    for (u64 i = groups; group + 1 == groups && i < u64{words} * 4; ++i) {
-      store<order::relaxed, scope::system>(scales + i, u8{0});
-    }
+  if (group + 1 != groups) return;
+  for (u64 i = groups; i < u64{fixed(ep.scale_words)} * 4; ++i) {
+    store<order::relaxed, scope::system>(scales + i, u8{0});
   }
 }
 
-// e4m3 packs of a row of bf16 to each of a list, `skip` bytes into it, and their scales behind the row.
+// e4m3 packs of a row of bf16 to each of a list, `skip` bytes into it, and their scales behind the row; by
+// a warp.
 WV_DEVICE void spread_cast(const Ep& ep, const RowList& list, u64 skip, const void* from,
                            Packs packs) {
   const u8* row = static_cast<const u8*>(from);
-  const u32 teams = block_size() / cast_team, team = thread_index() / cast_team;
-  const u32 member = thread_index() % cast_team;
+  const u32 teams = warp_size / cast_team, team = lane_id() / cast_team;
+  const u32 member = lane_id() % cast_team;
   const u64 end = (packs.end + cast_team - 1) / cast_team;
   for (u64 first = packs.begin / cast_team; first < end; first += teams) {
     const u64 group = first + team, pack = group * cast_team + member;
-    const bool mine = team < teams && pack < packs.end;
+    const bool mine = pack < packs.end;
     const vec16 none{0, 0};
     const vec16 low = mine ? read16(row + pack * 2 * pack_bytes) : none;
     const vec16 high = mine ? read16(row + (pack * 2 + 1) * pack_bytes) : none;
@@ -87,19 +84,17 @@ WV_DEVICE void spread_cast(const Ep& ep, const RowList& list, u64 skip, const vo
     if (other > largest) largest = other;
     WV_UNROLL
     for (u32 apart = 1; apart < cast_team; apart *= 2) {
-      const u32 theirs = shfl(all_lanes(), largest, team < teams ? lane_id() ^ apart : lane_id());
+      const u32 theirs = shfl(all_lanes(), largest, lane_id() ^ apart);
       if (theirs > largest) largest = theirs;
     }
-    if (!mine) continue;
     const Scaled scaled = scale_for(fixed(ep.scale), largest);
     const vec16 narrow{narrow_pack(low, scaled.factor), narrow_pack(high, scaled.factor)};
-    WV_ROLLED
-    for (u32 target = 0; target < list.count; ++target) {
-      write16(at<u8>(list.at[target] + skip + pack * pack_bytes), narrow);
-    }
-    if (member == 0) {
-      store_scale(ep, list, skip + fixed(ep.payload_bytes), group, scaled.word);
-    }
+    list.each([&](u64 target, u32) {
+      if (!mine) return;
+      write16(at<u8>(target + skip + pack * pack_bytes), narrow);
+      if (member != 0) return;
+      store_scale(ep, at<u8>(target + skip + fixed(ep.payload_bytes)), group, scaled.word);
+    });
   }
 }
 

@@ -41,25 +41,23 @@ WV_DEVICE u64 input_row(const EpCall& call, const Plan& plan, const Origin& orig
   return (u64{origin.source} * fixed(ep.tokens) + origin.slot) * fixed(ep.backs) + back;
 }
 
-// Lists the caller's rows for a received one: those of its local experts in order of choice, or the one
-// that is their sum.
-WV_DEVICE const RowList& list_inputs(const EpCall& call, const Plan& plan, const Inputs& inputs,
-                                     const Origin& origin) {
+// The caller's rows for a received one, on the lanes of a warp: those of its local experts, which are
+// `local`, by choice, or the one that is their sum.
+WV_DEVICE RowList list_inputs(const EpCall& call, const Plan& plan, const Inputs& inputs,
+                              const Origin& origin, lane_mask& local) {
   const Ep& ep = call.ep;
   const u8* row = row_at(ep, origin.source, origin.slot);
   const bool summed = fixed(ep.combine) == ep_combine::summed;
-  const u32 k = fixed(ep.top_k), me = fixed(ep.rank);
+  const u32 k = summed ? 1 : fixed(ep.top_k), me = fixed(ep.rank), j = lane_id();
   const u32* header = reinterpret_cast<const u32*>(row);
-  const auto input = [&](u32 j) {
-    u32 weight = bits_of(1), back = 0;
-    if (!summed) {
-      if (owner_or_none(ep, peek(header + 4 + j)) != me) return RowEntry{0, 0};
-      weight = peek(header + 4 + k + j);
-      for (u32 i = 0; i < j; ++i) back += owner_or_none(ep, peek(header + 4 + i)) == me;
-    }
-    return RowEntry{inputs.at(ep, input_row(call, plan, origin, j, back)), weight};
-  };
-  return list_rows(summed ? 1 : k, input, [] { return u64{0}; });
+  const bool mine = j < k && (summed || owner_or_none(ep, peek(header + 4 + j)) == me);
+  local = ballot(all_lanes(), mine);
+  RowEntry input{0, bits_of(1)};
+  if (mine) {
+    input.at = inputs.at(ep, input_row(call, plan, origin, j, rank_in(local)));
+    if (!summed) input.weight = peek(header + 4 + k + j);
+  }
+  return RowList::of(input);
 }
 
 // The choices of a received row that have a result each, as bits: with Exact the local ones, else the
@@ -77,26 +75,27 @@ WV_DEVICE u32 answering(const Ep& ep, const Origin& origin) {
   return choices;
 }
 
-// Stores a part of the results of a received row.
+// Stores a part of the results of a received row, by a warp.
 WV_DEVICE void store_results(const EpCall& call, const Plan& plan, const Inputs& inputs,
                              const Origin& origin, u32 part, u32 parts) {
   const Ep& ep = call.ep;
   const bool direct = is_direct(ep, origin.source);
   if (direct ? inputs.stored : fixed(ep.back_bytes) == 0) return;
-  const RowList& list = list_inputs(call, plan, inputs, origin);
+  lane_mask local = 0;
+  const RowList list = list_inputs(call, plan, inputs, origin, local);
   const Packs packs = packs_of(result_cut(ep), part, parts);
   if (fixed(ep.combine) != ep_combine::exact) {
     sum_rows(list, answer_at(ep, origin, direct, 0), packs);
     return;
   }
-  const u32 answers = least(list.count, fixed(ep.answers));
-  for (u32 i = 0; i < answers; ++i) {
-    u8* to = answer_at(ep, origin, direct, i);
-    const u8* from = at<const u8>(list.at[i]);
-    for (u64 n = packs.begin + thread_index(); n < packs.end; n += block_size()) {
-      write16(to + n * pack_bytes, read16(from + n * pack_bytes));
-    }
-  }
+  const u64 skip = packs.begin * pack_bytes;
+  list.each([&](u64 input, u32 j) {
+    const u32 answer = popcount(local & (lane_bit(j) - 1));
+    // A rank's header must not lead out of its own places.
+    if (answer >= fixed(ep.answers)) return;
+    const AlignedPacks copied{answer_at(ep, origin, direct, answer) + skip, at<const u8>(input + skip)};
+    copy_elements<8>(warp, copied, packs.end - packs.begin);
+  });
 }
 
 // Posts the results of a received row, on one thread: they lie together in the stage, or one by one where
@@ -124,38 +123,41 @@ WV_DEVICE Status post_results(const EpCall& call, const Plan& plan, const Inputs
   return status;
 }
 
-// Rows of one source whose results are stored and not yet posted.
-struct Tile {
-  u32 source, begin, end;
-};
-WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& inputs, Tile& tile) {
+// Posts the results of rows [begin, end) of a source, at most a tile.
+WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& inputs, u32 source,
+                           u32 begin, u32 end) {
   Status first;
   sync_block();
-  for (u32 slot = tile.begin + thread_index(); slot < tile.end; slot += block_size()) {
-    first_of(first, post_results(call, plan, inputs, Origin{tile.source, slot}));
+  for (u32 slot = begin + thread_index(); slot < end; slot += block_size()) {
+    first_of(first, post_results(call, plan, inputs, Origin{source, slot}));
   }
-  tile.begin = tile.end;
   return first;
 }
 
-// By the last block of a lane: tells every rank that its rows are consumed and its results there; those
-// that sent rows first. A rank is told once all of its blocks are in this call: until then some may look
-// for the last call's word.
+// By the warp that last_of_lane chose: tells every rank that its rows are consumed and its results there;
+// those that sent rows first. A rank is told once all of its blocks are in this call: until then some may
+// look for the last call's word.
 WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
   const Ep& ep = call.ep;
   HeapDeadline deadline = patience(call, for_rows);
-  u64 sources = 0;
-  for (u32 rank = 0; rank < fixed(ep.ranks); ++rank) {
-    if (peek(plan.rows_from + rank) != 0) sources |= u64{1} << rank;
-  }
+  u64* lacking = state_of(ep)->missing + (call.epoch & 1);
   Status first;
   for (u32 turn = 0; turn < 2; ++turn) {
-    const u64 to = turn == 0 ? sources : call.members & ~sources;
-    const u64 late = block.broadcast(missing_ranks(call));
-    const u64 missing = await_rows(call, to & ~late, deadline, first);
-    first_of(first, tell_ranks(call, fixed(ep.returned), to, [&](u32 rank) {
-               return lanes_of(call) | (has_rank(missing, rank) ? ep_refused : 0);
-             }));
+    for (u32 rank = lane_id(); rank < fixed(ep.ranks); rank += warp.size()) {
+      if (!has_rank(call.members, rank)) continue;
+      if ((peek(plan.rows_from + rank) != 0) != (turn == 0)) continue;
+      bool refused = has_rank(peek(lacking), rank);
+      if (!refused) {
+        u32 value = 0;
+        const Status waited = await_lanes_of(call, fixed(ep.arrived), rank, wait_for::ep_rows,
+                                             call.epoch, deadline, value);
+        first_of(first, waited);
+        refused = !waited.ok();
+        if (refused) (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
+      }
+      const u32 lanes = lanes_of(call) | (refused ? ep_refused : 0);
+      first_of(first, tell_rank(call, fixed(ep.returned), rank, lanes));
+    }
   }
   return first;
 }
@@ -164,56 +166,50 @@ WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
 WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   const Ep& ep = call.ep;
   const Plan plan = plan_of(call);
-  Status first = is_aligned(inputs.rows) ? Status{} : Status::of(outcome::bad_address);
+  Status first = check_block();
+  if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
   if (!first.ok()) inputs.capacity = 0;
-  Tile tile{0, 0, 0};
-  const auto post = [&] { first_of(first, post_tile(call, plan, inputs, tile)); };
   received_rows(
       call, plan, result_cut(ep),
-      [&](u32 source) {
-        if (tile.begin != tile.end) post();
-        tile = {source, 0, 0};
-        return !has_rank(block.broadcast(missing_ranks(call)), source);
-      },
+      [&](u32 source) { return !has_rank(block.broadcast(missing_ranks(call)), source); },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
-        if (tile.begin == tile.end) tile = {source, slot, slot};
         store_results(call, plan, inputs, {source, slot}, part, parts);
-        if (fixed(ep.staged) == 0) return;
-        tile.end = slot + 1;
-        if (tile.end - tile.begin == tile_rows) post();
+      },
+      [&](u32 source, u32 begin, u32 end) {
+        first_of(first, post_tile(call, plan, inputs, source, begin, end));
       });
-  if (tile.begin != tile.end) post();
   WV_EP_PHASE(returned);
   if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, plan));
   return first;
 }
 
-// Weighted sum of the results of a token.
-WV_DEVICE void sum_results(const EpCall& call, const Plan& plan, void* sums, u64 from, u32 token,
-                           u32 part, u32 parts) {
+// The results of a token, by a warp: of ranks in their order, or of choices.
+WV_DEVICE RowList list_results(const EpCall& call, const Plan& plan, u64 from, u32 token) {
   const Ep& ep = call.ep;
   const bool exact = fixed(ep.combine) == ep_combine::exact;
-  const u32 k = fixed(ep.top_k);
-  const u64 ranks = peek(plan.ranks + token);
-  const u32* choices = plan.experts + token * k;
-  const u32* slots = plan.slots + token * k;
-  // By choice, or by rank. The first choice of a rank has the row's slot.
-  const auto result = [&](u32 i) {
-    const u32 rank = exact ? owner_or_none(ep, peek(choices + i)) : i;
-    if (rank >= fixed(ep.ranks) || !has_rank(ranks & from, rank)) return RowEntry{0, 0};
-    u32 slot = no_key, before = 0;
-    for (u32 j = 0; j < (exact ? i + 1 : k); ++j) {
-      if (owner_or_none(ep, peek(choices + j)) != rank) continue;
-      if (slot == no_key) slot = peek(slots + j);
-      else before += 1;
-    }
-    const u8* row = result_at(ep, rank, slot, exact ? before : 0);
-    return RowEntry{reinterpret_cast<u64>(row),
-                    exact ? peek(plan.weights + token * k + i) : bits_of(1)};
-  };
-  const RowList& list = list_rows(exact ? k : fixed(ep.ranks), result, [] { return u64{0}; });
-  sum_rows(list, static_cast<u8*>(sums) + u64{token} * fixed(ep.hidden) * 2,
-           packs_of(result_cut(ep), part, parts));
+  const u32 k = fixed(ep.top_k), j = lane_id(), choice = token * k + j;
+  const u64 ranks = peek(plan.ranks + token) & from;
+  const u32 rank = j < k ? owner_or_none(ep, peek(plan.experts + choice)) : no_rank;
+  // The first choice of a rank has the row's slot.
+  const lane_mask same = match_any(all_lanes(), rank);
+  const u32 slot =
+      shfl(all_lanes(), j < k ? peek(plan.slots + choice) : no_key, lowest_bit(same));
+  const u32 answer = rank_in(same);
+  const bool mine = rank < fixed(ep.ranks) && has_rank(ranks, rank) && (exact || answer == 0);
+  RowEntry entry{0, bits_of(1)};
+  if (mine) entry.at = reinterpret_cast<u64>(result_at(ep, rank, slot, answer));
+  if (exact) {
+    if (mine) entry.weight = peek(plan.weights + choice);
+    return RowList::of(entry);
+  }
+  const u32 place = mine ? popcount(ranks & ((u64{1} << rank) - 1)) : no_key;
+  RowEntry sorted{0, bits_of(1)};
+  for (u32 i = 0; i < k; ++i) {
+    const u32 there = shfl(all_lanes(), place, i);
+    const u64 at = shfl(all_lanes(), entry.at, i);
+    if (there == j) sorted.at = at;
+  }
+  return RowList::of(sorted);
 }
 
 // At the end of a block's part: the last one says whether the call has all rows and results.
@@ -256,8 +252,8 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   Status first;
   u64* lacking = impl::state_of(ep)->unanswered + (call.epoch & 1);
   // Those that took rows; and this rank, so that all of its blocks are in this call when one ends it.
-  const u64 of = call.members & ~block.broadcast(unanswered_ranks(call));
-  const u64 late = impl::await_ranks(call, of, lacking, [&](u32 rank) {
+  const u64 lost = block.broadcast(unanswered_ranks(call));
+  const u64 late = lost | impl::await_ranks(call, call.members & ~lost, lacking, [&](u32 rank) {
     if (rank != impl::fixed(ep.rank) && impl::peek(plan.rows_to + rank) == 0) return true;
     u32 value = 0;
     Status status = impl::await_lanes_of(call, impl::fixed(ep.returned), rank,
@@ -267,12 +263,15 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
     return status.ok();
   });
   WV_EP_PHASE(answered);
-  const impl::Units units =
-      impl::units_of(call, impl::peek(plan.count), impl::result_cut(ep));
-  for (u64 unit = units.begin; unit < units.end; ++unit) {
-    impl::sum_results(call, plan, sums, ~late, static_cast<u32>(unit / units.parts),
-                      static_cast<u32>(unit % units.parts), units.parts);
-  }
+  const impl::RowCut cut = impl::result_cut(ep);
+  const impl::Units units = impl::units_of(call, impl::peek(plan.count), cut);
+  impl::each_unit(units.begin, units.end, [&](u32 unit) {
+    const u32 token = unit / units.parts;
+    u8* sum = static_cast<u8*>(sums) + u64{token} * impl::fixed(ep.hidden) * 2;
+    impl::sum_rows(impl::list_results(call, plan, ~late, token), sum,
+                   impl::packs_of(cut, unit % units.parts, units.parts));
+  });
+  impl::first_of(first, impl::check_block());
   impl::end_call(call);
   return first;
 }

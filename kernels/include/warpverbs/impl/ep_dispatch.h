@@ -6,8 +6,6 @@
 namespace wv {
 namespace impl {
 
-constexpr u32 tile_rows = 32;  // that a warp posts for one rank under one doorbell
-
 // Whether rank `to` is reached by loads and stores.
 WV_DEVICE bool is_direct(const Ep& ep, u32 to) {
   const Way way = way_to<route::any>(heap_of(ep), to);
@@ -17,59 +15,76 @@ WV_DEVICE u64 direct_address(const Ep& ep, void* own, u32 to) {
   return reinterpret_cast<u64>(way_to<route::any>(heap_of(ep), to).at(static_cast<u8*>(own)));
 }
 
-// Word i of a row's header.
-WV_DEVICE u32 header_word(const Plan& plan, u32 token, u32 k, u32 i) {
-  const u64 ranks = peek(plan.ranks + token);
-  if (i < 4) {
-    return i == 0 ? token : i == 1 ? 0 : static_cast<u32>(i == 2 ? ranks : ranks >> 32);
+// A token's row as it leaves, by a warp.
+struct Leaving {
+  const EpTokens& tokens;
+  const Tile& tile;
+  u32 begin, token;  // of the tile; the row's
+
+  // Word i of the header.
+  WV_DEVICE u32 header_word(u32 k, u32 i) const {
+    const u64 ranks = tile.ranks[token - begin];
+    if (i < 4) return i == 0 ? token : i == 1 ? 0 : static_cast<u32>(i == 2 ? ranks : ranks >> 32);
+    const u32 field = i < 4 + k ? 0 : i < 4 + 2 * k ? 1 : 2, j = i - 4 - field * k;
+    if (j >= k) return 0;
+    const u32 choice = (token - begin) * k + j;
+    if (field == 1) return peek(reinterpret_cast<const u32*>(tokens.weights) + token * k + j);
+    return field == 0 ? tile.experts[choice] : tile.places[choice];
   }
-  const u32 field = (i - 4) / k, choice = token * k + (i - 4) % k;
-  return peek((field == 0 ? plan.experts : field == 1 ? plan.weights : plan.places) + choice);
+};
+
+// Packs of a token's row, as they leave, behind the header of each of a list; and its scales, with the
+// first of them, where the caller has them.
+WV_DEVICE void store_payload(const Ep& ep, const RowList& list, const Leaving& leaving, Packs packs) {
+  const u64 skip = fixed(ep.header_bytes), bytes = fixed(ep.payload_bytes);
+  const u32 token = leaving.token, words = fixed(ep.scale_words);
+  const bool cast = fixed(ep.payload) == ep_payload::cast;
+  const u8* row = static_cast<const u8*>(leaving.tokens.rows) + token * bytes * (cast ? 2 : 1);
+  if (cast) return spread_cast(ep, list, skip, row, packs);
+  spread(list, skip, row, packs);
+  if (fixed(ep.payload) != ep_payload::fp8 || packs.begin != 0) return;
+  list.each([&](u64 target, u32) {
+    for (u32 i = lane_id(); i < words; i += warp.size()) {
+      const u32 scale = peek(leaving.tokens.scales + u64{token} * words + i);
+      store<order::relaxed, scope::system>(at<u32>(target + skip + bytes) + i, scale);
+    }
+  });
 }
 
 // Stores a part of a token's row to every direct rank of `to` that it goes to, and to the stage if it
 // goes to another.
-WV_DEVICE void store_row(const EpCall& call, const Plan& plan, const EpTokens& tokens, u64 to,
-                         u32 token, u32 part, u32 parts) {
+WV_DEVICE void store_row(const EpCall& call, const Leaving& leaving, u64 to, u32 part, u32 parts) {
   const Ep& ep = call.ep;
-  const u32 k = fixed(ep.top_k);
-  const u64 ranks = peek(plan.ranks + token) & to;
+  const u32 k = fixed(ep.top_k), token = leaving.token;
+  const u32 choice = (token - leaving.begin) * k + lane_id();
+  RowEntry mine{0, 0};
   bool by_nic = false;
-  const auto target = [&](u32 j) {
-    const u32 slot = peek(plan.slots + token * k + j);
-    if (slot == no_key) return RowEntry{0, 0};
-    const u32 owner = owner_of(ep, peek(plan.experts + token * k + j));
-    if (!has_rank(ranks, owner)) return RowEntry{0, 0};
-    const bool direct = is_direct(ep, owner);
-    by_nic |= !direct;
-    return RowEntry{direct ? direct_address(ep, row_at(ep, fixed(ep.rank), slot), owner) : 0, 0};
-  };
-  const RowList& list = list_rows(k, target, [&] {
-    const bool any = ballot(all_lanes(), by_nic) != 0;
-    return any ? reinterpret_cast<u64>(stage_at(ep, token)) : 0;
-  });
-  const Packs packs = packs_of(payload_cut(ep), part, parts);
-  const u64 header_bytes = fixed(ep.header_bytes), payload_bytes = fixed(ep.payload_bytes);
-  const bool cast = fixed(ep.payload) == ep_payload::cast;
-  const u8* row = static_cast<const u8*>(tokens.rows) + token * payload_bytes * (cast ? 2 : 1);
-  if (cast) spread_cast(ep, list, header_bytes, row, packs);
-  else spread(list, header_bytes, row, packs);
-  if (part != 0) return;
-  if (fixed(ep.payload) == ep_payload::fp8) {
-    const u32 words = fixed(ep.scale_words);
-    for (u32 i = thread_index(); i < words; i += block_size()) {
-      const u32 scale = peek(tokens.scales + u64{token} * words + i);
-      for (u32 n = 0; n < list.count; ++n) {
-        store<order::relaxed, scope::system>(
-            at<u32>(list.at[n] + header_bytes + payload_bytes) + i, scale);
-      }
+  if (lane_id() < k && leaving.tile.owners[choice] != no_owner) {
+    const u32 owner = leaving.tile.owners[choice];
+    if (has_rank(to, owner)) {
+      u8* row = row_at(ep, fixed(ep.rank), leaving.tile.slots[choice]);
+      const Way way = way_to<route::any>(heap_of(ep), owner);
+      by_nic = !way.status.ok() || !way.direct;
+      if (!by_nic) mine.at = reinterpret_cast<u64>(way.at(row));
     }
   }
-  for (u32 i = thread_index(); i < 4 + 3 * k; i += block_size()) {
-    const u32 word = header_word(plan, token, k, i);
-    for (u32 n = 0; n < list.count; ++n) {
-      store<order::relaxed, scope::system>(at<u32>(list.at[n]) + i, word);
+  // A lane that has no store lends its place to the stage.
+  const lane_mask nic = ballot(all_lanes(), by_nic);
+  if (by_nic && rank_in(nic) == 0) mine.at = reinterpret_cast<u64>(stage_at(ep, token));
+  const RowList list = RowList::of(mine);
+  store_payload(ep, list, leaving, packs_of(payload_cut(ep), part, parts));
+  if (part != 0) return;
+  const u32 packs = fixed(ep.header_bytes) / pack_bytes;
+  for (u32 first = 0; first < packs; first += warp.size()) {
+    const u32 i = first + lane_id();
+    vec16 pack{0, 0};
+    if (i < packs) {
+      const auto word = [&](u32 n) { return u64{leaving.header_word(k, 4 * i + n)}; };
+      pack = {word(0) | word(1) << 32, word(2) | word(3) << 32};
     }
+    list.each([&](u64 target, u32) {
+      if (i < packs) write16(at<u8>(target) + u64{i} * pack_bytes, pack);
+    });
   }
 }
 
@@ -78,19 +93,18 @@ WV_DEVICE void give_up_on(const EpCall& call, u64* lacking, u32 rank) {
   (void)fetch_or<order::relaxed, scope::gpu>(lacking + (call.epoch & 1), u64{1} << rank);
 }
 
-// Posts the rows of tokens [begin, end), at most a tile, that lie in the stage: by a warp for each rank.
-WV_DEVICE Status post_rows(const EpCall& call, const Plan& plan, u64 to, u32 begin, u32 end) {
+// Posts the rows of tokens [from, to), at most a tile, that lie in the stage: by a warp for each rank.
+WV_DEVICE Status post_rows(const EpCall& call, const Tile& tile, u32 begin, u64 ranks, u32 from, u32 to) {
   const Ep& ep = call.ep;
-  const u32 k = fixed(ep.top_k), warps = (block_size() + warp_size - 1) / warp_size;
+  const u32 k = fixed(ep.top_k);
   Status first;
   sync_block();
-  for (u32 rank = warp_index(); rank < fixed(ep.ranks); rank += warps) {
-    if (!has_rank(to, rank) || is_direct(ep, rank)) continue;
-    for (u32 token = begin + lane_id(); token < end; token += warp.size()) {
+  each_unit(0, fixed(ep.ranks), [&](u32 rank) {
+    if (!has_rank(ranks, rank) || is_direct(ep, rank)) return;
+    for (u32 token = from + lane_id(); token < to; token += warp.size()) {
       u32 slot = no_key;
-      for (u32 i = token * k; i < token * k + k && slot == no_key; ++i) {
-        const u32 here = peek(plan.slots + i);
-        if (here != no_key && owner_of(ep, peek(plan.experts + i)) == rank) slot = here;
+      for (u32 i = (token - begin) * k; i < (token - begin) * k + k; ++i) {
+        if (tile.owners[i] == rank) slot = tile.slots[i];
       }
       if (slot == no_key) continue;
       const Status status = put(thread, heap_of(ep), row_at(ep, fixed(ep.rank), slot),
@@ -99,25 +113,7 @@ WV_DEVICE Status post_rows(const EpCall& call, const Plan& plan, u64 to, u32 beg
       if (!status.ok()) give_up_on(call, state_of(ep)->unanswered, rank);
       first_of(first, status);
     }
-  }
-  return first;
-}
-
-// Stores and posts this block's share of the rows to the ranks of `to`.
-WV_DEVICE Status send_rows(const EpCall& call, const Plan& plan, const EpTokens& tokens, u64 to) {
-  const Units units = units_of(call, peek(plan.count), payload_cut(call.ep));
-  const bool staged = fixed(call.ep.staged) != 0;
-  Status first;
-  u64 posted = units.begin;
-  for (u64 unit = units.begin; unit < units.end; ++unit) {
-    store_row(call, plan, tokens, to, static_cast<u32>(unit / units.parts),
-              static_cast<u32>(unit % units.parts), units.parts);
-    const u64 done = unit + 1;
-    if (!staged || (done != units.end && done - posted < tile_rows)) continue;
-    // A staged row has one part.
-    first_of(first, post_rows(call, plan, to, static_cast<u32>(posted), static_cast<u32>(done)));
-    posted = done;
-  }
+  });
   return first;
 }
 
@@ -147,7 +143,7 @@ WV_DEVICE u32 count_of(const EpTokens& tokens) {
 WV_DEVICE Status check_tokens(const Ep& ep, const EpTokens& tokens, u32 count) {
   const ep_payload payload = fixed(ep.payload);
   if (count > fixed(ep.tokens) || count > tokens.count) return Status::of(outcome::too_long);
-  if (payload == ep_payload::cast && block_size() < cast_team) return Status::of(outcome::too_long);
+  if (!check_block().ok()) return check_block();
   const bool lacks_scales = payload == ep_payload::fp8 && tokens.scales == nullptr;
   return is_aligned(tokens.rows) && !lacks_scales ? Status{} : Status::of(outcome::bad_address);
 }
@@ -165,6 +161,40 @@ WV_DEVICE u64 await_credits(const EpCall& call, HeapDeadline& deadline, Status& 
     return waited.ok();
   });
   return call.members & ~late;
+}
+
+// Plans, stores and posts this block's share of the rows, once `begin()` has said to which ranks. All of
+// the block call that after the first plan, and wait for each other in it.
+template <class Begin>
+WV_DEVICE Status send_rows(const EpCall& call, const EpTokens& tokens, u32 count, Begin begin) {
+  const Ep& ep = call.ep;
+  const Units units = units_of(call, count, payload_cut(ep));
+  const u32 parts = units.parts, most = tile_tokens(ep);
+  Tile& tile = shared_tile();
+  Status first;
+  u32 counted = no_key;
+  u64 to = 0;
+  u32 from = units.begin;
+  do {
+    const u32 token = from / parts, last = (units.end + parts - 1) / parts;
+    const u32 after = last > token + most ? token + most : last;
+    const u32 end = after * parts < units.end ? after * parts : units.end;
+    if (from < end) first_of(first, plan_tile(call, tokens, tile, token, after, counted));
+    if (from == units.begin) to = begin();
+    else sync_block();
+    by_warps(
+        ep, from, end,
+        [&](u32 unit) {
+          const Leaving leaving{tokens, tile, token, unit / parts};
+          store_row(call, leaving, to, unit % parts, parts);
+        },
+        // A staged row has one part.
+        [&](u32 some, u32 end_of) {
+          first_of(first, post_rows(call, tile, token, to, some, end_of));
+        });
+    from = end;
+  } while (from < units.end);
+  return first;
 }
 
 // By the first block: how many rows have been announced, and where those of each expert begin.
@@ -193,6 +223,11 @@ WV_DEVICE void place_experts(const EpCall& call, const EpPacked& packed) {
   const Ep& ep = call.ep;
   const Plan plan = plan_of(call);
   const u32 ranks = fixed(ep.ranks), local = experts_of(ep, fixed(ep.rank));
+  const bool flat = fixed(ep.layout) == ep_layout::flat;
+  const auto place = [&](u32 e, u32 base) {
+    poke(plan.bases + e, base);
+    poke(packed.bases + e, base);
+  };
   for (u32 e = thread_index(); e < local; e += block_size()) {
     u32 total = 0;
     for (u32 source = 0; source < ranks; ++source) {
@@ -204,18 +239,24 @@ WV_DEVICE void place_experts(const EpCall& call, const EpPacked& packed) {
       total += count;
     }
     poke(packed.counts + e, total);
+    if (!flat) place(e, e * ranks * fixed(ep.tokens));
   }
+  if (!flat) return;
   sync_block();
-  if (thread_index() == 0) {
-    const u32 align = fixed(ep.align), largest = ranks * fixed(ep.tokens);
-    u32 base = 0;
-    for (u32 e = 0; e < local; ++e) {
-      poke(plan.bases + e, base);
-      poke(packed.bases + e, base);
-      const u32 rows = peek(packed.counts + e);
-      const bool flat = fixed(ep.layout) == ep_layout::flat;
-      base += flat ? (rows + align - 1) / align * align : largest;
+  if (warp_index() != 0) return;
+  const u32 align = fixed(ep.align);
+  u32 base = 0;
+  for (u32 first = 0; first < local; first += warp.size()) {
+    const u32 e = first + lane_id();
+    const u32 mine = e < local ? (peek(packed.counts + e) + align - 1) / align * align : 0;
+    u32 end = mine;
+    for (u32 apart = 1; apart < warp.size(); apart *= 2) {
+      const u32 lane = lane_id() >= apart ? lane_id() - apart : lane_id();
+      const u32 before = shfl(all_lanes(), end, lane);
+      if (lane_id() >= apart) end += before;
     }
+    if (e < local) place(e, base + end - mine);
+    base += shfl(all_lanes(), end, warp.size() - 1);
   }
 }
 
@@ -235,38 +276,38 @@ WV_DEVICE u32 packed_row(const EpCall& call, const Plan& plan, const u8* row, u3
   return peek(plan.bases + expert) + at;
 }
 
-// The scales of a received row to those of its places, which the list numbers.
+// The scales of a received row to those of its places, which the list numbers; by a warp.
 WV_DEVICE void unpack_scales(const Ep& ep, const EpPacked& packed, const RowList& list,
                              const u8* scales) {
   const u32 words = fixed(ep.scale_words), together = fixed(ep.scale_rows);
-  for (u32 i = thread_index(); i < words; i += block_size()) {
-    const u32 scale = peek(reinterpret_cast<const u32*>(scales) + i);
-    for (u32 n = 0; n < list.count; ++n) {
-      const u64 to = list.weight[n];
-      // `scale_rows` may be a little more than the rows of a group.
-      const u64 rows = fixed(ep.layout) == ep_layout::flat
-                           ? together
-                           : u64{fixed(ep.ranks)} * fixed(ep.tokens);
+  // `scale_rows` may be a little more than the rows of a group.
+  const u64 rows = fixed(ep.layout) == ep_layout::flat ? together
+                                                       : u64{fixed(ep.ranks)} * fixed(ep.tokens);
+  list.each([&](u64, u32 lane) {
+    const u64 to = shfl(all_lanes(), list.mine.weight, lane);
+    for (u32 i = lane_id(); i < words; i += warp.size()) {
       const u64 at = together == 0 ? to * words + i
                                    : (to / rows * words + i) * together + to % rows;
-      poke(packed.scales + at, scale);
+      poke(packed.scales + at, peek(reinterpret_cast<const u32*>(scales) + i));
     }
-  }
+  });
 }
 
-// A part of a received row to each of its places.
+// A part of a received row to each of its places, by a warp.
 WV_DEVICE void unpack_row(const EpCall& call, const Plan& plan, const EpPacked& packed, u32 source,
                           u32 slot, u32 part, u32 parts) {
   const Ep& ep = call.ep;
   const u8* row = row_at(ep, source, slot);
   const u64 bytes = fixed(ep.payload_bytes);
-  const auto target = [&](u32 j) {
-    const u32 to = packed_row(call, plan, row, source, j);
-    if (to >= packed.capacity) return RowEntry{0, 0};
-    if (part == 0) poke(packed.tokens + to, peek(reinterpret_cast<const u32*>(row)));
-    return RowEntry{reinterpret_cast<u64>(packed.rows) + to * bytes, to};
-  };
-  const RowList& list = list_rows(fixed(ep.top_k), target, [] { return u64{0}; });
+  RowEntry mine{0, 0};
+  if (lane_id() < fixed(ep.top_k)) {
+    const u32 to = packed_row(call, plan, row, source, lane_id());
+    if (to < packed.capacity) {
+      mine = {reinterpret_cast<u64>(packed.rows) + to * bytes, to};
+      if (part == 0) poke(packed.tokens + to, peek(reinterpret_cast<const u32*>(row)));
+    }
+  }
+  const RowList list = RowList::of(mine);
   spread(list, 0, row + fixed(ep.header_bytes), packs_of(payload_cut(ep), part, parts));
   if (part == 0) unpack_scales(ep, packed, list, row + fixed(ep.header_bytes) + bytes);
 }
@@ -283,24 +324,26 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
   });
 }
 
-// Calls `each(source, slot, part)` for this block's share of all received rows; before the first of a
-// source, by all members, `begin(source)` says whether to take its rows.
-template <class Begin, class Each>
+// Calls `each(source, slot, part, parts)` by a warp for each of this block's share of all received rows;
+// before the first of a source, by all members, `begin(source)` says whether to take its rows. `done`: of
+// by_warps, with the source.
+template <class Begin, class Each, class Done>
 WV_DEVICE void received_rows(const EpCall& call, const Plan& plan, RowCut cut, Begin begin,
-                             Each each) {
+                             Each each, Done done) {
   const u32 ranks = fixed(call.ep.ranks);
-  u64 all = 0;
+  u32 all = 0;
   for (u32 source = 0; source < ranks; ++source) all += peek(plan.rows_from + source);
   const Units units = units_of(call, all, cut);
-  u64 before = 0;
+  u32 before = 0;
   for (u32 source = 0; source < ranks; ++source) {
-    const u64 after = before + u64{peek(plan.rows_from + source)} * units.parts;
-    const u64 from = before > units.begin ? before : units.begin, to = least(after, units.end);
+    const u32 after = before + peek(plan.rows_from + source) * units.parts;
+    const u32 from = before > units.begin ? before : units.begin;
+    const u32 to = after < units.end ? after : units.end;
     if (from < to && begin(source)) {
-      for (u64 unit = from - before; unit < to - before; ++unit) {
-        each(source, static_cast<u32>(unit / units.parts), static_cast<u32>(unit % units.parts),
-             units.parts);
-      }
+      by_warps(
+          call.ep, from - before, to - before,
+          [&](u32 unit) { each(source, unit / units.parts, unit % units.parts, units.parts); },
+          [&](u32 some, u32 end) { done(source, some, end); });
     }
     before = after;
   }
@@ -316,18 +359,21 @@ WV_DEVICE EpCall members_of(EpCall call) {
 }  // namespace impl
 
 WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
-  u32 epoch = 0;
-  if (thread_index() == 0) {
-    EpState* state = impl::state_of(ep);
-    epoch = (load<order::relaxed, scope::gpu>(&state->epoch) + 1) & impl::epoch_mask;
-    // The last block to come has seen that all others have read the word. No block comes again before:
-    // at the end of a call it has waited for its own rank's results.
-    if (fetch_add<order::acq_rel, scope::gpu>(&state->begun, 1) + 1 == share.count) {
-      store<order::relaxed, scope::gpu>(&state->begun, 0);
-      store<order::relaxed, scope::gpu>(&state->epoch, epoch);
-    }
+  EpState* state = impl::state_of(ep);
+  const u32 epoch = (impl::peek(&state->epoch) + 1) & impl::epoch_mask;
+  sync_block();
+  // On the last thread, for what the first ones do meanwhile. The last block to come has seen that all
+  // others have read the word. No block comes again before: at the end of a call it has waited for its own
+  // rank's results.
+  if (thread_index() == block_size() - 1 &&
+      fetch_add<order::acq_rel, scope::gpu>(&state->begun, 1) + 1 == share.count) {
+    store<order::relaxed, scope::gpu>(&state->begun, 0);
+    // All blocks have ended the last call, so nobody asks for its sets any more.
+    impl::poke(state->missing + ((epoch + 1) & 1), 0);
+    impl::poke(state->unanswered + ((epoch + 1) & 1), 0);
+    store<order::relaxed, scope::gpu>(&state->epoch, epoch);
   }
-  return impl::members_of({ep, share, timeout, block.broadcast(epoch), 0, 0});
+  return impl::members_of({ep, share, timeout, epoch, 0, 0});
 }
 
 WV_DEVICE EpCall this_call(const Ep& ep, Share share, Timeout timeout) {
@@ -383,25 +429,25 @@ WV_DEVICE u64 waited_ns(const Ep& ep, u32 rank) {
 WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   const Ep& ep = call.ep;
   impl::HeapDeadline deadline = impl::patience(call, impl::for_credit);
-  const u32 count = impl::count_of(tokens);
-  Status first = impl::check_tokens(ep, tokens, count);
-  if (call.share.index == 0) {
-    impl::first_of(first, impl::plan_sends(call, tokens, first.ok() ? count : 0));
-  } else {
-    const Status planned = impl::await_plan(call, &impl::state_of(ep)->planned);
-    if (!planned.ok()) return planned;
-  }
-  const impl::Plan plan = impl::plan_of(call);
-  WV_EP_PHASE(planned);
-  const u64 to = impl::await_credits(call, deadline, first);
-  WV_EP_PHASE(credited);
-  if (call.share.index == 0) impl::first_of(first, impl::announce(call, plan, to));
-  impl::first_of(first, impl::send_rows(call, plan, tokens, to));
+  const u32 given = impl::count_of(tokens);
+  Status first = impl::check_tokens(ep, tokens, given);
+  const u32 count = first.ok() ? given : 0;
+  const bool announces = call.share.index == 0;
+  if (announces) impl::first_of(first, impl::count_sends(call, tokens, impl::shared_tile(), count));
+  const auto begin = [&] {
+    WV_EP_PHASE(planned);
+    const u64 to = impl::await_credits(call, deadline, first);
+    WV_EP_PHASE(credited);
+    if (announces) impl::first_of(first, impl::announce(call, impl::plan_of(call), to));
+    return to;
+  };
+  impl::first_of(first, impl::send_rows(call, tokens, count, begin));
   WV_EP_PHASE(stored);
-  if (impl::last_of_lane(call, impl::state_of(ep)->sent)) {
-    const u64 told = call.members & ~block.broadcast(unanswered_ranks(call));
-    impl::first_of(first, impl::tell_ranks(call, impl::fixed(ep.arrived), told,
-                                           [&](u32) { return impl::lanes_of(call); }));
+  if (!impl::last_of_lane(call, impl::state_of(ep)->sent)) return first;
+  const u64 told = call.members & ~unanswered_ranks(call);
+  for (u32 rank = lane_id(); rank < impl::fixed(ep.ranks); rank += warp.size()) {
+    if (!impl::has_rank(told, rank)) continue;
+    impl::first_of(first, impl::tell_rank(call, impl::fixed(ep.arrived), rank, impl::lanes_of(call)));
   }
   return first;
 }
@@ -440,7 +486,8 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
       },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         impl::unpack_row(call, plan, packed, source, slot, part, parts);
-      });
+      },
+      [](u32, u32, u32) {});
   return first;
 }
 

@@ -1,6 +1,5 @@
-// The rank of each row and its place there: numbers that follow from the routing alone. The first
-// block of a rank plans, the others wait for its plan, which is in the rank's own memory. There are
-// two, so that a block that begins a call does not disturb one that ends the last.
+// The rank of each row and its place there: numbers that follow from the routing alone. Each block plans
+// its own tokens and counts the choices before them, so that no block waits for another to send.
 #pragma once
 
 #include "warpverbs/impl/ep_words.h"
@@ -9,50 +8,50 @@ namespace wv {
 namespace impl {
 
 constexpr u32 no_key = 0xffffffff;
+constexpr u32 counted_experts = 1024;  // that are counted at a time
+constexpr u32 tile_choices = 1024;     // that are planned at a time
 
 // Of a plan, in u32.
 struct PlanPlaces {
-  u64 experts, weights, slots, places, ranks, counters, begins, bases, words;
+  u64 experts, weights, slots, ranks, begins, bases, words;
 
-  WV_HD static constexpr PlanPlaces of(u64 tokens, u64 top_k, u64 experts, u64 ranks, u64 local) {
+  WV_HD static constexpr PlanPlaces of(u64 tokens, u64 top_k, u64 ranks, u64 local) {
     PlanPlaces at{};
     const u64 choices = tokens * top_k;
     at.ranks = 2 + 2 * ep_ranks;
     at.experts = at.ranks + 2 * tokens;
     at.weights = at.experts + choices;
     at.slots = at.weights + choices;
-    at.places = at.slots + choices;
-    at.counters = at.places + choices;
-    at.begins = at.counters + ep_warps * (experts + ranks);
+    at.begins = at.slots + choices;
     at.bases = at.begins + local * ranks;
     at.words = at.bases + local;
     return at;
   }
 };
-WV_HD constexpr u64 ep_plan_bytes(u64 tokens, u64 top_k, u64 experts, u64 ranks, u64 local) {
-  return (PlanPlaces::of(tokens, top_k, experts, ranks, local).words * 4 + 255) / 256 * 256;
+WV_HD constexpr u64 ep_plan_bytes(u64 tokens, u64 top_k, u64 ranks, u64 local) {
+  return (PlanPlaces::of(tokens, top_k, ranks, local).words * 4 + 255) / 256 * 256;
 }
 
-// Fields are written by the first block, behind its word `planned` or `counted`.
+// What a combine needs of its dispatch. Fields of tokens are written by all blocks that send them, the
+// others by the first block, before it announces its rows or behind its word `counted`. There are two, so
+// that a block that begins a call does not disturb one that ends the last.
 struct Plan {
-  u32* count;     // of tokens
-  u32* rows_to;   // of each rank
-  u32* rows_from; // of each rank
-  u64* ranks;     // of each token
-  u32* experts;   // of each choice, -1 for none
-  u32* weights;   // of each choice, the bits
-  u32* slots;     // of the first choice of each rank of a token: its row there; no_key of others
-  u32* places;    // of each choice: rows of this rank for the expert before it
-  u32* counters;  // of each warp, for each expert and then each rank
-  u32* begins;    // of each local expert and source: rows of earlier sources
-  u32* bases;     // of each local expert
+  u32* count;      // of tokens
+  u32* rows_to;    // of each rank
+  u32* rows_from;  // of each rank
+  u64* ranks;      // of each token
+  u32* experts;    // of each choice, no_key for none
+  u32* weights;    // of each choice, the bits
+  u32* slots;      // of the first choice of each rank of a token: its row there; no_key of others
+  u32* begins;     // of each local expert and source: rows of earlier sources
+  u32* bases;      // of each local expert
 };
 
 WV_DEVICE Plan plan_of(const EpCall& call) {
   const Ep& ep = call.ep;
   u32* plan = at<u32>(fixed(ep.plans) + (call.epoch & 1) * fixed(ep.plan_bytes));
-  const PlanPlaces at = PlanPlaces::of(fixed(ep.tokens), fixed(ep.top_k), fixed(ep.experts),
-                                       fixed(ep.ranks), fixed(ep.most_experts));
+  const PlanPlaces at = PlanPlaces::of(fixed(ep.tokens), fixed(ep.top_k), fixed(ep.ranks),
+                                       fixed(ep.most_experts));
   return {plan,
           plan + 2,
           plan + 2 + ep_ranks,
@@ -60,8 +59,6 @@ WV_DEVICE Plan plan_of(const EpCall& call) {
           plan + at.experts,
           plan + at.weights,
           plan + at.slots,
-          plan + at.places,
-          plan + at.counters,
           plan + at.begins,
           plan + at.bases};
 }
@@ -71,138 +68,201 @@ WV_DEVICE u64 peek(const u64* word) { return load<order::relaxed, scope::gpu>(wo
 WV_DEVICE void poke(u32* word, u32 value) { store<order::relaxed, scope::gpu>(word, value); }
 WV_DEVICE void poke(u64* word, u64 value) { store<order::relaxed, scope::gpu>(word, value); }
 
-// Counts the key of each lane of a warp, no_key for none, in the warp's counters. How often the key
-// came before, in earlier calls and lower lanes.
-WV_DEVICE u32 count_key(u32* counters, u32 key) {
-  const lane_mask same = match_any(all_lanes(), key);
-  const u32 rank = rank_in(same);
-  const u32 before = key == no_key ? 0 : peek(counters + key);
-  sync_warp(all_lanes());
-  if (key != no_key && rank == 0) poke(counters + key, before + popcount(same));
-  sync_warp(all_lanes());
-  return before + rank;
+// Warps that work on rows and choices: those that have all their lanes.
+WV_DEVICE u32 warps_of_block() { return block_size() / warp_size; }
+WV_DEVICE Status check_block() {
+  return warps_of_block() != 0 ? Status{} : Status::of(outcome::too_long);
 }
 
-// Calls `each(i, valid)` for the choices [0, count) in order, a part of them by each warp of a block,
-// all lanes of which come along.
-template <class Each>
-WV_DEVICE void by_warps(u32 count, Each each) {
-  const u32 warps = (block_size() + warp_size - 1) / warp_size;
-  const u32 part = (count + warps - 1) / warps;
-  const u32 begin = warp_index() * part;
-  const u32 end = begin + part < count ? begin + part : count;
-  for (u32 first = begin; first < end; first += warp.size()) {
-    each(first + lane_id(), first + lane_id() < end);
-  }
-}
-
-// One choice of a token, as the caller gives it: what it is worth. `first`: of its rank in the token.
-struct Choice {
-  bool good, first;
+// A block's plan of some tokens, and what comes before them.
+struct Tile {
+  u64 ranks[tile_choices];    // of each token
+  u32 experts[tile_choices];  // of each choice, no_key for none
+  u32 slots[tile_choices];    // of each choice that is the first of its rank: its row there
+  u32 places[tile_choices];   // of each choice: rows of this rank for the expert before it
+  u8 owners[tile_choices];    // of each choice that is the first of its rank: that rank; no_owner
+  u32 rows[counted_experts];  // of each expert
+  u32 rows_to[ep_ranks];
 };
-WV_DEVICE Choice check_choice(const Ep& ep, const u32* experts, u32 j) {
-  const u32 expert = peek(experts + j);
-  if (expert >= fixed(ep.experts)) return {expert == no_key, false};
-  Choice found{true, true};
-  for (u32 i = 0; i < j; ++i) {
-    const u32 other = peek(experts + i);
-    if (other >= fixed(ep.experts)) continue;
-    if (other == expert) found.good = false;
-    if (owner_of(ep, other) == owner_of(ep, expert)) found.first = false;
-  }
-  return found;
+constexpr u8 no_owner = 0xff;
+
+WV_DEVICE Tile& shared_tile() {
+  WV_SHARED(Tile, tile);
+  return tile;
 }
 
-// Copies the routing into the plan, without what is wrong in it.
-WV_DEVICE Status take_routing(const EpCall& call, const Plan& plan, const EpTokens& tokens,
-                              u32 count) {
-  const u32 k = fixed(call.ep.top_k);
-  const u32* experts = reinterpret_cast<const u32*>(tokens.experts);
-  const u32* weights = reinterpret_cast<const u32*>(tokens.weights);
-  Status status;
-  for (u32 i = thread_index(); i < count * k; i += block_size()) {
-    const u32 j = i % k;
-    const Choice choice = check_choice(call.ep, experts + (i - j), j);
-    if (!choice.good) status = Status::of(outcome::bad_routing);
-    const u32 expert = peek(experts + i);
-    const u32 owner = choice.good ? owner_or_none(call.ep, expert) : no_rank;
-    const bool routed = owner != no_rank && has_rank(call.members, owner);
-    poke(plan.experts + i, routed ? expert : no_key);
-    poke(plan.weights + i, peek(weights + i));
-    poke(plan.slots + i, routed && choice.first ? owner : no_key);
+// The lanes of a warp as choices of some tokens, side by side.
+struct ChoiceLanes {
+  u32 top_k, tokens;  // of the warp
+  u32 token, choice;  // of the lane; token is `tokens` of lanes that are left over
+  lane_mask before;   // lower lanes of the same token
+
+  WV_DEVICE static ChoiceLanes of(const Ep& ep) {
+    const u32 k = fixed(ep.top_k), token = lane_id() / k, choice = lane_id() % k;
+    const lane_mask lower = lane_bit(lane_id()) - 1;
+    return {k, warp_size / k, token, choice, lower & ~(lane_bit(token * k) - 1)};
   }
-  const u32 keys = fixed(call.ep.experts) + fixed(call.ep.ranks);
-  const u32 warps = (block_size() + warp_size - 1) / warp_size;
-  for (u32 i = thread_index(); i < warps * keys; i += block_size()) poke(plan.counters + i, 0);
+};
+
+// A lane's choice: no_key or no_rank if it is none, or not the first of its rank. And the lanes that
+// count for the same expert or rank.
+struct Choice {
+  u32 expert, owner;
+  lane_mask same_expert, same_owner;
+};
+WV_DEVICE Choice choice_of(const EpCall& call, const ChoiceLanes& lanes, u32 expert, Status& status) {
+  bool routed = expert < fixed(call.ep.experts);
+  const lane_mask same = match_any(all_lanes(), expert);
+  const bool twice = routed && (same & lanes.before) != 0;
+  if (twice || (!routed && expert != no_key)) status = Status::of(outcome::bad_routing);
+  u32 owner = routed && !twice ? owner_of(call.ep, expert) : no_rank;
+  routed = owner != no_rank && has_rank(call.members, owner);
+  if (!routed) owner = no_rank;
+  const lane_mask kept = ballot(all_lanes(), routed);
+  const lane_mask owners = match_any(all_lanes(), owner);
+  const bool first = routed && (owners & lanes.before) == 0;
+  const lane_mask firsts = ballot(all_lanes(), first);
+  return {routed ? expert : no_key, first ? owner : no_rank, same & kept, owners & firsts};
+}
+
+// Calls `each(token, choice)` for tokens [begin, end) in order, a few at a time on the lanes of a warp, by
+// every warp of `warps` that is number `warp`. All lanes come along; tokens of some are not below `end`.
+template <class Each>
+WV_DEVICE void each_choice(const EpCall& call, const EpTokens& tokens, u32 begin, u32 end, u32 warp,
+                           u32 warps, Status& status, Each each) {
+  const ChoiceLanes lanes = ChoiceLanes::of(call.ep);
+  const u32* experts = reinterpret_cast<const u32*>(tokens.experts);
+  const u32 step = warps * lanes.tokens;
+  const auto expert_at = [&](u32 first) {
+    const u32 token = first + lanes.token;
+    const bool mine = lanes.token < lanes.tokens && token < end;
+    return mine ? peek(experts + token * lanes.top_k + lanes.choice) : no_key;
+  };
+  const u32 from = begin + warp * lanes.tokens;
+  u32 expert = from < end ? expert_at(from) : no_key;
+  for (u32 first = from; first < end; first += step) {
+    // The next load is under way meanwhile.
+    const u32 next = first + step < end ? expert_at(first + step) : no_key;
+    each(lanes, first + lanes.token, choice_of(call, lanes, expert, status));
+    expert = next;
+  }
+}
+
+// By a block: how many rows tokens [0, end) have for each of counted_experts experts from `first` on, and
+// for each rank.
+WV_DEVICE Status count_before(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 end,
+                              u32 first) {
+  Status status;
+  for (u32 i = thread_index(); i < counted_experts; i += block_size()) tile.rows[i] = 0;
+  for (u32 i = thread_index(); i < ep_ranks; i += block_size()) tile.rows_to[i] = 0;
+  sync_block();
+  const auto count = [&](const ChoiceLanes&, u32, Choice choice) {
+    if (choice.expert - first < counted_experts && rank_in(choice.same_expert) == 0) {
+      add_shared(&tile.rows[choice.expert - first], popcount(choice.same_expert));
+    }
+    if (choice.owner != no_rank && rank_in(choice.same_owner) == 0) {
+      add_shared(&tile.rows_to[choice.owner], popcount(choice.same_owner));
+    }
+  };
+  const u32 warps = warps_of_block();
+  if (warp_index() < warps) each_choice(call, tokens, 0, end, warp_index(), warps, status, count);
   sync_block();
   return status;
 }
 
-// Of each warp's counters, which hold how often it meets each key: how often the warps before it do.
-// Totals are what each rank is sent.
-WV_DEVICE void sum_counters(const EpCall& call, const Plan& plan) {
-  const Ep& ep = call.ep;
-  const u32 experts = fixed(ep.experts), keys = experts + fixed(ep.ranks);
-  const u32 warps = (block_size() + warp_size - 1) / warp_size;
-  for (u32 key = thread_index(); key < keys; key += block_size()) {
-    u32 total = 0;
-    for (u32 warp = 0; warp < warps; ++warp) {
-      u32* counter = plan.counters + warp * keys + key;
-      const u32 mine = peek(counter);
-      poke(counter, total);
-      total += mine;
-    }
-    if (key >= experts) {
-      poke(plan.rows_to + (key - experts), total);
-    } else {
-      const u32 owner = owner_of(ep, key);
-      poke(counts_to(call, owner) + (key - first_expert(ep, owner)), total);
-    }
+// Ranks of a lane's token.
+WV_DEVICE u64 ranks_of(const ChoiceLanes& lanes, u32 owner) {
+  u64 ranks = 0;
+  for (u32 j = 0; j < lanes.top_k; ++j) {
+    const u32 other = shfl(all_lanes(), owner, (lanes.token * lanes.top_k + j) % warp_size);
+    if (other != no_rank) ranks |= u64{1} << other;
   }
-  sync_block();
+  return ranks;
 }
 
-// By the first block: plans what is sent.
-WV_DEVICE Status plan_sends(const EpCall& call, const EpTokens& tokens, u32 count) {
+// By a warp: the places of choices of experts from `first` on; with the first of them also everything
+// else of a tile, and the call's plan of its tokens.
+WV_DEVICE Status number_tile(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 begin,
+                             u32 end, u32 first) {
   const Ep& ep = call.ep;
   const Plan plan = plan_of(call);
-  const u32 k = fixed(ep.top_k), experts = fixed(ep.experts);
-  const Status status = take_routing(call, plan, tokens, count);
-  u32* counters = plan.counters + warp_index() * (experts + fixed(ep.ranks));
-  const auto keys_of = [&](u32 i, bool valid, auto each) {
-    const u32 owner = valid ? peek(plan.slots + i) : no_key;
-    const u32 place = count_key(counters, valid ? peek(plan.experts + i) : no_key);
-    const u32 slot = count_key(counters, owner == no_key ? no_key : experts + owner);
-    each(place, owner == no_key ? no_key : slot);
-  };
-  by_warps(count * k, [&](u32 i, bool valid) { keys_of(i, valid, [](u32, u32) {}); });
-  sync_block();
-  sum_counters(call, plan);
-  // Before slots take the place of owners.
-  for (u32 t = thread_index(); t < count; t += block_size()) {
-    u64 ranks = 0;
-    for (u32 i = t * k; i < t * k + k; ++i) {
-      const u32 owner = peek(plan.slots + i);
-      if (owner != no_key) ranks |= u64{1} << owner;
+  const bool exact = fixed(ep.combine) == ep_combine::exact;
+  Status status;
+  each_choice(call, tokens, begin, end, 0, 1, status, [&](const ChoiceLanes& lanes, u32 token, Choice choice) {
+    const bool mine = lanes.token < lanes.tokens && token < end;
+    const u32 number = token * lanes.top_k + lanes.choice, i = number - begin * lanes.top_k;
+    const bool counts = choice.expert - first < counted_experts;
+    const u32 rank = rank_in(choice.same_expert);
+    const u32 place = counts ? tile.rows[choice.expert - first] : 0;
+    const u32 slot = choice.owner != no_rank ? tile.rows_to[choice.owner] : 0;
+    const u64 ranks = first == 0 ? ranks_of(lanes, choice.owner) : 0;
+    sync_warp(all_lanes());
+    if (counts) {
+      tile.places[i] = place + rank;
+      if (rank == 0) tile.rows[choice.expert - first] = place + popcount(choice.same_expert);
     }
-    poke(plan.ranks + t, ranks);
-  }
-  sync_block();
-  by_warps(count * k, [&](u32 i, bool valid) {
-    keys_of(i, valid, [&](u32 place, u32 slot) {
-      if (!valid) return;
-      poke(plan.places + i, place);
-      poke(plan.slots + i, slot);
-    });
+    if (first == 0 && mine) {
+      const u32 row = choice.owner != no_rank ? slot + rank_in(choice.same_owner) : no_key;
+      if (row == slot) tile.rows_to[choice.owner] = slot + popcount(choice.same_owner);
+      tile.experts[i] = choice.expert;
+      tile.slots[i] = row;
+      tile.owners[i] = choice.owner != no_rank ? static_cast<u8>(choice.owner) : no_owner;
+      poke(plan.experts + number, choice.expert);
+      poke(plan.slots + number, row);
+      if (exact) {
+        poke(plan.weights + number, peek(reinterpret_cast<const u32*>(tokens.weights) + number));
+      }
+      if (lanes.choice == 0) {
+        tile.ranks[token - begin] = ranks;
+        poke(plan.ranks + token, ranks);
+      }
+    }
+    sync_warp(all_lanes());
   });
-  if (thread_index() == 0) {
-    EpState* state = state_of(ep);
-    poke(plan.count, count);
-    poke(state->missing + (call.epoch & 1), 0);
-    poke(state->unanswered + (call.epoch & 1), 0);
-  }
-  publish_plan(call, &state_of(ep)->planned);
   return status;
+}
+
+// By a block: plans tokens [begin, end), at most tile_tokens. `counted` is how many tokens have been
+// counted. The first warp may be behind the others: they wait for it before they read the tile.
+WV_DEVICE u32 tile_tokens(const Ep& ep) { return tile_choices / fixed(ep.top_k); }
+WV_DEVICE Status plan_tile(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 begin, u32 end,
+                           u32& counted) {
+  const u32 experts = fixed(call.ep.experts);
+  Status first;
+  // The last tile's readers are done.
+  sync_block();
+  for (u32 expert = 0; expert < experts; expert += counted_experts) {
+    if (expert != 0) sync_block();
+    if (counted != begin || experts > counted_experts) {
+      first_of(first, count_before(call, tokens, tile, begin, expert));
+    }
+    if (warp_index() == 0) {
+      first_of(first, number_tile(call, tokens, tile, begin, end, expert));
+    }
+  }
+  counted = end;
+  return first;
+}
+
+// By the first block: how many rows each rank is sent, in all and for each expert.
+WV_DEVICE Status count_sends(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 count) {
+  const Ep& ep = call.ep;
+  const Plan plan = plan_of(call);
+  const u32 experts = fixed(ep.experts);
+  Status first;
+  for (u32 from = 0; from < experts; from += counted_experts) {
+    sync_block();
+    first_of(first, count_before(call, tokens, tile, count, from));
+    for (u32 i = thread_index(); i < counted_experts && from + i < experts; i += block_size()) {
+      const u32 owner = owner_of(ep, from + i);
+      poke(counts_to(call, owner) + (from + i - first_expert(ep, owner)), tile.rows[i]);
+    }
+  }
+  for (u32 rank = thread_index(); rank < fixed(ep.ranks); rank += block_size()) {
+    poke(plan.rows_to + rank, tile.rows_to[rank]);
+  }
+  if (thread_index() == 0) poke(plan.count, count);
+  return first;
 }
 
 }  // namespace impl

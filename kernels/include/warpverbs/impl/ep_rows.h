@@ -7,55 +7,32 @@
 namespace wv {
 namespace impl {
 
-// Rows that one row is copied to or made of, kept by a block.
-struct RowList {
-  u64 at[ep_top_k + 1];
-  u32 weight[ep_top_k];
-  u32 count;
-};
-WV_DEVICE RowList& row_list() {
-  WV_SHARED(RowList, shared_rows);
-  return shared_rows;
-}
-
-// Fills a block's list by its first warp: `one(i)` on a lane gives entry i of `count`, at address 0 if
-// it is to be left out. Entries keep their order. `last` ends the list if it is not 0.
+// Rows that one row is copied to or made of, by a warp: one on each of its lanes, in their order, at
+// address 0 where there is none.
 struct RowEntry {
   u64 at;
   u32 weight;
 };
-template <class One, class Last>
-WV_DEVICE const RowList& list_rows(u32 count, One one, Last last) {
-  RowList& list = row_list();
-  // The last row's readers are done.
-  sync_block();
-  if (warp_index() == 0) {
-    u32 found = 0;
-    for (u32 first = 0; first < count; first += warp.size()) {
-      const u32 i = first + lane_id();
-      const RowEntry entry = i < count ? one(i) : RowEntry{0, 0};
-      const lane_mask held = ballot(all_lanes(), entry.at != 0);
-      if (entry.at != 0) {
-        list.at[found + rank_in(held)] = entry.at;
-        list.weight[found + rank_in(held)] = entry.weight;
-      }
-      found += popcount(held);
-    }
-    const u64 more = last();
-    if (lane_id() == 0) {
-      if (more != 0) list.at[found] = more;
-      list.count = found + (more != 0 ? 1 : 0);
+struct RowList {
+  RowEntry mine;
+  lane_mask held;
+
+  WV_DEVICE static RowList of(RowEntry mine) { return {mine, ballot(all_lanes(), mine.at != 0)}; }
+  // Calls `one(address, lane)` on all lanes.
+  template <class One>
+  WV_DEVICE void each(One one) const {
+    WV_ROLLED
+    for (lane_mask left = held; left != 0; left &= left - 1) {
+      const u32 lane = lowest_bit(left);
+      one(shfl(all_lanes(), mine.at, lane), lane);
     }
   }
-  sync_block();
-  return list;
-}
+  WV_DEVICE f32 weight(u32 lane) const { return float_of(shfl(all_lanes(), mine.weight, lane)); }
+};
 
 // A row of `packs` packs of 16 bytes, of which `grain` are never parted.
 struct RowCut {
   u32 packs, grain;
-
-  WV_DEVICE u32 pieces() const { return (packs + grain - 1) / grain; }
 };
 WV_DEVICE RowCut payload_cut(const Ep& ep) {
   const u32 grain = fixed(ep.payload) == ep_payload::cast ? ep_scaled / pack_bytes : 1;
@@ -64,44 +41,68 @@ WV_DEVICE RowCut payload_cut(const Ep& ep) {
 WV_DEVICE RowCut result_cut(const Ep& ep) { return {fixed(ep.hidden) / 8, 1}; }
 
 // A block's share of `rows` rows: units of one row, or of one of its `parts` if there are fewer rows
-// than blocks.
+// than warps. A part has a pack for each lane.
 struct Units {
-  u32 parts;
-  u64 begin, end;
+  u32 parts, begin, end;
 };
-WV_DEVICE Units units_of(const EpCall& call, u64 rows, RowCut cut) {
-  u64 parts = rows == 0 || fixed(call.ep.staged) != 0 ? 1 : call.share.count / rows;
-  parts = parts == 0 ? 1 : least(parts, cut.pieces());
-  const u64 all = rows * parts;
-  return {static_cast<u32>(parts), all * call.share.index / call.share.count,
-          all * (call.share.index + 1) / call.share.count};
+WV_DEVICE Units units_of(const EpCall& call, u32 rows, RowCut cut) {
+  const u32 warps = call.share.count * warps_of_block();
+  u32 parts = rows == 0 || fixed(call.ep.staged) != 0 ? 1 : warps / rows;
+  const u32 most = (cut.packs + warp_size - 1) / warp_size;
+  parts = parts == 0 ? 1 : parts < most ? parts : most;
+  const u64 all = u64{rows} * parts;
+  return {parts, static_cast<u32>(all * call.share.index / call.share.count),
+          static_cast<u32>(all * (call.share.index + 1) / call.share.count)};
 }
 // The packs of a part of a row.
 struct Packs {
   u64 begin, end;
 };
 WV_DEVICE Packs packs_of(RowCut cut, u32 part, u32 parts) {
-  const u64 pieces = cut.pieces();
+  const u64 pieces = (cut.packs + cut.grain - 1) / cut.grain;
   return {pieces * part / parts * cut.grain,
           least(pieces * (part + 1) / parts * cut.grain, u64{cut.packs})};
+}
+
+// Calls `each(unit)` for [begin, end), by a warp each.
+template <class Each>
+WV_DEVICE void each_unit(u32 begin, u32 end, Each each) {
+  const u32 warps = warps_of_block();
+  if (warp_index() >= warps) return;
+  for (u32 unit = begin + warp_index(); unit < end; unit += warps) each(unit);
+}
+// The same. If rows leave by NICs, `done(begin, end)` by the
+// whole block after each few, as many as are posted under one doorbell.
+constexpr u32 tile_rows = 32;
+template <class Each, class Done>
+WV_DEVICE void by_warps(const Ep& ep, u32 begin, u32 end, Each each, Done done) {
+  const bool staged = fixed(ep.staged) != 0;
+  const u32 step = staged ? tile_rows : end - begin;
+  for (u32 from = begin; from < end; from += step) {
+    const u32 to = end - from < step ? end : from + step;
+    each_unit(from, to, each);
+    if (staged) done(from, to);
+  }
 }
 
 // Packs of one row to each of a list, `skip` bytes into it.
 WV_DEVICE void spread(const RowList& list, u64 skip, const void* from, Packs packs) {
   const u8* source = static_cast<const u8*>(from) + packs.begin * pack_bytes;
-  const u32 count = list.count;
-  share_out<4>(block, packs.end - packs.begin, [&](auto together, u64 first, bool mine) {
+  const u64 begin = skip + packs.begin * pack_bytes;
+  share_out<8>(warp, packs.end - packs.begin, [&](auto together, u64 first, bool mine) {
     constexpr u32 n = decltype(together)::count;
-    if (!mine) return true;
     vec16 held[n];
     WV_UNROLL
-    for (u32 k = 0; k < n; ++k) held[k] = read16(source + (first + k * warp_size) * pack_bytes);
-    WV_ROLLED
-    for (u32 target = 0; target < count; ++target) {
-      u8* to = at<u8>(list.at[target] + skip + packs.begin * pack_bytes);
-      WV_UNROLL
-      for (u32 k = 0; k < n; ++k) write16(to + (first + k * warp_size) * pack_bytes, held[k]);
+    for (u32 k = 0; k < n; ++k) {
+      held[k] = mine ? read16(source + (first + k * warp_size) * pack_bytes) : vec16{0, 0};
     }
+    list.each([&](u64 row, u32) {
+      u8* to = at<u8>(row + begin);
+      WV_UNROLL
+      for (u32 k = 0; k < n; ++k) {
+        if (mine) write16(to + (first + k * warp_size) * pack_bytes, held[k]);
+      }
+    });
     return true;
   });
 }
@@ -132,15 +133,26 @@ WV_DEVICE vec16 pack_of(const Sums& sums) {
 
 // The weighted sum of the list's rows, in its order, to `to`.
 WV_DEVICE void sum_rows(const RowList& list, void* to, Packs packs) {
-  const u32 count = list.count;
-  for (u64 i = packs.begin + thread_index(); i < packs.end; i += block_size()) {
-    Sums sums{};
-    WV_ROLLED
-    for (u32 row = 0; row < count; ++row) {
-      add_pack(sums, float_of(list.weight[row]), read16(at<u8>(list.at[row]) + i * pack_bytes));
+  share_out<4>(warp, packs.end - packs.begin, [&](auto together, u64 first, bool mine) {
+    constexpr u32 n = decltype(together)::count;
+    const u64 begin = (packs.begin + first) * pack_bytes;
+    Sums sums[n]{};
+    list.each([&](u64 row, u32 lane) {
+      const f32 weight = list.weight(lane);
+      vec16 held[n];
+      WV_UNROLL
+      for (u32 k = 0; k < n; ++k) {
+        held[k] = mine ? read16(at<u8>(row + begin) + k * warp_size * pack_bytes) : vec16{0, 0};
+      }
+      WV_UNROLL
+      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weight, held[k]);
+    });
+    WV_UNROLL
+    for (u32 k = 0; k < n; ++k) {
+      if (mine) write16(static_cast<u8*>(to) + begin + k * warp_size * pack_bytes, pack_of(sums[k]));
     }
-    write16(static_cast<u8*>(to) + i * pack_bytes, pack_of(sums));
-  }
+    return true;
+  });
 }
 
 // Whether a caller's rows are where 16 bytes may be moved at once.

@@ -153,28 +153,34 @@ WV_DEVICE Status await_lanes_of(const EpCall& call, u64 kind, u32 from, wait_for
 }
 
 // Waits, by a block, for all ranks of the set `of`: `one(rank)` on any thread says whether it came.
-// Those that did not are added to *lacking, whose content is returned.
+// Those that did not are added to *lacking; if there are some, its content is returned. The last threads
+// wait, for what the first ones of the block may do before.
 template <class One>
 WV_DEVICE u64 await_ranks(const EpCall& call, u64 of, u64* lacking, One one) {
-  for (u32 rank = thread_index(); rank < fixed(call.ep.ranks); rank += block_size()) {
-    if (has_rank(of, rank) && !one(rank)) {
-      (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
-    }
+  bool late = false;
+  for (u32 rank = block_size() - 1 - thread_index(); rank < fixed(call.ep.ranks);
+       rank += block_size()) {
+    if (!has_rank(of, rank) || one(rank)) continue;
+    (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
+    late = true;
   }
-  sync_block();
+  if (!block.any(late)) return 0;
   return block.broadcast(load<order::relaxed, scope::gpu>(lacking));
 }
 
-// Waits, by a block, for a plan that the first block of this launch makes: *word is then its epoch.
+// Waits, by a block, for a plan that the first block of this launch makes: *word is then its epoch. One
+// thread looks: all that look at a word hold up who works in that memory.
 WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
   const Heap& heap = heap_of(call.ep);
   HeapDeadline deadline = patience(call, 2 * for_results);
   const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, call.epoch};
-  const Status status = await_word_together(
-      block, heap, wait, deadline,
-      // Acquire, pairs with the release of publish_plan.
-      [&] { return load<order::acquire, scope::gpu>(word); },
-      [&](u64 epoch) { return epoch == call.epoch; });
+  const Status status = once(block, [&] {
+    return await_word(
+        heap, wait, deadline,
+        // Acquire, pairs with the release of publish_plan.
+        [&] { return load<order::acquire, scope::gpu>(word); },
+        [&](u64 epoch) { return epoch == call.epoch; });
+  });
   // Without its part the call does not count as one that has ended.
   if (!status.ok()) (void)fetch_or<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, incomplete);
   return status;
@@ -185,32 +191,26 @@ WV_DEVICE void publish_plan(const EpCall& call, u64* word) {
   if (thread_index() == 0) store<order::release, scope::gpu>(word, u64{call.epoch});
 }
 
-// By a block that has done its part: whether it is the last one of its lane. All that the others of the
-// lane wrote and posted is then before what this one signals.
+// By a block that has done its part: on its first warp, whether it is the last one of its lane. All that
+// the others of the lane wrote and posted is then before what this warp signals.
 WV_DEVICE bool last_of_lane(const EpCall& call, u32* done) {
   sync_block();
+  if (warp_index() != 0) return false;
   bool last = false;
-  if (thread_index() == 0) {
+  if (lane_id() == 0) {
     u32* count = done + lane_of(call);
     // Release of what this block wrote; acquire of what the others did.
     last = fetch_add<order::acq_rel, scope::gpu>(count, 1) + 1 == blocks_of_lane(call);
     if (last) store<order::relaxed, scope::gpu>(count, 0);
   }
-  return block.any(last);
+  return warp.any(last);
 }
 
-// By the last block of a lane: its word of `kind` to every rank of `to`.
-template <class Value>
-WV_DEVICE Status tell_ranks(const EpCall& call, u64 kind, u64 to, Value value) {
+// By the warp that last_of_lane chose: its word of `kind` to a rank.
+WV_DEVICE Status tell_rank(const EpCall& call, u64 kind, u32 rank, u32 value) {
   const Ep& ep = call.ep;
   Signal* word = words_of(ep, kind, fixed(ep.rank)) + lane_of(call);
-  Status first;
-  for (u32 rank = thread_index(); rank < fixed(ep.ranks); rank += block_size()) {
-    if (!has_rank(to, rank)) continue;
-    first_of(first, signal(thread, heap_of(ep), word, word_of(call, value(rank)), rank, unsignalled,
-                           call.timeout));
-  }
-  return first;
+  return signal(thread, heap_of(ep), word, word_of(call, value), rank, unsignalled, call.timeout);
 }
 
 }  // namespace impl

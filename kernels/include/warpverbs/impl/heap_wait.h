@@ -86,15 +86,16 @@ struct HeapPace {
   u32 turn = 0;
   Backoff backoff;
 
-  // Behind a turn's looks: pauses, or says why the wait must end.
+  // Behind a turn's looks: pauses, or says why the wait must end. `asks`: whether this lane looks at the
+  // host's alarms. Few do: looks of many across PCIe hold up all of the device's memory.
   template <class Watched>
-  WV_DEVICE Status next(const Watched& watched, u32 peer, HeapDeadline& deadline) {
+  WV_DEVICE Status next(const Watched& watched, u32 peer, HeapDeadline& deadline, bool asks = true) {
     const bool eager = turn < eager_turns;
     turn += 1;
     if (!eager || turn % 2 == 0) {
       if (deadline.passed()) return Status::of(outcome::timeout);
     }
-    if (turn % 32 == 0) {
+    if (asks && turn % 64 == 0) {
       const Status alarm = alarm_of(watch_of(watched), peer);
       if (!alarm.ok()) return alarm;
     }
@@ -155,7 +156,7 @@ WV_DEVICE Status await_word_together(const Warp& lanes, const Watched& watched,
       if (ballot(all_lanes(), !holds(actual)) == 0) return Status{};
       give_way();
     }
-    Status status = pace.next(watched, wait.peer, deadline);
+    Status status = pace.next(watched, wait.peer, deadline, lane_id() == 0);
     if (ballot(all_lanes(), !status.ok()) == 0) continue;
     status = worst_of(lanes, status);
     if (!holds(actual)) record_fault(watched, wait, status, actual);

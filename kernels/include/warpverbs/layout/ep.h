@@ -11,7 +11,6 @@ namespace wv {
 constexpr u32 ep_ranks = 64;  // The most ranks of a channel: sets of ranks are words of 64 bits.
 constexpr u32 ep_top_k = 32;  // The most experts of a token: a warp has as many lanes.
 constexpr u32 ep_lanes = 64;  // The most queue pairs to a rank, each a lane of its own.
-constexpr u32 ep_warps = 32;  // The most warps of a block that plans.
 constexpr u32 ep_scaled = 128;  // Channels of a row, side by side, that have one scale.
 // Of an `EpWord` for results: there are none, because the rows were missing.
 constexpr u32 ep_refused = 0x80000000;
