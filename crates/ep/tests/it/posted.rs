@@ -1,4 +1,4 @@
-//! What a layer posts where all other ranks are reached by RDMA.
+//! Work that a layer posts where all other ranks are reached by RDMA.
 
 use crate::cases::{Case, at_pace};
 use crate::ranks::{Pace, Routes};

@@ -33,7 +33,7 @@ pub(super) enum By {
     Rank,
 }
 
-/// What comes back.
+/// Rows that come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Back {

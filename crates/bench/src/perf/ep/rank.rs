@@ -25,7 +25,7 @@ pub(super) struct Rank {
     looped: Loop,
 }
 
-/// What a case came to.
+/// The figures of a case.
 pub(super) struct Figures {
     /// Of the latest rank.
     pub(super) times: Times,
@@ -163,7 +163,7 @@ impl Rank {
         })
     }
 
-    /// What a caller in rank-major layout gives to the combine: for each received row the sum over its
+    /// Rows that a caller in rank-major layout gives to the combine: for each received row the sum over its
     /// experts here, each of which gives the row back.
     fn own_sums(&self, case: &Case, load: &Load) -> Vec<u8> {
         let me = self.heap.rank();
