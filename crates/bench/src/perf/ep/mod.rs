@@ -15,11 +15,10 @@ use crate::units;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use load::Load;
-use plan::{Back, By, Case, Sizes};
+use plan::{Back, By, Case, LIMIT, Loop, Sizes};
 use rank::Rank;
 use row::EpRow;
 use std::thread;
-use std::time::Duration;
 use warpverbs::ep::EpConfig;
 use warpverbs::gpu::{self, Dim, GpuInfo, GpuKind, Opened};
 use warpverbs::rendezvous::{EnvError, Flags, Host, Limits, RankInfo, Server, World, WorldConfig};
@@ -80,14 +79,6 @@ pub(crate) struct EpArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-}
-
-const LIMIT: Duration = Duration::from_secs(60);
-/// Calls of a kernel before and while it is measured.
-#[derive(Clone, Copy, Debug)]
-struct Loop {
-    warmup: u32,
-    iters: u32,
 }
 
 impl EpArgs {

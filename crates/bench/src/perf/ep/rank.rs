@@ -1,8 +1,7 @@
 //! One rank of `perf ep`: its heap, its part in each row, and the comparison.
 
 use super::load::Load;
-use super::plan::{By, Case, Sizes, Times, latest, times_of};
-use super::{LIMIT, Loop};
+use super::plan::{By, Case, LIMIT, Loop, Sizes, Times, latest, times_of};
 use crate::rig::kernel::{Report, read_words};
 use crate::rig::pattern::{compare, pattern};
 use anyhow::{Context as _, Result, ensure};
