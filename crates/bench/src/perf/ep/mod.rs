@@ -15,11 +15,10 @@ use crate::units;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use load::Load;
-use plan::{Back, By, Case, Sizes};
+use plan::{Back, By, Case, LIMIT, Loop, Sizes};
 use rank::Rank;
 use row::EpRow;
 use std::thread;
-use std::time::Duration;
 use warpverbs::ep::EpConfig;
 use warpverbs::gpu::{self, Dim, GpuInfo, GpuKind, Opened};
 use warpverbs::rendezvous::{EnvError, Flags, Host, Limits, RankInfo, Server, World, WorldConfig};
@@ -58,7 +57,7 @@ pub(crate) struct EpArgs {
     /// Where received rows lie
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [By::Expert, By::Rank])]
     layout: Vec<By>,
-    /// What comes back
+    /// Rows that come back
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Back::Reduced])]
     combine: Vec<Back>,
     /// Blocks of a rank's launch, a row for each [default: one for each of its share of
@@ -80,14 +79,6 @@ pub(crate) struct EpArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-}
-
-const LIMIT: Duration = Duration::from_secs(60);
-/// Calls of a kernel before and while it is measured.
-#[derive(Clone, Copy, Debug)]
-struct Loop {
-    warmup: u32,
-    iters: u32,
 }
 
 impl EpArgs {
@@ -189,7 +180,7 @@ fn open(name: &str, rank: u32) -> Result<Opened> {
     Ok(gpu::open_for_rank(choice, rank)?)
 }
 
-/// What all ranks do alike: rank 0's seed, and how many ranks share the most shared device.
+/// Settings that all ranks share: rank 0's seed, and how many ranks share the most shared device.
 fn agree(world: &mut World, args: &EpArgs, info: &GpuInfo) -> Result<(u64, u32)> {
     let seed = world.exchange("seed", &args.seed.unwrap_or(0).to_le_bytes())?.swap_remove(0);
     let seed = u64::from_le_bytes(seed.try_into().ok().context("rank 0's seed")?);

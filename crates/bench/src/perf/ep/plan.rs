@@ -2,8 +2,19 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
+use std::time::Duration;
 use warpverbs::ep::{Combine, EpConfig, Layout};
 use warpverbs::gpu::Dim;
+
+/// How long ranks wait for each other.
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Calls of a kernel before and while it is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loop {
+    pub(super) warmup: u32,
+    pub(super) iters: u32,
+}
 
 /// Sizes of a layer, for each rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +44,7 @@ pub(super) enum By {
     Rank,
 }
 
-/// What comes back.
+/// Rows that come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Back {

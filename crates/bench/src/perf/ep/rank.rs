@@ -1,8 +1,7 @@
 //! One rank of `perf ep`: its heap, its part in each row, and the comparison.
 
 use super::load::Load;
-use super::plan::{By, Case, Sizes, Times, latest, times_of};
-use super::{LIMIT, Loop};
+use super::plan::{By, Case, LIMIT, Loop, Sizes, Times, latest, times_of};
 use crate::rig::kernel::{Report, read_words};
 use crate::rig::pattern::{compare, pattern};
 use anyhow::{Context as _, Result, ensure};
@@ -25,7 +24,7 @@ pub(super) struct Rank {
     looped: Loop,
 }
 
-/// What a case came to.
+/// The figures of a case.
 pub(super) struct Figures {
     /// Of the latest rank.
     pub(super) times: Times,
@@ -163,7 +162,7 @@ impl Rank {
         })
     }
 
-    /// What a caller in rank-major layout gives to the combine: for each received row the sum over its
+    /// Rows that a caller in rank-major layout gives to the combine: for each received row the sum over its
     /// experts here, each of which gives the row back.
     fn own_sums(&self, case: &Case, load: &Load) -> Vec<u8> {
         let me = self.heap.rank();

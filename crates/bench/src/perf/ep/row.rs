@@ -11,7 +11,7 @@ use crate::units;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a call takes at least beside the bytes on the wire, but for the way of a flag: to read the routing
+/// The least time of a call beside the bytes on the wire, but for the way of a flag: to read the routing
 /// and the first data, to fence, to see the flag and touch the result; nanoseconds.
 const FIXED: f64 = 800.0 + 1200.0 + 800.0;
 

@@ -1,4 +1,4 @@
-//! What two ranks of a machine can do at most, for other families of rows to stand beside.
+//! The most that two ranks of a machine can do, for other families of rows to stand beside.
 
 use super::cases::{Case, Group, Message, Plan};
 use super::rank::Rank;
