@@ -84,7 +84,7 @@ struct Gate {
   }
 };
 
-// The measurements of calls.
+// Calls that are measured.
 struct EpLoop {
   u64 team_block;
   u32 warmup, iters;
@@ -144,7 +144,7 @@ WV_SAFE_KERNEL(ep_calls)(const Ep* ep, EpLoop loop, u32 hidden, u32 top_k, u32 t
   note(report, first);
 }
 
-// Moved by an all-gather: `bytes` of this rank, a multiple of 16, to every other rank.
+// The bytes that an all-gather moves: `bytes` of this rank, a multiple of 16, to every other rank.
 struct Gathering {
   u64 team_block, from, to, signals, bytes;
   u32 warmup, iters;

@@ -1,4 +1,4 @@
-//! What a layer posts where all other ranks are reached by RDMA.
+//! Work that a layer posts where all other ranks are reached by RDMA.
 
 use crate::case::Case;
 use crate::cases::at_pace;

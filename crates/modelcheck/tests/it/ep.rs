@@ -28,6 +28,8 @@ mod state {
     pub(super) const EPOCH: u64 = 0;
     pub(super) const BEGUN: u64 = 4;
     pub(super) const PLANNED: u64 = 8;
+    pub(super) const MISSING: u64 = 24;
+    pub(super) const UNANSWERED: u64 = 40;
     pub(super) const SENT: u64 = 56;
     pub(super) const RETURNED: u64 = 312;
     pub(super) const MEMBERS: u64 = 568;
@@ -57,6 +59,9 @@ fn memory() -> Vec<Initial> {
         put(STATE + state::GENERATION, 4, GENERATION);
         for counter in [state::BEGUN, state::SENT, state::RETURNED, state::LEAVING] {
             put(STATE + counter, 4, 0);
+        }
+        for set in [state::MISSING, state::UNANSWERED] {
+            (0..2).for_each(|parity| put(STATE + set + 8 * parity, 8, 0));
         }
         (0..2).for_each(|rank| put(STATE + state::WAITED + 8 * rank, 8, 0));
         (0..3).for_each(|alarm| put(ALARMS + 4 * alarm, 4, 0));

@@ -170,7 +170,7 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
   if (!first.ok()) inputs.capacity = 0;
   received_rows(
-      call, plan, result_cut(ep),
+      call, plan,
       [&](u32 source) { return !has_rank(block.broadcast(missing_ranks(call)), source); },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         store_results(call, plan, inputs, {source, slot}, part, parts);
@@ -264,7 +264,7 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   });
   WV_EP_PHASE(answered);
   const impl::RowCut cut = impl::result_cut(ep);
-  const impl::Units units = impl::units_of(call, impl::peek(plan.count), cut);
+  const impl::Units units = impl::units_of(call, impl::peek(plan.count));
   impl::each_unit(units.begin, units.end, [&](u32 unit) {
     const u32 token = unit / units.parts;
     u8* sum = static_cast<u8*>(sums) + u64{token} * impl::fixed(ep.hidden) * 2;

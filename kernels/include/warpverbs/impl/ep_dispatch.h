@@ -168,7 +168,7 @@ WV_DEVICE u64 await_credits(const EpCall& call, HeapDeadline& deadline, Status& 
 template <class Begin>
 WV_DEVICE Status send_rows(const EpCall& call, const EpTokens& tokens, u32 count, Begin begin) {
   const Ep& ep = call.ep;
-  const Units units = units_of(call, count, payload_cut(ep));
+  const Units units = units_of(call, count);
   const u32 parts = units.parts, most = tile_tokens(ep);
   Tile& tile = shared_tile();
   Status first;
@@ -328,12 +328,12 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
 // before the first of a source, by all members, `begin(source)` says whether to take its rows. `done`: of
 // by_warps, with the source.
 template <class Begin, class Each, class Done>
-WV_DEVICE void received_rows(const EpCall& call, const Plan& plan, RowCut cut, Begin begin,
-                             Each each, Done done) {
+WV_DEVICE void received_rows(const EpCall& call, const Plan& plan, Begin begin, Each each,
+                             Done done) {
   const u32 ranks = fixed(call.ep.ranks);
   u32 all = 0;
   for (u32 source = 0; source < ranks; ++source) all += peek(plan.rows_from + source);
-  const Units units = units_of(call, all, cut);
+  const Units units = units_of(call, all);
   u32 before = 0;
   for (u32 source = 0; source < ranks; ++source) {
     const u32 after = before + peek(plan.rows_from + source) * units.parts;
@@ -478,7 +478,7 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
     return first;
   }
   impl::received_rows(
-      call, plan, impl::payload_cut(ep),
+      call, plan,
       [&](u32 source) {
         const u64 late = impl::await_rows(call, u64{1} << source, deadline, first);
         WV_EP_PHASE(arrived);

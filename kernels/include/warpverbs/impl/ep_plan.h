@@ -32,7 +32,7 @@ WV_HD constexpr u64 ep_plan_bytes(u64 tokens, u64 top_k, u64 ranks, u64 local) {
   return (PlanPlaces::of(tokens, top_k, ranks, local).words * 4 + 255) / 256 * 256;
 }
 
-// What a combine needs of its dispatch. Fields of tokens are written by all blocks that send them, the
+// The part of a dispatch that its combine needs. Fields of tokens are written by all blocks that send them, the
 // others by the first block, before it announces its rows or behind its word `counted`. There are two, so
 // that a block that begins a call does not disturb one that ends the last.
 struct Plan {

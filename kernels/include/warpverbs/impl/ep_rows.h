@@ -41,14 +41,16 @@ WV_DEVICE RowCut payload_cut(const Ep& ep) {
 WV_DEVICE RowCut result_cut(const Ep& ep) { return {fixed(ep.hidden) / 8, 1}; }
 
 // A block's share of `rows` rows: units of one row, or of one of its `parts` if there are fewer rows
-// than warps. A part has a pack for each lane.
+// than warps. A part has a pack for each lane. Rows and their results have as many parts, so that a block
+// sends results of the rows for which it has waited.
 struct Units {
   u32 parts, begin, end;
 };
-WV_DEVICE Units units_of(const EpCall& call, u32 rows, RowCut cut) {
+WV_DEVICE Units units_of(const EpCall& call, u32 rows) {
+  const u32 packs = payload_cut(call.ep).packs;
   const u32 warps = call.share.count * warps_of_block();
   u32 parts = rows == 0 || fixed(call.ep.staged) != 0 ? 1 : warps / rows;
-  const u32 most = (cut.packs + warp_size - 1) / warp_size;
+  const u32 most = (packs + warp_size - 1) / warp_size;
   parts = parts == 0 ? 1 : parts < most ? parts : most;
   const u64 all = u64{rows} * parts;
   return {parts, static_cast<u32>(all * call.share.index / call.share.count),

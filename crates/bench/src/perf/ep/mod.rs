@@ -57,7 +57,7 @@ pub(crate) struct EpArgs {
     /// Where received rows lie
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [By::Expert, By::Rank])]
     layout: Vec<By>,
-    /// The results that come back
+    /// Rows that come back
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Back::Reduced])]
     combine: Vec<Back>,
     /// Blocks of a rank's launch, a row for each [default: one for each of its share of
@@ -180,7 +180,7 @@ fn open(name: &str, rank: u32) -> Result<Opened> {
     Ok(gpu::open_for_rank(choice, rank)?)
 }
 
-/// Settings that are the same for all ranks: rank 0's seed, and how many ranks share the most shared device.
+/// Settings that all ranks share: rank 0's seed, and how many ranks share the most shared device.
 fn agree(world: &mut World, args: &EpArgs, info: &GpuInfo) -> Result<(u64, u32)> {
     let seed = world.exchange("seed", &args.seed.unwrap_or(0).to_le_bytes())?.swap_remove(0);
     let seed = u64::from_le_bytes(seed.try_into().ok().context("rank 0's seed")?);

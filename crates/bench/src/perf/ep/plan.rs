@@ -6,7 +6,7 @@ use std::time::Duration;
 use warpverbs::ep::{Combine, EpConfig, Layout};
 use warpverbs::gpu::Dim;
 
-/// The longest that a kernel or a rank waits.
+/// How long ranks wait for each other.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Calls of a kernel before and while it is measured.
@@ -44,7 +44,7 @@ pub(super) enum By {
     Rank,
 }
 
-/// The results that come back.
+/// Rows that come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Back {

@@ -24,7 +24,7 @@ pub(super) struct Rank {
     looped: Loop,
 }
 
-/// The result of a case.
+/// The figures of a case.
 pub(super) struct Figures {
     /// Of the latest rank.
     pub(super) times: Times,
@@ -162,7 +162,7 @@ impl Rank {
         })
     }
 
-    /// The input of the combine in rank-major layout: for each received row the sum over its
+    /// Rows that a caller in rank-major layout gives to the combine: for each received row the sum over its
     /// experts here, each of which gives the row back.
     fn own_sums(&self, case: &Case, load: &Load) -> Vec<u8> {
         let me = self.heap.rank();
