@@ -140,7 +140,7 @@ pub(crate) trait Kernels {
     ) -> Result<(), GpuError>;
 }
 
-/// What a driver may be without, for messages.
+/// The name in messages of a feature that a driver may lack.
 pub(crate) const GRAPHS: &str = "graphs of kernels";
 
 /// A kernel of a graph.
