@@ -140,7 +140,7 @@ pub(crate) trait Kernels {
     ) -> Result<(), GpuError>;
 }
 
-/// The name in messages of a feature that a driver may lack.
+/// Names, for messages, of parts that a driver may lack.
 pub(crate) const GRAPHS: &str = "graphs of kernels";
 
 /// A kernel of a graph.
