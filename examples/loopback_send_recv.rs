@@ -108,8 +108,7 @@ fn carry(
         status: status.pointer(),
     };
     let start = Instant::now();
-    // One warp sends, another receives.
-    session.run(&kernel, Dim::new(1, 2 * session.gpu.info().warp_size))?;
+    session.run(&kernel, Dim::new(1, 2 * session.gpu.info().warp_size))?; // A warp for each.
     let time = start.elapsed();
     status.check(&[sender, receiver])?;
     let (counted, all) = (words(&session.gpu, &counts)?, bytes.div_ceil(flags.chunk));

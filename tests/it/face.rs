@@ -12,7 +12,7 @@ macro_rules! items {
 }
 
 /// The most names outside of the module `raw`.
-const MOST: usize = 270;
+const MOST: usize = 275;
 
 /// The launchers of this package's kernels, which are generated.
 const KERNELS: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -117,7 +117,8 @@ fn every_module_begins_with_a_purpose_and_an_example() {
     }
 }
 
-/// An example fits on a slide, and all that examples share, wherever it lies, on three.
+/// An example fits on a slide, and so does each module of its own; all that examples share, wherever it lies, has
+/// three slides.
 #[test]
 fn examples_are_short() {
     let lines = |file: &PathBuf| fs::read_to_string(file).expect("an example").lines().count();
@@ -125,19 +126,25 @@ fn examples_are_short() {
     let mut single = files(&examples);
     single.retain(|file| file.parent() == Some(&*examples));
     assert!(single.len() > 20, "{single:?}");
-    let mut shared = BTreeSet::new();
+    let mut used = BTreeMap::<PathBuf, usize>::new();
     for example in &single {
         assert!(lines(example) <= 120, "{}: {} lines", example.display(), lines(example));
         let text = fs::read_to_string(example).expect("an example");
         assert!(!text.contains("warpverbs_"), "{}: more than the crate's face", example.display());
-        modules(example, true, &mut shared);
+        let mut found = BTreeSet::new();
+        modules(example, true, &mut found);
+        found.into_iter().for_each(|module| *used.entry(module).or_default() += 1);
     }
-    for file in single.iter().chain(&shared) {
+    let shared: Vec<_> = used.iter().filter(|(_, by)| **by > 1).map(|(file, _)| file).collect();
+    for (own, _) in used.iter().filter(|(_, by)| **by == 1) {
+        assert!(lines(own) <= 120, "{}: {} lines", own.display(), lines(own));
+    }
+    for file in single.iter().chain(used.keys()) {
         let text = fs::read_to_string(file).expect("an example");
         assert!(!text.contains("::raw"), "{}: names that are not promised", file.display());
     }
-    let all: usize = shared.iter().map(lines).sum();
-    assert!(all <= 300, "examples share {all} lines: {shared:?}");
+    let all: usize = shared.iter().map(|file| lines(file)).sum();
+    assert!(all <= 320, "examples share {all} lines: {shared:?}");
     // Fewer would mean that this test does not find them.
     assert!(shared.len() > 1 && all > 100, "{shared:?}");
 }

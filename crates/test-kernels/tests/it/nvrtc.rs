@@ -7,9 +7,10 @@ use warpverbs::kernels as examples;
 use warpverbs::raw::gpu::cuda::{nvrtc, options};
 use warpverbs_test_kernels as kernels;
 
-const TESTS: [&Image; 15] = [
+const TESTS: [&Image; 16] = [
     &kernels::conform::IMAGE,
     &kernels::ep::IMAGE,
+    &kernels::ep_perf::IMAGE,
     &kernels::faults::IMAGE,
     &kernels::lockstep::IMAGE,
     &kernels::nixl::IMAGE,
