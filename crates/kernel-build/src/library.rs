@@ -18,7 +18,7 @@ pub(crate) fn embedded() -> Result<String, BuildError> {
         "/// Names the device headers that this package has, to compare them with those that kernels were built with.\n\
          pub const HEADERS_HASH: u64 = {:#x};\n\
          /// Name and text of each.\n\
-         #[cfg(feature = \"cuda\")]\n\
+         #[cfg(feature = \"driver\")]\n\
          pub(crate) static HEADERS: [(&::core::ffi::CStr, &::core::ffi::CStr); {}] = [\n",
         hash(&all),
         all.len()

@@ -27,6 +27,7 @@ pub(crate) enum Resource {
     /// A stream of [`Driver::stream`].
     Stream(u64),
     /// Kernels of [`Driver::record`].
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "graphs are made by CUDA alone"))]
     Graph(u64),
 }
 
@@ -144,6 +145,7 @@ pub(crate) trait Kernels {
 pub(crate) const GRAPHS: &str = "graphs of kernels";
 
 /// A kernel of a graph.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "graphs are made by CUDA alone"))]
 pub(crate) struct Recorded {
     pub(crate) function: Function,
     pub(crate) dim: Dim,

@@ -59,8 +59,12 @@ pub use rtc::{CompileFailure, Compiled, Compiler};
 
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use cache::SourceKey;
-pub(crate) use calls::{
-    Copy, Driver, Function, Functions, GRAPHS, Kernels, Memory, Priority, Recorded, Resource,
-};
+#[cfg(feature = "hip")]
+pub(crate) use calls::GRAPHS;
+#[cfg(feature = "cuda")]
+pub(crate) use calls::Recorded;
+pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
 pub(crate) use context::Context;
-pub(crate) use find::{Vendor, none};
+pub(crate) use find::Vendor;
+#[cfg(feature = "hip")]
+pub(crate) use find::none;
