@@ -201,7 +201,8 @@ pub struct Inst {
     pub(crate) halves: [u8; 2],
     /// Offsets and immediates.
     pub(crate) offset: i32,
-    /// FLAT's segment: flat 0, scratch 1, global 2.
+    /// FLAT's segment: flat 0, scratch 1, global 2. Of a scalar load, where its offset is: in the instruction 0, in a
+    /// register 1, in both 2.
     pub(crate) segment: u8,
     pub(crate) sc0: bool,
     pub(crate) sc1: bool,
