@@ -1,7 +1,7 @@
 //! From bytes to an instruction. Layouts of GFX9 with gfx942's cache bits.
 use crate::code::{ACC, LITERAL, OFF, VCC, VECTOR};
 use crate::error::DecodeError;
-use crate::inst::{Ds, Encoding, Inst, Kind, Memory, Op, Run, Sdwa};
+use crate::inst::{Encoding, Inst, Kind, Memory, Op, Run, Sdwa};
 use crate::table;
 
 /// Bits `low` to `high` of a word.
@@ -306,7 +306,7 @@ fn mubuf(first: u32, second: u32) -> Result<Inst, DecodeError> {
     Ok(inst)
 }
 
-/// Whether every register exists, so that executing need not ask.
+/// Refuses registers that do not exist, so that execution need not check them.
 fn check(inst: &Inst) -> Result<(), DecodeError> {
     let exists = |code: u16, words: u16| match code {
         _ if words == 0 => true,
@@ -318,12 +318,20 @@ fn check(inst: &Inst) -> Result<(), DecodeError> {
         VECTOR..768 => (code - VECTOR) % 256 + words <= 256,
         _ => false,
     };
-    let (sources, dst) = match inst.op.run {
-        Run::Memory(memory) => return memory.check(inst, exists),
-        Run::Ds(ds) => return Ds::check(ds, inst, exists),
-        Run::ScalarLoad(_) => return Ok(()),
-        _ => (inst.op.src, inst.op.dst),
+    let found = match inst.op.run {
+        Run::Memory(memory) => memory.registers_exist(inst, exists),
+        Run::Ds(ds) => ds.registers_exist(inst, exists),
+        Run::ScalarLoad(_) => true,
+        _ => return check_operands(inst, exists),
     };
+    match found {
+        true => Ok(()),
+        false => Err(wrong(inst, "a register that does not exist", inst.dst.into())),
+    }
+}
+
+fn check_operands(inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> Result<(), DecodeError> {
+    let (sources, dst) = (inst.op.src, inst.op.dst);
     let mut codes = inst.src.iter().zip(sources);
     if let Some((&code, _)) = codes.find(|(code, kind)| !exists(**code, kind.words())) {
         return Err(wrong(inst, "a source that does not exist", code.into()));

@@ -1,44 +1,38 @@
 //! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, and DS.
 use crate::code::OFF;
-use crate::error::{Access, Cause, DecodeError, MemoryFault};
+use crate::error::{Access, Cause, MemoryFault};
 use crate::inst::{Ds, Inst, Memory};
 use crate::memory::View;
 use crate::wave::{APERTURE, PRIVATE_BASE, SHARED_BASE, Wave};
 
-fn refuse(inst: &Inst, what: &'static str) -> DecodeError {
-    DecodeError::Operand { mnemonic: inst.op.name, what, value: inst.dst.into() }
-}
-
 impl Memory {
     /// Whether the registers exist.
-    pub(crate) fn check(
-        self,
-        inst: &Inst,
-        exists: impl Fn(u16, u16) -> bool,
-    ) -> Result<(), DecodeError> {
-        let address = match (inst.segment, inst.src[2]) {
-            (1, _) => 1,
-            (2, base) if base != OFF => 1,
-            _ => 2,
-        };
+    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
         let base = match inst.segment {
             _ if inst.src[2] == OFF => true,
             1 => inst.src[2] < OFF,
             _ => inst.src[2] <= 106,
         };
-        let data = match self {
-            Memory::Load { .. } => true,
-            Memory::Store { words, .. } | Memory::Atomic { words, .. } => {
-                exists(inst.src[1], words)
-            }
-            Memory::Swap { words } => exists(inst.src[1], 2 * words),
-        };
         let result = self.result(inst).is_none_or(|words| exists(inst.dst, words));
-        let address = inst.src[0] == OFF || exists(inst.src[0], address);
-        if address && base && data && result {
-            Ok(())
-        } else {
-            Err(refuse(inst, "a register that does not exist"))
+        let address = inst.src[0] == OFF || exists(inst.src[0], Self::address(inst));
+        address && base && exists(inst.src[1], self.data()) && result
+    }
+
+    /// Vector registers of the address, if there are any: an offset alone if there is a base or it is scratch memory.
+    pub(crate) fn address(inst: &Inst) -> u16 {
+        match (inst.segment, inst.src[2]) {
+            (1, _) => 1,
+            (2, base) if base != OFF => 1,
+            _ => 2,
+        }
+    }
+
+    /// Registers of the data.
+    pub(crate) fn data(self) -> u16 {
+        match self {
+            Memory::Load { .. } => 0,
+            Memory::Store { words, .. } | Memory::Atomic { words, .. } => words,
+            Memory::Swap { words } => 2 * words,
         }
     }
 
@@ -74,18 +68,11 @@ impl Ds {
         }
     }
 
-    pub(crate) fn check(
-        self,
-        inst: &Inst,
-        exists: impl Fn(u16, u16) -> bool,
-    ) -> Result<(), DecodeError> {
+    /// Whether the registers exist.
+    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
         let (count, words) = self.data();
         let sources = inst.src[1..=count].iter().all(|&code| exists(code, words));
-        if sources && exists(inst.dst, self.result()) {
-            Ok(())
-        } else {
-            Err(refuse(inst, "a register that does not exist"))
-        }
+        sources && exists(inst.dst, self.result())
     }
 }
 
