@@ -59,7 +59,7 @@ fn operand(inst: &Inst, code: u16, words: u16) -> String {
         251 => "src_vccz".into(),
         252 => "src_execz".into(),
         253 => "src_scc".into(),
-        // As if it were one of the constants that need none.
+        // LLVM prints it like a constant that needs no literal.
         LITERAL if words < 2 && (-16..=64).contains(&(inst.literal as i32)) => {
             (inst.literal as i32).to_string()
         }

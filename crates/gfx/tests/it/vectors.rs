@@ -140,7 +140,7 @@ fn floats_are_the_hosts() {
         for (index, (&found, expected)) in
             result.iter().zip(floats(row[0], row[1], row[2])).enumerate()
         {
-            // Which of the many numbers that are none is not said.
+            // IEEE 754 leaves open which NaN is the result.
             let nan = |bits: u32| {
                 index < 6 && f32::from_bits(bits).is_nan()
                     || index > 10 && f32::from_bits(bits).is_nan()
