@@ -1,8 +1,9 @@
 //! Random inputs, and results that must be those of the host's arithmetic.
 use crate::clang;
 use crate::gpu::Gpu;
+use crate::random;
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{Rng, RngExt};
 use std::time::Duration;
 use warpverbs_gfx::{Access, Cause, LaunchError, Stop};
 
@@ -10,13 +11,6 @@ const THREADS: usize = 1024;
 
 fn vectors(seed: u64) -> Option<Gpu> {
     (!clang::missing()).then(|| Gpu::of(clang::vectors(), seed))
-}
-
-/// A random generator whose seed is printed.
-fn random() -> StdRng {
-    let seed = rand::random();
-    println!("seed {seed}");
-    StdRng::seed_from_u64(seed)
 }
 
 fn launch(gpu: &Gpu, kernel: &str, arguments: &[u64]) {
