@@ -1,7 +1,7 @@
 //! Devices: what there is, and which one is current on a thread.
 
 use crate::code::{Answer, Code, answer, put};
-use crate::state::{Lds, MULTIPROCESSORS, THREADS};
+use crate::state::{LDS, MULTIPROCESSORS, THREADS};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(
         57 => Ok(THREADS as c_int),
         63 => Ok(MULTIPROCESSORS as c_int),
         // Shared memory of a block.
-        74 => Ok(Lds::MOST as c_int),
+        74 => Ok(LDS as c_int),
         // Lanes of a warp.
         87 => Ok(64),
         // Whether streams wait for words, and write them.

@@ -1,13 +1,13 @@
 //! Modules and launches.
 
 use crate::code::{Answer, Code, answer, put};
-use crate::state::{CONCURRENT, Lds, THREADS, lock, state};
+use crate::state::{CONCURRENT, LDS, THREADS, lock, state};
 use crate::stream::enqueue;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use warpverbs_gfx::{Argument, CodeObject, Kernel, Launch, Module, Stop};
+use warpverbs_gfx::{CodeObject, Kernel, Launch, Module, Stop};
 
 /// Kernels end by their own deadlines; this is for those that have none.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocess
     let count = || {
         let waves = u32::try_from(threads).map_err(|_| Code::InvalidValue)?.div_ceil(64).max(1);
         let lds = function(handle)?.kernel()?.lds as usize + shared;
-        let by_lds = (Lds::MOST as usize).checked_div(lds).unwrap_or(usize::MAX);
+        let by_lds = (LDS as usize).checked_div(lds).unwrap_or(usize::MAX);
         Ok((THREADS / 64 / waves).min(u32::try_from(by_lds).unwrap_or(u32::MAX)) as c_int)
     };
     // SAFETY: the caller's pointer.
@@ -168,8 +168,7 @@ impl Room {
 /// As many pointers as the kernel has arguments, each to as many bytes as the argument has.
 unsafe fn pack(kernel: &Kernel, params: *mut *mut c_void) -> Vec<u8> {
     let mut packed = vec![0; kernel.explicit_size as usize];
-    let ours = |argument: &&Argument| !argument.kind.starts_with("hidden_");
-    for (index, argument) in kernel.arguments.iter().filter(ours).enumerate() {
+    for (index, argument) in kernel.arguments.iter().enumerate() {
         let to = &mut packed[argument.offset as usize..][..argument.size as usize];
         // SAFETY: one of the pointers (the caller's obligation).
         let from = unsafe { params.wrapping_add(index).read() };

@@ -14,13 +14,8 @@ pub(crate) const THREADS: u32 = 2048;
 /// Waves of 64 threads that a device holds.
 pub(crate) const CONCURRENT: usize = (MULTIPROCESSORS * THREADS / 64) as usize;
 
-/// Shared memory of a multiprocessor.
-pub(crate) struct Lds;
-
-impl Lds {
-    /// Bytes.
-    pub(crate) const MOST: u32 = 64 << 10;
-}
+/// Bytes of shared memory of a multiprocessor.
+pub(crate) const LDS: u32 = 64 << 10;
 
 /// How memory came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
