@@ -1,9 +1,9 @@
 //! Modules and launches.
 
 use crate::code::{Answer, Code, answer, put};
+use crate::handles::Handles;
 use crate::state::{CONCURRENT, LDS, THREADS, lock, state};
 use crate::stream::enqueue;
-use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,17 +25,12 @@ impl Function {
     }
 }
 
-/// Both by handle: never given back, as the library above gives back none.
-struct Loaded {
-    modules: BTreeMap<usize, Arc<Module>>,
-    functions: BTreeMap<usize, Function>,
-}
-
-static LOADED: Mutex<Loaded> =
-    Mutex::new(Loaded { modules: BTreeMap::new(), functions: BTreeMap::new() });
+// Neither is ever removed: the library above unloads nothing.
+static MODULES: Handles<Arc<Module>> = Handles::new();
+static FUNCTIONS: Handles<Function> = Handles::new();
 
 fn function(handle: *mut c_void) -> Answer<Function> {
-    lock(&LOADED).functions.get(&(handle as usize)).cloned().ok_or(Code::InvalidHandle)
+    FUNCTIONS.with(handle, Function::clone).ok_or(Code::InvalidHandle)
 }
 
 /// The length of an ELF file that a pointer begins: up to the end of the table of sections, which linkers put last.
@@ -73,10 +68,7 @@ pub(crate) unsafe extern "C" fn hipModuleLoadData(
         };
         let object = CodeObject::parse(bytes).map_err(|error| said(&error))?;
         let module = state().gfx.load(&object).map_err(|error| said(&error))?;
-        let mut loaded = lock(&LOADED);
-        let handle = loaded.modules.len() + 1;
-        loaded.modules.insert(handle, Arc::new(module));
-        Ok(handle as *mut c_void)
+        Ok(MODULES.add(Arc::new(module)))
     };
     // SAFETY: the caller's pointer.
     answer(load().and_then(|handle| unsafe { put(out, handle) }))
@@ -91,15 +83,12 @@ pub(crate) unsafe extern "C" fn hipModuleGetFunction(
     name: *const c_char,
 ) -> c_int {
     let get = || {
-        let mut loaded = lock(&LOADED);
-        let module = loaded.modules.get(&(module as usize)).ok_or(Code::InvalidHandle)?.clone();
+        let module = MODULES.with(module, Arc::clone).ok_or(Code::InvalidHandle)?;
         // SAFETY: the caller's text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let function = Function { module, name };
         function.kernel()?;
-        let handle = loaded.functions.len() + 1;
-        loaded.functions.insert(handle, function);
-        Ok(handle as *mut c_void)
+        Ok(FUNCTIONS.add(function))
     };
     // SAFETY: the caller's pointer.
     answer(get().and_then(|handle| unsafe { put(out, handle) }))
