@@ -10,12 +10,12 @@
 use super::api::Api;
 use super::compile::cubin;
 use super::driver::Cuda;
-use crate::driver::{Cache, Function, Functions, Kernels, Origin};
+use crate::driver::{Cache, Function, Functions, Kernels, Origin, Prepared};
 use crate::launch::{Dim, TOO_MUCH_SHARED};
 use crate::{Entry, GpuError, Image};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 
 impl Kernels for Cuda {
     fn compile(&self, image: &Image, cache: &Cache) -> Result<(Vec<u8>, bool), GpuError> {
@@ -58,13 +58,8 @@ impl Kernels for Cuda {
         Ok(fitting as u32)
     }
 
-    unsafe fn launch(
-        &self,
-        function: Function,
-        dim: Dim,
-        stream: u64,
-        params: &mut [*mut c_void],
-    ) -> Result<(), GpuError> {
+    unsafe fn launch(&self, kernel: &mut Prepared, stream: u64) -> Result<(), GpuError> {
+        let Prepared { function, dim, params } = kernel;
         // SAFETY: the caller's function, stream and parameters.
         unsafe {
             self.api.cuLaunchKernel(

@@ -1,8 +1,7 @@
 //! Graphs: several kernels by one call of the driver.
 
-use super::calls::{Recorded, Resource};
-use super::launch::{Started, Streams, check};
-use super::occupancy::footprint;
+use super::calls::Resource;
+use super::launch::{Started, Streams};
 use super::owned::Owned;
 use crate::graph::{GraphState, Step};
 use crate::{Dim, GpuError, KernelArgs, Launch};
@@ -38,11 +37,9 @@ impl DriverGraph {
         let (mut kernels, mut most, mut first) = (Vec::new(), 0, None);
         for ((Step { kernel, dim, .. }, function), args) in steps.iter().zip(&args) {
             let entry = kernel.entry();
-            check(entry.name, *dim, function.max_threads, entry.params.len(), args.len())?;
-            let fitting = streams.fitting(*function, entry.name, *dim)?;
-            most = most.max(footprint(dim.blocks(), driver.info().sm_count, fitting));
-            let params = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
-            kernels.push(Recorded { function: *function, dim: *dim, params });
+            let (prepared, footprint) = streams.prepare(*function, entry, *dim, args)?;
+            kernels.push(prepared);
+            most = most.max(footprint);
             first = first.or(Some((entry.name, *dim)));
         }
         // SAFETY: loaded functions, each with as many pointers as it has parameters, to as many bytes as

@@ -61,9 +61,9 @@ pub use rtc::{CompileFailure, Compiled, Compiler};
 pub(crate) use cache::SourceKey;
 #[cfg(feature = "hip")]
 pub(crate) use calls::GRAPHS;
-#[cfg(feature = "cuda")]
-pub(crate) use calls::Recorded;
-pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
+pub(crate) use calls::{
+    Copy, Driver, Function, Functions, Kernels, Memory, Prepared, Priority, Resource,
+};
 pub(crate) use context::Context;
 pub(crate) use find::Vendor;
 #[cfg(feature = "hip")]
