@@ -4,6 +4,9 @@ use crate::{Dim, GpuError, Launch, SafeKernel};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What a device that has no graphs does not support, for messages.
+pub(crate) const GRAPHS: &str = "graphs of kernels";
+
 /// A launch that is part of a graph.
 #[derive(Clone)]
 pub struct Step {

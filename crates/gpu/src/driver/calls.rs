@@ -2,6 +2,7 @@
 
 use super::cache::Cache;
 use super::copy_policy::CopyPath;
+use crate::graph::GRAPHS;
 use crate::{Dim, GpuError, GpuInfo, Image};
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -142,9 +143,6 @@ pub(crate) trait Kernels {
     /// Starts a kernel, whose parameters are copied.
     unsafe fn launch(&self, kernel: &mut Prepared, stream: u64) -> Result<(), GpuError>;
 }
-
-/// Names, for messages, of parts that a driver may lack.
-pub(crate) const GRAPHS: &str = "graphs of kernels";
 
 /// One device of a vendor's driver, with a context on it that is never given back: its end would wait
 /// for running kernels, and whatever belongs to it may be dropped at any time.

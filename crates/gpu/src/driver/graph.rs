@@ -26,28 +26,26 @@ pub(crate) struct DriverGraph {
 }
 
 impl DriverGraph {
-    /// Of steps that have been checked, with the functions of their kernels.
+    /// Of steps that have been checked, with the functions of their kernels. The first is named in messages.
     pub(crate) fn new(
         streams: &Arc<Streams>,
+        first: (&'static str, Dim),
         steps: &[(Step, super::Function)],
     ) -> Result<Self, GpuError> {
         let driver = streams.context().driver();
         let _entered = driver.entered()?;
         let args: Vec<_> = steps.iter().map(|(step, _)| step.kernel.args()).collect();
-        let (mut kernels, mut most, mut first) = (Vec::new(), 0, None);
+        let (mut kernels, mut most) = (Vec::new(), 0);
         for ((Step { kernel, dim, .. }, function), args) in steps.iter().zip(&args) {
-            let entry = kernel.entry();
-            let (prepared, footprint) = streams.prepare(*function, entry, *dim, args)?;
+            let (prepared, footprint) = streams.prepare(*function, kernel.entry(), *dim, args)?;
             kernels.push(prepared);
             most = most.max(footprint);
-            first = first.or(Some((entry.name, *dim)));
         }
         // SAFETY: loaded functions, each with as many pointers as it has parameters, to as many bytes as
         // those have, which the call copies.
         let raw = unsafe { driver.record(&mut kernels) }?;
         let graph = Owned::new(driver, Resource::Graph(raw));
         let held = Arc::new(Held { raw, _graph: graph, _args: args });
-        let first = first.unwrap_or(("graph", Dim::new(1, 1)));
         Ok(Self { streams: streams.clone(), held, first, footprint: most })
     }
 }

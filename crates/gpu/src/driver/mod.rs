@@ -59,8 +59,6 @@ pub use rtc::{CompileFailure, Compiled, Compiler};
 
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use cache::SourceKey;
-#[cfg(feature = "hip")]
-pub(crate) use calls::GRAPHS;
 pub(crate) use calls::{
     Copy, Driver, Function, Functions, Kernels, Memory, Prepared, Priority, Resource,
 };
