@@ -66,3 +66,4 @@ pub(crate) use context::Context;
 pub(crate) use find::Vendor;
 #[cfg(feature = "hip")]
 pub(crate) use find::none;
+pub(crate) use modules::check_parameters;
