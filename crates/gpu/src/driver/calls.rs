@@ -5,9 +5,9 @@ use super::copy_policy::CopyPath;
 use crate::graph::GRAPHS;
 use crate::{Dim, GpuError, GpuInfo, Image};
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use warpverbs_mem::{Dmabuf, Kind, ShareHandle};
 
 /// Something that the driver gave and wants back by [`Driver::free`].
@@ -214,6 +214,17 @@ impl dyn Driver {
     /// The device does not do this.
     pub(crate) fn unsupported(&self, what: &'static str) -> GpuError {
         GpuError::Unsupported { device: self.label(), what }
+    }
+
+    /// A descriptor that the driver made, which programs that this one starts do not inherit: drivers do not say
+    /// whether they would.
+    ///
+    /// # Safety
+    /// It is open, and belongs to the caller.
+    pub(crate) unsafe fn owned_fd(&self, fd: c_int) -> Result<OwnedFd, GpuError> {
+        // SAFETY: the caller's obligation.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        fd.try_clone().map_err(|_| self.unsupported("a file descriptor (ulimit -n)"))
     }
 
     /// Whether both are devices of one driver.
