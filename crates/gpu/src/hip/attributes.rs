@@ -1,6 +1,6 @@
 //! Which devices the run time has, and what it says of them.
 
-use super::abi::{ALLOCATION_UNCACHED, ARCH_NAME, Attribute, NO_DEVICE, PROPERTIES};
+use super::abi::{ARCH_NAME, Attribute, NO_DEVICE, PROPERTIES};
 use super::api::{Api, api};
 use crate::library::text;
 use crate::{GpuError, GpuInfo, GpuKind};
@@ -45,9 +45,6 @@ pub(crate) fn describe(ordinal: u32) -> Result<GpuInfo, GpuError> {
         uuid: uuid(api, device),
     })
 }
-
-/// Of what type an allocation for mappings is; other types than this one may lie in a cache when a NIC writes.
-pub(crate) const MAPPED: c_int = ALLOCATION_UNCACHED;
 
 /// `gfx942`, without the features that may follow behind a colon: code for it runs with each of them.
 fn arch(api: &Api, device: c_int) -> Result<String, GpuError> {

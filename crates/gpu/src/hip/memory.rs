@@ -5,13 +5,12 @@
 //! what shared mappings are made of is uncached, and there are none where the run time cannot do it.
 
 use super::abi::{
-    ALREADY_REGISTERED, Access, AllocationProperties, EVERY_DEVICE_MAPPED, FINE_GRAINED, HANDLE_FD,
-    IO_MEMORY, IpcHandle, LAZY_PEER_ACCESS, LOCATION_DEVICE, Location, MEMORY_TYPE_DEVICE,
-    OUT_OF_MEMORY, PEER_ALREADY_ENABLED, PEER_UNSUPPORTED, POINTER_DEVICE, POINTER_MEMORY_TYPE,
-    RANGE_DMABUF, READ_WRITE, RECOMMENDED, UNCACHED,
+    ALLOCATION_UNCACHED, ALREADY_REGISTERED, Access, AllocationProperties, EVERY_DEVICE_MAPPED,
+    FINE_GRAINED, HANDLE_FD, IO_MEMORY, IpcHandle, LAZY_PEER_ACCESS, LOCATION_DEVICE, Location,
+    MEMORY_TYPE_DEVICE, OUT_OF_MEMORY, PEER_ALREADY_ENABLED, PEER_UNSUPPORTED, POINTER_DEVICE,
+    POINTER_MEMORY_TYPE, RANGE_DMABUF, READ_WRITE, RECOMMENDED, UNCACHED,
 };
 use super::api::{Addr, Api, Handle, api};
-use super::attributes::MAPPED;
 use super::driver::Hip;
 use crate::GpuError;
 use crate::driver::{Driver, Memory};
@@ -45,7 +44,8 @@ fn location(device: c_int) -> Location {
 
 fn properties(device: c_int) -> AllocationProperties {
     AllocationProperties {
-        kind: MAPPED,
+        // A cache may hold lines of memory of other types when a NIC writes.
+        kind: ALLOCATION_UNCACHED,
         handle: HANDLE_FD,
         location: location(device),
         win32: std::ptr::null_mut(),
