@@ -45,7 +45,7 @@ pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
         GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: cuda::open(ordinal)?, why: asked() }),
         GpuChoice::Hip(ordinal) => {
             let gpu = hip::open(ordinal)?;
-            // Nobody is to take an emulator's results for a GPU's.
+            // An emulator's results must not pass for a GPU's.
             let why = format!("{}, {}", asked(), gpu.info().name);
             Ok(Opened { gpu, why })
         }
