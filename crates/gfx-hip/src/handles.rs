@@ -21,7 +21,7 @@ impl<T> Handles<T> {
         *last as *mut c_void
     }
 
-    /// What `get` makes of a handle's value; nothing if there is no such handle.
+    /// Calls `get` with a handle's value; nothing if there is no such handle.
     pub(crate) fn with<R>(&self, handle: *mut c_void, get: impl FnOnce(&T) -> R) -> Option<R> {
         lock(&self.0).1.get(&(handle as usize)).map(get)
     }

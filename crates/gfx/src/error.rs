@@ -160,7 +160,7 @@ pub struct Place {
     pub source: Option<String>,
     /// Lanes that are active.
     pub exec: u64,
-    /// What it waits for: `barrier`, or nothing.
+    /// `barrier` if it waits there.
     pub waits: Option<&'static str>,
 }
 

@@ -4,7 +4,7 @@ use crate::{Dim, GpuError, Launch, SafeKernel};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a device that has no graphs does not support, for messages.
+/// The name of the feature, in messages of devices that lack it.
 pub(crate) const GRAPHS: &str = "graphs of kernels";
 
 /// A launch that is part of a graph.

@@ -2,7 +2,7 @@
 
 use crate::{Found, GpuChoice, GpuError, GpuInfo, GpuKind};
 
-/// What a vendor's libraries report of themselves and of the devices.
+/// The reports of a vendor's libraries on themselves and on the devices.
 pub(crate) struct Vendor {
     pub(crate) kind: GpuKind,
     /// `cuda`

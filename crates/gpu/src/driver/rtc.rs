@@ -13,7 +13,7 @@ pub(crate) struct Names {
     pub(crate) library: &'static str,
     /// How the name of every function begins.
     pub(crate) prefix: &'static str,
-    /// What the names of functions call machine code.
+    /// The word for machine code in the names of functions.
     pub(crate) code: &'static str,
 }
 
