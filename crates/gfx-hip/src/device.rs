@@ -1,7 +1,7 @@
-//! Devices: what there is, and which one is current on a thread.
+//! The devices, and which one is current on a thread.
 
 use crate::code::{Answer, Code, answer, put};
-use crate::state::{Lds, MULTIPROCESSORS, THREADS};
+use crate::state::{LDS, MULTIPROCESSORS, THREADS};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -10,11 +10,11 @@ const DEVICES: c_int = 2;
 /// HIP 7.1.0.
 const VERSION: c_int = 70_100_000;
 const NAME: &CStr = c"emulated gfx942";
-/// As ROCm says it of an MI300: the features behind the colons are of no concern here.
+/// As ROCm names an MI300, with features behind colons, which nothing here depends on.
 const ARCH: &CStr = c"gfx942:sramecc+:xnack-";
 /// Offset of `gcnArchName` in `hipDeviceProp_tR0600`, and in the structure of HIP 5.
 const ARCH_NAME: (usize, usize) = (1160, 396);
-/// Bytes of memory by the word of a device: nothing here counts them.
+/// Bytes of memory that a device reports. Allocations are not counted against it.
 const MEMORY: usize = 16 << 30;
 
 thread_local! {
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(
         57 => Ok(THREADS as c_int),
         63 => Ok(MULTIPROCESSORS as c_int),
         // Shared memory of a block.
-        74 => Ok(Lds::MOST as c_int),
+        74 => Ok(LDS as c_int),
         // Lanes of a warp.
         87 => Ok(64),
         // Whether streams wait for words, and write them.

@@ -2,6 +2,7 @@
 
 use crate::code::{Answer, Code, answer, put};
 use crate::device::check;
+use crate::handles::Handles;
 use crate::memory::{PAGE, create, map, map_new, unmap};
 use crate::state::{Origin, find, lock, state};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
@@ -67,31 +68,17 @@ pub(crate) unsafe extern "C" fn hipIpcOpenMemHandle(
     answer(opened.and_then(|at| unsafe { put(out, at as *mut c_void) }))
 }
 
-/// An allocation without an address; its handle is the address of this.
+/// An allocation without an address.
+#[derive(Clone)]
 struct Allocation {
     memory: Arc<OwnedFd>,
     len: usize,
     device: c_int,
 }
 
-/// Reservations by first address, and allocations by handle.
-#[derive(Default)]
-struct Virtual {
-    reserved: BTreeMap<usize, usize>,
-    allocations: BTreeMap<usize, Allocation>,
-    last: usize,
-}
-
-static VIRTUAL: Mutex<Virtual> =
-    Mutex::new(Virtual { reserved: BTreeMap::new(), allocations: BTreeMap::new(), last: 0 });
-
-fn keep(memory: Arc<OwnedFd>, len: usize, device: c_int) -> *mut c_void {
-    let mut all = lock(&VIRTUAL);
-    all.last += 1;
-    let handle = all.last;
-    all.allocations.insert(handle, Allocation { memory, len, device });
-    handle as *mut c_void
-}
+static ALLOCATIONS: Handles<Allocation> = Handles::new();
+/// Lengths of reservations, by first address.
+static RESERVED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// `hipMemAllocationProp`.
 #[repr(C)]
@@ -145,7 +132,7 @@ pub(crate) unsafe extern "C" fn hipMemCreate(
         if len == 0 || !len.is_multiple_of(PAGE) || flags != 0 {
             return Err(Code::InvalidValue);
         }
-        Ok(keep(Arc::new(create(len)?), len, device))
+        Ok(ALLOCATIONS.add(Allocation { memory: Arc::new(create(len)?), len, device }))
     };
     // SAFETY: the caller's pointer.
     answer(create().and_then(|handle| unsafe { put(out, handle) }))
@@ -154,8 +141,7 @@ pub(crate) unsafe extern "C" fn hipMemCreate(
 /// `hipError_t hipMemRelease(hipMemGenericAllocationHandle_t)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipMemRelease(handle: *mut c_void) -> c_int {
-    let gone = lock(&VIRTUAL).allocations.remove(&(handle as usize));
-    answer(gone.map(drop).ok_or(Code::InvalidValue))
+    answer(ALLOCATIONS.remove(handle).map(drop).ok_or(Code::InvalidValue))
 }
 
 /// # Safety
@@ -168,9 +154,11 @@ pub(crate) unsafe extern "C" fn hipMemExportToShareableHandle(
     flags: c_ulonglong,
 ) -> c_int {
     let export = || {
-        let all = lock(&VIRTUAL);
-        let found = all.allocations.get(&(handle as usize)).filter(|_| kind == 1 && flags == 0);
-        let fd = found.ok_or(Code::InvalidValue)?.memory.try_clone();
+        if kind != 1 || flags != 0 {
+            return Err(Code::InvalidValue);
+        }
+        let copy = ALLOCATIONS.with(handle, |allocation| allocation.memory.try_clone());
+        let fd = copy.ok_or(Code::InvalidValue)?;
         Ok(fd.map_err(|_| Code::OutOfMemory)?.into_raw_fd())
     };
     // SAFETY: the caller's pointer, to an `int`.
@@ -198,7 +186,8 @@ pub(crate) unsafe extern "C" fn hipMemImportFromShareableHandle(
         if len == 0 || !len.is_multiple_of(PAGE) {
             return Err(Code::InvalidValue);
         }
-        Ok(keep(Arc::new(file.into()), len, crate::device::current()))
+        let (memory, device) = (Arc::new(file.into()), crate::device::current());
+        Ok(ALLOCATIONS.add(Allocation { memory, len, device }))
     };
     // SAFETY: the caller's pointer.
     answer(import().and_then(|handle| unsafe { put(out, handle) }))
@@ -215,7 +204,8 @@ pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(
         let ranges = state().ranges();
         let (_, range) = find(&ranges, addr as usize)?;
         let memory = range.memory.clone().filter(|_| range.origin == Origin::Mapped);
-        Ok(keep(memory.ok_or(Code::InvalidValue)?, range.len, range.device))
+        let memory = memory.ok_or(Code::InvalidValue)?;
+        Ok(ALLOCATIONS.add(Allocation { memory, len: range.len, device: range.device }))
     };
     // SAFETY: the caller's pointer.
     answer(retain().and_then(|handle| unsafe { put(out, handle) }))
@@ -249,7 +239,7 @@ pub(crate) unsafe extern "C" fn hipMemAddressReserve(
         }
         // SAFETY: no address is given.
         let at = unsafe { nothing(None, len) }?;
-        lock(&VIRTUAL).reserved.insert(at, len);
+        lock(&RESERVED).insert(at, len);
         Ok(at as *mut c_void)
     };
     // SAFETY: the caller's pointer.
@@ -263,11 +253,11 @@ pub(crate) unsafe extern "C" fn hipMemAddressFree(addr: *mut c_void, len: usize)
     let at = addr as usize;
     let free = || {
         let used = state().ranges().range(at..at.saturating_add(len)).next().is_some();
-        let mut all = lock(&VIRTUAL);
-        if used || all.reserved.get(&at) != Some(&len) {
+        let mut reserved = lock(&RESERVED);
+        if used || reserved.get(&at) != Some(&len) {
             return Err(Code::InvalidValue);
         }
-        all.reserved.remove(&at);
+        reserved.remove(&at);
         // SAFETY: a whole reservation, in which nothing is mapped.
         unsafe { unmap(at, len) }
     };
@@ -286,15 +276,15 @@ pub(crate) unsafe extern "C" fn hipMemMap(
 ) -> c_int {
     let at = addr as usize;
     let place = || {
-        let all = lock(&VIRTUAL);
-        let allocation = all.allocations.get(&(handle as usize)).ok_or(Code::InvalidValue)?;
-        let space = all.reserved.range(..=at).next_back();
-        let inside = space.is_some_and(|(from, size)| at - from + len <= *size);
+        let allocation = ALLOCATIONS.with(handle, Allocation::clone).ok_or(Code::InvalidValue)?;
+        let Allocation { memory, len: size, device } = allocation;
+        let reserved = lock(&RESERVED);
+        let space = reserved.range(..=at).next_back();
+        let inside = space.is_some_and(|(from, space)| at - from + len <= *space);
         let used = state().ranges().range(at..at.saturating_add(len)).next().is_some();
-        if !inside || used || offset != 0 || flags != 0 || len != allocation.len {
+        if !inside || used || offset != 0 || flags != 0 || len != size {
             return Err(Code::InvalidValue);
         }
-        let (memory, device) = (allocation.memory.clone(), allocation.device);
         // SAFETY: a part of a reservation in which nothing is mapped.
         unsafe { map(&memory, len, Some(at)) }?;
         // SAFETY: a new mapping, which `hipMemUnmap` takes out of the ranges before it goes.

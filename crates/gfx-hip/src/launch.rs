@@ -1,13 +1,13 @@
 //! Modules and launches.
 
 use crate::code::{Answer, Code, answer, put};
-use crate::state::{CONCURRENT, Lds, THREADS, lock, state};
+use crate::handles::Handles;
+use crate::state::{CONCURRENT, LDS, THREADS, lock, state};
 use crate::stream::enqueue;
-use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use warpverbs_gfx::{Argument, CodeObject, Kernel, Launch, Module, Stop};
+use warpverbs_gfx::{CodeObject, Kernel, Launch, Module, Stop};
 
 /// Kernels end by their own deadlines; this is for those that have none.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -25,17 +25,12 @@ impl Function {
     }
 }
 
-/// Both by handle: never given back, as the library above gives back none.
-struct Loaded {
-    modules: BTreeMap<usize, Arc<Module>>,
-    functions: BTreeMap<usize, Function>,
-}
-
-static LOADED: Mutex<Loaded> =
-    Mutex::new(Loaded { modules: BTreeMap::new(), functions: BTreeMap::new() });
+// Neither is ever removed: the library above unloads nothing.
+static MODULES: Handles<Arc<Module>> = Handles::new();
+static FUNCTIONS: Handles<Function> = Handles::new();
 
 fn function(handle: *mut c_void) -> Answer<Function> {
-    lock(&LOADED).functions.get(&(handle as usize)).cloned().ok_or(Code::InvalidHandle)
+    FUNCTIONS.with(handle, Function::clone).ok_or(Code::InvalidHandle)
 }
 
 /// The length of an ELF file that a pointer begins: up to the end of the table of sections, which linkers put last.
@@ -73,10 +68,7 @@ pub(crate) unsafe extern "C" fn hipModuleLoadData(
         };
         let object = CodeObject::parse(bytes).map_err(|error| said(&error))?;
         let module = state().gfx.load(&object).map_err(|error| said(&error))?;
-        let mut loaded = lock(&LOADED);
-        let handle = loaded.modules.len() + 1;
-        loaded.modules.insert(handle, Arc::new(module));
-        Ok(handle as *mut c_void)
+        Ok(MODULES.add(Arc::new(module)))
     };
     // SAFETY: the caller's pointer.
     answer(load().and_then(|handle| unsafe { put(out, handle) }))
@@ -91,15 +83,12 @@ pub(crate) unsafe extern "C" fn hipModuleGetFunction(
     name: *const c_char,
 ) -> c_int {
     let get = || {
-        let mut loaded = lock(&LOADED);
-        let module = loaded.modules.get(&(module as usize)).ok_or(Code::InvalidHandle)?.clone();
+        let module = MODULES.with(module, Arc::clone).ok_or(Code::InvalidHandle)?;
         // SAFETY: the caller's text.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let function = Function { module, name };
         function.kernel()?;
-        let handle = loaded.functions.len() + 1;
-        loaded.functions.insert(handle, function);
-        Ok(handle as *mut c_void)
+        Ok(FUNCTIONS.add(function))
     };
     // SAFETY: the caller's pointer.
     answer(get().and_then(|handle| unsafe { put(out, handle) }))
@@ -132,7 +121,7 @@ pub(crate) unsafe extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocess
     let count = || {
         let waves = u32::try_from(threads).map_err(|_| Code::InvalidValue)?.div_ceil(64).max(1);
         let lds = function(handle)?.kernel()?.lds as usize + shared;
-        let by_lds = (Lds::MOST as usize).checked_div(lds).unwrap_or(usize::MAX);
+        let by_lds = (LDS as usize).checked_div(lds).unwrap_or(usize::MAX);
         Ok((THREADS / 64 / waves).min(u32::try_from(by_lds).unwrap_or(u32::MAX)) as c_int)
     };
     // SAFETY: the caller's pointer.
@@ -168,8 +157,7 @@ impl Room {
 /// As many pointers as the kernel has arguments, each to as many bytes as the argument has.
 unsafe fn pack(kernel: &Kernel, params: *mut *mut c_void) -> Vec<u8> {
     let mut packed = vec![0; kernel.explicit_size as usize];
-    let ours = |argument: &&Argument| !argument.kind.starts_with("hidden_");
-    for (index, argument) in kernel.arguments.iter().filter(ours).enumerate() {
+    for (index, argument) in kernel.arguments.iter().enumerate() {
         let to = &mut packed[argument.offset as usize..][..argument.size as usize];
         // SAFETY: one of the pointers (the caller's obligation).
         let from = unsafe { params.wrapping_add(index).read() };

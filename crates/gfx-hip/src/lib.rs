@@ -16,6 +16,7 @@
 
 mod code;
 mod device;
+mod handles;
 mod ipc;
 mod launch;
 mod memory;

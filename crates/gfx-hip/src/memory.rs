@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(
     flags: c_uint,
 ) -> c_int {
     let alloc = || {
-        // Default, fine-grained and uncached memory; signals are of no use to anybody here.
+        // Default, fine-grained and uncached memory; there is none for signals.
         if len == 0 || out.is_null() || !matches!(flags, 0 | 1 | 3) {
             return Err(Code::InvalidValue);
         }
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn hipHostRegister(
 ) -> c_int {
     let register = || {
         state().alive()?;
-        // Portable, mapped, coarse-grained; there is no I/O memory, of which AMD's library says the same.
+        // Portable, mapped, coarse-grained; I/O memory is refused, as by AMD's library before HIP 7.1.
         if len == 0 || flags & !(1 | 2 | 8) != 0 {
             return Err(Code::InvalidValue);
         }

@@ -1,13 +1,11 @@
 //! HIPRTC, by clang.
 
-use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 
-use crate::state::lock;
+use crate::handles::Handles;
 
 /// Names another clang than `clang++-19`, which knows gfx942 and has lld.
 const CLANG_ENV: &str = "WARPVERBS_CLANG";
@@ -25,11 +23,10 @@ struct Program {
     code: Vec<u8>,
 }
 
-/// By handle.
-static PROGRAMS: Mutex<(usize, BTreeMap<usize, Program>)> = Mutex::new((0, BTreeMap::new()));
+static PROGRAMS: Handles<Program> = Handles::new();
 
 fn with<R>(program: *mut c_void, get: impl FnOnce(&Program) -> R) -> Result<R, c_int> {
-    lock(&PROGRAMS).1.get(&(program as usize)).map(get).ok_or(INVALID_PROGRAM)
+    PROGRAMS.with(program, get).ok_or(INVALID_PROGRAM)
 }
 
 fn result(done: Result<(), c_int>) -> c_int {
@@ -105,12 +102,8 @@ pub(crate) unsafe extern "C" fn hiprtcCreateProgram(
         Some(Program { name, source, headers, log: Vec::new(), code: Vec::new() })
     };
     let Some(program) = program() else { return INVALID_INPUT };
-    let mut programs = lock(&PROGRAMS);
-    programs.0 += 1;
-    let handle = programs.0;
-    programs.1.insert(handle, program);
     // SAFETY: the caller's pointer.
-    unsafe { out.write(handle as *mut c_void) };
+    unsafe { out.write(PROGRAMS.add(program)) };
     0
 }
 
@@ -119,8 +112,8 @@ pub(crate) unsafe extern "C" fn hiprtcCreateProgram(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn hiprtcDestroyProgram(program: *mut *mut c_void) -> c_int {
     // SAFETY: the caller's pointer.
-    let handle = unsafe { program.read() } as usize;
-    result(lock(&PROGRAMS).1.remove(&handle).map(drop).ok_or(INVALID_PROGRAM))
+    let handle = unsafe { program.read() };
+    result(PROGRAMS.remove(handle).map(drop).ok_or(INVALID_PROGRAM))
 }
 
 /// The messages, and the code object if there is one.
@@ -161,7 +154,7 @@ pub(crate) unsafe extern "C" fn hiprtcCompileProgram(
         return INVALID_INPUT;
     };
     // Out of the table meanwhile, so that others compile beside it.
-    let Some(mut program) = lock(&PROGRAMS).1.remove(&(handle as usize)) else {
+    let Some(mut program) = PROGRAMS.remove(handle) else {
         return INVALID_PROGRAM;
     };
     let (log, code) = match compile(&program, &options) {
@@ -170,7 +163,7 @@ pub(crate) unsafe extern "C" fn hiprtcCompileProgram(
     };
     let done = if code.is_some() { 0 } else { COMPILATION };
     (program.log, program.code) = (log, code.unwrap_or_default());
-    lock(&PROGRAMS).1.insert(handle as usize, program);
+    PROGRAMS.put_back(handle, program);
     done
 }
 

@@ -14,15 +14,10 @@ pub(crate) const THREADS: u32 = 2048;
 /// Waves of 64 threads that a device holds.
 pub(crate) const CONCURRENT: usize = (MULTIPROCESSORS * THREADS / 64) as usize;
 
-/// Shared memory of a multiprocessor.
-pub(crate) struct Lds;
+/// Bytes of shared memory of a multiprocessor.
+pub(crate) const LDS: u32 = 64 << 10;
 
-impl Lds {
-    /// Bytes.
-    pub(crate) const MOST: u32 = 64 << 10;
-}
-
-/// How memory came to be.
+/// How memory came into being.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Allocated,
@@ -74,7 +69,7 @@ impl State {
         self.lost.store(true, Ordering::Release);
     }
 
-    /// Whether none has.
+    /// An error if a kernel has failed.
     pub(crate) fn alive(&self) -> Answer {
         if self.lost.load(Ordering::Acquire) { Err(Code::LaunchFailure) } else { Ok(()) }
     }
@@ -101,7 +96,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes back the memory that begins at `at`, if it came to be so.
+    /// Takes the memory that begins at `at` out of the kernels' reach, if it is of this origin.
     pub(crate) fn remove(&self, at: usize, origin: Origin) -> Answer<Range> {
         let mut ranges = self.ranges();
         match ranges.get(&at) {

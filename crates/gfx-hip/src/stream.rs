@@ -2,12 +2,12 @@
 
 use crate::code::{Answer, Code, answer, put};
 use crate::device::check;
-use crate::state::{lock, state};
-use std::collections::BTreeMap;
+use crate::handles::Handles;
+use crate::state::state;
 use std::ffi::{c_int, c_uchar, c_uint, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
@@ -17,17 +17,17 @@ struct Stream {
     left: Arc<AtomicU64>,
 }
 
-/// By handle.
-static STREAMS: Mutex<(usize, BTreeMap<usize, Stream>)> = Mutex::new((0, BTreeMap::new()));
+static STREAMS: Handles<Stream> = Handles::new();
 
 /// Has a stream do a piece of work.
 pub(crate) fn enqueue(stream: *mut c_void, piece: impl FnOnce() + Send + 'static) -> Answer {
     state().alive()?;
-    let streams = lock(&STREAMS);
+    let give = |stream: &Stream| {
+        stream.left.fetch_add(1, Ordering::Relaxed);
+        stream.work.send(Box::new(piece)).map_err(|_| Code::InvalidHandle)
+    };
     // There is no default stream: nobody here uses it.
-    let stream = streams.1.get(&(stream as usize)).ok_or(Code::InvalidHandle)?;
-    stream.left.fetch_add(1, Ordering::Relaxed);
-    stream.work.send(Box::new(piece)).map_err(|_| Code::InvalidHandle)
+    STREAMS.with(stream, give).ok_or(Code::InvalidHandle)?
 }
 
 /// # Safety
@@ -70,11 +70,7 @@ pub(crate) unsafe extern "C" fn hipStreamCreateWithPriority(
         };
         let started = std::thread::Builder::new().name("hip stream".to_owned()).spawn(run);
         started.map_err(|_| Code::OutOfMemory)?;
-        let mut streams = lock(&STREAMS);
-        streams.0 += 1;
-        let handle = streams.0;
-        streams.1.insert(handle, Stream { work, left });
-        Ok(handle as *mut c_void)
+        Ok(STREAMS.add(Stream { work, left }))
     };
     // SAFETY: the caller's pointer.
     answer(create().and_then(|handle| unsafe { put(out, handle) }))
@@ -83,8 +79,7 @@ pub(crate) unsafe extern "C" fn hipStreamCreateWithPriority(
 /// `hipError_t hipStreamDestroy(hipStream_t)`. Work that is left is done.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipStreamDestroy(stream: *mut c_void) -> c_int {
-    let gone = lock(&STREAMS).1.remove(&(stream as usize));
-    answer(gone.map(drop).ok_or(Code::InvalidHandle))
+    answer(STREAMS.remove(stream).map(drop).ok_or(Code::InvalidHandle))
 }
 
 /// `hipError_t hipStreamQuery(hipStream_t)`.
@@ -92,9 +87,8 @@ pub(crate) extern "C" fn hipStreamDestroy(stream: *mut c_void) -> c_int {
 pub(crate) extern "C" fn hipStreamQuery(stream: *mut c_void) -> c_int {
     let query = || {
         state().alive()?;
-        let streams = lock(&STREAMS);
-        let stream = streams.1.get(&(stream as usize)).ok_or(Code::InvalidHandle)?;
-        if stream.left.load(Ordering::Acquire) == 0 { Ok(()) } else { Err(Code::NotReady) }
+        let left = STREAMS.with(stream, |stream| stream.left.load(Ordering::Acquire));
+        if left.ok_or(Code::InvalidHandle)? == 0 { Ok(()) } else { Err(Code::NotReady) }
     };
     answer(query())
 }

@@ -1,7 +1,7 @@
 //! From bytes to an instruction. Layouts of GFX9 with gfx942's cache bits.
 use crate::code::{ACC, LITERAL, OFF, VCC, VECTOR};
 use crate::error::DecodeError;
-use crate::inst::{Ds, Encoding, Inst, Kind, Memory, Op, Run, Sdwa};
+use crate::inst::{Encoding, Inst, Kind, Memory, Op, Run, Sdwa};
 use crate::table;
 
 /// Bits `low` to `high` of a word.
@@ -120,15 +120,13 @@ fn smem(first: u32, second: u32) -> Result<Inst, DecodeError> {
     inst.src[0] = bits(first, 5, 0) * 2;
     inst.offset = (second << 11) as i32 >> 11;
     if let Run::ScalarLoad(words) = inst.op.run {
-        // An offset in a register and one in the instruction exclude each other here.
+        // Whether there is an offset in the instruction (bit 17), and whether one is in a register as well (bit 14).
         (inst.segment, inst.src[1]) = match (bit(first, 14), bit(first, 17)) {
             (false, true) => (0, OFF),
             (false, false) => (1, bits(second, 6, 0)),
-            (true, _) => (1, bits(second, 31, 25)),
+            (true, false) => (1, bits(second, 31, 25)),
+            (true, true) => (2, bits(second, 31, 25)),
         };
-        if bit(first, 14) == bit(first, 17) && bit(first, 17) {
-            inst.segment = 2;
-        }
         if inst.dst + words > 108 || inst.src[0] > 106 || inst.src[1] > OFF {
             return Err(wrong(&inst, "a register that does not exist", first));
         }
@@ -274,20 +272,14 @@ fn flat(first: u32, second: u32) -> Result<Inst, DecodeError> {
     inst.size = 8;
     inst.segment = bits(first, 15, 14) as u8;
     (inst.sc0, inst.nt, inst.sc1) = (bit(first, 16), bit(first, 17), bit(first, 25));
-    // For scratch memory bit 13 says whether there is a vector register; offsets have 13 bits with a sign.
+    // 13 bits with a sign, or 12 without for flat addresses.
     inst.offset = match inst.segment {
         0 => bits(first, 11, 0).into(),
         3 => return Err(wrong(&inst, "segment 3 does not exist", first)),
         _ => (first << 19) as i32 >> 19,
     };
-    let mut has_vector = true;
-    if inst.segment == 1 {
-        has_vector = bit(first, 13);
-        inst.offset = bits(first, 12, 0).into();
-        inst.offset = inst.offset << 19 >> 19;
-    } else if inst.segment == 2 {
-        inst.offset = i32::from(bits(first, 12, 0)) << 19 >> 19;
-    }
+    // Scratch memory alone can be addressed without a vector register.
+    let has_vector = inst.segment != 1 || bit(first, 13);
     let bank = if bit(second, 23) { ACC } else { VECTOR };
     inst.dst = bank + bits(second, 31, 24);
     let saddr = if inst.segment == 0 { OFF } else { bits(second, 22, 16) };
@@ -314,7 +306,7 @@ fn mubuf(first: u32, second: u32) -> Result<Inst, DecodeError> {
     Ok(inst)
 }
 
-/// Whether every register exists, so that executing need not ask.
+/// Refuses registers that do not exist, so that execution need not check them.
 fn check(inst: &Inst) -> Result<(), DecodeError> {
     let exists = |code: u16, words: u16| match code {
         _ if words == 0 => true,
@@ -326,12 +318,20 @@ fn check(inst: &Inst) -> Result<(), DecodeError> {
         VECTOR..768 => (code - VECTOR) % 256 + words <= 256,
         _ => false,
     };
-    let (sources, dst) = match inst.op.run {
-        Run::Memory(memory) => return memory.check(inst, exists),
-        Run::Ds(ds) => return Ds::check(ds, inst, exists),
-        Run::ScalarLoad(_) => return Ok(()),
-        _ => (inst.op.src, inst.op.dst),
+    let found = match inst.op.run {
+        Run::Memory(memory) => memory.registers_exist(inst, exists),
+        Run::Ds(ds) => ds.registers_exist(inst, exists),
+        Run::ScalarLoad(_) => true,
+        _ => return check_operands(inst, exists),
     };
+    match found {
+        true => Ok(()),
+        false => Err(wrong(inst, "a register that does not exist", inst.dst.into())),
+    }
+}
+
+fn check_operands(inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> Result<(), DecodeError> {
+    let (sources, dst) = (inst.op.src, inst.op.dst);
     let mut codes = inst.src.iter().zip(sources);
     if let Some((&code, _)) = codes.find(|(code, kind)| !exists(**code, kind.words())) {
         return Err(wrong(inst, "a source that does not exist", code.into()));

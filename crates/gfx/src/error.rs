@@ -7,7 +7,7 @@ pub enum LoadError {
     /// Not an ELF file, or a broken one.
     #[error("the code object is no ELF file that can be read")]
     Elf(#[from] object::Error),
-    /// An ELF file for something else.
+    /// An ELF file for another machine, ABI or processor.
     #[error("the ELF file's {what} is {found:#x}; expected {expected}")]
     Kind {
         /// The field.
@@ -95,7 +95,7 @@ pub enum DecodeError {
     /// The code ends within an instruction.
     #[error("the code ends within an instruction")]
     End,
-    /// No encoding begins so.
+    /// The first word begins no known encoding.
     #[error("{word:#010x} begins no known encoding")]
     Encoding {
         /// First word.
@@ -160,7 +160,7 @@ pub struct Place {
     pub source: Option<String>,
     /// Lanes that are active.
     pub exec: u64,
-    /// Why it does not run: `barrier`, or nothing.
+    /// `barrier` if it waits there.
     pub waits: Option<&'static str>,
 }
 
@@ -190,7 +190,7 @@ pub enum LaunchError {
         /// The value found, and the expected one.
         what: String,
     },
-    /// A wave did what it must not, or gave up.
+    /// A wave made an invalid access, ran an invalid instruction, or trapped.
     #[error("emulated gfx942: {kernel} ended by an error of {place}: {cause}")]
     Fault {
         /// The kernel.
@@ -213,7 +213,7 @@ pub enum LaunchError {
         /// At most 16 of them.
         places: Vec<Place>,
     },
-    /// Somebody stopped it.
+    /// It was stopped by its [`Stop`](crate::Stop).
     #[error(
         "emulated gfx942: {kernel} was stopped; {left} waves were left, among them\n{}",
         list(places)

@@ -73,7 +73,7 @@ fn scalar(wave: &mut Wave, inst: &Inst, f: Compute) {
     }
 }
 
-/// Where each lane's operand is.
+/// Where a lane's operand comes from.
 #[derive(Clone, Copy)]
 enum Source {
     Same(u64),
@@ -145,7 +145,7 @@ fn vector(wave: &mut Wave, inst: &Inst, f: Compute) {
     }
 }
 
-/// First bit and bits of a part of a register.
+/// First bit and width of a part of a register.
 fn part(select: u8) -> (u32, u32) {
     match select {
         0..=3 => (8 * u32::from(select), 8),
@@ -154,7 +154,7 @@ fn part(select: u8) -> (u32, u32) {
     }
 }
 
-/// An operand behind its modifiers: part, magnitude, sign, order of halves.
+/// An operand with its modifiers applied: part, magnitude, sign, order of halves.
 fn modified(inst: &Inst, index: usize, kind: Kind, mut value: u64) -> u64 {
     if matches!(kind, Kind::Flag | Kind::Lane) {
         return value;

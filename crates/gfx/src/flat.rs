@@ -1,44 +1,38 @@
 //! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, and DS.
 use crate::code::OFF;
-use crate::error::{Access, Cause, DecodeError, MemoryFault};
+use crate::error::{Access, Cause, MemoryFault};
 use crate::inst::{Ds, Inst, Memory};
 use crate::memory::View;
 use crate::wave::{APERTURE, PRIVATE_BASE, SHARED_BASE, Wave};
 
-fn refuse(inst: &Inst, what: &'static str) -> DecodeError {
-    DecodeError::Operand { mnemonic: inst.op.name, what, value: inst.dst.into() }
-}
-
 impl Memory {
     /// Whether the registers exist.
-    pub(crate) fn check(
-        self,
-        inst: &Inst,
-        exists: impl Fn(u16, u16) -> bool,
-    ) -> Result<(), DecodeError> {
-        let address = match (inst.segment, inst.src[2]) {
-            (1, _) => 1,
-            (2, base) if base != OFF => 1,
-            _ => 2,
-        };
+    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
         let base = match inst.segment {
             _ if inst.src[2] == OFF => true,
             1 => inst.src[2] < OFF,
             _ => inst.src[2] <= 106,
         };
-        let data = match self {
-            Memory::Load { .. } => true,
-            Memory::Store { words, .. } | Memory::Atomic { words, .. } => {
-                exists(inst.src[1], words)
-            }
-            Memory::Swap { words } => exists(inst.src[1], 2 * words),
-        };
         let result = self.result(inst).is_none_or(|words| exists(inst.dst, words));
-        let address = inst.src[0] == OFF || exists(inst.src[0], address);
-        if address && base && data && result {
-            Ok(())
-        } else {
-            Err(refuse(inst, "a register that does not exist"))
+        let address = inst.src[0] == OFF || exists(inst.src[0], Self::address(inst));
+        address && base && exists(inst.src[1], self.data()) && result
+    }
+
+    /// Vector registers of the address, if there are any: an offset alone if there is a base or it is scratch memory.
+    pub(crate) fn address(inst: &Inst) -> u16 {
+        match (inst.segment, inst.src[2]) {
+            (1, _) => 1,
+            (2, base) if base != OFF => 1,
+            _ => 2,
+        }
+    }
+
+    /// Registers of the data.
+    pub(crate) fn data(self) -> u16 {
+        match self {
+            Memory::Load { .. } => 0,
+            Memory::Store { words, .. } | Memory::Atomic { words, .. } => words,
+            Memory::Swap { words } => 2 * words,
         }
     }
 
@@ -74,55 +68,46 @@ impl Ds {
         }
     }
 
-    pub(crate) fn check(
-        self,
-        inst: &Inst,
-        exists: impl Fn(u16, u16) -> bool,
-    ) -> Result<(), DecodeError> {
+    /// Whether the registers exist.
+    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
         let (count, words) = self.data();
         let sources = inst.src[1..=count].iter().all(|&code| exists(code, words));
-        if sources && exists(inst.dst, self.result()) {
-            Ok(())
-        } else {
-            Err(refuse(inst, "a register that does not exist"))
-        }
+        sources && exists(inst.dst, self.result())
     }
 }
 
 /// Memory that only a group or a lane has.
-pub(crate) struct Local<'a>(pub(crate) &'a mut [u8]);
+struct Local<'a> {
+    bytes: &'a mut [u8],
+    /// Its name in errors.
+    space: &'static str,
+}
 
-impl Local<'_> {
-    fn place(
-        &mut self,
-        offset: u64,
-        length: u64,
-        access: Access,
-    ) -> Result<&mut [u8], MemoryFault> {
-        let range = offset
-            .checked_add(length)
-            .and_then(|end| self.0.get_mut(offset as usize..end as usize));
-        range.ok_or(MemoryFault { address: offset, length, access })
+impl<'a> Local<'a> {
+    fn lds(bytes: &'a mut [u8]) -> Self {
+        Local { bytes, space: "LDS" }
     }
 
-    fn load(&mut self, offset: u64, length: u64) -> Result<u64, MemoryFault> {
+    fn place(&mut self, offset: u64, length: u64, access: Access) -> Result<&mut [u8], Cause> {
+        let range = offset
+            .checked_add(length)
+            .and_then(|end| self.bytes.get_mut(offset as usize..end as usize));
+        range.ok_or_else(|| fault(self.space)(MemoryFault { address: offset, length, access }))
+    }
+
+    fn load(&mut self, offset: u64, length: u64) -> Result<u64, Cause> {
         let mut bytes = [0; 8];
         bytes[..length as usize].copy_from_slice(self.place(offset, length, Access::Load)?);
         Ok(u64::from_le_bytes(bytes))
     }
 
-    fn store(&mut self, offset: u64, length: u64, value: u64) -> Result<(), MemoryFault> {
+    fn store(&mut self, offset: u64, length: u64, value: u64) -> Result<(), Cause> {
         let bytes = value.to_le_bytes();
         self.place(offset, length, Access::Store)?.copy_from_slice(&bytes[..length as usize]);
         Ok(())
     }
 
-    fn update(
-        &mut self,
-        offset: u64,
-        length: u64,
-        f: impl Fn(u64) -> u64,
-    ) -> Result<u64, MemoryFault> {
+    fn update(&mut self, offset: u64, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
         let old = self.load(offset, length)?;
         self.store(offset, length, f(old))?;
         Ok(old)
@@ -132,8 +117,7 @@ impl Local<'_> {
 /// One lane's place in one of the kinds of memory.
 enum Target<'a, 'b> {
     Global(&'a View<'b>, u64),
-    Lds(Local<'a>, u64),
-    Scratch(Local<'a>, u64),
+    Local(Local<'a>, u64),
 }
 
 impl Target<'_, '_> {
@@ -142,10 +126,7 @@ impl Target<'_, '_> {
             Target::Global(view, address) => {
                 view.load(address.wrapping_add(at), length).map_err(fault("global"))
             }
-            Target::Lds(local, offset) => local.load(*offset + at, length).map_err(fault("LDS")),
-            Target::Scratch(local, offset) => {
-                local.load(*offset + at, length).map_err(fault("scratch"))
-            }
+            Target::Local(local, offset) => local.load(*offset + at, length),
         }
     }
 
@@ -154,12 +135,7 @@ impl Target<'_, '_> {
             Target::Global(view, address) => {
                 view.store(address.wrapping_add(at), length, value).map_err(fault("global"))
             }
-            Target::Lds(local, offset) => {
-                local.store(*offset + at, length, value).map_err(fault("LDS"))
-            }
-            Target::Scratch(local, offset) => {
-                local.store(*offset + at, length, value).map_err(fault("scratch"))
-            }
+            Target::Local(local, offset) => local.store(*offset + at, length, value),
         }
     }
 
@@ -168,10 +144,7 @@ impl Target<'_, '_> {
             Target::Global(view, address) => {
                 view.update(*address, length, f).map_err(fault("global"))
             }
-            Target::Lds(local, offset) => local.update(*offset, length, f).map_err(fault("LDS")),
-            Target::Scratch(local, offset) => {
-                local.update(*offset, length, f).map_err(fault("scratch"))
-            }
+            Target::Local(local, offset) => local.update(*offset, length, f),
         }
     }
 
@@ -213,7 +186,7 @@ fn target<'a, 'b>(
         _ => wave.lane64(inst.src[0], lane).wrapping_add_signed(offset),
     };
     if inst.segment == 0 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
-        return Target::Lds(Local(lds), address - SHARED_BASE);
+        return Target::Local(Local::lds(lds), address - SHARED_BASE);
     }
     if inst.segment == 0 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
         return scratch(wave, lane, address - PRIVATE_BASE);
@@ -223,7 +196,8 @@ fn target<'a, 'b>(
 
 fn scratch<'a, 'b>(wave: &'a mut Wave, lane: usize, offset: u64) -> Target<'a, 'b> {
     let size = wave.scratch_size as usize;
-    Target::Scratch(Local(&mut wave.scratch[lane * size..(lane + 1) * size]), offset)
+    let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
+    Target::Local(Local { bytes, space: "scratch" }, offset)
 }
 
 fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
@@ -337,8 +311,7 @@ pub(crate) fn ds(wave: &mut Wave, inst: &Inst, ds: Ds, lds: &mut [u8]) -> Result
         permute(wave, inst, backward);
         return Ok(());
     }
-    let mut lds = Local(lds);
-    let lds_fault = fault("LDS");
+    let mut lds = Local::lds(lds);
     for lane in lanes(wave.exec()) {
         let address = wave.lane(inst.src[0], lane);
         let offset = |index: u16, count: u16, stride: u32| {
@@ -351,8 +324,7 @@ pub(crate) fn ds(wave: &mut Wave, inst: &Inst, ds: Ds, lds: &mut [u8]) -> Result
                 let mut data = [0; 4];
                 for word in 0..words * count {
                     let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
-                    data[usize::from(word)] =
-                        extend(lds.load(at, bytes).map_err(&lds_fault)?, bytes, signed);
+                    data[usize::from(word)] = extend(lds.load(at, bytes)?, bytes, signed);
                 }
                 write(wave, inst.dst, lane, words * count, data);
             }
@@ -361,21 +333,19 @@ pub(crate) fn ds(wave: &mut Wave, inst: &Inst, ds: Ds, lds: &mut [u8]) -> Result
                     let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
                     let value =
                         wave.lane(inst.src[usize::from(1 + word / words)] + word % words, lane);
-                    lds.store(at, bytes, value.into()).map_err(&lds_fault)?;
+                    lds.store(at, bytes, value.into())?;
                 }
             }
             Ds::Atomic { words, returns, f } => {
                 let value = operand(wave, inst.src[1], lane, words);
-                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), |old| f(old, value));
-                let old = old.map_err(&lds_fault)?;
+                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), |old| f(old, value))?;
                 write(wave, inst.dst, lane, if returns { words } else { 0 }, halves(old));
             }
             Ds::Swap { words } => {
                 let wanted = operand(wave, inst.src[1], lane, words);
                 let new = operand(wave, inst.src[2], lane, words);
                 let swap = |old| if old == wanted { new } else { old };
-                let old =
-                    lds.update(offset(0, 1, 0), 4 * u64::from(words), swap).map_err(&lds_fault)?;
+                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), swap)?;
                 write(wave, inst.dst, lane, words, halves(old));
             }
             Ds::Permute { .. } => {}

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 /// Instructions of one turn at most.
 const TURN: u32 = 64;
-/// Turns between two looks at the clock.
+/// Turns between two checks of the clock.
 const LOOK: u32 = 64;
-/// Beside what the compiler knows of, for kernels that call functions which it does not know.
+/// Bytes of scratch memory of each lane, beside those that the compiler counted, for kernels that call functions
+/// which it cannot see.
 const DYNAMIC_STACK: u64 = 16 << 10;
 /// Waves that an error lists.
 const LISTED: usize = 16;
@@ -24,7 +25,7 @@ struct Group {
     index: u64,
     lds: Vec<u8>,
     waves: Vec<Wave>,
-    /// Of each wave, whether it waits at the barrier, or has ended.
+    /// Whether each wave waits at the barrier, and whether it has ended.
     waits: Vec<bool>,
     ended: Vec<bool>,
 }
@@ -74,7 +75,7 @@ pub(crate) fn run(
         let view = ranges.view();
         let slept = grid.turn(turn, length, &view)?;
         drop(view);
-        // Where all sleep, somebody else is to do something.
+        // If every wave sleeps, they wait for another thread: let it run.
         asleep = if slept { asleep + 1 } else { 0 };
         if asleep > 2 * grid.ready.len() {
             asleep = 0;
@@ -157,7 +158,7 @@ impl Grid<'_> {
         wave
     }
 
-    /// Lets a wave execute `length` instructions, or fewer; whether it wants to sleep.
+    /// Lets a wave execute `length` instructions at most. Returns whether it executed `s_sleep`.
     fn turn(&mut self, ready: usize, length: u32, view: &View<'_>) -> Result<bool, LaunchError> {
         let (at, number) = self.ready[ready];
         let Some(group) = &mut self.groups[at] else { return Ok(false) };
@@ -198,7 +199,7 @@ impl Grid<'_> {
         Ok(false)
     }
 
-    /// A wave came to the barrier or ended: the group may go on, or be done.
+    /// After a wave came to the barrier or ended: releases the waves that wait, or the group.
     fn meet(&mut self, at: usize) {
         let Some(group) = &mut self.groups[at] else { return };
         let left = group.ended.iter().filter(|ended| !**ended).count();

@@ -137,9 +137,9 @@ pub(crate) enum Run {
     Compute(Compute),
     /// The destination gets EXEC, and EXEC what this makes of the source and EXEC.
     SaveExec(fn(u64, u64) -> u64),
-    /// To the program counter and the offset if it holds.
+    /// Adds the offset to the program counter if the condition holds.
     Branch(fn(&Wave) -> bool),
-    /// Anything else within the wave.
+    /// Any other effect on the wave's own state.
     Wave(fn(&mut Wave, &Inst)),
     /// Words from memory into scalar registers.
     ScalarLoad(u16),
@@ -166,7 +166,7 @@ pub(crate) struct Op {
     pub(crate) run: Run,
 }
 
-/// Which part of a register an operand of SDWA is: BYTE_0 to BYTE_3, WORD_0, WORD_1, DWORD.
+/// The part of a register that an operand of SDWA is: BYTE_0 to BYTE_3, WORD_0, WORD_1, DWORD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sdwa {
     pub(crate) dst: u8,
@@ -201,7 +201,8 @@ pub struct Inst {
     pub(crate) halves: [u8; 2],
     /// Offsets and immediates.
     pub(crate) offset: i32,
-    /// FLAT's segment: flat 0, scratch 1, global 2.
+    /// FLAT's segment: flat 0, scratch 1, global 2. Of a scalar load, where its offset is: in the instruction 0, in a
+    /// register 1, in both 2.
     pub(crate) segment: u8,
     pub(crate) sc0: bool,
     pub(crate) sc1: bool,

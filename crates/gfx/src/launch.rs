@@ -50,9 +50,9 @@ pub struct Launch<'a> {
     /// The caller's arguments, packed as [`Kernel::arguments`] says: [`Kernel::explicit_size`] bytes or more.
     /// The launch fills in the arguments that the runtime appends.
     pub arguments: &'a [u8],
-    /// When it ends at the latest.
+    /// The launch fails if it has not ended by then.
     pub deadline: Instant,
-    /// Ends it before.
+    /// Ends it early.
     pub stop: Stop,
 }
 

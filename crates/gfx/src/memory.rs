@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-/// Accesses that kernels may make to a range.
+/// The accesses that kernels may make to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Loads alone.
+    /// Only loads.
     Read,
     /// Loads, stores and atomic operations.
     ReadWrite,

@@ -111,7 +111,7 @@ impl CodeObject {
         self.kernels.iter().find(|kernel| kernel.name == name)
     }
 
-    /// The code's bytes and their address, for who decodes all of it.
+    /// The address of the code and its bytes, for callers that decode all of it.
     pub fn code(&self) -> (u64, &[u8]) {
         (self.code.start, &self.image[self.code.start as usize..self.code.end as usize])
     }
@@ -281,7 +281,7 @@ fn kernel(
     })
 }
 
-/// Whether the emulator has what the kernel asks for. The words are those of the descriptor at 48, 52 and 56.
+/// Checks that the emulator has what the kernel needs. The words are those of the descriptor at 48, 52 and 56.
 fn check_needs(note: &KernelNote, rsrc1: u32, rsrc2: u32, properties: u32) -> Result<(), String> {
     let (preload, lanes) = (properties >> 16, note.lanes);
     let properties = properties as u16;

@@ -14,10 +14,9 @@ impl Display for Inst {
             _ if self.encoding == Encoding::Sopp => self.program(),
             _ => self.operands(),
         };
-        let name = self.name();
-        f.write_str(if operands.is_empty() { &name } else { "" })?;
+        f.write_str(&self.name())?;
         if !operands.is_empty() {
-            write!(f, "{name} {operands}")?;
+            write!(f, " {operands}")?;
         }
         match self.op.run {
             Run::Memory(_) | Run::Caches => self.caches(f),
@@ -60,7 +59,7 @@ fn operand(inst: &Inst, code: u16, words: u16) -> String {
         251 => "src_vccz".into(),
         252 => "src_execz".into(),
         253 => "src_scc".into(),
-        // As if it were one of the constants that need none.
+        // LLVM prints it like a constant that needs no literal.
         LITERAL if words < 2 && (-16..=64).contains(&(inst.literal as i32)) => {
             (inst.literal as i32).to_string()
         }
@@ -109,26 +108,16 @@ impl Inst {
     }
 
     fn memory(&self, memory: Memory) -> String {
-        let words = match self.segment {
-            2 if self.src[2] != OFF => 1,
-            1 => 1,
-            _ => 2,
-        };
         let off = |code: u16, words: u16| {
             if code == OFF { "off".into() } else { operand(self, code, words) }
-        };
-        let data = match memory {
-            Memory::Load { .. } => 0,
-            Memory::Store { words, .. } | Memory::Atomic { words, .. } => words,
-            Memory::Swap { words } => 2 * words,
         };
         let mut parts = Vec::new();
         if let Some(words) = memory.result(self) {
             parts.push(operand(self, self.dst, words));
         }
-        parts.push(off(self.src[0], words));
-        if data > 0 {
-            parts.push(operand(self, self.src[1], data));
+        parts.push(off(self.src[0], Memory::address(self)));
+        if memory.data() > 0 {
+            parts.push(operand(self, self.src[1], memory.data()));
         }
         if self.segment != 0 {
             parts.push(off(self.src[2], self.segment.into()));

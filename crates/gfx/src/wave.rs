@@ -1,4 +1,4 @@
-//! A wave: 64 lanes, their registers, and where they are.
+//! A wave: 64 lanes, their registers, and their program counter.
 use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
@@ -32,7 +32,7 @@ pub(crate) struct Wave {
     /// Of each lane `scratch_size` bytes.
     pub(crate) scratch: Vec<u8>,
     pub(crate) scratch_size: u64,
-    /// Whether it stored since it last waited for that.
+    /// Whether it has stored since it last waited for its stores.
     pub(crate) unsettled: bool,
 }
 
@@ -52,12 +52,12 @@ impl Wave {
         wave
     }
 
-    /// Address of what is `bytes` behind the instruction.
+    /// The address `bytes` after that of the instruction.
     pub(crate) fn address(&self, bytes: u64) -> u64 {
         self.base + self.pc + bytes
     }
 
-    /// Goes on at an address. The size of the instruction, 4 bytes, is added behind it.
+    /// Continues at an address. `step` adds the 4 bytes of the instruction afterwards.
     pub(crate) fn jump(&mut self, address: u64) {
         self.pc = address.wrapping_sub(self.base).wrapping_sub(4);
     }

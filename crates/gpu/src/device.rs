@@ -2,6 +2,7 @@
 
 use crate::arena::shared_bytes;
 use crate::buffer::{Buffer, Keep, Place};
+use crate::graph::GRAPHS;
 use crate::{Arena, ArenaError, Dim, GpuError, Graph, Kernel, Launch, SafeKernel, Step, Stops};
 use serde::Serialize;
 use std::sync::Arc;
@@ -168,11 +169,12 @@ pub trait Gpu: Send + Sync {
                 return Err(GpuError::NotResident { kernel, blocks, threads, most });
             }
         }
-        if steps.is_empty() {
+        let mut steps = steps.into_iter();
+        let Some(first) = steps.next() else {
             let (kernel, field, expected) = ("graph", "steps", "1 or more");
             return Err(GpuError::BadLaunch { kernel, field, value: 0, expected });
-        }
-        self.prepare(steps)
+        };
+        self.prepare(first, steps.collect())
     }
 
     /// The device's part of [`Gpu::graph`], which has checked the steps.
@@ -180,9 +182,9 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// The device has no graphs.
     #[doc(hidden)]
-    fn prepare(&self, _steps: Vec<Step>) -> Result<Graph, GpuError> {
+    fn prepare(&self, _first: Step, _more: Vec<Step>) -> Result<Graph, GpuError> {
         let device = self.info().name.clone();
-        Err(GpuError::Unsupported { device, what: "graphs of kernels" })
+        Err(GpuError::Unsupported { device, what: GRAPHS })
     }
 
     /// Reserves `len` bytes of addresses, rounded up to granules, for memory that processes share.

@@ -4,6 +4,9 @@ use crate::{Dim, GpuError, Launch, SafeKernel};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The name of the feature, in messages of devices that lack it.
+pub(crate) const GRAPHS: &str = "graphs of kernels";
+
 /// A launch that is part of a graph.
 #[derive(Clone)]
 pub struct Step {

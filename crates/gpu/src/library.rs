@@ -3,6 +3,7 @@
 use crate::GpuError;
 use libloading::Library;
 use std::error::Error;
+use std::ffi::{CStr, c_char, c_int};
 
 /// A table of a C library's functions, which return an `int` that is 0 for success: `Table`, loaded by
 /// `Table::load`, and a method of `Api` for each function. `Api` has a field `table` and a method `check`, which
@@ -106,6 +107,16 @@ pub(crate) unsafe fn symbol<F: Copy>(
     unsafe { library.get::<F>(name) }
         .map(|found| *found)
         .map_err(|error| GpuError::Library { library: what, reason: error.to_string() })
+}
+
+/// A short text that `get` writes to a buffer of the given length.
+pub(crate) fn text(
+    get: impl FnOnce(*mut c_char, c_int) -> Result<(), GpuError>,
+) -> Result<String, GpuError> {
+    let mut out = [0 as c_char; 256];
+    get(out.as_mut_ptr(), out.len() as c_int - 1)?;
+    // SAFETY: the array outlives the borrow, and its last byte is NUL whatever was written.
+    Ok(unsafe { CStr::from_ptr(out.as_ptr()) }.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

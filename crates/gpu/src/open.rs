@@ -45,7 +45,7 @@ pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
         GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: cuda::open(ordinal)?, why: asked() }),
         GpuChoice::Hip(ordinal) => {
             let gpu = hip::open(ordinal)?;
-            // Nobody is to take an emulator's results for a GPU's.
+            // An emulator's results must not pass for a GPU's.
             let why = format!("{}, {}", asked(), gpu.info().name);
             Ok(Opened { gpu, why })
         }
@@ -94,14 +94,15 @@ fn of_local_rank(count: u32, local_rank: u32) -> Option<u32> {
 }
 
 fn open_best(local_rank: u32) -> Result<Opened, GpuError> {
+    // A vendor is asked, and its libraries are loaded, only if there is no GPU of those before it.
     let vendors = [
-        (GpuChoice::Cuda as fn(u32) -> GpuChoice, cuda::usable(), cuda::open as Open),
-        (GpuChoice::Hip, hip::usable(), hip::open),
+        (GpuChoice::Cuda as fn(u32) -> GpuChoice, cuda::usable as Usable, cuda::open as Open),
+        (GpuChoice::Hip, hip::usable, hip::open),
     ];
     let mut reasons = Vec::new();
     for (choice, usable, open) in vendors {
         let ordinal = |count| of_local_rank(count, local_rank).unwrap_or(0);
-        match usable.and_then(|count| Ok((open(ordinal(count))?, count))) {
+        match usable().and_then(|count| Ok((open(ordinal(count))?, count))) {
             Ok((gpu, count)) => {
                 let info = gpu.info();
                 let (choice, name, arch) = (choice(info.ordinal), &info.name, &info.arch);
@@ -119,6 +120,7 @@ fn open_best(local_rank: u32) -> Result<Opened, GpuError> {
     Ok(Opened { gpu: open_simt()?, why: why + &seeded() })
 }
 
+type Usable = fn() -> Result<u32, GpuError>;
 type Open = fn(u32) -> Result<Arc<dyn Gpu>, GpuError>;
 
 fn open_simt() -> Result<Arc<dyn Gpu>, GpuError> {

@@ -98,3 +98,20 @@ pub(super) const fn special(
 ) -> Op {
     Op { encoding, number, name, src, dst, flag: false, run }
 }
+
+/// The sum with a carry, and whether it needs 33 bits.
+pub(super) fn carry(a: u32, b: u32, c: bool) -> (u32, bool) {
+    let sum = u64::from(a) + u64::from(b) + u64::from(c);
+    (sum as u32, sum >> 32 != 0)
+}
+
+/// The difference less a borrow, and whether it is negative.
+pub(super) fn borrow(a: u32, b: u32, c: bool) -> (u32, bool) {
+    let difference = i64::from(a) - i64::from(b) - i64::from(c);
+    (difference as u32, difference < 0)
+}
+
+/// Index from one side of the first bit that is set, or -1 where all `bits` are zeros.
+pub(super) fn first(zeros: u32, bits: u32) -> u32 {
+    if zeros == bits { u32::MAX } else { zeros }
+}

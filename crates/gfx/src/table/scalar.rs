@@ -1,5 +1,5 @@
 //! SOP1, SOP2, SOPC, SOPK, SOPP. A flag is SCC.
-use super::row::{compute, special};
+use super::row::{borrow, carry, compute, first, special};
 use crate::inst::{Encoding::*, Kind::*, Op, Run};
 
 /// A result, and whether it is not zero.
@@ -10,23 +10,11 @@ fn nz<T: PartialEq + Default + Copy>(value: T) -> (T, bool) {
 fn add(a: u32, b: u32) -> (u32, bool) {
     (a.wrapping_add(b), (a as i32).overflowing_add(b as i32).1)
 }
-fn carry(a: u32, b: u32, c: bool) -> (u32, bool) {
-    let sum = u64::from(a) + u64::from(b) + u64::from(c);
-    (sum as u32, sum >> 32 != 0)
-}
-fn borrow(a: u32, b: u32, c: bool) -> (u32, bool) {
-    let difference = i64::from(a) - i64::from(b) - i64::from(c);
-    (difference as u32, difference < 0)
-}
 /// Offset and width from a word, as the bit-field instructions have them.
 fn field(word: u32, value: u64, bits: u32) -> u64 {
     let (offset, width) = (word & (bits - 1), word >> 16 & 0x7f);
     let shifted = value >> offset;
     if width >= 64 { shifted } else { shifted & ((1 << width) - 1) }
-}
-/// Index from one side of the first bit that is set, or -1.
-fn first(zeros: u32, bits: u32) -> u32 {
-    if zeros == bits { u32::MAX } else { zeros }
 }
 
 pub(super) static OPS: &[Op] = compute! {

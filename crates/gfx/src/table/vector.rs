@@ -1,5 +1,5 @@
 //! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
-use super::row::{Lane, compute, special};
+use super::row::{Lane, borrow, carry, compute, first, special};
 use crate::inst::{Encoding::*, Kind::*, Op, Run};
 
 /// The low 24 bits, with and without a sign.
@@ -8,17 +8,6 @@ fn u24(a: u32) -> u32 {
 }
 fn i24(a: u32) -> i32 {
     (a << 8) as i32 >> 8
-}
-fn first(zeros: u32) -> u32 {
-    if zeros == 32 { u32::MAX } else { zeros }
-}
-fn carry(a: u32, b: u32, c: bool) -> (u32, bool) {
-    let sum = u64::from(a) + u64::from(b) + u64::from(c);
-    (sum as u32, sum >> 32 != 0)
-}
-fn borrow(a: u32, b: u32, c: bool) -> (u32, bool) {
-    let difference = i64::from(a) - i64::from(b) - i64::from(c);
-    (difference as u32, difference < 0)
 }
 fn ordered(a: f32, b: f32) -> bool {
     !a.is_nan() && !b.is_nan()
@@ -183,8 +172,8 @@ pub(super) static OPS: &[Op] = compute! {
     Vop1 0x27 v_sqrt_f32(a: f32) -> f32 = a.sqrt();
     Vop1 0x2b v_not_b32(a: u32) -> u32 = !a;
     Vop1 0x2c v_bfrev_b32(a: u32) -> u32 = a.reverse_bits();
-    Vop1 0x2d v_ffbh_u32(a: u32) -> u32 = first(a.leading_zeros());
-    Vop1 0x2e v_ffbl_b32(a: u32) -> u32 = first(a.trailing_zeros());
+    Vop1 0x2d v_ffbh_u32(a: u32) -> u32 = first(a.leading_zeros(), 32);
+    Vop1 0x2e v_ffbl_b32(a: u32) -> u32 = first(a.trailing_zeros(), 32);
     Vop1 0x38 v_mov_b64(a: u64) -> u64 = a;
     Vop1 0x52 v_accvgpr_mov_b32(a: u32) -> u32 = a;
     Vop2 0x00 v_cndmask_b32(a: u32, b: u32, c: bool) -> u32 = if c { b } else { a };

@@ -1,7 +1,7 @@
 //! Broken files, metadata and instructions are errors, never a panic or an access outside of what was registered.
 use crate::exercise::exercise;
-use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use crate::random;
+use rand::{Rng, RngExt};
 use warpverbs_gfx::{CodeObject, DecodeError, LoadError, decode};
 
 /// The fuzz target's corpus has a code object.
@@ -12,12 +12,6 @@ fn good() -> Vec<u8> {
 
 fn position(file: &[u8], part: &[u8]) -> usize {
     file.windows(part.len()).position(|window| window == part).expect("part of the file")
-}
-
-fn random() -> StdRng {
-    let seed = rand::random();
-    println!("seed {seed}");
-    StdRng::seed_from_u64(seed)
 }
 
 /// The error of the file with bytes replaced.

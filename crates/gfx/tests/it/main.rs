@@ -6,3 +6,13 @@ mod gpu;
 mod hostile;
 mod selftest;
 mod vectors;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+/// A random generator whose seed is printed.
+fn random() -> StdRng {
+    let seed = rand::random();
+    println!("seed {seed}");
+    StdRng::seed_from_u64(seed)
+}

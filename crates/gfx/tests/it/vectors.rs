@@ -1,8 +1,9 @@
 //! Random inputs, and results that must be those of the host's arithmetic.
 use crate::clang;
 use crate::gpu::Gpu;
+use crate::random;
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{Rng, RngExt};
 use std::time::Duration;
 use warpverbs_gfx::{Access, Cause, LaunchError, Stop};
 
@@ -10,13 +11,6 @@ const THREADS: usize = 1024;
 
 fn vectors(seed: u64) -> Option<Gpu> {
     (!clang::missing()).then(|| Gpu::of(clang::vectors(), seed))
-}
-
-/// A random generator whose seed is printed.
-fn random() -> StdRng {
-    let seed = rand::random();
-    println!("seed {seed}");
-    StdRng::seed_from_u64(seed)
 }
 
 fn launch(gpu: &Gpu, kernel: &str, arguments: &[u64]) {
@@ -140,7 +134,7 @@ fn floats_are_the_hosts() {
         for (index, (&found, expected)) in
             result.iter().zip(floats(row[0], row[1], row[2])).enumerate()
         {
-            // Which of the many numbers that are none is not said.
+            // IEEE 754 leaves open which NaN is the result.
             let nan = |bits: u32| {
                 index < 6 && f32::from_bits(bits).is_nan()
                     || index > 10 && f32::from_bits(bits).is_nan()

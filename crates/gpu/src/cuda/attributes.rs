@@ -1,10 +1,10 @@
 //! Which devices the driver has, and what it says of them.
 
 use super::api::{Api, driver};
+use crate::library::text;
 use crate::{GpuError, GpuInfo, GpuKind};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
-use std::ffi::{CStr, c_char};
 
 /// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`: kernels of the device consume writes of other devices
 /// consistently. Of larger values, kernels of all devices do.
@@ -24,11 +24,8 @@ pub(crate) fn describe(ordinal: u32) -> Result<GpuInfo, GpuError> {
     let mut device = 0;
     // SAFETY: the pointer is to a live local; a wrong ordinal is refused.
     unsafe { driver.cuDeviceGet(&mut device, ordinal as i32) }?;
-    let mut name = [0 as c_char; 256];
-    // SAFETY: the buffer has the length given; the driver ends the name with NUL inside it.
-    unsafe { driver.cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device) }?;
-    // SAFETY: the array outlives the borrow, and its last byte is NUL whatever the driver wrote.
-    let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+    // SAFETY: the buffer has the length given.
+    let name = text(|out, len| unsafe { driver.cuDeviceGetName(out, len, device) })?;
     let mut memory = 0;
     // SAFETY: the pointer is to a live local.
     unsafe { driver.cuDeviceTotalMem_v2(&mut memory, device) }?;

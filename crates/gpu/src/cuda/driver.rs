@@ -4,7 +4,7 @@ use super::api::{Api, NOT_READY, driver};
 use super::attributes::{describe, device_count};
 use super::graph;
 use crate::driver::{
-    Context, Copy, CopyPath, Driver, DriverGpu, OpenOptions, Priority, Recorded, Resource,
+    Context, Copy, CopyPath, Driver, DriverGpu, OpenOptions, Prepared, Priority, Resource,
 };
 use crate::{GpuError, GpuInfo, GpuKind};
 use cudarc::driver::sys;
@@ -194,7 +194,7 @@ impl Driver for Cuda {
         unsafe { self.api.cuMemsetD8Async(addr, 0, len, stream as sys::CUstream) }
     }
 
-    unsafe fn record(&self, kernels: &mut [Recorded]) -> Result<u64, GpuError> {
+    unsafe fn record(&self, kernels: &mut [Prepared]) -> Result<u64, GpuError> {
         // SAFETY: handed on to the caller.
         unsafe { graph::record(self.api, kernels) }
     }

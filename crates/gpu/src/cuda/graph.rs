@@ -2,7 +2,7 @@
 
 use super::api::Api;
 use crate::GpuError;
-use crate::driver::Recorded;
+use crate::driver::Prepared;
 use cudarc::driver::sys;
 use std::ptr;
 
@@ -10,7 +10,7 @@ use std::ptr;
 ///
 /// # Safety
 /// Loaded functions of the current context, and parameters as they have them.
-pub(super) unsafe fn record(api: &Api, kernels: &mut [Recorded]) -> Result<u64, GpuError> {
+pub(super) unsafe fn record(api: &Api, kernels: &mut [Prepared]) -> Result<u64, GpuError> {
     let mut graph = ptr::null_mut();
     // SAFETY: the pointer is to a live local.
     unsafe { api.cuGraphCreate(&mut graph, 0) }?;
@@ -23,9 +23,9 @@ pub(super) unsafe fn record(api: &Api, kernels: &mut [Recorded]) -> Result<u64, 
 
 /// # Safety
 /// As [`record`]; `graph` is live.
-unsafe fn fill(api: &Api, graph: sys::CUgraph, kernels: &mut [Recorded]) -> Result<u64, GpuError> {
+unsafe fn fill(api: &Api, graph: sys::CUgraph, kernels: &mut [Prepared]) -> Result<u64, GpuError> {
     let mut last = ptr::null_mut();
-    for (index, Recorded { function, dim, params }) in kernels.iter_mut().enumerate() {
+    for (index, Prepared { function, dim, params }) in kernels.iter_mut().enumerate() {
         let kernel = sys::CUDA_KERNEL_NODE_PARAMS {
             func: function.raw as sys::CUfunction,
             gridDimX: dim.grid.x,

@@ -148,10 +148,7 @@ impl Memory for Cuda {
         // does not know.
         unsafe { self.api.cuMemExportToShareableHandle((&raw mut fd).cast(), allocation, FD, 0) }?;
         // SAFETY: a new descriptor, which the driver leaves to its caller.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // The driver does not say whether it stays open in a program that this one starts.
-        let what = "a file descriptor (ulimit -n)";
-        fd.try_clone().map_err(|_| (self as &dyn Driver).unsupported(what))
+        unsafe { (self as &dyn Driver).owned_fd(fd) }
     }
 
     fn import(&self, fd: BorrowedFd<'_>) -> Result<u64, GpuError> {

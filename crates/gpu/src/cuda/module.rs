@@ -10,12 +10,12 @@
 use super::api::Api;
 use super::compile::cubin;
 use super::driver::Cuda;
-use crate::driver::{Cache, Function, Functions, Kernels, Origin};
+use crate::driver::{Cache, Function, Functions, Kernels, Origin, Prepared, check_parameters};
 use crate::launch::{Dim, TOO_MUCH_SHARED};
 use crate::{Entry, GpuError, Image};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 
 impl Kernels for Cuda {
     fn compile(&self, image: &Image, cache: &Cache) -> Result<(Vec<u8>, bool), GpuError> {
@@ -58,13 +58,8 @@ impl Kernels for Cuda {
         Ok(fitting as u32)
     }
 
-    unsafe fn launch(
-        &self,
-        function: Function,
-        dim: Dim,
-        stream: u64,
-        params: &mut [*mut c_void],
-    ) -> Result<(), GpuError> {
+    unsafe fn launch(&self, kernel: &mut Prepared, stream: u64) -> Result<(), GpuError> {
+        let Prepared { function, dim, params } = kernel;
         // SAFETY: the caller's function, stream and parameters.
         unsafe {
             self.api.cuLaunchKernel(
@@ -111,45 +106,22 @@ fn load_function(
     };
     let max_threads = get(Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?;
     let local_bytes = get(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?;
-    check_parameters(driver, raw, entry)?;
+    if let Some(compiled) = parameters(driver, raw, entry) {
+        check_parameters(entry, &compiled)?;
+    }
     Ok((Function { raw: raw as u64, max_threads }, local_bytes as usize))
 }
 
-/// The declared parameters, which `cuLaunchKernel` will read from memory, are the compiled ones.
-fn check_parameters(
-    driver: &Api,
-    function: sys::CUfunction,
-    entry: &'static Entry,
-) -> Result<(), GpuError> {
-    if !driver.has_param_info() {
-        return Ok(());
-    }
-    let info = |index| {
+/// Bytes of each parameter, as compiled; no more than one beyond the declared ones. Nothing if the driver does not
+/// tell them.
+fn parameters(driver: &Api, function: sys::CUfunction, entry: &Entry) -> Option<Vec<usize>> {
+    let size = |index| {
         let (mut offset, mut len) = (0, 0);
         // SAFETY: pointers to live locals; an index past the last parameter is refused.
-        unsafe { driver.cuFuncGetParamInfo(function, index, &mut offset, &mut len) }.map(|()| len)
+        unsafe { driver.cuFuncGetParamInfo(function, index, &mut offset, &mut len) }.ok()?;
+        Some(len)
     };
-    for (index, &declared) in entry.params.iter().enumerate() {
-        let compiled = info(index).unwrap_or(0);
-        if compiled != declared {
-            return Err(GpuError::BadEntry {
-                kernel: entry.name,
-                what: "bytes of a parameter",
-                declared: declared as u64,
-                compiled: compiled as u64,
-            });
-        }
-    }
-    let declared = entry.params.len();
-    if info(declared).is_ok() {
-        return Err(GpuError::BadEntry {
-            kernel: entry.name,
-            what: "parameters",
-            declared: declared as u64,
-            compiled: declared as u64 + 1,
-        });
-    }
-    Ok(())
+    driver.has_param_info().then(|| (0..=entry.params.len()).map_while(size).collect())
 }
 
 /// A launch that needs more stack than was ever reserved waits for the whole device.

@@ -2,11 +2,12 @@
 
 use super::cache::Cache;
 use super::copy_policy::CopyPath;
+use crate::graph::GRAPHS;
 use crate::{Dim, GpuError, GpuInfo, Image};
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use warpverbs_mem::{Dmabuf, Kind, ShareHandle};
 
 /// Something that the driver gave and wants back by [`Driver::free`].
@@ -59,6 +60,14 @@ pub(crate) struct Function {
 
 /// The kernels of an image by name.
 pub(crate) type Functions = HashMap<&'static str, Function>;
+
+/// A kernel that is ready to be launched, or to become a part of a graph.
+pub(crate) struct Prepared {
+    pub(crate) function: Function,
+    pub(crate) dim: Dim,
+    /// The addresses of its parameters.
+    pub(crate) params: Vec<*mut c_void>,
+}
 
 /// The arguments of [`Driver::copy`].
 #[derive(Clone, Copy)]
@@ -131,25 +140,8 @@ pub(crate) trait Kernels {
     /// How many blocks of this shape a multiprocessor holds. Launches of the shape may have its shared
     /// memory from now on.
     fn fitting(&self, function: Function, name: &'static str, dim: Dim) -> Result<u32, GpuError>;
-    /// Starts a kernel; `params` has the addresses of its parameters, which are copied.
-    unsafe fn launch(
-        &self,
-        function: Function,
-        dim: Dim,
-        stream: u64,
-        params: &mut [*mut c_void],
-    ) -> Result<(), GpuError>;
-}
-
-/// Names, for messages, of parts that a driver may lack.
-pub(crate) const GRAPHS: &str = "graphs of kernels";
-
-/// A kernel of a graph.
-#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "graphs are made by CUDA alone"))]
-pub(crate) struct Recorded {
-    pub(crate) function: Function,
-    pub(crate) dim: Dim,
-    pub(crate) params: Vec<*mut c_void>,
+    /// Starts a kernel, whose parameters are copied.
+    unsafe fn launch(&self, kernel: &mut Prepared, stream: u64) -> Result<(), GpuError>;
 }
 
 /// One device of a vendor's driver, with a context on it that is never given back: its end would wait
@@ -198,7 +190,7 @@ pub(crate) trait Driver: Memory + Kernels + Send + Sync {
     unsafe fn zero(&self, addr: u64, len: usize, stream: u64) -> Result<(), GpuError>;
 
     /// Prepares kernels that run one after another, with parameters as [`Kernels::launch`] takes them.
-    unsafe fn record(&self, _kernels: &mut [Recorded]) -> Result<u64, GpuError> {
+    unsafe fn record(&self, _kernels: &mut [Prepared]) -> Result<u64, GpuError> {
         Err(GpuError::Unsupported { device: self.kind().to_string(), what: GRAPHS })
     }
     /// Enqueues the kernels of a graph that [`Driver::record`] made.
@@ -222,6 +214,17 @@ impl dyn Driver {
     /// The device does not do this.
     pub(crate) fn unsupported(&self, what: &'static str) -> GpuError {
         GpuError::Unsupported { device: self.label(), what }
+    }
+
+    /// A descriptor that the driver made, which programs that this one starts do not inherit: drivers do not say
+    /// whether they would.
+    ///
+    /// # Safety
+    /// It is open, and belongs to the caller.
+    pub(crate) unsafe fn owned_fd(&self, fd: c_int) -> Result<OwnedFd, GpuError> {
+        // SAFETY: the caller's obligation.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        fd.try_clone().map_err(|_| self.unsupported("a file descriptor (ulimit -n)"))
     }
 
     /// Whether both are devices of one driver.

@@ -19,9 +19,9 @@ pub enum Origin {
 pub(crate) struct Request<'a> {
     pub(crate) image: &'a Image,
     pub(crate) arch: &'a str,
-    /// All that decides over the code, the architecture among them.
+    /// Options on which the machine code depends, the architecture among them.
     pub(crate) options: Vec<String>,
-    /// Further options, for a compiler of this version, which do not.
+    /// More options for a compiler of a version, on which the code does not depend.
     pub(crate) more: fn((u32, u32)) -> Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Request<'_> {
         })?;
         let Compiled { code, log } = compiled;
         if !log.is_empty() {
-            tracing::warn!(image = image.name, arch, log, "the compiler has something to say");
+            tracing::warn!(image = image.name, arch, log, "compiled with warnings");
         }
         if let Err(error) = cache.store(&key, compiler.version(), &code) {
             // The kernel is there and right; only the next start will be slower.

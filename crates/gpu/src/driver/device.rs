@@ -17,6 +17,7 @@ use crate::arena::{Arena, ArenaError, shared_bytes};
 use crate::buffer::Keep;
 use crate::launch::{Dim, Launch};
 use crate::{Buffer, Gpu, GpuError, GpuInfo, Graph, Image, Kernel, Mapping, Place, Step, Stops};
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_mem::{Kind, Region, Share, ShareHandle, SharePiece};
@@ -196,13 +197,14 @@ impl Gpu for DriverGpu {
         Ok(Launch::new(Box::new(started), deadline))
     }
 
-    fn prepare(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
+    fn prepare(&self, first: Step, more: Vec<Step>) -> Result<Graph, GpuError> {
+        let named = (first.kernel.entry().name, first.dim);
         let with = |step: Step| {
             let function = self.function(&*step.kernel)?;
             Ok((step, function))
         };
-        let steps: Result<Vec<_>, GpuError> = steps.into_iter().map(with).collect();
-        Ok(Graph::of(DriverGraph::new(&self.streams, &steps?)?))
+        let steps: Result<Vec<_>, GpuError> = iter::once(first).chain(more).map(with).collect();
+        Ok(Graph::of(DriverGraph::new(&self.streams, named, &steps?)?))
     }
 
     fn stops(&self) -> &Arc<Stops> {

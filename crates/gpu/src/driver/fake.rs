@@ -1,14 +1,15 @@
 //! A second driver, for tests: devices whose memory is the host's, and which begin kernels when the test says
 //! so. Here, too, copies inside a device wait for kernels; these are run by the SIMT device.
 
-use super::calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
+use super::calls::{
+    Copy, Driver, Function, Functions, Kernels, Memory, Prepared, Priority, Resource,
+};
 use super::{Cache, Context, CopyPath, CopyPolicy, DriverGpu, OpenOptions};
 use crate::launch::Dim;
 use crate::simt::{SimtConfig, SimtDevice};
 use crate::{Entry, Gpu, GpuError, GpuInfo, GpuKind, Image, Kernel, KernelArgs};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::c_void;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -335,13 +336,8 @@ impl Kernels for Fake {
         Ok(THREADS / dim.threads())
     }
 
-    unsafe fn launch(
-        &self,
-        function: Function,
-        dim: Dim,
-        stream: u64,
-        params: &mut [*mut c_void],
-    ) -> Result<(), GpuError> {
+    unsafe fn launch(&self, kernel: &mut Prepared, stream: u64) -> Result<(), GpuError> {
+        let &mut Prepared { function, dim, ref params } = kernel;
         let (image, entry) = self.current().entries[function.raw as usize];
         let mut args = KernelArgs::new();
         for (param, size) in params.iter().zip(entry.params) {

@@ -2,7 +2,7 @@
 
 use crate::{Found, GpuChoice, GpuError, GpuInfo, GpuKind};
 
-/// The words of a vendor's libraries on themselves and on the devices.
+/// The reports of a vendor's libraries on themselves and on the devices.
 pub(crate) struct Vendor {
     pub(crate) kind: GpuKind,
     /// `cuda`
@@ -43,7 +43,7 @@ impl Vendor {
     }
 }
 
-/// A driver is there, and no device.
+/// The error of a driver without devices.
 pub(crate) fn none(asked: &str, driver: &str) -> GpuError {
     GpuError::NoDevice { asked: asked.to_owned(), found: format!("a {driver} without devices") }
 }

@@ -1,8 +1,7 @@
 //! Graphs: several kernels by one call of the driver.
 
-use super::calls::{Recorded, Resource};
-use super::launch::{Started, Streams, check};
-use super::occupancy::footprint;
+use super::calls::Resource;
+use super::launch::{Started, Streams};
 use super::owned::Owned;
 use crate::graph::{GraphState, Step};
 use crate::{Dim, GpuError, KernelArgs, Launch};
@@ -27,30 +26,26 @@ pub(crate) struct DriverGraph {
 }
 
 impl DriverGraph {
-    /// Of steps that have been checked, with the functions of their kernels.
+    /// Of steps that have been checked, with the functions of their kernels. The first is named in messages.
     pub(crate) fn new(
         streams: &Arc<Streams>,
+        first: (&'static str, Dim),
         steps: &[(Step, super::Function)],
     ) -> Result<Self, GpuError> {
         let driver = streams.context().driver();
         let _entered = driver.entered()?;
         let args: Vec<_> = steps.iter().map(|(step, _)| step.kernel.args()).collect();
-        let (mut kernels, mut most, mut first) = (Vec::new(), 0, None);
+        let (mut kernels, mut most) = (Vec::new(), 0);
         for ((Step { kernel, dim, .. }, function), args) in steps.iter().zip(&args) {
-            let entry = kernel.entry();
-            check(entry.name, *dim, function.max_threads, entry.params.len(), args.len())?;
-            let fitting = streams.fitting(*function, entry.name, *dim)?;
-            most = most.max(footprint(dim.blocks(), driver.info().sm_count, fitting));
-            let params = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
-            kernels.push(Recorded { function: *function, dim: *dim, params });
-            first = first.or(Some((entry.name, *dim)));
+            let (prepared, footprint) = streams.prepare(*function, kernel.entry(), *dim, args)?;
+            kernels.push(prepared);
+            most = most.max(footprint);
         }
         // SAFETY: loaded functions, each with as many pointers as it has parameters, to as many bytes as
         // those have, which the call copies.
         let raw = unsafe { driver.record(&mut kernels) }?;
         let graph = Owned::new(driver, Resource::Graph(raw));
         let held = Arc::new(Held { raw, _graph: graph, _args: args });
-        let first = first.unwrap_or(("graph", Dim::new(1, 1)));
         Ok(Self { streams: streams.clone(), held, first, footprint: most })
     }
 }

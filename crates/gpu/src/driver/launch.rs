@@ -1,13 +1,13 @@
 //! Launches: each kernel on a stream of its own, polled, never synchronised with.
 
-use super::calls::{Function, Priority};
+use super::calls::{Function, Prepared, Priority};
 use super::context::Context;
 use super::lock::lock;
 use super::occupancy::{Claim, footprint};
 use super::owned::{abandon, ended, launching};
 use super::stream::Stream;
 use crate::launch::{Dim, LaunchState};
-use crate::{GpuError, Kernel, LaunchError};
+use crate::{Entry, GpuError, Kernel, KernelArgs, LaunchError};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -46,6 +46,22 @@ impl Streams {
         let found = self.context.driver().fitting(function, name, dim)?;
         lock(&self.fitting).insert(key, found);
         Ok(found)
+    }
+
+    /// A kernel whose shape and arguments have been checked, and the part of the device that it takes. Its parameters
+    /// are those of `args`, which has to stay until they are copied. The context is current.
+    pub(crate) fn prepare(
+        &self,
+        function: Function,
+        entry: &Entry,
+        dim: Dim,
+        args: &KernelArgs,
+    ) -> Result<(Prepared, u64), GpuError> {
+        check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
+        let fitting = self.fitting(function, entry.name, dim)?;
+        let footprint = footprint(dim.blocks(), self.context.driver().info().sm_count, fitting);
+        let params = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
+        Ok((Prepared { function, dim, params }, footprint))
     }
 
     fn take(&self) -> Result<Stream, GpuError> {
@@ -90,18 +106,15 @@ impl Started {
         deadline: Duration,
     ) -> Result<Self, GpuError> {
         let (context, entry, args) = (streams.context, kernel.entry(), kernel.args());
-        check(entry.name, dim, function.max_threads, entry.params.len(), args.len())?;
         let driver = context.driver();
         let _entered = driver.entered()?;
-        let fitting = streams.fitting(function, entry.name, dim)?;
-        let footprint = footprint(dim.blocks(), driver.info().sm_count, fitting);
-        let mut params: Vec<_> = args.pointers().into_iter().map(|p| p.cast_mut()).collect();
+        let (mut prepared, footprint) = streams.prepare(function, entry, dim, &args)?;
         Self::enqueue(streams, (entry.name, dim), footprint, deadline, args, |stream| {
             // SAFETY: a loaded function; as many pointers as it has parameters, each to as many
             // bytes as the parameter has (`Kernel`'s contract, checked when it was loaded), copied
             // by the call; the kernel touches what lies behind its pointers alone (the caller's
             // obligation), which stays valid until it has ended, since `Running` keeps `args`.
-            unsafe { driver.launch(function, dim, stream, &mut params) }
+            unsafe { driver.launch(&mut prepared, stream) }
         })
     }
 
@@ -134,7 +147,7 @@ impl Started {
     }
 }
 
-pub(crate) fn check(
+fn check(
     kernel: &'static str,
     dim: Dim,
     max_threads: u32,

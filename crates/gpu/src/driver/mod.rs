@@ -59,12 +59,11 @@ pub use rtc::{CompileFailure, Compiled, Compiler};
 
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use cache::SourceKey;
-#[cfg(feature = "hip")]
-pub(crate) use calls::GRAPHS;
-#[cfg(feature = "cuda")]
-pub(crate) use calls::Recorded;
-pub(crate) use calls::{Copy, Driver, Function, Functions, Kernels, Memory, Priority, Resource};
+pub(crate) use calls::{
+    Copy, Driver, Function, Functions, Kernels, Memory, Prepared, Priority, Resource,
+};
 pub(crate) use context::Context;
 pub(crate) use find::Vendor;
 #[cfg(feature = "hip")]
 pub(crate) use find::none;
+pub(crate) use modules::check_parameters;

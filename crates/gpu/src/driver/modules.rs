@@ -7,9 +7,26 @@ use super::cache::Cache;
 use super::calls::{Driver, Functions};
 use super::lock::lock;
 use super::owned::is_busy;
-use crate::{GpuError, Image};
+use crate::{Entry, GpuError, Image};
 use std::collections::HashMap;
 use std::sync::Mutex;
+
+/// Refuses a kernel whose parameters, as declared, are not the compiled ones, whose sizes are given in bytes: a launch
+/// reads each from memory.
+pub(crate) fn check_parameters(entry: &Entry, compiled: &[usize]) -> Result<(), GpuError> {
+    let refused = |what, declared, compiled| {
+        let (declared, compiled) = (declared as u64, compiled as u64);
+        Err(GpuError::BadEntry { kernel: entry.name, what, declared, compiled })
+    };
+    if compiled.len() != entry.params.len() {
+        return refused("parameters", entry.params.len(), compiled.len());
+    }
+    let mut pairs = entry.params.iter().zip(compiled);
+    match pairs.find(|(declared, compiled)| declared != compiled) {
+        Some((&declared, &compiled)) => refused("bytes of a parameter", declared, compiled),
+        None => Ok(()),
+    }
+}
 
 /// The images of one context, by address.
 #[derive(Default)]

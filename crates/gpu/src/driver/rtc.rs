@@ -7,19 +7,19 @@ use crate::library::symbol;
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-/// How a vendor's compiler is called.
+/// Names of a vendor's compiler and of its functions.
 pub(crate) struct Names {
     /// The library, in messages.
     pub(crate) library: &'static str,
-    /// Of every function.
+    /// How the name of every function begins.
     pub(crate) prefix: &'static str,
-    /// Of machine code, in the names of functions.
+    /// The word for machine code in the names of functions.
     pub(crate) code: &'static str,
 }
 
 type Handle = *mut c_void;
 
-/// Results are integers: a newer compiler may answer what no enum knows.
+/// Results are integers: a newer compiler may return a code that no enum has.
 struct Table {
     version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
     create: unsafe extern "C" fn(

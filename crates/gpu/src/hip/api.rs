@@ -7,7 +7,7 @@ use libloading::Library;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
-/// Names AMD's HIP library where it stands outside the loader's path; or another that has its functions, such as
+/// Names AMD's HIP library if it is outside the loader's path; or another that has its functions, such as
 /// this project's emulator of a GPU.
 pub const HIP_ENV: &str = "WARPVERBS_HIP";
 

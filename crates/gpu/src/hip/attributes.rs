@@ -1,9 +1,10 @@
 //! Which devices the run time has, and what it says of them.
 
-use super::abi::{ALLOCATION_UNCACHED, ARCH_NAME, Attribute, NO_DEVICE, PROPERTIES};
+use super::abi::{ARCH_NAME, Attribute, NO_DEVICE, PROPERTIES};
 use super::api::{Api, api};
+use crate::library::text;
 use crate::{GpuError, GpuInfo, GpuKind};
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 
 /// The first version of HIP that maps uncached memory: 7.1, of which versions of 7.0 with this patch have it too.
 const UNCACHED_MAPPINGS: u32 = 70_051_831;
@@ -43,16 +44,6 @@ pub(crate) fn describe(ordinal: u32) -> Result<GpuInfo, GpuError> {
         shareable: api.version()? >= UNCACHED_MAPPINGS,
         uuid: uuid(api, device),
     })
-}
-
-/// Of what type an allocation for mappings is; other types than this one may lie in a cache when a NIC writes.
-pub(crate) const MAPPED: c_int = ALLOCATION_UNCACHED;
-
-fn text(get: impl FnOnce(*mut c_char, c_int) -> Result<(), GpuError>) -> Result<String, GpuError> {
-    let mut out = [0 as c_char; 256];
-    get(out.as_mut_ptr(), out.len() as c_int - 1)?;
-    // SAFETY: the array outlives the borrow, and its last byte is NUL whatever was written.
-    Ok(unsafe { CStr::from_ptr(out.as_ptr()) }.to_string_lossy().into_owned())
 }
 
 /// `gfx942`, without the features that may follow behind a colon: code for it runs with each of them.

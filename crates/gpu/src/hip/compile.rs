@@ -1,4 +1,4 @@
-//! HIPRTC, the run-time compiler of HIP: where it is found and what it is asked.
+//! HIPRTC, the run-time compiler of HIP: where it is found, and its options.
 
 use super::api::api;
 use crate::driver::Cache;

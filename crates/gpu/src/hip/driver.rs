@@ -3,9 +3,8 @@
 use super::abi::{Attribute, COPY_DEFAULT, NON_BLOCKING, NOT_READY};
 use super::api::{Addr, Api, Handle, api};
 use super::attributes::{describe, device_count};
-use crate::driver::{
-    Context, Copy, CopyPath, Driver, DriverGpu, GRAPHS, OpenOptions, Priority, Resource,
-};
+use crate::driver::{Context, Copy, CopyPath, Driver, DriverGpu, OpenOptions, Priority, Resource};
+use crate::graph::GRAPHS;
 use crate::{GpuError, GpuInfo, GpuKind};
 use std::cell::RefCell;
 use std::ffi::c_int;

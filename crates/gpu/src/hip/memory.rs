@@ -5,18 +5,17 @@
 //! what shared mappings are made of is uncached, and there are none where the run time cannot do it.
 
 use super::abi::{
-    ALREADY_REGISTERED, Access, AllocationProperties, EVERY_DEVICE_MAPPED, FINE_GRAINED, HANDLE_FD,
-    IO_MEMORY, IpcHandle, LAZY_PEER_ACCESS, LOCATION_DEVICE, Location, MEMORY_TYPE_DEVICE,
-    OUT_OF_MEMORY, PEER_ALREADY_ENABLED, PEER_UNSUPPORTED, POINTER_DEVICE, POINTER_MEMORY_TYPE,
-    RANGE_DMABUF, READ_WRITE, RECOMMENDED, UNCACHED,
+    ALLOCATION_UNCACHED, ALREADY_REGISTERED, Access, AllocationProperties, EVERY_DEVICE_MAPPED,
+    FINE_GRAINED, HANDLE_FD, IO_MEMORY, IpcHandle, LAZY_PEER_ACCESS, LOCATION_DEVICE, Location,
+    MEMORY_TYPE_DEVICE, OUT_OF_MEMORY, PEER_ALREADY_ENABLED, PEER_UNSUPPORTED, POINTER_DEVICE,
+    POINTER_MEMORY_TYPE, RANGE_DMABUF, READ_WRITE, RECOMMENDED, UNCACHED,
 };
 use super::api::{Addr, Api, Handle, api};
-use super::attributes::MAPPED;
 use super::driver::Hip;
 use crate::GpuError;
 use crate::driver::{Driver, Memory};
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use warpverbs_mem::{Dmabuf, ShareHandle};
 
 /// The device on which the memory at `addr` lies, even if another library allocated it; `None` for host
@@ -45,7 +44,8 @@ fn location(device: c_int) -> Location {
 
 fn properties(device: c_int) -> AllocationProperties {
     AllocationProperties {
-        kind: MAPPED,
+        // A cache may hold lines of memory of other types when a NIC writes.
+        kind: ALLOCATION_UNCACHED,
         handle: HANDLE_FD,
         location: location(device),
         win32: std::ptr::null_mut(),
@@ -53,18 +53,6 @@ fn properties(device: c_int) -> AllocationProperties {
         rdma: 1,
         usage: 0,
     }
-}
-
-/// A descriptor that the run time made.
-///
-/// # Safety
-/// It is open, and its caller's.
-unsafe fn owned(hip: &Hip, fd: c_int) -> Result<OwnedFd, GpuError> {
-    // SAFETY: the caller's obligation.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // The run time does not say whether it stays open in a program that this one starts.
-    let what = "a file descriptor (ulimit -n)";
-    fd.try_clone().map_err(|_| (hip as &dyn Driver).unsupported(what))
 }
 
 impl Memory for Hip {
@@ -163,7 +151,7 @@ impl Memory for Hip {
         // SAFETY: for this type the pointer is to an `int`, a live local; a live allocation.
         unsafe { self.api.hipMemExportToShareableHandle(out, allocation, HANDLE_FD, 0) }?;
         // SAFETY: a new descriptor, which the run time leaves to its caller.
-        unsafe { owned(self, fd) }
+        unsafe { (self as &dyn Driver).owned_fd(fd) }
     }
 
     fn import(&self, fd: BorrowedFd<'_>) -> Result<u64, GpuError> {
@@ -220,7 +208,7 @@ impl Memory for Hip {
         if let Some(exported) = unsafe { self.api.export_dmabuf(base, len as usize) } {
             let (fd, offset) = exported?;
             // SAFETY: a new descriptor, which the run time leaves to its caller.
-            return Ok(Dmabuf { fd: unsafe { owned(self, fd) }?, offset });
+            return Ok(Dmabuf { fd: unsafe { (self as &dyn Driver).owned_fd(fd) }?, offset });
         }
         // HIP's own call exports all of an allocation, so the range has to begin where that does.
         let unsupported = |what| Err((self as &dyn Driver).unsupported(what));
@@ -232,7 +220,7 @@ impl Memory for Hip {
         // SAFETY: the caller's allocation; a dmabuf handle is an `int`, and the pointer is to a live one.
         match unsafe { self.api.hipMemGetHandleForAddressRange(out, addr, len, RANGE_DMABUF, 0) } {
             // SAFETY: as above.
-            Ok(()) => Ok(Dmabuf { fd: unsafe { owned(self, fd) }?, offset: 0 }),
+            Ok(()) => Ok(Dmabuf { fd: unsafe { (self as &dyn Driver).owned_fd(fd) }?, offset: 0 }),
             Err(GpuError::Library { .. }) => unsupported("dmabuf export"),
             Err(error) => Err(error),
         }

@@ -1,6 +1,7 @@
 //! Metadata of a code object, on its kernels: the note `NT_AMDGPU_METADATA`, MessagePack in an ELF file.
 
-use crate::{Entry, GpuError, Image};
+use crate::driver::check_parameters;
+use crate::{GpuError, Image};
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader};
 use object::{Endianness, elf};
 use serde::Deserialize;
@@ -31,8 +32,7 @@ struct Argument {
     kind: String,
 }
 
-/// The declared parameters of every kernel of an image, whose sizes the launch takes for granted, are the
-/// compiled ones.
+/// Refuses an image with a kernel that is not in the code, or has other parameters there.
 pub(crate) fn check(image: &Image, code: &[u8]) -> Result<(), GpuError> {
     let metadata = read(code).map_err(|reason| GpuError::Library {
         library: "code object",
@@ -40,26 +40,15 @@ pub(crate) fn check(image: &Image, code: &[u8]) -> Result<(), GpuError> {
     })?;
     image.entries.iter().try_for_each(|entry| {
         let kernel = metadata.kernels.iter().find(|kernel| kernel.name == entry.name);
-        check_kernel(entry, kernel.ok_or_else(|| bad(entry, "kernels of this name", 1, 0))?)
+        let kernel = kernel.ok_or(GpuError::BadEntry {
+            kernel: entry.name,
+            what: "kernels of this name",
+            declared: 1,
+            compiled: 0,
+        })?;
+        let ours = kernel.args.iter().filter(|argument| !argument.kind.starts_with("hidden_"));
+        check_parameters(entry, &ours.map(|argument| argument.size).collect::<Vec<_>>())
     })
-}
-
-fn bad(entry: &Entry, what: &'static str, declared: usize, compiled: usize) -> GpuError {
-    let (declared, compiled) = (declared as u64, compiled as u64);
-    GpuError::BadEntry { kernel: entry.name, what, declared, compiled }
-}
-
-fn check_kernel(entry: &Entry, kernel: &Kernel) -> Result<(), GpuError> {
-    let ours = kernel.args.iter().filter(|argument| !argument.kind.starts_with("hidden_"));
-    let sizes: Vec<usize> = ours.map(|argument| argument.size).collect();
-    if sizes.len() != entry.params.len() {
-        return Err(bad(entry, "parameters", entry.params.len(), sizes.len()));
-    }
-    let mut pairs = entry.params.iter().zip(&sizes);
-    match pairs.find(|(declared, compiled)| declared != compiled) {
-        Some((declared, compiled)) => Err(bad(entry, "bytes of a parameter", *declared, *compiled)),
-        None => Ok(()),
-    }
 }
 
 fn read(code: &[u8]) -> Result<Metadata, String> {

@@ -4,10 +4,10 @@ use super::api::Handle;
 use super::compile::code;
 use super::driver::Hip;
 use super::{abi, metadata};
-use crate::driver::{Cache, Function, Functions, Kernels, Origin};
+use crate::driver::{Cache, Function, Functions, Kernels, Origin, Prepared};
 use crate::launch::{Dim, TOO_MUCH_SHARED};
 use crate::{GpuError, Image};
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 
 impl Kernels for Hip {
     fn compile(&self, image: &Image, cache: &Cache) -> Result<(Vec<u8>, bool), GpuError> {
@@ -54,13 +54,8 @@ impl Kernels for Hip {
         Ok(fitting as u32)
     }
 
-    unsafe fn launch(
-        &self,
-        function: Function,
-        dim: Dim,
-        stream: u64,
-        params: &mut [*mut c_void],
-    ) -> Result<(), GpuError> {
+    unsafe fn launch(&self, kernel: &mut Prepared, stream: u64) -> Result<(), GpuError> {
+        let Prepared { function, dim, params } = kernel;
         // SAFETY: the caller's function, stream and parameters.
         unsafe {
             self.api.hipModuleLaunchKernel(

@@ -124,8 +124,8 @@ impl Gpu for SimtDevice {
         Ok(Launch::new(Box::new(state), deadline))
     }
 
-    fn prepare(&self, steps: Vec<Step>) -> Result<Graph, GpuError> {
-        Ok(Graph::of(Sequence { runner: self.runner.clone(), steps }))
+    fn prepare(&self, first: Step, more: Vec<Step>) -> Result<Graph, GpuError> {
+        Ok(Graph::of(Sequence { runner: self.runner.clone(), first, more }))
     }
 
     fn stops(&self) -> &Arc<Stops> {

@@ -106,8 +106,8 @@ inline u64 gather(collective what, u32 mask, u64 value, u32 arg, site where) {
 inline void hold(u32 mask) { wv_check_hold(mask); }
 inline void release() { wv_check_release(); }
 inline void block_sync(site where) { wv_check_block_sync(where.file, where.line); }
-// Memory of the block. A structure that is assigned and read whole, which are the small ones, counts as
-// one plain word of the checker's; the rest is not checked.
+// Memory of the block. Small structures are assigned and read whole, and count as one plain word of the
+// checker's; the rest is not checked.
 constexpr u64 shared_word = 0x111000;  // Of each block, as in crates/modelcheck/src/world.rs.
 constexpr u32 shared_blocks = 4;
 inline u64* word_of_block() { return reinterpret_cast<u64*>(shared_word) + place().block; }

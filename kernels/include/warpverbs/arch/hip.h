@@ -309,7 +309,7 @@ WV_DEVICE lane_mask lanes_where(bool holds) {
 #if WV_HIP_LANES == 64 && __has_builtin(__builtin_amdgcn_ballot_w64)
   return __builtin_amdgcn_ballot_w64(holds);
 #elif WV_HIP_LANES == 64
-  // The compiler of HIP 5 has the comparison alone: of the lanes, which are "not equal" (33).
+  // The compiler of HIP 5 only has a comparison that every lane makes; 33 is "not equal".
   return __builtin_amdgcn_uicmp(static_cast<u32>(holds), 0u, 33);
 #else
   return __builtin_amdgcn_ballot_w32(holds);
