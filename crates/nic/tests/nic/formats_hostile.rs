@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 use warpverbs_bnxt::packets::Packets;
 use warpverbs_dev::{QueueFormat, Reported};
-use warpverbs_nic::{AsyncEvent, Config, CqMode, DoorbellPolicy, Mtu, QpState, Status};
+use warpverbs_nic::{AsyncEvent, Config, CqMode, DoorbellPolicy, Mtu, QpState, SoftNic, Status};
 use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
 
 #[derive(Clone, Debug)]
@@ -31,10 +31,13 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Puts a WQE into the ring.
-fn put(rig: &mut Rig, input: Input) {
+/// Puts a WQE into the ring. Whether it is an atomic, as far as nothing was changed.
+fn put(rig: &mut Rig, input: Input) -> bool {
     let (kind, offset, len, changes) = match input {
-        Input::Noise(noise) => return rig.a.put_bytes(&noise, 0),
+        Input::Noise(noise) => {
+            rig.a.put_bytes(&noise, 0);
+            return false;
+        }
         Input::Changed { kind, offset, len, changes } => (kind, offset, len, changes),
     };
     let (there, sges, word) = (rig.there(offset), [rig.sge(offset, len)], [rig.sge(0, 8)]);
@@ -57,16 +60,19 @@ fn put(rig: &mut Rig, input: Input) {
         Data::Sges(sges) => sges[0].len,
     };
     rig.a.put_bytes(&buf[..size], bytes);
+    matches!(op, Op::FetchAdd { .. } | Op::CompareSwap { .. })
 }
 
-fn drain(rig: &mut Rig) -> bool {
-    let mut failed = false;
-    while let Some(found) = rig.a.poll_send() {
-        failed |= !matches!(found, Reported::Sent { status: Status::Success, .. });
-    }
+/// Polls everything; the first completion of a send that reports a failure.
+fn drain(rig: &mut Rig) -> Option<Reported> {
+    let sent: Vec<_> = std::iter::from_fn(|| rig.a.poll_send()).collect();
     while rig.b.poll_recv().is_some() {}
     while rig.b.poll_send().is_some() {}
-    failed
+    sent.into_iter().find(|found| !matches!(found, Reported::Sent { status: Status::Success, .. }))
+}
+
+fn is_invalid(found: Option<Reported>) -> bool {
+    matches!(found, Some(Reported::Sent { status: Status::RemoteInvalidRequest, .. }))
 }
 
 fn violations(rig: &Rig) -> u64 {
@@ -103,14 +109,17 @@ proptest! {
                 rig.b.post_recv_bytes(&wqe);
             }
             let before = violations(&rig);
-            put(&mut rig, input);
+            let is_atomic = put(&mut rig, input);
             rig.a.ring();
             rig.run_for(Duration::from_secs(2));
-            let failed = drain(&mut rig);
+            let failure = drain(&mut rig);
+            let failed = failure.is_some();
             prop_assert_eq!(failed, rig.a.qp.state() == QpState::Err);
-            // Between NICs, the connection refuses some requests by itself.
-            let named = apart || violations(&rig) > before;
-            prop_assert!(!failed || named, "an error without a violation");
+            // Between NICs, the connection refuses a misaligned atomic before the peer's NIC sees it,
+            // and names no rule.
+            let misaligned = apart && is_atomic && is_invalid(failure);
+            let named = violations(&rig) > before;
+            prop_assert!(!failed || named || misaligned, "an error without a violation: {failure:?}");
             prop_assert!(rig.is_intact());
             if failed || rig.b.qp.state() != QpState::Rts || rig.a.posted > 40 {
                 rig.restart();
@@ -150,6 +159,23 @@ proptest! {
         let stats = rig.nics[0].stats();
         prop_assert_eq!((stats.qps.wqes.total(), stats.qps.bytes, stats.stale_slots), (0, 0, 0));
         prop_assert!(stats.violations >= stats.qps.errors && rig.is_intact());
+    }
+}
+
+/// In loopback a violation names the field. Between NICs, the connection refuses the atomic by itself.
+#[test]
+fn a_misaligned_atomic_is_refused() {
+    for (format, apart) in QueueFormat::ALL.into_iter().flat_map(|f| [(f, false), (f, true)]) {
+        let mut rig = Rig::new(format, format, apart, Config::default());
+        let (word, op) = ([rig.sge(0, 8)], Op::FetchAdd { remote: rig.there(4), add: 1 });
+        rig.a.post(&request(op, Data::Sges(&word), SendFlags::SIGNALED));
+        rig.run_for(Duration::from_secs(2));
+        let failure = drain(&mut rig);
+        assert!(is_invalid(failure), "{format:?} {apart} {failure:?}");
+        let expected: &[_] = if apart { &[] } else { &["raddr.raddr"] };
+        let found: Vec<_> = rig.nics.iter().flat_map(SoftNic::take_violations).collect();
+        let fields: Vec<_> = found.iter().map(|violation| violation.rule.field()).collect();
+        assert_eq!(fields, expected, "{format:?} {apart}");
     }
 }
 
