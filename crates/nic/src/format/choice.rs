@@ -98,10 +98,15 @@ impl SendFormat {
         matches!(self, Self::Mlx5)
     }
 
-    /// The device writes a CQE for each WQE that is flushed. For others the library does so by itself, once
+    /// The device writes a CQE for each WQE and each receive that is flushed. For others the library does so by itself, once
     /// it knows that the QP has failed.
     pub(crate) fn flushes_each(&self) -> bool {
         self.is_mlx5()
+    }
+
+    /// A QP that goes to ERR has a CQE that says so in each of its CQs, and not in that of sends alone.
+    pub(crate) fn ends_both_sides(&self) -> bool {
+        matches!(self, Self::Ionic(_))
     }
 
     /// A CQE with a failure is about the oldest WQE that no CQE has reported.
