@@ -2,34 +2,13 @@
 //! a panic, a hang, or a touch outside of registered memory.
 
 use crate::formats::{LEN, Rig, pairs, request};
+use crate::garbage::{Input, input};
 use proptest::prelude::*;
 use std::time::Duration;
 use warpverbs_bnxt::packets::Packets;
 use warpverbs_dev::{QueueFormat, Reported};
 use warpverbs_nic::{AsyncEvent, Config, CqMode, DoorbellPolicy, Mtu, QpState, SoftNic, Status};
 use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
-
-#[derive(Clone, Debug)]
-enum Input {
-    /// Bytes that nobody meant.
-    Noise(Vec<u8>),
-    /// A right WQE, with some bytes changed.
-    Changed { kind: u8, offset: u64, len: u32, changes: Vec<(usize, u8)> },
-}
-
-fn input() -> impl Strategy<Value = Input> {
-    let changes = prop::collection::vec((0usize..64, any::<u8>()), 0..4);
-    let changed = (any::<u8>(), 0u64..LEN as u64 + 512, 0u32..2048, changes);
-    prop_oneof![
-        prop::collection::vec(any::<u8>(), 64).prop_map(Input::Noise),
-        changed.prop_map(|(kind, offset, len, changes)| Input::Changed {
-            kind,
-            offset,
-            len,
-            changes
-        }),
-    ]
-}
 
 /// Puts a WQE into the ring. Whether it is an atomic, as far as nothing was changed.
 fn put(rig: &mut Rig, input: Input) -> bool {
@@ -96,7 +75,7 @@ proptest! {
     fn any_wqe_is_executed_or_named(
         format in format(),
         apart in any::<bool>(),
-        inputs in prop::collection::vec((input(), any::<[u8; 32]>(), any::<bool>()), 1..12),
+        inputs in prop::collection::vec((input(64..=64, 0..LEN as u64 + 512, 0..2048, 64), any::<[u8; 32]>(), any::<bool>()), 1..12),
     ) {
         let nic = Config { seed: Some(3), ..Config::default() };
         let mut rig = Rig::new(format, format, apart, nic);
