@@ -54,6 +54,12 @@ fn is_invalid(found: Option<Reported>) -> bool {
     matches!(found, Some(Reported::Sent { status: Status::RemoteInvalidRequest, .. }))
 }
 
+/// The fields that the violations of both NICs name, once.
+fn fields(rig: &Rig) -> Vec<&'static str> {
+    let found = rig.nics.iter().flat_map(SoftNic::take_violations);
+    found.map(|violation| violation.rule.field()).collect()
+}
+
 fn violations(rig: &Rig) -> u64 {
     rig.nics.iter().map(|nic| nic.stats().violations).sum()
 }
@@ -152,9 +158,7 @@ fn a_misaligned_atomic_is_refused() {
         let failure = drain(&mut rig);
         assert!(is_invalid(failure), "{format:?} {apart} {failure:?}");
         let expected: &[_] = if apart { &[] } else { &["raddr.raddr"] };
-        let found: Vec<_> = rig.nics.iter().flat_map(SoftNic::take_violations).collect();
-        let fields: Vec<_> = found.iter().map(|violation| violation.rule.field()).collect();
-        assert_eq!(fields, expected, "{format:?} {apart}");
+        assert_eq!(fields(&rig), expected, "{format:?} {apart}");
     }
 }
 
@@ -182,8 +186,7 @@ fn a_wrong_doorbell_names_its_field() {
         let right = u64::from_le_bytes(rig.a.doorbell(rig.a.posted));
         rig.a.ring_bytes((right ^ bits).to_le_bytes());
         rig.run();
-        let found: Vec<_> = rig.nics[0].take_violations().iter().map(|v| v.rule.field()).collect();
-        assert_eq!((found, rig.a.poll_send()), (vec![field], None), "{format:?} {bits:#x}");
+        assert_eq!((fields(&rig), rig.a.poll_send()), (vec![field], None), "{format:?} {bits:#x}");
         // It is not believed, and the right one is.
         rig.a.ring();
         rig.run();
@@ -233,9 +236,7 @@ fn wrong_packet_numbers_are_named() {
             rig.run();
             let status = Status::LocalQpOperation;
             assert_eq!(rig.a.poll_send(), Some(Reported::Sent { count: 21, status }));
-            let found: Vec<_> =
-                rig.nics[0].take_violations().iter().map(|v| v.rule.field()).collect();
-            assert_eq!(found, [*field], "{format:?}");
+            assert_eq!(fields(&rig), [*field], "{format:?}");
         }
     }
 }
