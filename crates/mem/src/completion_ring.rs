@@ -1,4 +1,4 @@
-//! Guards over the memory of CQs, as those of other [queues](crate::ring).
+//! Guards over the memory of CQs; those of other queues are in [`crate::ring`].
 
 use crate::ring::{Block, Words, bytes_of, span};
 use crate::staged::StagedWrites;
@@ -98,7 +98,8 @@ impl CompletionRing {
         Ok(Self { place, mask: (1 << log) - 1, entry })
     }
 
-    /// Writes 64 bytes at `index` of a ring of such, which is masked, before the CQE that shows them is published.
+    /// Writes 64 bytes at `index`, which is masked, before the CQE that shows them is published. CQEs of
+    /// the ring have 64 bytes.
     ///
     /// # Errors
     /// The copy engine of the memory failed, now or before; host memory never fails.
@@ -156,6 +157,7 @@ mod tests {
         assert_eq!(bytes[..64], [0xff; 64]);
         assert_eq!((bytes[64], bytes[120]), (1, 8));
     }
+
     #[test]
     fn entries_may_have_32_bytes() {
         let region = HostBuf::region(128).unwrap();

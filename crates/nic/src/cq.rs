@@ -36,8 +36,8 @@ impl Cq {
     /// at its consumer index + 1.
     ///
     /// # Errors
-    /// A size out of range or unsuitable memory; a collapsed CQ; one of another format than mlx5's; one that has failed, or whose
-    /// CQEs, as far as its doorbell record says, do not leave room in both rings.
+    /// A size out of range or unsuitable memory; a collapsed CQ; one of another format than mlx5's; one that
+    /// has failed, or whose CQEs, as far as its doorbell record says, do not leave room in both rings.
     pub fn resize(&self, log_size: u8, buf: &Region) -> Result<(), NicError> {
         if self.0.dialect != Dialect::Mlx5 {
             return Err(NicError::NotOfFormat { what: "a resized CQ" });

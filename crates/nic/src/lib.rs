@@ -1,4 +1,5 @@
-//! A software RDMA NIC that consumes queues of mlx5, bnxt_re and ionic in user space, for machines without one and for tests.
+//! A software RDMA NIC that consumes queues of mlx5, bnxt_re and ionic in user space, for machines without
+//! one and for tests.
 //!
 //! Queues are plain memory: a poster (a thread, a GPU kernel) writes WQEs, doorbell records and
 //! doorbells there in the format of the hardware, and the NIC, a function called

@@ -426,7 +426,7 @@ impl DoorbellScanner {
     }
 }
 
-/// Moves `posted` on to `posted`, if that is a possible index.
+/// The queue is announced up to `posted`, if that is a possible index.
 #[inline]
 fn extend(q: &mut SendQueue, posted: u64) -> Announced {
     let more = posted - q.progress.posted;

@@ -89,7 +89,7 @@ impl Queues {
         let (qpn, upto) = (q.qpn.get(), q.progress.reported);
         let done = |side| q.done(q.progress.next, Ended::Queue { side });
         let ended = [ErrorSide::Requester, ErrorSide::Responder].map(done);
-        let told = q.format.flushes_each();
+        let (told, both) = (q.format.flushes_each(), q.format.ends_both_sides());
         if let Some(syndrome) = syndrome {
             self.diagnostics.events.push(AsyncEvent::QpFatal { qpn, status: syndrome.status() });
         }
@@ -100,10 +100,9 @@ impl Queues {
         let Some(rq) = self.tables.receives.live_mut(slot) else { return };
         rq.state = to;
         rq.flushing = to == QpState::Err && rq.executor == Executor::Proxy;
-        let ends_alone = rq.ends_alone;
         if !told {
             self.complete_send(slot, ended[0], upto);
-            if ends_alone {
+            if both {
                 self.completer.complete_receive(&mut self.tables, &self.time, slot, ended[1]);
             }
         }
@@ -128,6 +127,7 @@ impl Queues {
     /// Flushes every receive that the QP has taken, or that is posted to the QP itself. How many
     /// there were.
     pub(crate) fn flush_receives(&mut self, slot: QpSlot) -> u32 {
+        let told = self.tables.sends.live(slot).is_some_and(|q| q.format.flushes_each());
         let mut flushed = 0;
         while let Some(rq) = self.tables.receives.live_mut(slot) {
             let next = match (rq.open.pop_front(), &mut rq.source) {
@@ -140,10 +140,9 @@ impl Queues {
                 Ok(Some(index)) => {
                     rq.counts.flushed += 1;
                     flushed += 1;
-                    if !rq.flushes_each {
-                        continue;
+                    if told {
+                        self.fail_receive(slot, index, Syndrome::WrFlush);
                     }
-                    self.fail_receive(slot, index, Syndrome::WrFlush);
                 }
                 Err(rule) => {
                     let qpn = rq.qpn;

@@ -112,9 +112,7 @@ impl Sends {
     /// The queue that a doorbell names, and how far it is announced.
     #[inline]
     pub(crate) fn rung(&self, word: u64, before: u64) -> Result<(u32, u64), FormatViolation> {
-        let bell = Doorbell::parse(word)?;
-        is_kind(&bell, Bell::Send)?;
-        Ok((bell.queue, self.ring.counter(&bell, before)?))
+        told(self.ring, word, Bell::Send, before)
     }
 
     pub(crate) fn head(&self, ring: &SendRing, index: u64) -> Head {
@@ -242,9 +240,15 @@ pub(super) fn ring(size: u32, library: Library) -> Ring {
     Ring::new(size.clamp(1, 1 << 24), library).expect("a size in range")
 }
 
-fn is_kind(bell: &Doorbell, expected: Bell) -> Result<(), FormatViolation> {
+/// The queue that a doorbell names, and its counter.
+#[inline]
+fn told(ring: Ring, word: u64, expected: Bell, before: u64) -> Result<(u32, u64), FormatViolation> {
+    let bell = Doorbell::parse(word)?;
     let found = bell.kind;
-    if found == expected { Ok(()) } else { Err(FormatViolation::BnxtKind { found, expected }) }
+    if found != expected {
+        return Err(FormatViolation::BnxtKind { found, expected });
+    }
+    Ok((bell.queue, ring.counter(&bell, before)?))
 }
 
 /// The counter that the last doorbell of a queue tells; one that was never rung is 0.
@@ -257,9 +261,7 @@ pub(super) fn counter(
     if word == 0 {
         return Ok(before);
     }
-    let bell = Doorbell::parse(word)?;
-    is_kind(&bell, kind)?;
-    Ok(ring.counter(&bell, before)?)
+    Ok(told(ring, word, kind, before)?.1)
 }
 
 /// The number of a receive, and its entries.

@@ -98,10 +98,15 @@ impl SendFormat {
         matches!(self, Self::Mlx5)
     }
 
-    /// The device writes a CQE for each WQE that is flushed. For others the library does so by itself, once
+    /// The device writes a CQE for each WQE and each receive that is flushed. For others the library does so by itself, once
     /// it knows that the QP has failed.
     pub(crate) fn flushes_each(&self) -> bool {
         self.is_mlx5()
+    }
+
+    /// A QP that goes to ERR has a CQE that says so in each of its CQs, and not in that of sends alone.
+    pub(crate) fn ends_both_sides(&self) -> bool {
+        matches!(self, Self::Ionic(_))
     }
 
     /// A CQE with a failure is about the oldest WQE that no CQE has reported.
@@ -157,10 +162,13 @@ impl SendFormat {
 /// The way in which a format reads plain WRITEs; each has its own code of the short ways.
 pub(crate) trait Plain {
     /// Each takes one unit of its queue.
-    const ONE_UNIT: bool;
+    const ONE_UNIT: bool = true;
 
     /// The first 64 bytes of the WQE at `index`.
-    fn load(ring: &SendRing, index: u64) -> Block;
+    #[inline(always)]
+    fn load(ring: &SendRing, index: u64) -> Block {
+        ring.load(index)
+    }
 
     /// The WQE of these bytes, if it is a WRITE without immediate that its bytes alone allow, and if `payload`
     /// takes its payload.
@@ -172,8 +180,9 @@ pub(crate) trait Plain {
         payload: impl TakesPayload<'a, S>,
     ) -> Option<Short<S>>;
 
-    /// It was started, and the next begins with packet `psn`.
-    fn passed(format: &mut SendFormat, psn: u32);
+    /// It was started, and the next begins with packet `psn`, where posters count packets.
+    #[inline(always)]
+    fn passed(_format: &mut SendFormat, _psn: u32) {}
 }
 
 /// mlx5's.
@@ -184,13 +193,6 @@ pub(crate) struct OfBnxt;
 pub(crate) struct OfIonic;
 
 impl Plain for OfMlx5 {
-    const ONE_UNIT: bool = true;
-
-    #[inline(always)]
-    fn load(ring: &SendRing, index: u64) -> Block {
-        ring.load(index)
-    }
-
     #[inline(always)]
     fn short<'a, S>(
         _: &SendFormat,
@@ -201,9 +203,6 @@ impl Plain for OfMlx5 {
     ) -> Option<Short<S>> {
         mlx5::short(block, (qpn, at.index), payload)
     }
-
-    #[inline(always)]
-    fn passed(_: &mut SendFormat, _: u32) {}
 }
 
 impl Plain for OfBnxt {
@@ -235,13 +234,6 @@ impl Plain for OfBnxt {
 }
 
 impl Plain for OfIonic {
-    const ONE_UNIT: bool = true;
-
-    #[inline(always)]
-    fn load(ring: &SendRing, index: u64) -> Block {
-        ring.load(index)
-    }
-
     #[inline(always)]
     fn short<'a, S>(
         format: &SendFormat,
@@ -253,9 +245,6 @@ impl Plain for OfIonic {
         let SendFormat::Ionic(sends) = format else { return None };
         sends.short(at, block, payload)
     }
-
-    #[inline(always)]
-    fn passed(_: &mut SendFormat, _: u32) {}
 }
 
 /// The format of a receive queue or of an SRQ.

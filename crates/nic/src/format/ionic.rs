@@ -34,11 +34,7 @@ impl Sends {
     /// The queue that a doorbell names, and how far it is announced.
     #[inline]
     pub(crate) fn rung(self, word: u64, before: u64) -> Result<(u32, u64), FormatViolation> {
-        let bell = Doorbell::parse(word)?;
-        if bell.arm.is_some() {
-            return Err(FormatViolation::IonicArm);
-        }
-        Ok((bell.queue.get(), widen(bell.index, before, self.log_depth)?))
+        told(word, before, self.log_depth)
     }
 
     pub(crate) fn head(self, ring: &SendRing, index: u64) -> Head {
@@ -102,11 +98,17 @@ pub(super) fn counter(word: u64, before: u64, log_depth: u8) -> Result<u64, Form
     if word == 0 {
         return Ok(before);
     }
+    Ok(told(word, before, log_depth)?.1)
+}
+
+/// The queue that a doorbell names, and its counter.
+#[inline]
+fn told(word: u64, before: u64, log_depth: u8) -> Result<(u32, u64), FormatViolation> {
     let bell = Doorbell::parse(word)?;
     if bell.arm.is_some() {
         return Err(FormatViolation::IonicArm);
     }
-    Ok(widen(bell.index, before, log_depth)?)
+    Ok((bell.queue.get(), widen(bell.index, before, log_depth)?))
 }
 
 /// The entries of a receive.

@@ -32,13 +32,7 @@ impl OwnReceives {
                 self.broken = true;
                 return Err(Rule::CopyFailed { kind: self.record.kind() });
             }
-            let posted = match self.announced() {
-                Ok(posted) => posted,
-                Err(rule) => {
-                    self.broken = true;
-                    return Err(rule);
-                }
-            };
+            let posted = self.announced().inspect_err(|_| self.broken = true)?;
             let (outstanding, depth) = (posted - self.taken, self.ring.depth());
             if outstanding > depth {
                 self.broken = true;
@@ -134,9 +128,6 @@ pub(crate) struct ReceiveQueue {
     pub(crate) open: VecDeque<u64>,
     /// Counts RESETs: deliveries of an earlier generation are dropped.
     pub(crate) generation: u32,
-    /// In ERR, each receive is flushed by a CQE of its own; or one CQE says that this side has ended.
-    pub(crate) flushes_each: bool,
-    pub(crate) ends_alone: bool,
     pub(crate) cqes: CqeTarget,
     pub(crate) remote_hint: KeyHint,
     pub(crate) scatter_hint: KeyHint,

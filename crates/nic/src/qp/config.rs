@@ -71,8 +71,8 @@ pub struct QpConfig {
     pub send_cq: Cq,
     /// Completions of receives.
     pub recv_cq: Cq,
-    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned, or units of another format, 16-byte aligned; host memory or memory with a copy engine,
-    /// any unless `consume_only`.
+    /// 2^`log_sq` WQEBBs of 64 bytes, 64-byte aligned, or units of another format, 16-byte aligned; host
+    /// memory or memory with a copy engine, any unless `consume_only`.
     pub sq: Region,
     /// log2 of the number of WQEBBs, or of units of another format, 0 to 15.
     pub log_sq: u8,
@@ -322,8 +322,6 @@ impl QpConfig {
             source: self.rq.open(&self.dbr, self.format.dialect())?,
             open: VecDeque::new(),
             generation: 0,
-            flushes_each: self.format.dialect() == Dialect::Mlx5,
-            ends_alone: self.format.dialect() == Dialect::Ionic,
             cqes: self.target(&self.recv_cq, self.scatter_to_cqe.receives, log_rq),
             remote_hint: KeyHint::default(),
             scatter_hint: KeyHint::default(),

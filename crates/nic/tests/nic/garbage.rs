@@ -3,6 +3,7 @@
 
 use crate::corpus::exercise::{GUARD, Guarded, PAGE};
 use proptest::prelude::*;
+use std::ops::{Range, RangeInclusive};
 use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes, local, remote, sge};
 use warpverbs_mlx5::cqe::Cqe;
 use warpverbs_mlx5::wqe::WqeBuilder;
@@ -33,22 +34,24 @@ fn good(
 }
 
 #[derive(Clone, Debug)]
-enum Input {
+pub(crate) enum Input {
     /// Bytes that nobody meant.
     Noise(Vec<u8>),
     /// A right WQE, with some bytes changed.
     Changed { kind: u8, offset: u64, len: u32, changes: Vec<(usize, u8)> },
 }
 
-fn input() -> impl Strategy<Value = Input> {
-    let changed = (
-        any::<u8>(),
-        0u64..8192,
-        0u32..8192,
-        prop::collection::vec((0usize..128, any::<u8>()), 0..4),
-    );
+/// So many bytes of noise; or a WQE of these offsets and lengths, in whose first bytes some are changed.
+pub(crate) fn input(
+    noise: RangeInclusive<usize>,
+    offset: Range<u64>,
+    len: Range<u32>,
+    first: usize,
+) -> impl Strategy<Value = Input> {
+    let changes = prop::collection::vec((0..first, any::<u8>()), 0..4);
+    let changed = (any::<u8>(), offset, len, changes);
     prop_oneof![
-        prop::collection::vec(any::<u8>(), 64..=256).prop_map(Input::Noise),
+        prop::collection::vec(any::<u8>(), noise).prop_map(Input::Noise),
         changed.prop_map(|(kind, offset, len, changes)| Input::Changed {
             kind,
             offset,
@@ -62,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_wqe_is_executed_or_named(inputs in prop::collection::vec((input(), any::<[u8; 64]>(), any::<bool>()), 1..12)) {
+    fn any_wqe_is_executed_or_named(inputs in prop::collection::vec((input(64..=256, 0..8192, 0..8192, 128), any::<[u8; 64]>(), any::<bool>()), 1..12)) {
         let a = PortConfig { log_sq: 4, ..PortConfig::default() };
         let nic = Config { seed: Some(3), ..Config::default() };
         let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
