@@ -4,6 +4,7 @@ use super::load::Load;
 use super::plan::{By, Case, LIMIT, Loop, Sizes, Times, latest, times_of};
 use crate::rig::kernel::{Report, read_words};
 use crate::rig::pattern::{compare, pattern};
+use crate::rig::ranks::leave;
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use warpverbs::ep::{Ep, EpConfig, Packed, Ways};
@@ -84,15 +85,8 @@ impl Rank {
         self.heap.routes().get(peer).map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Ends the world, so that no other rank waits for this one.
     pub(super) fn leave(self, failed: Option<&anyhow::Error>) {
-        let Self { mut world, heap, .. } = self;
-        if let Some(error) = failed {
-            world.fail(&format!("{error:#}"));
-        } else if let Err(error) = world.barrier("end") {
-            tracing::warn!(%error, "ranks do not end together");
-        }
-        drop(heap);
+        leave(self.world, self.heap, failed);
     }
 
     /// One row's figures, the same on all ranks.
