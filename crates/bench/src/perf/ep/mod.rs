@@ -250,21 +250,15 @@ fn findings(rows: &[EpRow], ranks: u32) -> Vec<Finding> {
     for row in rows {
         let name = row.name();
         for (what, part) in [("dispatch", &row.dispatch), ("combine", &row.back)] {
-            let most = match row.tokens {
-                128 => 1.5,
-                4096 => 1.2,
+            let us = part.time.p50_ns as f64 / 1e3;
+            let over = |most| (format!("{name}: {what} over its bound"), part.over_bound, most);
+            let (what, value, most) = match row.tokens {
+                1 => (format!("{name}: µs of {what}"), Some(us), 6.0),
+                128 => over(1.5),
+                4096 => over(1.2),
                 _ => continue,
             };
-            let what = format!("{name}: {what} over its bound");
-            found.extend(
-                part.over_bound.map(|ratio| Finding::new(what, ratio, Bound::AtMost(most))),
-            );
-        }
-        if row.tokens == 1 {
-            for (what, part) in [("dispatch", &row.dispatch), ("combine", &row.back)] {
-                let us = part.time.p50_ns as f64 / 1e3;
-                found.push(Finding::new(format!("{name}: µs of {what}"), us, Bound::AtMost(6.0)));
-            }
+            found.extend(value.map(|value| Finding::new(what, value, Bound::AtMost(most))));
         }
         if ranks == 4 && row.tokens == 128 {
             let megabytes = row.channel_bytes as f64 / 1e6;
