@@ -200,8 +200,7 @@ fn describe(yardsticks: &Yardsticks) -> String {
 
 /// Bytes that a rank gives to an all-gather of the rows of a case, with headers.
 fn gathered_by_one(case: &Case) -> u64 {
-    let header = (16 + 12 * u64::from(case.sizes.top_k)).next_multiple_of(16);
-    u64::from(case.sizes.tokens) * (case.sizes.row_bytes() + header)
+    u64::from(case.sizes.tokens) * case.sizes.moved_row_bytes()
 }
 
 /// Of the heap, with what it brings.
