@@ -81,11 +81,13 @@ impl World {
     /// # Errors
     /// [`WorldError::Lost`] names the first rank that was lost.
     pub fn check(&mut self) -> Result<(), WorldError> {
-        let (lost, refused) = (self.key(LOST), self.key(REFUSED));
+        let lost = self.key(LOST);
         // A member may be lost before it has entered this view.
-        let lost_before = self.before.as_ref().map(|before| format!("{before}/{LOST}"));
-        let other = if self.joined { lost_before.as_deref() } else { Some(&*refused) };
-        let keys: Vec<&str> = [&*lost].into_iter().chain(other).collect();
+        let other = match &self.before {
+            _ if !self.joined => Some(self.key(REFUSED)),
+            before => before.as_ref().map(|before| format!("{before}/{LOST}")),
+        };
+        let keys: Vec<&str> = [&*lost].into_iter().chain(other.as_deref()).collect();
         let present = self.client.present(&keys).map_err(|error| self.refine(error))?;
         if present.first() == Some(&true)
             && let Some((rank, loss)) = decode(&self.value(&lost)?)
@@ -95,21 +97,17 @@ impl World {
             }
             return Err(WorldError::Lost { rank, loss });
         }
-        if present.get(1) != Some(&true) {
-            return self.check_signs();
-        }
-        match lost_before.filter(|_| self.joined) {
-            None => {
-                let cause = String::from_utf8_lossy(&self.value(&refused)?).into();
-                Err(WorldError::Refused { cause })
+        if let Some(other) = other.filter(|_| present.get(1) == Some(&true)) {
+            let value = self.value(&other)?;
+            if !self.joined {
+                let cause = String::from_utf8_lossy(&value).into();
+                return Err(WorldError::Refused { cause });
             }
-            Some(lost) => match decode(&self.value(&lost)?) {
-                Some((rank, loss)) if self.view.counts(rank) => {
-                    Err(WorldError::Lost { rank, loss })
-                }
-                _ => self.check_signs(),
-            },
+            if let Some((rank, loss)) = decode(&value).filter(|(rank, _)| self.view.counts(*rank)) {
+                return Err(WorldError::Lost { rank, loss });
+            }
         }
+        self.check_signs()
     }
 
     /// The loss of another rank, if there is one by `patience` from now: what to look for when a
