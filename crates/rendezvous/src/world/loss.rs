@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{World, WorldError};
+use super::{World, WorldError, borrowed};
 use crate::store::WILL_PREFIX;
 use crate::{ClientError, Deadline};
 
@@ -189,24 +189,43 @@ impl World {
         keys: &[String],
         deadline: Deadline,
     ) -> Result<(), WorldError> {
-        let slice = SLICE * (1 + self.world_size / RANKS_PER_SLICE);
-        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        let slice = self.slice(SLICE);
+        let goes_on = |world: &mut World| world.check().map(|()| true);
+        self.await_while((call, name), keys, (deadline, slice), goes_on).map(drop)
+    }
+
+    /// Waits for `keys`, as long as `goes_on` says so, which is asked after each slice. Whether all are there.
+    pub(super) fn await_while(
+        &mut self,
+        (call, name): (&'static str, &str),
+        keys: &[String],
+        (deadline, slice): (Deadline, Duration),
+        goes_on: impl Fn(&mut Self) -> Result<bool, WorldError>,
+    ) -> Result<bool, WorldError> {
+        let all = borrowed(keys);
         loop {
             let part = Deadline::after(deadline.remaining().unwrap_or_default().min(slice));
-            let missing = match self.client.wait(&keys, part) {
-                Ok(()) => return Ok(()),
+            let missing = match self.client.wait(&all, part) {
+                Ok(()) => return Ok(true),
                 Err(ClientError::Missing { missing, .. }) => missing,
                 Err(error) => return Err(self.refine(error)),
             };
-            self.check()?;
+            if !goes_on(self)? {
+                return Ok(false);
+            }
             if deadline.passed() {
                 return Err(self.missing(call, name, &missing, deadline.waited()));
             }
         }
     }
 
+    /// A pause between two requests, of which a large world makes fewer.
+    pub(super) fn slice(&self, pause: Duration) -> Duration {
+        pause * (1 + self.world_size / RANKS_PER_SLICE)
+    }
+
     /// An error that names ranks instead of keys, each of which ends with its rank.
-    pub(super) fn missing(
+    fn missing(
         &self,
         call: &'static str,
         name: &str,
