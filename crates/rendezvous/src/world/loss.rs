@@ -189,39 +189,9 @@ impl World {
         keys: &[String],
         deadline: Deadline,
     ) -> Result<(), WorldError> {
-        let slice = self.slice(SLICE);
+        let part = slice(self, SLICE);
         let goes_on = |world: &mut World| world.check().map(|()| true);
-        self.await_while((call, name), keys, (deadline, slice), goes_on).map(drop)
-    }
-
-    /// Waits for `keys`, as long as `goes_on` says so, which is asked after each slice. Whether all are there.
-    pub(super) fn await_while(
-        &mut self,
-        (call, name): (&'static str, &str),
-        keys: &[String],
-        (deadline, slice): (Deadline, Duration),
-        goes_on: impl Fn(&mut Self) -> Result<bool, WorldError>,
-    ) -> Result<bool, WorldError> {
-        let all = borrowed(keys);
-        loop {
-            let part = Deadline::after(deadline.remaining().unwrap_or_default().min(slice));
-            let missing = match self.client.wait(&all, part) {
-                Ok(()) => return Ok(true),
-                Err(ClientError::Missing { missing, .. }) => missing,
-                Err(error) => return Err(self.refine(error)),
-            };
-            if !goes_on(self)? {
-                return Ok(false);
-            }
-            if deadline.passed() {
-                return Err(self.missing(call, name, &missing, deadline.waited()));
-            }
-        }
-    }
-
-    /// A pause between two requests, of which a large world makes fewer.
-    pub(super) fn slice(&self, pause: Duration) -> Duration {
-        pause * (1 + self.world_size / RANKS_PER_SLICE)
+        await_while(self, (call, name), keys, (deadline, part), goes_on).map(drop)
     }
 
     /// An error that names ranks instead of keys, each of which ends with its rank.
@@ -249,6 +219,36 @@ impl World {
             _ => WorldError::Client(error),
         }
     }
+}
+
+/// Waits for `keys`, as long as `goes_on` says so, which is asked after each slice. Whether all are there.
+pub(super) fn await_while(
+    world: &mut World,
+    (call, name): (&'static str, &str),
+    keys: &[String],
+    (deadline, slice): (Deadline, Duration),
+    goes_on: impl Fn(&mut World) -> Result<bool, WorldError>,
+) -> Result<bool, WorldError> {
+    let all = borrowed(keys);
+    loop {
+        let part = Deadline::after(deadline.remaining().unwrap_or_default().min(slice));
+        let missing = match world.client.wait(&all, part) {
+            Ok(()) => return Ok(true),
+            Err(ClientError::Missing { missing, .. }) => missing,
+            Err(error) => return Err(world.refine(error)),
+        };
+        if !goes_on(world)? {
+            return Ok(false);
+        }
+        if deadline.passed() {
+            return Err(world.missing(call, name, &missing, deadline.waited()));
+        }
+    }
+}
+
+/// A pause between two requests, of which a large world makes fewer.
+pub(super) fn slice(world: &World, pause: Duration) -> Duration {
+    pause * (1 + world.world_size / RANKS_PER_SLICE)
 }
 
 #[cfg(test)]

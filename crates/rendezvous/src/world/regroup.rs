@@ -11,6 +11,7 @@
 //! | `asks/RANK` | a token | a process that wants to be this rank |
 //! | `let-in/TOKEN` | number and members of its first view | that view's other members |
 
+use super::loss::await_while;
 use super::pulse::start_beating;
 use super::{View, World, WorldConfig, WorldError, random_token};
 use crate::{ClientError, Deadline};
@@ -47,49 +48,13 @@ impl World {
         let mut proposed: Vec<u32> = members.iter().copied().chain([rank]).collect();
         proposed.sort_unstable();
         proposed.dedup();
-        let key = self.members_key(self.view.number + 1);
+        let key = members_key(self, self.view.number + 1);
         let away = proposed.iter().copied().filter(|rank| !self.view.members.contains(rank));
-        let newcomers = self.await_newcomers(&away.collect::<Vec<_>>(), &key, deadline)?;
+        let newcomers = await_newcomers(self, &away.collect::<Vec<_>>(), &key, deadline)?;
         let next = View { number: self.view.number + 1, members: proposed, newcomers };
         let decided = self.client.compare_set(&key, b"", next.encode().as_bytes());
         let decided = decided.map_err(|error| self.refine(error))?;
         enter(self, View::decode(next.number, &decided), &decided, deadline)
-    }
-
-    /// The processes that ask to be the ranks that are `away`, with their tokens. None of them once another member
-    /// has proposed at `key`, since those that asked may have been let in.
-    ///
-    /// A loss in this view is no reason to end: it is why there is a next one.
-    fn await_newcomers(
-        &mut self,
-        away: &[u32],
-        key: &str,
-        deadline: Deadline,
-    ) -> Result<Vec<(u32, String)>, WorldError> {
-        let undecided = |world: &mut World| {
-            let decided = world.client.check(&[key]).map_err(|error| world.refine(error))?;
-            Ok(!decided)
-        };
-        let asks: Vec<_> = away.iter().map(|rank| format!("{}/asks/{rank}", self.root)).collect();
-        if asks.is_empty()
-            || !undecided(self)?
-            || !self.await_while(("rejoin", ""), &asks, (deadline, SLICE), undecided)?
-        {
-            return Ok(Vec::new());
-        }
-        let mut newcomers = Vec::new();
-        for (&rank, key) in away.iter().zip(&asks) {
-            // A process that asks no more has been let in by another proposal, which then holds.
-            let there = self.client.check(&[key]).map_err(|error| self.refine(error))?;
-            let token = if there { self.value(key)? } else { Vec::new() };
-            newcomers.push((rank, String::from_utf8_lossy(&token).into_owned()));
-        }
-        Ok(newcomers)
-    }
-
-    /// Where the members of a view stand.
-    pub(super) fn members_key(&self, number: u64) -> String {
-        format!("{}/view/{number}/members", self.root)
     }
 
     /// Comes back as a rank of a world that goes on without it: a process that was started anew. Waits
@@ -126,6 +91,42 @@ impl World {
         enter(&mut world, view, text.as_bytes(), deadline)?;
         Ok(world)
     }
+}
+
+/// The processes that ask to be the ranks that are `away`, with their tokens. None of them once another member
+/// has proposed at `key`, since those that asked may have been let in.
+///
+/// A loss in this view is no reason to end: it is why there is a next one.
+fn await_newcomers(
+    world: &mut World,
+    away: &[u32],
+    key: &str,
+    deadline: Deadline,
+) -> Result<Vec<(u32, String)>, WorldError> {
+    let undecided = |world: &mut World| {
+        let decided = world.client.check(&[key]).map_err(|error| world.refine(error))?;
+        Ok(!decided)
+    };
+    let asks: Vec<_> = away.iter().map(|rank| format!("{}/asks/{rank}", world.root)).collect();
+    if asks.is_empty()
+        || !undecided(world)?
+        || !await_while(world, ("rejoin", ""), &asks, (deadline, SLICE), undecided)?
+    {
+        return Ok(Vec::new());
+    }
+    let mut newcomers = Vec::new();
+    for (&rank, key) in away.iter().zip(&asks) {
+        // A process that asks no more has been let in by another proposal, which then holds.
+        let there = world.client.check(&[key]).map_err(|error| world.refine(error))?;
+        let token = if there { world.value(key)? } else { Vec::new() };
+        newcomers.push((rank, String::from_utf8_lossy(&token).into_owned()));
+    }
+    Ok(newcomers)
+}
+
+/// Where the members of a view stand.
+pub(super) fn members_key(world: &World, number: u64) -> String {
+    format!("{}/view/{number}/members", world.root)
 }
 
 /// Takes part in a view, whose members meet.

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::background::{Background, Stop};
-use super::loss::{LOST, decode};
+use super::loss::{LOST, decode, slice};
+use super::regroup::members_key;
 use super::{Loss, World, WorldError};
 use crate::{Client, ClientError, Deadline};
 
@@ -45,8 +46,8 @@ impl Watch {
         let watching = Watching {
             client: client.map_err(WorldError::Connect)?,
             lost: world.key(LOST),
-            next: world.members_key(world.view.number() + 1),
-            slice: world.slice(SLICE),
+            next: members_key(world, world.view.number() + 1),
+            slice: slice(world, SLICE),
         };
         let thread = Background::start("warpverbs-watch", move |stop| {
             if let Err(error) = watching.run(stop, tell) {
