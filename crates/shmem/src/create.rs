@@ -66,14 +66,14 @@ impl Hello {
         }
     }
 
-    /// All want the same heap.
-    pub(crate) fn agree(all: &[&Self]) -> Result<(), ShmemError> {
-        agree("layout of the heap", all.iter().map(|hello| &hello.layout))?;
-        agree("size of the heap", all.iter().map(|hello| hello.sizes.0))?;
-        agree("max_size", all.iter().map(|hello| hello.sizes.1))?;
-        agree("qps_per_peer", all.iter().map(|hello| hello.qps))?;
-        agree("routes", all.iter().map(|hello| &hello.routes))?;
-        agree("queue_pairs", all.iter().map(|hello| hello.queue_pairs))
+    /// All want the same heap: ranks and their messages.
+    pub(crate) fn agree(all: &[(u32, &Self)]) -> Result<(), ShmemError> {
+        agree("layout of the heap", all.iter().map(|(rank, hello)| (*rank, &hello.layout)))?;
+        agree("size of the heap", all.iter().map(|(rank, hello)| (*rank, hello.sizes.0)))?;
+        agree("max_size", all.iter().map(|(rank, hello)| (*rank, hello.sizes.1)))?;
+        agree("qps_per_peer", all.iter().map(|(rank, hello)| (*rank, hello.qps)))?;
+        agree("routes", all.iter().map(|(rank, hello)| (*rank, &hello.routes)))?;
+        agree("queue_pairs", all.iter().map(|(rank, hello)| (*rank, hello.queue_pairs)))
     }
 }
 
@@ -163,7 +163,7 @@ impl Making<'_> {
     }
 
     fn agree(&self, hellos: &[Hello]) -> Result<(), ShmemError> {
-        Hello::agree(&hellos.iter().collect::<Vec<_>>())?;
+        Hello::agree(&(0..).zip(hellos).collect::<Vec<_>>())?;
         match &self.config.routes {
             RoutePolicy::RdmaOf(ranks) => match ranks.iter().find(|&&rank| rank >= self.world) {
                 Some(&rank) => Err(ShmemError::Rank { rank, world: self.world }),
@@ -306,14 +306,6 @@ impl Making<'_> {
         Ok((decisions, Routes { direct: direct.collect() }))
     }
 
-    pub(crate) fn nic(&self) -> Result<&Device, ShmemError> {
-        self.device.ok_or_else(|| ShmemError::Config {
-            field: "device",
-            value: "none".to_owned(),
-            expected: "a NIC: some rank reaches another by RDMA, or queue_pairs is set".to_owned(),
-        })
-    }
-
     /// Queue pairs and keys, where they are needed.
     fn register(
         &self,
@@ -340,11 +332,25 @@ impl Making<'_> {
         let wanted = (0..decisions.len())
             .map(|peer| self.config.queue_pairs || routes.needs_queue_pairs(own, peer));
         let wanted: Vec<_> = wanted.collect();
+        self.remote(local, &wanted)
+    }
+
+    /// Queue pairs to the ranks of which `wanted` says so, and the keys of this rank's memory; None without any.
+    pub(crate) fn remote(
+        &self,
+        local: &Local,
+        wanted: &[bool],
+    ) -> Result<Option<Remote>, ShmemError> {
         if !wanted.contains(&true) {
             return Ok(None);
         }
+        let device = self.device.ok_or_else(|| ShmemError::Config {
+            field: "device",
+            value: "none".to_owned(),
+            expected: "a NIC: some rank reaches another by RDMA, or queue_pairs is set".to_owned(),
+        })?;
         let qps = (self.config.qps, self.config.timeout);
-        let mut remote = Remote::new(self.gpu, self.nic()?, self.rank, &wanted, qps)?;
+        let mut remote = Remote::new(self.gpu, device, self.rank, wanted, qps)?;
         if let Some(memory) = local.newest() {
             remote.register(memory)?;
         }

@@ -188,8 +188,7 @@ impl Heap {
     /// Queue pairs from a rank to another that it reaches by RDMA; 0 if none reaches any so. The same on
     /// all ranks. A call of a block takes that of the block's number.
     pub fn rdma_lanes(&self) -> u32 {
-        let any = (0..self.decisions.len()).any(|rank| self.parts.routes.is_shared(rank));
-        if any { self.parts.config.qps } else { 0 }
+        if self.parts.routes.need_nics() { self.parts.config.qps } else { 0 }
     }
 
     /// How each rank is reached, in order.

@@ -107,7 +107,7 @@ impl Heap {
         });
         let (exported, offers) = steps.end_with("register buffer: offer", offered)?;
         self.places.agree((0..).zip(offers.iter().map(|offer| &offer.history)))?;
-        agree("length of the buffer", offers.iter().map(|offer| offer.range.len()))?;
+        agree("length of the buffer", (0..).zip(offers.iter().map(|offer| offer.range.len())))?;
         let reached = self.parts.reach_buffers(&offers, self.decisions());
         let uploaded = reached.and_then(|ranges| {
             self.parts.windows.push(Window { id, exported, ranges });

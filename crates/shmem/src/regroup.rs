@@ -152,7 +152,9 @@ impl Heap {
 
 /// The settings of all members are the same. The facts of those that have the heap.
 fn agree_to(arrivals: &[Option<Arrival>]) -> Result<&Facts, ShmemError> {
-    let hellos: Vec<_> = arrivals.iter().flatten().map(|arrival| &arrival.hello).collect();
+    let here = (0..).zip(arrivals);
+    let hellos: Vec<_> =
+        here.filter_map(|(rank, arrival)| Some((rank, &arrival.as_ref()?.hello))).collect();
     Hello::agree(&hellos)?;
     let facts = arrivals.iter().flatten().find_map(|arrival| arrival.facts.as_ref());
     facts.ok_or_else(|| ShmemError::Config {
@@ -320,28 +322,17 @@ impl Parts {
         met: &[bool],
     ) -> Result<Option<Offer>, ShmemError> {
         let own = self.rank as usize;
-        let qps = (self.config.qps, self.config.timeout);
-        let needed =
-            |peer: usize| self.config.queue_pairs || self.routes.needs_queue_pairs(own, peer);
-        if self.remote.is_none() {
-            if !self.config.queue_pairs && !self.routes.need_nics() {
-                return Ok(None);
+        let is_new = self.remote.is_none();
+        let wanted = (0..met.len()).map(|peer| {
+            let needed = self.config.queue_pairs || self.routes.needs_queue_pairs(own, peer);
+            needed && (met[peer] || (is_new && peer == own))
+        });
+        let wanted: Vec<_> = wanted.collect();
+        match &mut self.remote {
+            Some(remote) => {
+                remote.renew(&self.gpu, &wanted, (self.config.qps, self.config.timeout))?;
             }
-            let wanted = (0..met.len()).map(|peer| (met[peer] || peer == own) && needed(peer));
-            let wanted: Vec<_> = wanted.collect();
-            if !wanted.contains(&true) {
-                return Ok(None);
-            }
-            let mut remote = Remote::new(&self.gpu, making.nic()?, self.rank, &wanted, qps)?;
-            if let Some(memory) = self.local.newest() {
-                remote.register(memory)?;
-            }
-            self.remote = Some(remote);
-        } else {
-            let wanted: Vec<_> = (0..met.len()).map(|peer| met[peer] && needed(peer)).collect();
-            if let Some(remote) = &mut self.remote {
-                remote.renew(&self.gpu, &wanted, qps)?;
-            }
+            None => self.remote = making.remote(&self.local, &wanted)?,
         }
         Ok(self.remote.as_ref().map(Remote::offer))
     }

@@ -174,12 +174,12 @@ fn name(heap: u64) -> String {
     format!("shmem/{heap:016x}")
 }
 
-/// The first rank whose value differs from rank 0's.
+/// The first rank whose value differs from that of the first one.
 pub(crate) fn agree<T: PartialEq + std::fmt::Display>(
     what: &'static str,
-    values: impl IntoIterator<Item = T>,
+    values: impl IntoIterator<Item = (u32, T)>,
 ) -> Result<(), ShmemError> {
-    let mut values = (0..).zip(values);
+    let mut values = values.into_iter();
     let Some((rank, value)) = values.next() else { return Ok(()) };
     match values.find(|(_, other)| *other != value) {
         None => Ok(()),

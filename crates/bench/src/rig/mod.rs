@@ -9,6 +9,7 @@ pub(crate) mod machine;
 pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod plot;
+pub(crate) mod ranks;
 pub(crate) mod receive;
 pub(crate) mod ring;
 pub(crate) mod roundtrip;

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{World, WorldError};
+use super::{World, WorldError, borrowed};
 use crate::store::WILL_PREFIX;
 use crate::{ClientError, Deadline};
 
@@ -81,11 +81,13 @@ impl World {
     /// # Errors
     /// [`WorldError::Lost`] names the first rank that was lost.
     pub fn check(&mut self) -> Result<(), WorldError> {
-        let (lost, refused) = (self.key(LOST), self.key(REFUSED));
+        let lost = self.key(LOST);
         // A member may be lost before it has entered this view.
-        let lost_before = self.before.as_ref().map(|before| format!("{before}/{LOST}"));
-        let other = if self.joined { lost_before.as_deref() } else { Some(&*refused) };
-        let keys: Vec<&str> = [&*lost].into_iter().chain(other).collect();
+        let other = match &self.before {
+            _ if !self.joined => Some(self.key(REFUSED)),
+            before => before.as_ref().map(|before| format!("{before}/{LOST}")),
+        };
+        let keys: Vec<&str> = [&*lost].into_iter().chain(other.as_deref()).collect();
         let present = self.client.present(&keys).map_err(|error| self.refine(error))?;
         if present.first() == Some(&true)
             && let Some((rank, loss)) = decode(&self.value(&lost)?)
@@ -95,21 +97,17 @@ impl World {
             }
             return Err(WorldError::Lost { rank, loss });
         }
-        if present.get(1) != Some(&true) {
-            return self.check_signs();
-        }
-        match lost_before.filter(|_| self.joined) {
-            None => {
-                let cause = String::from_utf8_lossy(&self.value(&refused)?).into();
-                Err(WorldError::Refused { cause })
+        if let Some(other) = other.filter(|_| present.get(1) == Some(&true)) {
+            let value = self.value(&other)?;
+            if !self.joined {
+                let cause = String::from_utf8_lossy(&value).into();
+                return Err(WorldError::Refused { cause });
             }
-            Some(lost) => match decode(&self.value(&lost)?) {
-                Some((rank, loss)) if self.view.counts(rank) => {
-                    Err(WorldError::Lost { rank, loss })
-                }
-                _ => self.check_signs(),
-            },
+            if let Some((rank, loss)) = decode(&value).filter(|(rank, _)| self.view.counts(*rank)) {
+                return Err(WorldError::Lost { rank, loss });
+            }
         }
+        self.check_signs()
     }
 
     /// The loss of another rank, if there is one by `patience` from now: what to look for when a
@@ -191,24 +189,13 @@ impl World {
         keys: &[String],
         deadline: Deadline,
     ) -> Result<(), WorldError> {
-        let slice = SLICE * (1 + self.world_size / RANKS_PER_SLICE);
-        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-        loop {
-            let part = Deadline::after(deadline.remaining().unwrap_or_default().min(slice));
-            let missing = match self.client.wait(&keys, part) {
-                Ok(()) => return Ok(()),
-                Err(ClientError::Missing { missing, .. }) => missing,
-                Err(error) => return Err(self.refine(error)),
-            };
-            self.check()?;
-            if deadline.passed() {
-                return Err(self.missing(call, name, &missing, deadline.waited()));
-            }
-        }
+        let part = slice(self, SLICE);
+        let goes_on = |world: &mut World| world.check().map(|()| true);
+        await_while(self, (call, name), keys, (deadline, part), goes_on).map(drop)
     }
 
     /// An error that names ranks instead of keys, each of which ends with its rank.
-    pub(super) fn missing(
+    fn missing(
         &self,
         call: &'static str,
         name: &str,
@@ -232,6 +219,36 @@ impl World {
             _ => WorldError::Client(error),
         }
     }
+}
+
+/// Waits for `keys`, as long as `goes_on` says so, which is asked after each slice. Whether all are there.
+pub(super) fn await_while(
+    world: &mut World,
+    (call, name): (&'static str, &str),
+    keys: &[String],
+    (deadline, slice): (Deadline, Duration),
+    goes_on: impl Fn(&mut World) -> Result<bool, WorldError>,
+) -> Result<bool, WorldError> {
+    let all = borrowed(keys);
+    loop {
+        let part = Deadline::after(deadline.remaining().unwrap_or_default().min(slice));
+        let missing = match world.client.wait(&all, part) {
+            Ok(()) => return Ok(true),
+            Err(ClientError::Missing { missing, .. }) => missing,
+            Err(error) => return Err(world.refine(error)),
+        };
+        if !goes_on(world)? {
+            return Ok(false);
+        }
+        if deadline.passed() {
+            return Err(world.missing(call, name, &missing, deadline.waited()));
+        }
+    }
+}
+
+/// A pause between two requests, of which a large world makes fewer.
+pub(super) fn slice(world: &World, pause: Duration) -> Duration {
+    pause * (1 + world.world_size / RANKS_PER_SLICE)
 }
 
 #[cfg(test)]

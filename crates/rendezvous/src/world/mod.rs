@@ -18,6 +18,7 @@
 //! SEQUENCE counts the uses of a name from 0. Joining ends with the barrier `join`. Keys of ranks that
 //! leave and come back: `regroup.rs`.
 
+mod background;
 mod config;
 mod error;
 mod loss;
@@ -31,11 +32,12 @@ mod watch;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use background::Background;
 pub use config::{Host, WorldConfig};
 pub use error::WorldError;
 use loss::FAREWELL;
 pub use loss::Loss;
-use pulse::{Pulse, Signs, start_beating};
+use pulse::{Signs, start_beating};
 pub use view::View;
 pub use watch::{News, Watch};
 
@@ -73,7 +75,7 @@ pub struct World {
     timeout: Duration,
     /// `None` if no rank shows signs of life.
     signs: Option<Signs>,
-    pulse: Option<Pulse>,
+    pulse: Option<Background>,
     rank_zero_serves: bool,
     /// Whether all have met.
     joined: bool,

@@ -2,10 +2,9 @@
 //! be told from one that is stopped, or whose host is gone.
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::background::Background;
 use super::{World, WorldConfig, WorldError, borrowed};
 use crate::{Client, ClientError};
 
@@ -14,45 +13,21 @@ const BEAT: Duration = Duration::from_millis(500);
 /// A world of this many ranks more beats, and looks, that much less often.
 const RANKS_PER_BEAT: u32 = 128;
 
-/// Beats until it is dropped.
-#[derive(Debug)]
-pub(super) struct Pulse {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Pulse {
-    /// Beats at `key`, by a connection of its own.
-    pub(super) fn start(mut client: Client, key: String, pause: Duration) -> Option<Self> {
-        // A beat has no reply, so it only waits if the store reads nothing.
-        client.set_timeout(pause);
-        let (stop, stopped) = channel::<()>();
-        let beat = move || {
-            let mut count = 1u64;
-            while stopped.recv_timeout(pause).is_err_and(|end| end == TIMEOUT) {
-                count += 1;
-                if let Err(error) = client.set(&key, count.to_string().as_bytes()) {
-                    tracing::debug!(%error, "no more signs of life");
-                    return;
-                }
+/// Beats at `key`, by a connection of its own, until it is dropped.
+fn beat(mut client: Client, key: String, pause: Duration) -> Option<Background> {
+    // A beat has no reply, so it only waits if the store reads nothing.
+    client.set_timeout(pause);
+    let thread = Background::start("warpverbs-pulse", move |stop| {
+        let mut count = 1u64;
+        while !stop.comes_within(pause) {
+            count += 1;
+            if let Err(error) = client.set(&key, count.to_string().as_bytes()) {
+                tracing::debug!(%error, "no more signs of life");
+                return;
             }
-        };
-        let thread = Builder::new().name("warpverbs-pulse".into()).spawn(beat);
-        let thread = thread.inspect_err(|error| tracing::warn!(%error, "no signs of life")).ok()?;
-        Some(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-const TIMEOUT: std::sync::mpsc::RecvTimeoutError = std::sync::mpsc::RecvTimeoutError::Timeout;
-
-impl Drop for Pulse {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
-            let _ = thread.join();
         }
-    }
+    });
+    thread.inspect_err(|error| tracing::warn!(%error, "no signs of life")).ok()
 }
 
 /// When each other rank showed a sign of life last, as far as this one has looked.
@@ -104,7 +79,7 @@ pub(super) fn start_beating(world: &mut World, config: &WorldConfig) -> Result<(
     }
     let key = world.sign(world.rank);
     world.client.set(&key, b"1").map_err(|error| world.refine(error))?;
-    world.pulse = Pulse::start(config.connect(world.server.as_ref())?, key, world.beat());
+    world.pulse = beat(config.connect(world.server.as_ref())?, key, world.beat());
     Ok(())
 }
 

@@ -11,12 +11,13 @@
 //! | `asks/RANK` | a token | a process that wants to be this rank |
 //! | `let-in/TOKEN` | number and members of its first view | that view's other members |
 
+use super::loss::await_while;
 use super::pulse::start_beating;
 use super::{View, World, WorldConfig, WorldError, random_token};
 use crate::{ClientError, Deadline};
 use std::time::Duration;
 
-/// How long it is waited for processes that ask, before it is looked whether others have proposed.
+/// How long a member waits for processes that ask, before it looks whether another has proposed.
 const SLICE: Duration = Duration::from_millis(100);
 
 impl World {
@@ -47,34 +48,10 @@ impl World {
         let mut proposed: Vec<u32> = members.iter().copied().chain([rank]).collect();
         proposed.sort_unstable();
         proposed.dedup();
-        let mut next = View { number: self.view.number + 1, members: proposed, newcomers: vec![] };
-        let away = next.members.iter().copied();
-        let away: Vec<_> = away.filter(|rank| !self.view.members.contains(rank)).collect();
-        let asks: Vec<_> = away.iter().map(|rank| format!("{}/asks/{rank}", self.root)).collect();
-        let key = format!("{}/view/{}/members", self.root, next.number);
-        // A loss in this view is no reason to end: it is why there is a next one. Once another has proposed,
-        // those that asked may have been let in.
-        while !asks.is_empty() && !self.client.check(&[&key]).map_err(|error| self.refine(error))? {
-            let part = Deadline::after(deadline.remaining().unwrap_or_default().min(SLICE));
-            match self.client.wait(&asks.iter().map(String::as_str).collect::<Vec<_>>(), part) {
-                Ok(()) => {
-                    for (&rank, key) in away.iter().zip(&asks) {
-                        // Taken back meanwhile, it is empty, and the other's proposal is there.
-                        let there =
-                            self.client.check(&[key]).map_err(|error| self.refine(error))?;
-                        let token = if there { self.value(key)? } else { Vec::new() };
-                        let token = String::from_utf8_lossy(&token).into_owned();
-                        next.newcomers.push((rank, token));
-                    }
-                    break;
-                }
-                Err(ClientError::Missing { missing, .. }) if deadline.passed() => {
-                    return Err(self.missing("rejoin", "", &missing, deadline.waited()));
-                }
-                Err(ClientError::Missing { .. }) => {}
-                Err(error) => return Err(self.refine(error)),
-            }
-        }
+        let key = members_key(self, self.view.number + 1);
+        let away = proposed.iter().copied().filter(|rank| !self.view.members.contains(rank));
+        let newcomers = await_newcomers(self, &away.collect::<Vec<_>>(), &key, deadline)?;
+        let next = View { number: self.view.number + 1, members: proposed, newcomers };
         let decided = self.client.compare_set(&key, b"", next.encode().as_bytes());
         let decided = decided.map_err(|error| self.refine(error))?;
         enter(self, View::decode(next.number, &decided), &decided, deadline)
@@ -114,6 +91,42 @@ impl World {
         enter(&mut world, view, text.as_bytes(), deadline)?;
         Ok(world)
     }
+}
+
+/// The processes that ask to be the ranks that are `away`, with their tokens. None of them once another member
+/// has proposed at `key`, since those that asked may have been let in.
+///
+/// A loss in this view is no reason to end: it is why there is a next one.
+fn await_newcomers(
+    world: &mut World,
+    away: &[u32],
+    key: &str,
+    deadline: Deadline,
+) -> Result<Vec<(u32, String)>, WorldError> {
+    let undecided = |world: &mut World| {
+        let decided = world.client.check(&[key]).map_err(|error| world.refine(error))?;
+        Ok(!decided)
+    };
+    let asks: Vec<_> = away.iter().map(|rank| format!("{}/asks/{rank}", world.root)).collect();
+    if asks.is_empty()
+        || !undecided(world)?
+        || !await_while(world, ("rejoin", ""), &asks, (deadline, SLICE), undecided)?
+    {
+        return Ok(Vec::new());
+    }
+    let mut newcomers = Vec::new();
+    for (&rank, key) in away.iter().zip(&asks) {
+        // A process that asks no more has been let in by another proposal, which then holds.
+        let there = world.client.check(&[key]).map_err(|error| world.refine(error))?;
+        let token = if there { world.value(key)? } else { Vec::new() };
+        newcomers.push((rank, String::from_utf8_lossy(&token).into_owned()));
+    }
+    Ok(newcomers)
+}
+
+/// Where the members of a view stand.
+pub(super) fn members_key(world: &World, number: u64) -> String {
+    format!("{}/view/{number}/members", world.root)
 }
 
 /// Takes part in a view, whose members meet.

@@ -48,19 +48,10 @@ impl Load {
         &self.experts(rank)[token as usize * k..][..k]
     }
 
-    fn owner(&self, expert: u32) -> u32 {
-        let ranks = self.ranks;
-        let (each, more) = (self.sizes.experts / ranks, self.sizes.experts % ranks);
-        match expert.checked_sub(more * (each + 1)) {
-            None => expert / (each + 1),
-            Some(rest) => more + rest / each,
-        }
-    }
-
     /// How many experts of a token belong to a rank.
     pub(super) fn local(&self, rank: u32, token: u32, owner: u32) -> u32 {
-        let choices = self.choices(rank, token).iter();
-        choices.filter(|&&expert| self.owner(expert) == owner).count() as u32
+        let own = self.sizes.experts_of(self.ranks, owner);
+        self.choices(rank, token).iter().filter(|expert| own.contains(expert)).count() as u32
     }
 
     /// Tokens of `from` that go to `to`, in order: their places there.
@@ -126,8 +117,8 @@ mod tests {
             }
         }
         assert_ne!(load.experts(0), load.experts(1));
-        let owners: Vec<u32> = (0..11).map(|expert| load.owner(expert)).collect();
-        assert_eq!(owners, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2]);
+        let owners = (0..3).map(|rank| sizes.experts_of(3, rank));
+        assert_eq!(owners.collect::<Vec<_>>(), [0..4, 4..8, 8..11]);
         let moved = load.moved();
         assert_eq!(moved.choices, 200);
         assert!(moved.remote <= 80 && moved.remote_choices <= 200, "{moved:?}");

@@ -7,38 +7,28 @@ mod rank;
 mod row;
 
 use crate::busy::Watch;
-use crate::output::{Bound, Chosen, Finding, Measured, Setting};
+use crate::output::{Bound, Finding, Measured};
 use crate::perf::shmem::{self, Yardsticks};
-use crate::rig::plan::{check_iters, check_warmup, within};
-use crate::rig::threads::joined;
+use crate::rig::plan::{check_warmup, within};
+use crate::rig::ranks::{Ranks, setting};
 use crate::units;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use load::Load;
 use plan::{Back, By, Case, LIMIT, Loop, Sizes};
 use rank::Rank;
 use row::EpRow;
-use std::thread;
 use warpverbs::ep::EpConfig;
-use warpverbs::gpu::{self, Dim, GpuInfo, GpuKind, Opened};
-use warpverbs::rendezvous::{EnvError, Flags, Host, Limits, RankInfo, Server, World, WorldConfig};
+use warpverbs::gpu::{Dim, GpuInfo, GpuKind, Opened};
+use warpverbs::rendezvous::{World, WorldConfig};
 use warpverbs::shmem::RoutePolicy;
-use warpverbs::transport::{Context, Device, VerbsProvider, Way};
+use warpverbs::transport::Device;
 
 /// Options of `perf ep`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct EpArgs {
-    /// Where the kernels of each rank run: auto, simt, cuda:N, separated by commas; the same one
-    /// several times is shared by as many ranks. Under a launcher, which gives rank and world size by
-    /// the environment, one for every process
-    #[arg(long, value_delimiter = ',', default_values_t = ["auto".to_owned(), "auto".to_owned()])]
-    gpus: Vec<String>,
-    /// The NIC for ranks that are not reached by loads and stores
-    #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
-    nic: String,
-    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
-    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
-    way: Way,
+    #[command(flatten)]
+    ranks: Ranks,
     /// Routes between ranks: auto, direct, rdma, or rdma:1,3 for those of some ranks
     #[arg(long, default_value = "auto")]
     route: RoutePolicy,
@@ -82,13 +72,7 @@ pub(crate) struct EpArgs {
 }
 
 impl EpArgs {
-    fn open_nic(&self) -> Result<Device> {
-        let verbs = VerbsProvider::default().with_way(self.way);
-        Ok(Context::builder().verbs(verbs).build()?.open(self.nic.as_str())?)
-    }
-
     fn check(&self) -> Result<()> {
-        check_iters(self.iters.unwrap_or(1))?;
         check_warmup(self.warmup)?;
         within("-n", self.iters.unwrap_or(1).into(), 1, 10_000)?;
         for &tokens in self.tokens.iter().flatten() {
@@ -139,45 +123,7 @@ pub(crate) fn run(args: &EpArgs) -> Result<()> {
         None => getrandom::u64().context("a random seed")?,
     };
     let args = &EpArgs { seed: Some(seed), ..args.clone() };
-    match RankInfo::from_env(&Flags::default()) {
-        Ok(launch) => return launched(args, &launch),
-        Err(EnvError::NoRank) => {}
-        Err(error) => return Err(error.into()),
-    }
-    ensure!((2..=64).contains(&args.gpus.len()), "--gpus: expected 2 to 64 devices");
-    let server = Server::bind("127.0.0.1:0".parse()?, Limits::default())?;
-    let (count, port) = (args.gpus.len() as u32, server.local_addr().port());
-    let join = |rank| {
-        let config = WorldConfig::at(rank, count, "127.0.0.1", port).host(Host::Elsewhere);
-        config.job("perf ep").timeout(LIMIT)
-    };
-    // One for all: a software NIC reaches only itself.
-    let nic = args.open_nic()?;
-    let opened = args.gpus.iter().zip(0..).map(|(name, rank)| open(name, rank));
-    let opened = opened.collect::<Result<Vec<_>>>()?;
-    thread::scope(|scope| {
-        let start = |(rank, opened)| {
-            let (config, nic) = (join(rank), &nic);
-            scope.spawn(move || one_rank(args, &config, opened, nic))
-        };
-        let ranks: Vec<_> = (0..).zip(opened).map(start).collect();
-        ranks.into_iter().map(joined).collect::<Vec<_>>().into_iter().collect()
-    })
-}
-
-/// This process as one rank of a launcher's.
-fn launched(args: &EpArgs, launch: &RankInfo) -> Result<()> {
-    let by = launch.launcher;
-    ensure!(launch.world_size > 1, "expected 2 ranks or more: {by} started {}", launch.world_size);
-    let local = launch.local_rank.unwrap_or(0);
-    let opened = open(args.gpus.first().map_or("auto", String::as_str), local)?;
-    let nic = args.open_nic()?;
-    one_rank(args, &WorldConfig::new(launch).timeout(LIMIT), opened, &nic)
-}
-
-fn open(name: &str, rank: u32) -> Result<Opened> {
-    let choice = name.parse().with_context(|| format!("--gpus: {name}"))?;
-    Ok(gpu::open_for_rank(choice, rank)?)
+    args.ranks.run("perf ep", LIMIT, |config, opened, nic| one_rank(args, config, opened, nic))
 }
 
 /// Settings that all ranks share: rank 0's seed, and how many ranks share the most shared device.
@@ -193,9 +139,7 @@ fn agree(world: &mut World, args: &EpArgs, info: &GpuInfo) -> Result<(u64, u32)>
 /// All rows, as one rank; rank 0 prints.
 fn one_rank(args: &EpArgs, config: &WorldConfig, opened: Opened, nic: &Device) -> Result<()> {
     let info = opened.gpu.info().clone();
-    let chosen = Chosen::gpu(&*opened.gpu, &opened.why);
-    let setting =
-        Setting { gpu: Some(chosen), nic: Chosen::new(nic.info().name.clone(), nic.why()) };
+    let setting = setting(&opened, nic);
     let simt = info.kind == GpuKind::Simt;
     let looped = Loop {
         // Blocks read what other blocks of the rank have unpacked, in the first call perhaps before.
@@ -256,8 +200,7 @@ fn describe(yardsticks: &Yardsticks) -> String {
 
 /// Bytes that a rank gives to an all-gather of the rows of a case, with headers.
 fn gathered_by_one(case: &Case) -> u64 {
-    let header = (16 + 12 * u64::from(case.sizes.top_k)).next_multiple_of(16);
-    u64::from(case.sizes.tokens) * (case.sizes.row_bytes() + header)
+    u64::from(case.sizes.tokens) * case.sizes.moved_row_bytes()
 }
 
 /// Of the heap, with what it brings.
@@ -306,21 +249,15 @@ fn findings(rows: &[EpRow], ranks: u32) -> Vec<Finding> {
     for row in rows {
         let name = row.name();
         for (what, part) in [("dispatch", &row.dispatch), ("combine", &row.back)] {
-            let most = match row.tokens {
-                128 => 1.5,
-                4096 => 1.2,
+            let us = part.time.p50_ns as f64 / 1e3;
+            let over = |most| (format!("{name}: {what} over its bound"), part.over_bound, most);
+            let (what, value, most) = match row.tokens {
+                1 => (format!("{name}: µs of {what}"), Some(us), 6.0),
+                128 => over(1.5),
+                4096 => over(1.2),
                 _ => continue,
             };
-            let what = format!("{name}: {what} over its bound");
-            found.extend(
-                part.over_bound.map(|ratio| Finding::new(what, ratio, Bound::AtMost(most))),
-            );
-        }
-        if row.tokens == 1 {
-            for (what, part) in [("dispatch", &row.dispatch), ("combine", &row.back)] {
-                let us = part.time.p50_ns as f64 / 1e3;
-                found.push(Finding::new(format!("{name}: µs of {what}"), us, Bound::AtMost(6.0)));
-            }
+            found.extend(value.map(|value| Finding::new(what, value, Bound::AtMost(most))));
         }
         if ranks == 4 && row.tokens == 128 {
             let megabytes = row.channel_bytes as f64 / 1e6;

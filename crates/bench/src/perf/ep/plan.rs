@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use serde::Serialize;
+use std::ops::Range;
 use std::time::Duration;
 use warpverbs::ep::{Combine, EpConfig, Layout};
 use warpverbs::gpu::Dim;
@@ -29,6 +30,20 @@ impl Sizes {
     /// Of a row without its header.
     pub(super) fn row_bytes(&self) -> u64 {
         2 * u64::from(self.hidden)
+    }
+
+    /// Of a row with its header: `Regions::row_bytes` of `crates/ep`.
+    pub(super) fn moved_row_bytes(&self) -> u64 {
+        self.row_bytes() + (16 + 12 * u64::from(self.top_k)).next_multiple_of(16)
+    }
+
+    fn config(&self) -> EpConfig {
+        EpConfig::new(self.tokens, self.hidden, self.top_k, self.experts)
+    }
+
+    /// The experts of a rank.
+    pub(super) fn experts_of(&self, ranks: u32, rank: u32) -> Range<u32> {
+        self.config().experts_of(ranks, rank)
     }
 }
 
@@ -64,8 +79,7 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn config(&self) -> EpConfig {
-        let Sizes { tokens, hidden, top_k, experts } = self.sizes;
-        let config = EpConfig::new(tokens, hidden, top_k, experts);
+        let config = self.sizes.config();
         match (self.by, self.back) {
             (By::Rank, _) => config.layout(Layout::RankMajor).combine(Combine::Summed),
             (By::Expert, back) => config.layout(Layout::ExpertMajor).combine(back.combine()),

@@ -4,6 +4,7 @@ use super::load::Load;
 use super::plan::{By, Case, LIMIT, Loop, Sizes, Times, latest, times_of};
 use crate::rig::kernel::{Report, read_words};
 use crate::rig::pattern::{compare, pattern};
+use crate::rig::ranks::leave;
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use warpverbs::ep::{Ep, EpConfig, Packed, Ways};
@@ -32,8 +33,6 @@ pub(super) struct Figures {
     pub(super) pair: f64,
     /// Bytes of a channel.
     pub(super) channel: u64,
-    /// Bytes of a row with its header.
-    pub(super) row: u64,
 }
 
 /// Memory of the calls of one case.
@@ -84,15 +83,8 @@ impl Rank {
         self.heap.routes().get(peer).map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Ends the world, so that no other rank waits for this one.
     pub(super) fn leave(self, failed: Option<&anyhow::Error>) {
-        let Self { mut world, heap, .. } = self;
-        if let Some(error) = failed {
-            world.fail(&format!("{error:#}"));
-        } else if let Err(error) = world.barrier("end") {
-            tracing::warn!(%error, "ranks do not end together");
-        }
-        drop(heap);
+        leave(self.world, self.heap, failed);
     }
 
     /// One row's figures, the same on all ranks.
@@ -122,13 +114,10 @@ impl Rank {
         };
         let pairs = self.world.exchange("pair", &pair.to_le_bytes())?;
         let pair = pairs.iter().filter_map(|bytes| bytes.as_slice().try_into().ok());
-        let config = case.config();
-        let header = (16 + 12 * u64::from(case.sizes.top_k)).next_multiple_of(16);
         Ok(Figures {
             times: latest(&ranks.iter().map(times).collect::<Vec<_>>()),
             pair: pair.map(f64::from_le_bytes).fold(0.0, f64::max),
-            channel: config.bytes(self.ways())?,
-            row: case.sizes.row_bytes() + header,
+            channel: case.config().bytes(self.ways())?,
         })
     }
 
@@ -192,7 +181,7 @@ impl Rank {
         let (report, gate) = (Report::new(&*self.gpu)?, self.gpu.alloc(GATE, Place::Device)?);
         let times = self.gpu.alloc(iters as usize * 13 * 8, Place::Device)?;
         let ranks = self.ways().ranks;
-        let local = case.config().experts_of(ranks, self.heap.rank()).len() as u32;
+        let local = case.sizes.experts_of(ranks, self.heap.rank()).len() as u32;
         let packed = case.by != By::Rank;
         let kernel = k::EpCalls {
             ep: ep.device(0)?,
@@ -244,7 +233,7 @@ impl Rank {
             return Ok(());
         }
         let ranks = u64::from(load.ranks);
-        let local = case.config().experts_of(load.ranks, me);
+        let local = case.sizes.experts_of(load.ranks, me);
         let bases = self.words(&memory.packed.bases)?;
         for (e, expert) in (0u64..).zip(local) {
             let mut expected = Vec::new();

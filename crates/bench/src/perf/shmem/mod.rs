@@ -7,36 +7,27 @@ mod rank;
 mod yardsticks;
 
 use crate::busy::Watch;
-use crate::output::{Chosen, Columns, Measured, Row, Setting};
+use crate::output::{Columns, Measured, Row};
 use crate::rig::plan::{check_iters, check_warmup};
 use crate::rig::plot::{Drawn, Output, Panel, print_and_plot};
-use crate::rig::threads::joined;
+use crate::rig::ranks::{Ranks, setting};
 use crate::units::{self, parse_size};
 use anyhow::{Context as _, Result, ensure};
 use cases::{Case, Table};
 use clap::Args;
 use rank::Rank;
 use serde::Serialize;
-use std::thread;
 use std::time::Duration;
-use warpverbs::gpu::{self, GpuKind, Opened};
-use warpverbs::rendezvous::{EnvError, Flags, Host, Limits, RankInfo, Server, WorldConfig};
-use warpverbs::transport::{Context, Device, VerbsProvider, Way};
+use warpverbs::gpu::{GpuKind, Opened};
+use warpverbs::rendezvous::WorldConfig;
+use warpverbs::transport::Device;
 pub(super) use yardsticks::{Yardsticks, measure as yardsticks};
 
 /// Options of `perf shmem`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ShmemArgs {
-    /// Where the kernels of each rank run: auto, simt, cuda:N, separated by commas. Under a
-    /// launcher, which gives rank and world size by the environment, one for every process
-    #[arg(long, value_delimiter = ',', default_values_t = ["auto".to_owned(), "auto".to_owned()])]
-    gpus: Vec<String>,
-    /// The NIC for ranks that are not reached by loads and stores
-    #[arg(long, default_value = "soft", env = "WARPVERBS_NIC")]
-    nic: String,
-    /// How an RDMA device's queues are read: auto, proxy (by the CPU) or direct (by the device)
-    #[arg(long, default_value_t = Way::Auto, env = "WARPVERBS_WAY")]
-    way: Way,
+    #[command(flatten)]
+    ranks: Ranks,
     /// Which tables
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Table::ALL)]
     tables: Vec<Table>,
@@ -56,13 +47,7 @@ pub(crate) struct ShmemArgs {
     output: Output,
 }
 
-impl ShmemArgs {
-    fn open_nic(&self) -> Result<Device> {
-        let verbs = VerbsProvider::default().with_way(self.way);
-        Ok(Context::builder().verbs(verbs).build()?.open(self.nic.as_str())?)
-    }
-}
-
+/// How long ranks wait for each other and for a kernel.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, Serialize)]
@@ -135,46 +120,7 @@ pub(crate) fn run(args: &ShmemArgs) -> Result<()> {
     check_iters(args.iters)?;
     check_warmup(args.warmup)?;
     ensure!((1..=1_000_000).contains(&args.transfers), "--transfers: expected 1 to 1000000");
-    match RankInfo::from_env(&Flags::default()) {
-        Ok(launch) => return launched(args, &launch),
-        Err(EnvError::NoRank) => {}
-        Err(error) => return Err(error.into()),
-    }
-    ensure!((2..=64).contains(&args.gpus.len()), "--gpus: expected 2 to 64 devices");
-    let server = Server::bind("127.0.0.1:0".parse()?, Limits::default())?;
-    let count = args.gpus.len() as u32;
-    let port = server.local_addr().port();
-    let join = |rank| {
-        let config = WorldConfig::at(rank, count, "127.0.0.1", port).host(Host::Elsewhere);
-        config.job("perf shmem").timeout(LIMIT)
-    };
-    // One for all: a software NIC reaches only itself.
-    let nic = args.open_nic()?;
-    let opened = args.gpus.iter().zip(0..).map(|(name, rank)| open(name, rank));
-    let opened = opened.collect::<Result<Vec<_>>>()?;
-    thread::scope(|scope| {
-        let start = |(rank, opened)| {
-            let (config, nic) = (join(rank), &nic);
-            scope.spawn(move || one_rank(args, &config, opened, nic))
-        };
-        let ranks: Vec<_> = (0..).zip(opened).map(start).collect();
-        ranks.into_iter().map(joined).collect::<Vec<_>>().into_iter().collect()
-    })
-}
-
-/// This process as one rank of a launcher's.
-fn launched(args: &ShmemArgs, launch: &RankInfo) -> Result<()> {
-    let by = launch.launcher;
-    ensure!(launch.world_size > 1, "expected 2 ranks or more: {by} started {}", launch.world_size);
-    let local = launch.local_rank.unwrap_or(0);
-    let opened = open(args.gpus.first().map_or("auto", String::as_str), local)?;
-    let nic = args.open_nic()?;
-    one_rank(args, &WorldConfig::new(launch), opened, &nic)
-}
-
-fn open(name: &str, rank: u32) -> Result<Opened> {
-    let choice = name.parse().with_context(|| format!("--gpus: {name}"))?;
-    Ok(gpu::open_for_rank(choice, rank)?)
+    args.ranks.run("perf shmem", LIMIT, |config, opened, nic| one_rank(args, config, opened, nic))
 }
 
 const PUT_SIGNAL: &str = "put_signal, there and back";
@@ -199,9 +145,7 @@ fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device
     let rank = config.rank;
     let info = opened.gpu.info();
     let on_simt = info.kind == GpuKind::Simt;
-    let chosen = Chosen::gpu(&*opened.gpu, &opened.why);
-    let setting =
-        Setting { gpu: Some(chosen), nic: Chosen::new(nic.info().name.clone(), nic.why()) };
+    let setting = setting(&opened, nic);
     let bytes = args.bytes.unwrap_or(if on_simt { 1 << 20 } else { 1 << 26 });
     let mut rank = Rank::join(config, opened.gpu, nic, bytes, args.iters)
         .with_context(|| format!("rank {rank}"))?;

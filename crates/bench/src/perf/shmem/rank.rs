@@ -4,6 +4,7 @@ use super::cases::{Call, Case, Group, Message, Plan, SMALL};
 use super::{LIMIT, LINE, OWN, PUT_SIGNAL, ShmemRow};
 use crate::rig::kernel::{self, Report};
 use crate::rig::pattern::{compare, pattern, poison};
+use crate::rig::ranks::leave;
 use crate::rig::roundtrip;
 use crate::stats::Summary;
 use anyhow::{Context as _, Result};
@@ -85,15 +86,8 @@ impl Rank {
         1 - self.heap.rank().min(1)
     }
 
-    /// Ends the world, so that no other rank waits for this one.
     pub(super) fn leave(self, failed: Option<&anyhow::Error>) {
-        let Self { mut world, heap, .. } = self;
-        if let Some(error) = failed {
-            world.fail(&format!("{error:#}"));
-        } else if let Err(error) = world.barrier("end") {
-            tracing::warn!(%error, "ranks do not end together");
-        }
-        drop(heap);
+        leave(self.world, self.heap, failed);
     }
 
     /// The world, after all ranks have ended their rows.
