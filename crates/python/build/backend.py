@@ -29,15 +29,12 @@ def _after(words, word):
     return words[words.index(word) + 1] if word in words else None
 
 
-def _with_unwinder(words, target: Path) -> None:
+def _with_unwinder(triple: str, glibc: str, folder: Path) -> None:
     """Lets zig link for the C library's unwinder, which every system has, instead of its own.
 
     Up to Python 3.13 a thread that wants the interpreter while that ends is unwound by the C library. With another
     unwinder in the module this crashes. zig brings no library to link with: one that has its symbols is enough.
     """
-    triple, compatibility = _after(words, "--target"), _after(words, "--compatibility") or "manylinux_2_28"
-    glibc = compatibility.removeprefix("manylinux_").replace("_", ".")
-    folder = target / triple / "unwinder"
     folder.mkdir(parents=True, exist_ok=True)
     names = {version: [f"_Unwind_{name}" for name in text.split()] for version, text in UNWINDER.items()}
     code = "".join(f"void {name}(void) {{}}\n" for all in names.values() for name in all)
@@ -57,17 +54,20 @@ def _build(settings) -> Path:
     words = shlex.split((settings or {}).get("build-args", ""))
     root = HERE.parent.parent
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target"))
-    if "--zig" in words:
-        _with_unwinder(words, target)
     # As fast where bytes move, and smaller.
     profile = _after(words, "--profile") or "release"
     profile = "wheel" if profile == "release" else profile
-    cargo = [os.environ.get("CARGO", "cargo"), "zigbuild" if "--zig" in words else "build"]
-    if triple := _after(words, "--target"):
-        # zig links for the C library of a version.
-        glibc = (_after(words, "--compatibility") or "").removeprefix("manylinux_").replace("_", ".")
-        cargo += ["--target", f"{triple}.{glibc}" if "--zig" in words else triple]
+    zig, triple, compatibility = "--zig" in words, _after(words, "--target"), _after(words, "--compatibility")
+    cargo = [os.environ.get("CARGO", "cargo"), "zigbuild" if zig else "build"]
+    if zig and not (triple and compatibility):
+        raise SystemExit("build-args has --zig, and expects --target TRIPLE and --compatibility manylinux_X_Y with it")
+    if triple:
         target /= triple
+        # zig links for the C library of a version.
+        glibc = (compatibility or "").removeprefix("manylinux_").replace("_", ".")
+        cargo += ["--target", f"{triple}.{glibc}" if zig else triple]
+        if zig:
+            _with_unwinder(triple, glibc, target / "unwinder")
     cargo += ["--locked", "--profile", profile, "-p", "warpverbs-cli", "-p", "warpverbs-preload"]
     subprocess.run(cargo, cwd=root, check=True)
     return target / ("debug" if profile == "dev" else profile)
