@@ -5,7 +5,7 @@
 //! doorbells there in the format of the hardware, and the NIC, a function called
 //! [`SoftNic::step`], reads them, moves the bytes and writes CQEs. QPs are connected to others of
 //! the same NIC, or over a [`Link`] to those of other NICs, in packets of RoCEv2. Errors
-//! that hardware would punish with a hang or a vague syndrome are also reported as typed
+//! that hardware would punish with a hang or a vague status are also reported as typed
 //! [`Violation`]s.
 //!
 //! Nothing that is read from a queue is trusted: a WQE is copied once, then parsed, then checked,
@@ -53,7 +53,7 @@ pub use objects::srq::{SrqConfig, SrqOrder};
 pub use pd::{Mr, Pd};
 pub use proxy_device::{
     Bounds, Gone, OwnMemory, Posted, ProxyDevice, ProxyKeys, ProxyLimits, ProxyReceiver,
-    ProxyReceives, ProxySends, Staging, receive_syndrome, translate_receive,
+    ProxyReceives, ProxySends, Staging, receive_status, translate_receive,
 };
 pub use qp::{
     Announcement, AttrMask, DoorbellOnly, FirstError, OnSendError, Path, Qp, QpAttrs, QpConfig,

@@ -1,14 +1,14 @@
 //! Violations: errors of a poster, which hardware would punish or silently execute.
 
-use crate::format::{FormatViolation, RecvViolation, SendOpcode, Syndrome, WqeViolation};
+use crate::format::{FormatViolation, RecvViolation, SendOpcode, WqeViolation};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use warpverbs_mem::{AccessError, Kind};
-use warpverbs_rdma::QpState;
 pub use warpverbs_rdma::QueueKind;
+use warpverbs_rdma::{QpState, Status};
 
 /// Whose key a violation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -273,17 +273,17 @@ impl Rule {
         }
     }
 
-    /// The syndrome that the requester gets, if this ends the QP.
-    pub fn syndrome(&self) -> Option<Syndrome> {
+    /// The status that the requester gets, if this ends the QP.
+    pub fn status(&self) -> Option<Status> {
         Some(match self {
-            Self::Wqe(violation) => violation.syndrome(),
-            Self::Format(violation) => return violation.syndrome(),
-            Self::Key { side: KeySide::Local, .. } => Syndrome::LocalProt,
-            Self::Key { side: KeySide::Remote, .. } => Syndrome::RemoteAccess,
+            Self::Wqe(violation) => violation.syndrome().status(),
+            Self::Format(violation) => return violation.status(),
+            Self::Key { side: KeySide::Local, .. } => Status::LocalProtection,
+            Self::Key { side: KeySide::Remote, .. } => Status::RemoteAccess,
             Self::Key { side: KeySide::Receive, .. }
             | Self::Receive(_)
             | Self::ReceivesBeyondRing { .. }
-            | Self::SrqLink { .. } => Syndrome::RemoteOp,
+            | Self::SrqLink { .. } => Status::RemoteOperation,
             Self::StaleSlot { .. }
             | Self::NeverWritten { .. }
             | Self::DynamicConnection
@@ -294,15 +294,15 @@ impl Rule {
             | Self::NotProxied { .. }
             | Self::DeviceLimit { .. }
             | Self::DeviceRefused { .. }
-            | Self::NoReadResources { attr: "max_rd_atomic" } => Syndrome::LocalQpOp,
+            | Self::NoReadResources { attr: "max_rd_atomic" } => Status::LocalQpOperation,
             Self::CopyFailed { .. } | Self::KeyNotProxied { .. } | Self::Bounced { .. } => {
-                Syndrome::LocalProt
+                Status::LocalProtection
             }
-            Self::MessageLength { .. } => Syndrome::LocalLength,
+            Self::MessageLength { .. } => Status::LocalLength,
             Self::AtomicAlignment { .. }
             | Self::ReceiveTooSmall { .. }
             | Self::NotAllowed { .. }
-            | Self::NoReadResources { .. } => Syndrome::RemoteInvalReq,
+            | Self::NoReadResources { .. } => Status::RemoteInvalidRequest,
             Self::Rewritten { .. }
             | Self::Backward { .. }
             | Self::DoorbellQpn { .. }

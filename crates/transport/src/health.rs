@@ -191,7 +191,7 @@ impl Health {
             Some(TransportError::Work(work)) => Some(work.syndrome),
             _ => None,
         };
-        self.first_error.as_ref().map(|first| first.syndrome).or(of_poster)
+        self.first_error.as_ref().and_then(|first| Syndrome::of(first.status)).or(of_poster)
     }
 }
 
@@ -212,8 +212,8 @@ impl fmt::Display for Health {
         if let Some(error) = &self.error {
             write!(f, "\n  {error}")?;
         }
-        if let Some(FirstError { index, syndrome, rule }) = &self.first_error {
-            write!(f, "\n  NIC: send work request {index} failed: {syndrome}")?;
+        if let Some(FirstError { index, status, rule }) = &self.first_error {
+            write!(f, "\n  NIC: send work request {index} failed: {status}")?;
             if let Some(rule) = rule {
                 write!(f, ": {rule}")?;
             }

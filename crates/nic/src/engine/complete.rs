@@ -2,11 +2,12 @@
 
 use super::tables::Tables;
 use crate::clock::Time;
-use crate::format::{Done, Ended, ErrorSide, Names, Qpn, SendOpcode, Syndrome};
+use crate::format::{Done, Ended, ErrorSide, Names, Qpn, SendOpcode};
 use crate::objects::cq::{CompletionQueue, Delay, Due, Entry, Held, Unwritten};
 use crate::objects::receive::Receives;
 use crate::slots::{CqSlot, QpSlot};
 use warpverbs_mem::Region;
+use warpverbs_rdma::Status;
 
 /// Writes CQEs, those that a fault holds back later, and collects CQs that overran.
 #[derive(Debug, Default)]
@@ -97,12 +98,12 @@ impl Completer {
         time: &Time,
         slot: QpSlot,
         index: u64,
-        (syndrome, vendor): (Syndrome, u8),
+        (status, vendor): (Status, Option<u8>),
     ) {
         let srqn = srqn_of(tables, slot);
         let Some(rq) = tables.receives.live(slot) else { return };
         let (side, opcode) = (ErrorSide::Responder, SendOpcode::Nop);
-        let what = Ended::Failed { side, opcode, syndrome, vendor, srqn };
+        let what = Ended::Failed { side, opcode, status, vendor, srqn };
         let done = Done { qpn: Qpn::new(rq.qpn).unwrap_or_default(), index, ended: 0, what };
         self.complete_receive(tables, time, slot, done);
     }

@@ -395,7 +395,7 @@ impl DoorbellScanner {
             Announced::Nothing => return,
             Announced::More => {}
             Announced::Broken(rule) => {
-                let (qpn, fatal) = (q.qpn.get(), rule.syndrome().is_some());
+                let (qpn, fatal) = (q.qpn.get(), rule.status().is_some());
                 if fatal && !q.state.flushes_sends() {
                     // The slots that could be in use are flushed, no more. If all of them were
                     // executed, the error is that of the first WQE beyond.

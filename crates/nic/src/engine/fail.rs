@@ -1,10 +1,10 @@
-//! Errors: the right syndrome on both sides, QPs to ERR, the rest flushed.
+//! Errors: the right status on both sides, QPs to ERR, the rest flushed.
 
 use super::outcome::Refusal;
 use super::queues::Queues;
 use crate::AsyncEvent;
 use crate::engine::transition::{Failure, after_failure};
-use crate::format::{Completion, Ended, ErrorSide, Head, Syndrome};
+use crate::format::{Completion, Ended, ErrorSide, Head};
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::send::OnSendError;
@@ -12,7 +12,7 @@ use crate::objects::send::{Executor, FirstError};
 use crate::slots::{QpSlot, SrqSlot};
 use crate::violation::{QueueKind, Rule};
 use warpverbs_mem::Kind;
-use warpverbs_rdma::QpState;
+use warpverbs_rdma::{QpState, Status};
 
 impl Queues {
     /// A WQE of the send queue in `slot` fails, or is flushed. The first failure ends the queue.
@@ -20,28 +20,28 @@ impl Queues {
         &mut self,
         slot: QpSlot,
         info: &WqeInfo,
-        syndrome: Syndrome,
+        status: Status,
         rule: Option<Rule>,
     ) {
-        self.fail_wqe_as(slot, info, syndrome, rule, syndrome.usual_vendor());
+        self.fail_wqe_as(slot, info, status, rule, None);
     }
 
-    /// As [`Self::fail_wqe`], with the vendor's syndrome.
+    /// As [`Self::fail_wqe`], with what a device told beside it.
     pub(crate) fn fail_wqe_as(
         &mut self,
         slot: QpSlot,
         info: &WqeInfo,
-        syndrome: Syndrome,
+        status: Status,
         rule: Option<Rule>,
-        vendor: u8,
+        vendor: Option<u8>,
     ) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
         // Later errors are consequences of the first one.
-        let (syndrome, vendor) = match q.state.flushes_sends() && syndrome != Syndrome::WrFlush {
-            true => (Syndrome::WrFlush, Syndrome::WrFlush.usual_vendor()),
-            false => (syndrome, vendor),
+        let (status, vendor) = match q.state.flushes_sends() && status != Status::Flushed {
+            true => (Status::Flushed, None),
+            false => (status, vendor),
         };
-        let flushed = syndrome == Syndrome::WrFlush;
+        let flushed = status == Status::Flushed;
         let earlier = q.done(q.progress.next, Ended::Sent { opcode: info.opcode, brought: 0 });
         let unreported = q.progress.reported != info.index;
         q.progress.retire(info);
@@ -50,10 +50,10 @@ impl Queues {
             q.stats.flushed += 1;
         } else {
             q.stats.errors += 1;
-            q.first_error.get_or_insert(FirstError { index: info.index, syndrome, rule });
+            q.first_error.get_or_insert(FirstError { index: info.index, status, rule });
         }
         let (side, opcode) = (ErrorSide::Requester, info.opcode);
-        let what = Ended::Failed { side, opcode, syndrome, vendor, srqn: 0 };
+        let what = Ended::Failed { side, opcode, status, vendor, srqn: 0 };
         let done = q.done(info.index, what);
         let (upto, on_error, away) = (q.progress.retired, q.on_error, q.executor.is_away());
         if oldest && !flushed && unreported {
@@ -70,16 +70,16 @@ impl Queues {
                 // A connection fails as a whole.
                 OnSendError::StopAll | OnSendError::StopSends => Failure::Fatal,
             };
-            self.end_by(slot, failure, Some(syndrome));
+            self.end_by(slot, failure, Some(status));
         }
     }
 
-    /// The QP in `slot` goes to ERR; the event is raised if a `syndrome` is given.
-    pub(crate) fn end(&mut self, slot: QpSlot, syndrome: Option<Syndrome>) {
-        self.end_by(slot, Failure::Fatal, syndrome);
+    /// The QP in `slot` goes to ERR; the event is raised if a `status` is given.
+    pub(crate) fn end(&mut self, slot: QpSlot, status: Option<Status>) {
+        self.end_by(slot, Failure::Fatal, status);
     }
 
-    fn end_by(&mut self, slot: QpSlot, failure: Failure, syndrome: Option<Syndrome>) {
+    fn end_by(&mut self, slot: QpSlot, failure: Failure, status: Option<Status>) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
         let to = after_failure(q.state, failure);
         if q.state == to {
@@ -90,8 +90,8 @@ impl Queues {
         let done = |side| q.done(q.progress.next, Ended::Queue { side });
         let ended = [ErrorSide::Requester, ErrorSide::Responder].map(done);
         let (told, both) = (q.format.flushes_each(), q.format.ends_both_sides());
-        if let Some(syndrome) = syndrome {
-            self.diagnostics.events.push(AsyncEvent::QpFatal { qpn, status: syndrome.status() });
+        if let Some(status) = status {
+            self.diagnostics.events.push(AsyncEvent::QpFatal { qpn, status });
         }
         self.enqueue(slot);
         if to == QpState::Err {
@@ -121,7 +121,7 @@ impl Queues {
             brought: 0,
         };
         self.tables.pass(slot, &info);
-        self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
+        self.fail_wqe(slot, &info, Status::Flushed, None);
     }
 
     /// Flushes every receive that the QP has taken, or that is posted to the QP itself. How many
@@ -141,7 +141,7 @@ impl Queues {
                     rq.counts.flushed += 1;
                     flushed += 1;
                     if told {
-                        self.fail_receive(slot, index, Syndrome::WrFlush);
+                        self.fail_receive(slot, index, Status::Flushed);
                     }
                 }
                 Err(rule) => {
@@ -191,7 +191,7 @@ impl Queues {
         if let Some(event) = event {
             self.diagnostics.events.push(event);
         }
-        self.end(slot, event.is_none().then_some(Syndrome::LocalQpOp));
+        self.end(slot, event.is_none().then_some(Status::LocalQpOperation));
     }
 
     /// Names the rule that a packet, or a receive for it, broke. A fault of an SRQ ends it.
@@ -217,25 +217,25 @@ impl Queues {
     #[cold]
     pub(super) fn reject(&mut self, slot: QpSlot, index: u64, rule: Rule) {
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
-        let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
+        let status = rule.status().unwrap_or(Status::LocalQpOperation);
         q.stats.errors += 1;
-        q.first_error.get_or_insert(FirstError { index, syndrome, rule: Some(rule) });
+        q.first_error.get_or_insert(FirstError { index, status, rule: Some(rule) });
         self.report_send(slot, index, rule);
-        self.end(slot, Some(syndrome));
+        self.end(slot, Some(status));
     }
 
     /// Flushes the work of a QP in ERR, once its backend holds none of it. The receive that is
-    /// `broken` fails with its own syndrome.
-    pub(super) fn finish_flush(&mut self, slot: QpSlot, broken: Option<(u64, Syndrome)>) {
+    /// `broken` fails with its own status.
+    pub(super) fn finish_flush(&mut self, slot: QpSlot, broken: Option<(u64, Status)>) {
         while let Some(flight) =
             self.tables.sends.live_mut(slot).and_then(|q| q.progress.in_flight.pop_front())
         {
-            self.fail_wqe(slot, &flight.info, Syndrome::WrFlush, None);
+            self.fail_wqe(slot, &flight.info, Status::Flushed, None);
         }
-        if let Some((index, syndrome)) = broken
+        if let Some((index, status)) = broken
             && self.tables.receives.live_mut(slot).is_some_and(|rq| rq.close(index))
         {
-            self.fail_receive(slot, index, syndrome);
+            self.fail_receive(slot, index, status);
         }
         if let Some(rq) = self.tables.receives.live_mut(slot) {
             rq.flushing = false;

@@ -1,9 +1,10 @@
 //! The outcome of starting a WQE: it was started, it has to wait, or it is refused.
 
-use crate::format::{DatagramSource, ReceivedKind, Syndrome};
+use crate::format::{DatagramSource, ReceivedKind};
 use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use warpverbs_mem::MemError;
+use warpverbs_rdma::Status;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +76,7 @@ pub(crate) enum Stop {
     /// No QP answers.
     NoAnswer,
     /// The requester's own fault.
-    Local { syndrome: Syndrome, rule: Rule },
+    Local { status: Status, rule: Rule },
     /// A copy engine failed.
     Copy(MemError),
 }
@@ -87,5 +88,5 @@ impl From<MemError> for Stop {
 }
 
 pub(crate) fn local(rule: Rule) -> Stop {
-    Stop::Local { syndrome: rule.syndrome().unwrap_or(Syndrome::LocalQpOp), rule }
+    Stop::Local { status: rule.status().unwrap_or(Status::LocalQpOperation), rule }
 }

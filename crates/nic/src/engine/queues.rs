@@ -10,12 +10,13 @@ use super::schedule::Scheduler;
 use super::tables::Tables;
 use crate::AsyncEvent;
 use crate::clock::Time;
-use crate::format::{Completion, Done, Ended, Qpn, ReceivedKind, SendOpcode, Syndrome};
+use crate::format::{Completion, Done, Ended, Qpn, ReceivedKind, SendOpcode};
 use crate::objects::in_flight::{InFlight, WqeInfo};
 use crate::objects::send::{Executor, SendQueue};
 use crate::slots::QpSlot;
 use crate::violation::{QueueKind, Rule};
 use std::collections::VecDeque;
+use warpverbs_rdma::Status;
 
 /// How far the next WQE of a QP came.
 pub(crate) enum Advance {
@@ -73,9 +74,8 @@ impl Queues {
     }
 
     /// Completes a receive with an error.
-    pub(super) fn fail_receive(&mut self, slot: QpSlot, index: u64, syndrome: Syndrome) {
-        let syndrome = (syndrome, syndrome.usual_vendor());
-        self.completer.fail_receive(&mut self.tables, &self.time, slot, index, syndrome);
+    pub(super) fn fail_receive(&mut self, slot: QpSlot, index: u64, status: Status) {
+        self.completer.fail_receive(&mut self.tables, &self.time, slot, index, (status, None));
     }
 
     /// Records a violation of the send queue in `slot`.
@@ -115,11 +115,11 @@ impl Queues {
             && !self.deliver(delivery)
         {
             // The receiver went away before it could answer.
-            return self.fail_wqe(slot, &info, Syndrome::TransportRetryExc, None);
+            return self.fail_wqe(slot, &info, Status::RetryExceeded, None);
         }
         let Some(q) = self.tables.sends.live_mut(slot) else { return };
         if q.state.flushes_sends() {
-            return self.fail_wqe(slot, &info, Syndrome::WrFlush, None);
+            return self.fail_wqe(slot, &info, Status::Flushed, None);
         }
         q.progress.retire(&info);
         q.stats.wqes.add(info.opcode, 1);
@@ -163,10 +163,10 @@ impl Queues {
             Stop::Drain | Stop::Wait => Advance::Moving,
             Stop::NoAnswer => self.retry_answer(slot, &info),
             Stop::Refused { peer, refusal } => self.refused(slot, &info, peer, refusal, None),
-            Stop::Local { syndrome, rule } => {
+            Stop::Local { status, rule } => {
                 self.tables.pass(slot, &info);
                 self.report_send(slot, info.index, rule);
-                self.fail_wqe(slot, &info, syndrome, Some(rule));
+                self.fail_wqe(slot, &info, status, Some(rule));
                 Advance::Done
             }
             Stop::Copy(error) => {
@@ -194,8 +194,8 @@ impl Queues {
         };
         self.tables.pass(slot, &info);
         self.report_send(slot, info.index, rule);
-        let syndrome = rule.syndrome().unwrap_or(Syndrome::LocalQpOp);
-        self.fail_wqe(slot, &info, syndrome, Some(rule));
+        let status = rule.status().unwrap_or(Status::LocalQpOperation);
+        self.fail_wqe(slot, &info, status, Some(rule));
         Advance::Done
     }
 
@@ -269,7 +269,7 @@ impl Queues {
 
     /// Retires the WQE at `index` and all before it. How many of them a backend executed elsewhere.
     #[inline]
-    fn retire(&mut self, slot: QpSlot, index: u64, failure: Option<(Syndrome, u8)>) -> u32 {
+    fn retire(&mut self, slot: QpSlot, index: u64, failure: Option<(Status, Option<u8>)>) -> u32 {
         let mut away = 0;
         // The short way for what completes well without a CQE.
         if let Some(q) = self.tables.sends.live_mut(slot)
@@ -298,8 +298,8 @@ impl Queues {
             q.progress.in_flight.pop_front();
             away += u32::from(counts);
             match failure.filter(|_| info.index == index) {
-                Some((syndrome, vendor)) => {
-                    self.fail_wqe_as(slot, &info, syndrome, None, vendor);
+                Some((status, vendor)) => {
+                    self.fail_wqe_as(slot, &info, status, None, vendor);
                 }
                 None => self.finish(slot, info, None),
             }
@@ -326,7 +326,7 @@ impl Queues {
                 })
                 .collect();
             for slot in users {
-                self.end(slot, Some(Syndrome::LocalQpOp));
+                self.end(slot, Some(Status::LocalQpOperation));
             }
         }
     }
@@ -343,8 +343,8 @@ impl Queues {
                 self.moved(slot, index, delivery.map(|delivery| *delivery), result);
             }
             Report::Sent { slot, index } => return self.retire(slot, index, None),
-            Report::SendFailed { slot, index, syndrome, vendor } => {
-                return self.retire(slot, index, Some((syndrome, vendor)));
+            Report::SendFailed { slot, index, status, vendor } => {
+                return self.retire(slot, index, Some((status, vendor)));
             }
             Report::Received { slot, index, kind, byte_cnt, solicited, from } => {
                 let Some(rq) = self.tables.receives.live(slot) else { return 0 };
@@ -360,17 +360,17 @@ impl Queues {
                     from,
                 });
             }
-            Report::ReceiveFailed { slot, index, syndrome } => {
+            Report::ReceiveFailed { slot, index, status, vendor } => {
                 // Else it would be flushed with those that are open.
                 if self.tables.receives.live_mut(slot).is_some_and(|rq| rq.close(index)) {
                     let Self { completer, tables, time, .. } = self;
-                    completer.fail_receive(tables, time, slot, index, syndrome);
+                    completer.fail_receive(tables, time, slot, index, (status, vendor));
                 }
             }
             Report::Ready { slot } => self.enqueue(slot),
             Report::Refused { slot, refusal } => self.end_refusing(slot, refusal),
             Report::Rejected { slot, index, rule } => self.reject(slot, index, rule),
-            Report::Ended { slot, syndrome } => self.end(slot, syndrome),
+            Report::Ended { slot, status } => self.end(slot, status),
             Report::Flushed { slot, broken } => self.finish_flush(slot, broken),
             Report::Violation(violation) => self.diagnostics.log.push(violation),
             Report::Event(event) => self.diagnostics.events.push(event),

@@ -4,9 +4,10 @@ use super::copies::Fault;
 use super::outcome::Delivery;
 use super::outcome::Refusal;
 use crate::AsyncEvent;
-use crate::format::{DatagramSource, ReceivedKind, Syndrome};
+use crate::format::{DatagramSource, ReceivedKind};
 use crate::slots::QpSlot;
 use crate::violation::{Rule, Violation};
+use warpverbs_rdma::Status;
 
 /// One thing that happened to a QP.
 #[derive(Debug)]
@@ -18,8 +19,9 @@ pub(crate) enum Report {
     Moved { slot: QpSlot, index: u64, delivery: Option<Box<Delivery>>, result: Result<(), Fault> },
     /// The WQE at `index` is complete, and so are all before it.
     Sent { slot: QpSlot, index: u64 },
-    /// All WQEs before that at `index` are complete, which failed.
-    SendFailed { slot: QpSlot, index: u64, syndrome: Syndrome, vendor: u8 },
+    /// All WQEs before that at `index` are complete, which failed. `vendor` is what a device below told
+    /// beside the status.
+    SendFailed { slot: QpSlot, index: u64, status: Status, vendor: Option<u8> },
     /// A message is in its receive; `from` is the sender of a datagram.
     Received {
         slot: QpSlot,
@@ -29,19 +31,19 @@ pub(crate) enum Report {
         solicited: bool,
         from: Option<DatagramSource>,
     },
-    /// A receive failed: its syndrome and the vendor's.
-    ReceiveFailed { slot: QpSlot, index: u64, syndrome: (Syndrome, u8) },
+    /// A receive failed.
+    ReceiveFailed { slot: QpSlot, index: u64, status: Status, vendor: Option<u8> },
     /// WQEs that waited may start.
     Ready { slot: QpSlot },
     /// A request of the peer was refused, which ended the connection.
     Refused { slot: QpSlot, refusal: Option<Refusal> },
     /// A device refused the request of the WQE at `index`, which ends the QP.
     Rejected { slot: QpSlot, index: u64, rule: Rule },
-    /// The QP failed; the event is raised if a `syndrome` is given.
-    Ended { slot: QpSlot, syndrome: Option<Syndrome> },
+    /// The QP failed; the event is raised if a `status` is given.
+    Ended { slot: QpSlot, status: Option<Status> },
     /// The QP is in ERR, and nothing of it will come back from the backend. `broken` is a receive
-    /// that failed with a syndrome of its own.
-    Flushed { slot: QpSlot, broken: Option<(u64, Syndrome)> },
+    /// that failed with a status of its own.
+    Flushed { slot: QpSlot, broken: Option<(u64, Status)> },
     /// A rule was broken.
     Violation(Violation),
     /// An event that ends nothing.

@@ -277,11 +277,11 @@ pub(super) fn cqe(done: &Done, qp_handle: u64) -> Cqe {
     let id = done.index as u32;
     match done.what {
         Ended::Sent { .. } => Cqe::Sent { qp_handle, consumed, status: SendStatus::Ok },
-        Ended::Failed { side: ErrorSide::Requester, syndrome, .. } => {
-            Cqe::Sent { qp_handle, consumed, status: SendStatus::of(syndrome.status()) }
+        Ended::Failed { side: ErrorSide::Requester, status, .. } => {
+            Cqe::Sent { qp_handle, consumed, status: SendStatus::of(status) }
         }
-        Ended::Failed { side: ErrorSide::Responder, syndrome, srqn, .. } => {
-            let (status, kind) = (RecvStatus::of(syndrome.status()), Default::default());
+        Ended::Failed { side: ErrorSide::Responder, status, srqn, .. } => {
+            let (status, kind) = (RecvStatus::of(status), Default::default());
             Cqe::Received { qp_handle, id, shared: srqn != 0, status, kind, length: 0 }
         }
         Ended::Received { kind, len: length, srqn, .. } => {

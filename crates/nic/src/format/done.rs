@@ -1,6 +1,7 @@
 //! Work that has ended, before any format makes a CQE of it.
 
-use super::{DatagramSource, ErrorSide, Qpn, ReceivedKind, SendOpcode, Syndrome};
+use super::{DatagramSource, ErrorSide, Qpn, ReceivedKind, SendOpcode};
+use warpverbs_rdma::Status;
 
 /// Work of a QP that has ended and gets a CQE.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +27,8 @@ pub(crate) enum Ended {
         solicited: bool,
         from: Option<DatagramSource>,
     },
-    /// A WQE of either queue failed, or was flushed.
-    Failed { side: ErrorSide, opcode: SendOpcode, syndrome: Syndrome, vendor: u8, srqn: u32 },
+    /// A WQE of either queue failed, or was flushed; `vendor` is what a device below told beside the status.
+    Failed { side: ErrorSide, opcode: SendOpcode, status: Status, vendor: Option<u8>, srqn: u32 },
     /// The QP went to ERR: nothing more of this side will be reported. For formats whose libraries flush by
     /// themselves.
     Queue { side: ErrorSide },

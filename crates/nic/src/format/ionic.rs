@@ -126,20 +126,18 @@ pub(super) fn receive(
 /// The CQE of what has ended, of a queue whose places are the bits of `mask`.
 pub(super) fn cqe(done: &Done, mask: u64) -> Cqe {
     let (qpn, index, msn) = (done.qpn, (done.index & mask) as u16, done.ended as u32);
-    let failed = |syndrome: super::Syndrome| {
-        Err(Failure::of(syndrome.status()).unwrap_or(Failure::LocalQpOperation))
-    };
+    let failed = |status| Err(Failure::of(status).unwrap_or(Failure::LocalQpOperation));
     let received = |kind, source: Option<super::DatagramSource>, status| {
         let (source, ipv4) = source.map_or((Qpn::default(), false), |from| (from.qpn, !from.ipv6));
         Cqe::Received { qpn, index, kind, source, ipv4, status }
     };
     match done.what {
         Ended::Sent { .. } => Cqe::Messages { qpn, msn, status: Ok(()) },
-        Ended::Failed { side: ErrorSide::Requester, syndrome, .. } => {
-            Cqe::Messages { qpn, msn, status: failed(syndrome) }
+        Ended::Failed { side: ErrorSide::Requester, status, .. } => {
+            Cqe::Messages { qpn, msn, status: failed(status) }
         }
-        Ended::Failed { side: ErrorSide::Responder, syndrome, .. } => {
-            received(ReceivedKind::Send, None, failed(syndrome).map(|()| 0))
+        Ended::Failed { side: ErrorSide::Responder, status, .. } => {
+            received(ReceivedKind::Send, None, failed(status).map(|()| 0))
         }
         Ended::Received { kind, len, from, .. } => received(kind, from, Ok(len)),
         Ended::Queue { side: ErrorSide::Requester } => {

@@ -1,6 +1,6 @@
 //! The queues of mlx5 devices.
 
-use super::{Done, Ended, Head, Op, Payload, Short, Syndrome, TakesPayload, Wqe};
+use super::{Done, Ended, Head, Op, Payload, Short, TakesPayload, Wqe};
 use crate::violation::Rule;
 use warpverbs_mem::Block;
 use warpverbs_mlx5::cqe::Cqe;
@@ -9,7 +9,9 @@ use warpverbs_mlx5::flags::Flags;
 use warpverbs_mlx5::num::{MAX_WQE, Qpn, WQEBB, WqeIndex};
 use warpverbs_mlx5::opcode::SendOpcode;
 use warpverbs_mlx5::recv;
+use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{self, Position, Sges, WqeViolation};
+use warpverbs_rdma::Status;
 use zerocopy::{IntoBytes, transmute_ref};
 
 /// A parsed doorbell.
@@ -127,6 +129,11 @@ pub(crate) fn parse_shared_receive(raw: &[u8]) -> Result<(u16, Sges<'_>), Rule> 
 #[inline]
 pub(super) fn cqe(done: &Done) -> Cqe {
     let (qpn, wqe_counter) = (done.qpn, done.index as u16);
+    let error = |side, opcode, status, vendor: Option<u8>, srqn| {
+        let syndrome = Syndrome::of(status).unwrap_or(Syndrome::LocalQpOp);
+        let vendor = vendor.unwrap_or(syndrome.usual_vendor());
+        Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn }
+    };
     match done.what {
         Ended::Sent { opcode, brought: byte_cnt } => {
             Cqe::Requester { qpn, wqe_counter, opcode, byte_cnt }
@@ -135,13 +142,9 @@ pub(super) fn cqe(done: &Done) -> Cqe {
             Cqe::Receive { qpn, wqe_counter, kind, byte_cnt, srqn, solicited, from }
         }
         // Never written here.
-        Ended::Queue { side } => {
-            let (opcode, syndrome) = (SendOpcode::Nop, Syndrome::WrFlush);
-            let vendor = syndrome.usual_vendor();
-            Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn: 0 }
-        }
-        Ended::Failed { side, opcode, syndrome, vendor, srqn } => {
-            Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn }
+        Ended::Queue { side } => error(side, SendOpcode::Nop, Status::Flushed, None, 0),
+        Ended::Failed { side, opcode, status, vendor, srqn } => {
+            error(side, opcode, status, vendor, srqn)
         }
     }
 }

@@ -39,7 +39,6 @@ pub(crate) use warpverbs_mlx5::flags::{Completion, Flags};
 pub(crate) use warpverbs_mlx5::num::{Lkey, MAX_MESSAGE, Qpn, Rkey, WqeIndex};
 pub(crate) use warpverbs_mlx5::opcode::SendOpcode;
 pub(crate) use warpverbs_mlx5::recv::RecvViolation;
-pub(crate) use warpverbs_mlx5::syndrome::Syndrome;
 pub(crate) use warpverbs_mlx5::wqe::{
     Destination, Mixed, Op, Payload, Remote, SendWith, Sge, Sges, WqeViolation,
 };

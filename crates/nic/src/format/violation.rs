@@ -1,13 +1,12 @@
 //! Errors in bytes of other formats than mlx5's.
 
-use super::Syndrome;
 use thiserror::Error;
 use warpverbs_bnxt::doorbell::{DoorbellViolation as BnxtDoorbell, Kind};
 use warpverbs_bnxt::packets::PacketsViolation;
 use warpverbs_bnxt::wqe::WqeViolation as BnxtWqe;
 use warpverbs_ionic::doorbell::DoorbellViolation as IonicDoorbell;
 use warpverbs_ionic::wqe::WqeViolation as IonicWqe;
-use warpverbs_rdma::QueueKind;
+use warpverbs_rdma::{QueueKind, Status};
 
 /// A rule of bnxt_re's or ionic's queues that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -65,20 +64,20 @@ impl FormatViolation {
         }
     }
 
-    /// The syndrome that the requester gets, if this ends the QP.
-    pub(crate) fn syndrome(&self) -> Option<Syndrome> {
+    /// The status that the requester gets, if this ends the QP.
+    pub(crate) fn status(&self) -> Option<Status> {
         let (queue, status) = match self {
             Self::BnxtWqe { queue, violation } => (*queue, violation.status()),
             Self::IonicWqe { queue, violation } => (*queue, violation.status()),
-            Self::BnxtPackets(_) => return Some(Syndrome::LocalQpOp),
+            Self::BnxtPackets(_) => return Some(Status::LocalQpOperation),
             Self::BnxtDoorbell(_)
             | Self::BnxtKind { .. }
             | Self::IonicDoorbell(_)
             | Self::IonicArm => return None,
         };
         match queue {
-            QueueKind::Send => Syndrome::of(status),
-            QueueKind::Receive | QueueKind::Shared => Some(Syndrome::RemoteOp),
+            QueueKind::Send => Some(status),
+            QueueKind::Receive | QueueKind::Shared => Some(Status::RemoteOperation),
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use super::in_flight::{InFlight, WqeInfo};
 use super::payload::CqeTarget;
+use crate::format::WqeIndex;
 use crate::format::{At, Completion, Done, Ended, Head, Qpn, SendFormat, SendOpcode};
-use crate::format::{Syndrome, WqeIndex};
 use crate::qp::{Path, QpAttrs};
 use crate::slots::{CqSlot, QpSlot, UarSlot};
 use crate::stats::QpStats;
 use crate::violation::Rule;
 use std::collections::VecDeque;
 use warpverbs_mem::{Block, KeyHint, QueueRecord, SendRing};
-use warpverbs_rdma::{QpState, Service};
+use warpverbs_rdma::{QpState, Service, Status};
 
 /// The effect of a failed send on the QP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub enum DoorbellOnly {
 pub struct FirstError {
     /// Index of the WQE's first WQEBB, not masked.
     pub index: u64,
-    /// The syndrome of the error CQE.
-    pub syndrome: Syndrome,
+    /// The status of the error CQE.
+    pub status: Status,
     /// The rule that was broken, unless the error came from a timer or from the peer's state.
     pub rule: Option<Rule>,
 }

@@ -12,7 +12,7 @@ mod translate;
 pub use keys::ProxyKeys;
 pub use list::{ProxyReceives, ProxySends};
 pub(crate) use translate::InTable;
-pub use translate::{Bounds, OwnMemory, receive_syndrome, translate_receive};
+pub use translate::{Bounds, OwnMemory, receive_status, translate_receive};
 
 use std::fmt;
 use thiserror::Error;

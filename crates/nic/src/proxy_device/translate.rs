@@ -3,13 +3,13 @@
 //! poster gives to the device itself.
 
 use super::{ProxyLimits, ProxySends};
-use crate::format::{Lkey, MAX_MESSAGE, Op, Payload, SendWith, Syndrome};
+use crate::format::{Lkey, MAX_MESSAGE, Op, Payload, SendWith};
 use crate::violation::{KeySide, Rule};
 use arrayvec::ArrayVec;
 use std::iter::once;
 use warpverbs_mem::{Access, KeyHint, KeyTable, Span};
 use warpverbs_rdma as rdma;
-use warpverbs_rdma::{Data, SendFlags, Sge, WorkRequest};
+use warpverbs_rdma::{Data, SendFlags, Sge, Status, WorkRequest};
 
 /// Entries of a receive at most.
 const MAX_RECEIVE_SGES: usize = 64;
@@ -221,10 +221,12 @@ pub fn translate_receive(
     pieces.collect()
 }
 
-/// The syndrome with which a receive completes that breaks `rule`.
-pub fn receive_syndrome(rule: &Rule) -> Syndrome {
+/// The status with which a receive completes that breaks `rule`.
+pub fn receive_status(rule: &Rule) -> Status {
     match rule {
-        Rule::Key { .. } | Rule::KeyNotProxied { .. } | Rule::Bounced { .. } => Syndrome::LocalProt,
-        _ => Syndrome::LocalQpOp,
+        Rule::Key { .. } | Rule::KeyNotProxied { .. } | Rule::Bounced { .. } => {
+            Status::LocalProtection
+        }
+        _ => Status::LocalQpOperation,
     }
 }

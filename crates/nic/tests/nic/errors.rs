@@ -8,7 +8,9 @@ use warpverbs_mlx5::flags::Completion;
 use warpverbs_mlx5::num::{Lkey, Rkey};
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Local, Position, Remote, Sge, WqeBuilder};
-use warpverbs_nic::{AsyncEvent, FirstError, OnSendError, QpAttrs, QpState, QueueKind, Rule};
+use warpverbs_nic::{
+    AsyncEvent, FirstError, OnSendError, QpAttrs, QpState, QueueKind, Rule, Status,
+};
 
 /// The fields of an error CQE: side, index, syndrome and vendor syndrome.
 fn error(cqe: Option<Cqe>) -> Option<(ErrorSide, u16, Syndrome, u8)> {
@@ -138,8 +140,9 @@ fn each_error_ends_the_right_side_and_flushes_the_rest() {
         // The rule alone does not know that a key was to be invalidated.
         let inval = name.starts_with("invalidating");
         let of_rule = if inval { Syndrome::LocalProt } else { syndrome };
-        assert_eq!(violation.rule.syndrome(), Some(of_rule), "{name}");
-        let first = FirstError { index: u64::from(index), syndrome, rule: Some(violation.rule) };
+        assert_eq!(violation.rule.status(), Some(of_rule.status()), "{name}");
+        let (index, status) = (u64::from(index), syndrome.status());
+        let first = FirstError { index, status, rule: Some(violation.rule) };
         assert_eq!(pair.a.qp.first_error(), Some(first), "{name}");
 
         let state = if at_peer.is_some() { QpState::Err } else { QpState::Rts };
@@ -324,7 +327,7 @@ fn a_collapsed_cq_keeps_the_newest_and_the_qp_the_first_error() {
     let newest = Cqe::parse(&pair.a.collapsed()).unwrap();
     assert_eq!(error(Some(newest)), failed(Syndrome::WrFlush, 1));
     let first = pair.a.qp.first_error().unwrap();
-    assert_eq!((first.index, first.syndrome), (0, Syndrome::RemoteAccess));
+    assert_eq!((first.index, first.status), (0, Status::RemoteAccess));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use warpverbs_mlx5::num::Rkey;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Remote, WqeBuilder};
 use warpverbs_nic::link::{Link, Shm};
-use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Step, UdpConfig};
+use warpverbs_nic::{AsyncEvent, QpAttrs, QpState, Status, Step, UdpConfig};
 
 /// Virtual time in which everything must be over.
 const LONG: Duration = Duration::from_secs(600);
@@ -133,7 +133,7 @@ fn a_silent_peer_is_given_up_in_time() {
     let expected = [(0, Some(Syndrome::TransportRetryExc)), (1, Some(Syndrome::WrFlush))];
     assert_eq!(ends, expected);
     assert_eq!(net.a.port.qp.state(), QpState::Err);
-    assert_eq!(net.a.port.qp.first_error().unwrap().syndrome, Syndrome::TransportRetryExc);
+    assert_eq!(net.a.port.qp.first_error().unwrap().status, Status::RetryExceeded);
 }
 
 /// Posts what `build` makes from `a`; the error at either end and b's event.

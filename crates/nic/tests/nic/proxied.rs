@@ -84,7 +84,7 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
         assert_eq!(pair.a.port.qp.state(), QpState::Err);
         if status != Status::Flushed {
             let first = pair.a.port.qp.first_error().unwrap();
-            assert_eq!((first.index, Some(first.syndrome)), (0, syndrome));
+            assert_eq!((first.index, first.status), (0, status));
             let event = AsyncEvent::QpFatal { qpn: pair.a.port.qp.qpn(), status };
             assert_eq!(pair.nic.poll_event(), Some(event));
         }

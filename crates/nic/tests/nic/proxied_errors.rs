@@ -133,7 +133,7 @@ proptest! {
         prop_assert_eq!(there.a.port.qp.state(), here.a.qp.state());
         prop_assert_eq!(there.b.port.qp.state(), here.b.qp.state());
         let causes = [&here.a, &there.a.port].map(|port| {
-            port.qp.first_error().map(|first| (first.index, first.syndrome))
+            port.qp.first_error().map(|first| (first.index, first.status))
         });
         prop_assert_eq!(causes[0], causes[1]);
     }

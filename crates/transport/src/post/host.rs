@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use warpverbs_mem::{Cells, Region};
 use warpverbs_mlx5::export::{ErrorWord, SCRATCH_SLOTS};
+use warpverbs_mlx5::syndrome::Syndrome;
 
 /// Everything the host touches to post to an endpoint and to see it complete.
 #[derive(Debug)]
@@ -127,8 +128,8 @@ impl HostQueues {
                 if seen.is_flushed_send() =>
             {
                 let opcode = Some(rings.opcode(send, first.index));
-                let (index, syndrome) = (first.index as u16, first.syndrome);
-                let vendor = syndrome.usual_vendor();
+                let syndrome = Syndrome::of(first.status).unwrap_or(Syndrome::LocalQpOp);
+                let (index, vendor) = (first.index as u16, syndrome.usual_vendor());
                 WorkError { index, syndrome, vendor, opcode, ..seen }.into()
             }
             (seen, ..) => seen,

@@ -11,7 +11,7 @@ use crate::engine::outcome::Refusal;
 use crate::engine::outcome::{Delivery, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::wait::wait;
-use crate::format::{Lkey, Op, Payload, ReceivedKind, Remote, SendWith, Sge, Sges, Syndrome, Wqe};
+use crate::format::{Lkey, Op, Payload, ReceivedKind, Remote, SendWith, Sge, Sges, Wqe};
 use crate::objects::cq::CompletionQueue;
 use crate::objects::receive::ReceiveQueue;
 use crate::objects::send::SendQueue;
@@ -20,6 +20,7 @@ use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
 use crate::violation::{KeySide, Rule};
 use rustc_hash::FxHashMap;
 use warpverbs_mem::{Access, KeyTable, Kind, Region, SmallBuf, Span};
+use warpverbs_rdma::Status;
 
 /// The parts of the NIC that executing a WQE uses, apart from its send queue.
 pub(super) struct Env<'e> {
@@ -91,7 +92,7 @@ pub(super) fn execute(
                 return Err(Stop::Drain);
             }
             env.keys.invalidate(q.pd, rkey.0).map_err(|error| Stop::Local {
-                syndrome: Syndrome::LocalQpOp,
+                status: Status::LocalQpOperation,
                 rule: Rule::Key { side: KeySide::Local, segment: 0, error },
             })?;
             Ok(Executed::default())

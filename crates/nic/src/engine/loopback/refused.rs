@@ -6,13 +6,14 @@ use crate::engine::copies::Fault;
 use crate::engine::outcome::Delivery;
 use crate::engine::outcome::Refusal;
 use crate::engine::queues::{Advance, Queues};
-use crate::format::{SendOpcode, Syndrome};
+use crate::format::SendOpcode;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::Receives;
 use crate::qp::{ack_timeout, rnr_delay};
 use crate::slots::QpSlot;
 use crate::violation::{KeySide, QueueKind, Rule};
 use warpverbs_mem::MemError;
+use warpverbs_rdma::Status;
 
 /// `rnr_retry` of this value is infinite (IBTA 9.7.5.2.8).
 const RNR_FOR_EVER: u8 = 7;
@@ -37,7 +38,7 @@ impl Queues {
         let timeout = q.attrs.timeout.and_then(ack_timeout);
         if timeout.is_some() && q.peer.retries_left == 0 {
             self.tables.pass(slot, info);
-            self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
+            self.fail_wqe(slot, info, Status::RetryExceeded, None);
             return Advance::Done;
         }
         q.peer.retries_left = q.peer.retries_left.saturating_sub(1);
@@ -57,7 +58,7 @@ impl Queues {
         match q.peer.rnr_left {
             0 => {
                 self.tables.pass(slot, info);
-                self.fail_wqe(slot, info, Syndrome::RnrRetryExc, None);
+                self.fail_wqe(slot, info, Status::RnrRetryExceeded, None);
                 return Advance::Done;
             }
             RNR_FOR_EVER => {}
@@ -74,13 +75,13 @@ impl Queues {
     pub(crate) fn fail_copy(&mut self, slot: QpSlot, info: &WqeInfo, error: &MemError) {
         tracing::warn!(%error, %slot, "copy failed");
         if matches!(*error, MemError::Unmapped { written, .. } if written == brings(info.opcode)) {
-            return self.fail_wqe(slot, info, Syndrome::LocalProt, None);
+            return self.fail_wqe(slot, info, Status::LocalProtection, None);
         }
         let Some(q) = self.tables.sends.live(slot) else { return };
         let (from, to, peer) = (q.qpn.get(), q.peer.qpn, q.peer.slot);
-        self.fail_wqe(slot, info, Syndrome::RemoteOp, None);
+        self.fail_wqe(slot, info, Status::RemoteOperation, None);
         if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
-            self.end(peer, Some(Syndrome::LocalQpOp));
+            self.end(peer, Some(Status::LocalQpOperation));
         }
     }
 
@@ -101,7 +102,7 @@ impl Queues {
         let refusal = match side {
             KeySide::Local => {
                 self.report_send(slot, info.index, rule);
-                return self.fail_wqe(slot, info, Syndrome::LocalProt, Some(rule));
+                return self.fail_wqe(slot, info, Status::LocalProtection, Some(rule));
             }
             KeySide::Remote => Refusal::Access(rule),
             KeySide::Receive => Refusal::Operational { rule, receive: taken },
@@ -111,7 +112,7 @@ impl Queues {
         if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
             self.refused(slot, info, peer, refusal, taken);
         } else {
-            self.fail_wqe(slot, info, Syndrome::TransportRetryExc, None);
+            self.fail_wqe(slot, info, Status::RetryExceeded, None);
         }
     }
 
@@ -134,40 +135,42 @@ impl Queues {
         // NAK for the requester, event and failed receive of the responder.
         let (nak, event, receive) = match refusal {
             Refusal::NotReady { .. } => return Advance::Nothing,
-            Refusal::Invalid(_) => (Some(Syndrome::RemoteInvalReq), Some(request), None),
+            Refusal::Invalid(_) => (Some(Status::RemoteInvalidRequest), Some(request), None),
             Refusal::Access(_) => {
                 // A WRITE with immediate has a receive at hand by then.
                 let consumes = info.opcode == SendOpcode::RdmaWriteImm;
-                let receive = consumes.then_some(Syndrome::LocalAccess);
-                (Some(Syndrome::RemoteAccess), Some(access), receive)
+                let receive = consumes.then_some(Status::LocalAccess);
+                (Some(Status::RemoteAccess), Some(access), receive)
             }
             Refusal::TooLong(_) => {
-                (Some(Syndrome::RemoteInvalReq), Some(request), Some(Syndrome::LocalLength))
+                (Some(Status::RemoteInvalidRequest), Some(request), Some(Status::LocalLength))
             }
             Refusal::Operational { rule, receive } => {
                 let fault = match rule {
-                    Rule::Key { .. } => Syndrome::LocalProt,
-                    _ => Syndrome::LocalQpOp,
+                    Rule::Key { .. } => Status::LocalProtection,
+                    _ => Status::LocalQpOperation,
                 };
-                (Some(Syndrome::RemoteOp), None, receive.map(|_| fault))
+                (Some(Status::RemoteOperation), None, receive.map(|_| fault))
             }
-            Refusal::Invalidation { .. } => (None, Some(request), Some(Syndrome::RemoteInvalReq)),
+            Refusal::Invalidation { .. } => {
+                (None, Some(request), Some(Status::RemoteInvalidRequest))
+            }
         };
         self.report_refusal(slot, info, peer, &refusal);
-        if let Some(syndrome) = nak {
+        if let Some(status) = nak {
             let rule = refusal.rule().map(|(_, rule)| rule);
             self.tables.pass(slot, info);
-            self.fail_wqe(slot, info, syndrome, rule);
+            self.fail_wqe(slot, info, status, rule);
         }
-        if let Some(syndrome) = receive
+        if let Some(status) = receive
             && let Some(index) = self.tables.receive_of_refused(peer, taken)
         {
-            self.fail_receive(peer, index, syndrome);
+            self.fail_receive(peer, index, status);
         }
         if let Some(event) = event {
             self.diagnostics.events.push(event);
         }
-        self.end(peer, event.is_none().then_some(Syndrome::LocalQpOp));
+        self.end(peer, event.is_none().then_some(Status::LocalQpOperation));
         if nak.is_none() { self.retry_answer(slot, info) } else { Advance::Done }
     }
 

@@ -2,13 +2,8 @@
 
 use super::Connections;
 use crate::engine::report::Report;
-use crate::format::Syndrome;
 use crate::slots::QpSlot;
 use warpverbs_rc::{Completion, Received, State, Status};
-
-fn syndrome(status: Status) -> Syndrome {
-    Syndrome::of(status).unwrap_or(Syndrome::LocalQpOp)
-}
 
 impl Connections {
     /// Reports everything that is complete, and the end of a connection that has failed.
@@ -31,9 +26,7 @@ impl Connections {
                         (Ok(()), Some(Report::Sent { index: upto, .. })) => *upto = index,
                         (Ok(()), _) => reports.push(Report::Sent { slot, index }),
                         (Err(status), _) => {
-                            let syndrome = syndrome(status);
-                            let vendor = syndrome.usual_vendor();
-                            reports.push(Report::SendFailed { slot, index, syndrome, vendor });
+                            reports.push(Report::SendFailed { slot, index, status, vendor: None });
                         }
                     }
                 }
@@ -60,9 +53,7 @@ fn received(slot: QpSlot, index: u64, result: Result<Received, Status>) -> Repor
     let Received { kind, len: byte_cnt, solicited } = match result {
         Ok(received) => received,
         Err(status) => {
-            let syndrome = syndrome(status);
-            let syndrome = (syndrome, syndrome.usual_vendor());
-            return Report::ReceiveFailed { slot, index, syndrome };
+            return Report::ReceiveFailed { slot, index, status, vendor: None };
         }
     };
     Report::Received { slot, index, kind, byte_cnt, solicited, from: None }

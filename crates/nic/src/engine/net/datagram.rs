@@ -9,7 +9,7 @@ use crate::engine::outcome::{Started, Stop, local};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
 use crate::format::{
-    DatagramSource, Destination, Op, Payload, Qpn as Mlx5Qpn, ReceivedKind, SendWith, Syndrome, Wqe,
+    DatagramSource, Destination, Op, Payload, Qpn as Mlx5Qpn, ReceivedKind, SendWith, Wqe,
 };
 use crate::objects::send::Executor;
 use crate::slots::QpSlot;
@@ -17,6 +17,7 @@ use crate::violation::Rule;
 use std::net::{Ipv6Addr, SocketAddr};
 use warpverbs_link::{QpnPart, ROCE_PORT};
 use warpverbs_mem::{Access, KeyTable, Kind, Span, scatter};
+use warpverbs_rdma::Status;
 use warpverbs_wire::{Bth, Deth, Extension, ImmDt, Opcode, Psn, Qpn, Transport, icrc};
 
 /// Datagrams to QPs of the same NIC that wait at most; later ones are lost.
@@ -217,9 +218,9 @@ impl Connections {
             Err(Refusal::NotReady { .. }) => self.stats.no_receive += 1,
             Err(Refusal::TooLong(_)) => {
                 let index = self.datagrams.current;
-                let syndrome = (Syndrome::LocalLength, Syndrome::LocalLength.usual_vendor());
-                self.reports.push(Report::ReceiveFailed { slot, index, syndrome });
-                self.reports.push(Report::Ended { slot, syndrome: None });
+                let status = Status::LocalLength;
+                self.reports.push(Report::ReceiveFailed { slot, index, status, vendor: None });
+                self.reports.push(Report::Ended { slot, status: None });
             }
             Err(refusal) => {
                 self.reports.push(Report::Refused { slot, refusal: Some(refusal) });

@@ -4,11 +4,11 @@ use super::bounce::Pieces;
 use super::id::GENERATION;
 use super::inline::Slots;
 use super::waiting::{SideWork, Waiting};
-use crate::format::Syndrome;
 use crate::proxy_device::{ProxyDevice, ProxyLimits, ProxyReceiver};
 use crate::slots::SrqSlot;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use warpverbs_rdma::Status;
 
 /// A QP's end at the other device.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct End {
     /// The QP failed: the device may return work until this time.
     pub(super) flushing: Option<u64>,
     /// A receive that could not be forwarded ended the QP.
-    pub(super) broken: Option<(u64, Syndrome)>,
+    pub(super) broken: Option<(u64, Status)>,
     pub(super) gone: bool,
     /// In the list of those with something outstanding.
     pub(super) busy: bool,

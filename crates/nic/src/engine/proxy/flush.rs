@@ -4,7 +4,6 @@ use super::Proxy;
 use super::waiting::Waiting;
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::format::Syndrome;
 use crate::slots::QpSlot;
 use std::time::Duration;
 use warpverbs_rdma::QpState;
@@ -35,7 +34,7 @@ impl Proxy {
             return;
         }
         tracing::warn!(qpn = q.qpn.get(), "the device that executes the QP's work is gone");
-        let syndrome = Syndrome::of(Status::Fatal).unwrap_or(Syndrome::LocalQpOp);
+        let status = Status::Fatal;
         let oldest = q.progress.in_flight.front().map(|flight| flight.info.index);
         // Work that the device has done already completes when its bytes are in place.
         let copies = end.side_work.front().is_some_and(|(at, work)| {
@@ -46,10 +45,9 @@ impl Proxy {
                 if end.side_work_of(index).is_some() {
                     end.side_work.pop_front();
                 }
-                let vendor = syndrome.usual_vendor();
-                Report::SendFailed { slot, index, syndrome, vendor }
+                Report::SendFailed { slot, index, status, vendor: None }
             }
-            None => Report::Ended { slot, syndrome: Some(syndrome) },
+            None => Report::Ended { slot, status: Some(status) },
         };
         self.reports.push(report);
     }

@@ -6,13 +6,12 @@ use super::waiting::{Parked, SideWork, Waiting};
 use super::{LIST, Proxy};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::format::Syndrome;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::send::SendQueue;
 use crate::proxy_device::ProxySends;
 use crate::slots::{QpSlot, Slot};
 use crate::violation::Rule;
-use warpverbs_rdma::QpState;
+use warpverbs_rdma::{QpState, Status};
 
 impl End {
     /// Requests that can be handed over, or parked, now.
@@ -100,9 +99,8 @@ impl Proxy {
             // It fails when it is the oldest.
             if q.progress.in_flight.front().is_some_and(|first| first.info.index == index) {
                 tracing::warn!(%error, %slot, "payload to be sent could not be copied");
-                let syndrome = Syndrome::LocalProt;
-                let vendor = syndrome.usual_vendor();
-                reports.push(Report::SendFailed { slot, index, syndrome, vendor });
+                let status = Status::LocalProtection;
+                reports.push(Report::SendFailed { slot, index, status, vendor: None });
             }
             return;
         }

@@ -9,7 +9,7 @@ use crate::engine::report::Report;
 use crate::engine::tables::Tables;
 use crate::format;
 use crate::objects::receive::Receives;
-use crate::proxy_device::{InTable, receive_syndrome, translate_receive};
+use crate::proxy_device::{InTable, receive_status, translate_receive};
 use crate::slots::{QpSlot, Slot};
 use crate::violation::{QueueKind, Rule, Violation};
 use arrayvec::ArrayVec;
@@ -80,12 +80,12 @@ impl Proxy {
         if let Some((index, rule, consumed)) = fault {
             if consumed {
                 rq.open.push_back(index);
-                end.broken = Some((index, receive_syndrome(&rule)));
+                end.broken = Some((index, receive_status(&rule)));
             }
             let (qpn, queue) = (rq.qpn, QueueKind::Receive);
             self.reports.push(Report::Violation(Violation { qpn, queue, index, rule }));
-            let syndrome = Some(receive_syndrome(&rule));
-            self.reports.push(Report::Ended { slot, syndrome });
+            let status = Some(receive_status(&rule));
+            self.reports.push(Report::Ended { slot, status });
         }
         count > 0 || fault.is_some()
     }

@@ -4,7 +4,6 @@ use super::Proxy;
 use super::id::{GENERATION, Id, WorkKind};
 use crate::engine::report::Report;
 use crate::engine::tables::Tables;
-use crate::format::Syndrome;
 use crate::objects::receive::Receives;
 use crate::slots::{QpSlot, Slot};
 use warpverbs_rdma::QpState;
@@ -54,7 +53,7 @@ impl Proxy {
         let Some(end) = ends.get_mut(slot.at()).and_then(Option::as_deref_mut) else {
             return true;
         };
-        let failure = Syndrome::of(completion.status);
+        let failure = failure(completion.status);
         let before = |at: u64| at.checked_sub(1).map(|index| Report::Sent { slot, index });
         while let Some((at, work)) = end.side_work.front_mut().filter(|(at, _)| *at <= index) {
             let at = *at;
@@ -70,22 +69,21 @@ impl Proxy {
             end.side_work.pop_front();
             if let Err(error) = copied {
                 tracing::warn!(%error, %slot, "a response could not be copied");
-                let syndrome = Syndrome::LocalProt;
-                let vendor = syndrome.usual_vendor();
-                reports.push(Report::SendFailed { slot, index: at, syndrome, vendor });
+                let status = Status::LocalProtection;
+                reports.push(Report::SendFailed { slot, index: at, status, vendor: None });
             }
         }
-        let Some(syndrome) = failure else {
+        let Some(status) = failure else {
             reports.push(Report::Sent { slot, index });
             return true;
         };
-        if syndrome == Syndrome::WrFlush {
+        if status == Status::Flushed {
             // The device's QP failed on its other side.
             reports.extend(before(index));
-            reports.push(Report::Ended { slot, syndrome: None });
+            reports.push(Report::Ended { slot, status: None });
         }
-        let vendor = completion.vendor as u8;
-        reports.push(Report::SendFailed { slot, index, syndrome, vendor });
+        let vendor = Some(completion.vendor as u8);
+        reports.push(Report::SendFailed { slot, index, status, vendor });
         true
     }
 
@@ -104,7 +102,7 @@ impl Proxy {
         {
             end.receives = end.receives.saturating_sub(1);
         }
-        let Some(syndrome) = Syndrome::of(completion.status) else {
+        let Some(status) = failure(completion.status) else {
             // Devices do not report whether the sender asked for an event.
             let (kind, byte_cnt, solicited) = (completion.kind, completion.byte_len, false);
             let from = None;
@@ -114,11 +112,16 @@ impl Proxy {
         let flushed = completion.status == Status::Flushed;
         rq.counts.flushed += u64::from(is_open && flushed);
         let failed = rq.state == QpState::Err;
-        let syndrome = (syndrome, completion.vendor as u8);
-        self.reports.push(Report::ReceiveFailed { slot, index, syndrome });
+        let vendor = Some(completion.vendor as u8);
+        self.reports.push(Report::ReceiveFailed { slot, index, status, vendor });
         if !failed {
-            let syndrome = (!flushed).then_some(syndrome.0);
-            self.reports.push(Report::Ended { slot, syndrome });
+            let status = (!flushed).then_some(status);
+            self.reports.push(Report::Ended { slot, status });
         }
     }
+}
+
+/// The status of work that a device failed.
+fn failure(status: Status) -> Option<Status> {
+    (status != Status::Success).then_some(status)
 }

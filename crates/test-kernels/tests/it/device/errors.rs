@@ -55,7 +55,8 @@ fn refused(world: &World, mode: CqMode, spoil: impl Fn(&mut Bad)) -> Syndrome {
         return syndrome;
     }
     // A flush may have overwritten the first error in a collapsed CQ; the NIC still knows it.
-    let first = health.first_error.expect("the NIC remembers").syndrome;
+    let first =
+        Syndrome::of(health.first_error.expect("the NIC remembers").status).expect("a failure");
     assert!(syndrome == first || syndrome == Syndrome::WrFlush, "{}: {health}", world.what);
     first
 }

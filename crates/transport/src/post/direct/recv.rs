@@ -8,7 +8,7 @@ use crate::provider::{NotPosted, RecvPort};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use warpverbs_mlx5::export::{ErrorWord, Outcome};
 use warpverbs_mlx5::syndrome::Syndrome;
-use warpverbs_nic::{Gone, Rule, receive_syndrome};
+use warpverbs_nic::{Gone, Rule, receive_status};
 use warpverbs_rdma::Sge;
 
 /// The posters' side of a receive queue.
@@ -48,9 +48,9 @@ impl Direct {
             true => Some(Syndrome::WrFlush),
             false => {
                 let posted = receiving.post(id, sges)?;
-                posted.err().map(|rule| {
+                posted.err().and_then(|rule| {
                     tracing::warn!(%rule, qpn = q.qpn.get(), index, "receive refused");
-                    receive_syndrome(&rule)
+                    Syndrome::of(receive_status(&rule))
                 })
             }
         };

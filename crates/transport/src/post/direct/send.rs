@@ -167,7 +167,7 @@ impl Direct {
             sending.broken = true;
         }
         let failure = broken.map(|rule| Failure {
-            syndrome: rule.syndrome().unwrap_or(Syndrome::LocalQpOp),
+            syndrome: rule.status().and_then(Syndrome::of).unwrap_or(Syndrome::LocalQpOp),
             rule: Some(rule),
         });
         sending.deferred.push_back(Deferred { index, end: id.end, failure });
@@ -237,7 +237,11 @@ impl Direct {
     fn fail(&self, q: &Words, index: u64, failure: Failure, vendor: u8) {
         let Failure { syndrome, rule } = failure;
         if syndrome != Syndrome::WrFlush {
-            lock(&self.first_error).get_or_insert(FirstError { index, syndrome, rule });
+            lock(&self.first_error).get_or_insert(FirstError {
+                index,
+                status: syndrome.status(),
+                rule,
+            });
         }
         q.claim_error(self.error(index, syndrome, vendor));
         self.end(q);
