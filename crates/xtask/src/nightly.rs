@@ -214,6 +214,8 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         "xtask python -- -k killed",
     );
     all.push(python.env("WARPVERBS_RUNS", rounds));
+    let name = "Python: programs that use NIXL";
+    all.push(Campaign::new(name, "their tests".into(), "xtask python --consumers"));
     all.extend(wheels());
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
