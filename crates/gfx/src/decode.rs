@@ -158,6 +158,9 @@ fn vop(word: u32, second: impl Fn() -> Result<u32, DecodeError>) -> Result<Inst,
         _ => {}
     }
     match inst.src[0] {
+        249 if inst.src.contains(&LITERAL) => {
+            Err(wrong(&inst, "an instruction with a literal has no SDWA", word))
+        }
         249 => sdwa(inst, second()?),
         250 => Err(wrong(&inst, "DPP is not emulated", word)),
         _ => Ok(inst),

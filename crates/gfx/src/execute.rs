@@ -1,18 +1,18 @@
 //! One instruction of one wave.
+use crate::cache::{Port, Reach};
 use crate::code::{EXEC, OFF, VCC};
 use crate::decode::is_scalar;
 use crate::error::Cause;
 use crate::flat::{self, fault};
 use crate::inst::{Compute, Encoding, Inst, Kind, Run};
-use crate::memory::View;
+use crate::late;
 use crate::wave::{Step, Wave};
-use std::sync::atomic::{Ordering, fence};
 
 /// Executes it, and moves the program counter.
 pub(crate) fn step(
     wave: &mut Wave,
     inst: &Inst,
-    view: &View<'_>,
+    port: &mut Port<'_>,
     lds: &mut [u8],
 ) -> Result<Step, Cause> {
     let mut next = Step::Next;
@@ -33,13 +33,17 @@ pub(crate) fn step(
             }
         }
         Run::Wave(f) => f(wave, inst),
-        Run::ScalarLoad(words) => scalar_load(wave, inst, words, view)?,
-        Run::Memory(memory) => flat::memory(wave, inst, memory, view, lds)?,
+        Run::ScalarLoad(words) => scalar_load(wave, inst, words, port)?,
+        Run::Memory(memory) => late::access(wave, inst, memory, port, lds)?,
         Run::Ds(ds) => flat::ds(wave, inst, ds, lds)?,
-        Run::Caches => fence(Ordering::SeqCst),
+        Run::Caches(caches) => late::caches(wave, inst, caches, port),
+        Run::Wait => late::wait(wave, vmcnt(inst), port, lds)?,
         Run::Barrier => next = Step::Barrier,
         Run::Sleep => next = Step::Sleep,
-        Run::End => next = Step::End,
+        Run::End => {
+            late::wait(wave, 0, port, lds)?;
+            next = Step::End;
+        }
         Run::Trap => return Err(Cause::Trap(inst.offset as u32)),
     }
     wave.pc = wave.pc.wrapping_add(inst.size.into());
@@ -199,16 +203,20 @@ fn part_of(old: u32, value: u32, select: u8, unused: u8) -> u32 {
     }
 }
 
-fn scalar_load(wave: &mut Wave, inst: &Inst, words: u16, view: &View<'_>) -> Result<(), Cause> {
+/// Of `s_waitcnt`: accesses of global memory that may be under way.
+fn vmcnt(inst: &Inst) -> usize {
+    (inst.offset & 15 | inst.offset >> 10 & 0x30) as usize
+}
+
+fn scalar_load(wave: &mut Wave, inst: &Inst, words: u16, port: &mut Port<'_>) -> Result<(), Cause> {
     let own = if inst.segment == 1 { 0 } else { i64::from(inst.offset) };
     let register = if inst.src[1] == OFF { 0 } else { wave.scalar(inst.src[1]) };
     let address =
         wave.scalar64(inst.src[0]).wrapping_add(register.into()).wrapping_add_signed(own) & !3;
     let mut found = [0; 16];
     for word in 0..words {
-        let value =
-            view.load(address.wrapping_add(4 * u64::from(word)), 4).map_err(fault("global"))?;
-        found[usize::from(word)] = value as u32;
+        let value = port.load(address.wrapping_add(4 * u64::from(word)), 4, Reach::Scalar);
+        found[usize::from(word)] = value.map_err(fault("global"))? as u32;
     }
     for word in 0..words {
         wave.write32(inst.dst + word, found[usize::from(word)]);

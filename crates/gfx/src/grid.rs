@@ -1,9 +1,11 @@
 //! A launch: its groups and waves, and whose turn it is.
+use crate::cache::{Caches, Port};
 use crate::error::{Cause, LaunchError, Place};
 use crate::execute::step;
+use crate::late;
 use crate::launch::{Config, Launch, PACKET};
 use crate::lines;
-use crate::memory::{Ranges, View};
+use crate::memory::Ranges;
 use crate::module::Module;
 use crate::object::{Kernel, USER_SIZES};
 use crate::wave::{Step, Wave};
@@ -23,6 +25,8 @@ const LISTED: usize = 16;
 
 struct Group {
     index: u64,
+    /// Its compute unit, if there are caches.
+    unit: usize,
     lds: Vec<u8>,
     waves: Vec<Wave>,
     /// Whether each wave waits at the barrier, and whether it has ended.
@@ -42,6 +46,7 @@ struct Grid<'a> {
     ready: Vec<Turn>,
     begun: u64,
     live: usize,
+    caches: Option<Caches>,
 }
 
 /// Runs all groups of the launch, whose dispatch packet and arguments are at `packet`.
@@ -62,19 +67,19 @@ pub(crate) fn run(
         ready: Vec::new(),
         begun: 0,
         live: 0,
+        caches: config.lazy.then(|| Caches::new(config.seed)),
     };
     let mut random = SmallRng::seed_from_u64(config.seed);
     let (mut turns, mut asleep) = (0, 0);
     loop {
         grid.begin(config.waves);
         if grid.ready.is_empty() {
+            Port::new(ranges, grid.caches.as_mut().map(|caches| (caches, 0))).flush();
             return Ok(());
         }
         let turn = random.random_range(0..grid.ready.len());
         let length = random.random_range(1..=TURN);
-        let view = ranges.view();
-        let slept = grid.turn(turn, length, &view)?;
-        drop(view);
+        let slept = grid.turn(turn, length, ranges)?;
         // If every wave sleeps, they wait for another thread: let it run.
         asleep = if slept { asleep + 1 } else { 0 };
         if asleep > 2 * grid.ready.len() {
@@ -84,6 +89,7 @@ pub(crate) fn run(
         turns += 1;
         if turns % LOOK == 0 || slept {
             grid.look()?;
+            grid.drift(ranges)?;
         }
     }
 }
@@ -98,7 +104,8 @@ impl Grid<'_> {
         let total = self.launch.grid.iter().map(|&groups| u64::from(groups)).product::<u64>();
         let waves = self.waves_of_group();
         while self.begun < total && (self.live == 0 || self.live + waves <= room) {
-            let group = self.group(self.begun);
+            let unit = self.caches.as_mut().map_or(0, Caches::unit);
+            let group = self.group(self.begun, unit);
             let free = self.groups.iter().position(Option::is_none).unwrap_or(self.groups.len());
             if free == self.groups.len() {
                 self.groups.push(None);
@@ -110,11 +117,12 @@ impl Grid<'_> {
         }
     }
 
-    fn group(&self, index: u64) -> Group {
+    fn group(&self, index: u64, unit: usize) -> Group {
         let waves = self.waves_of_group();
         let lds = (self.kernel.lds + self.launch.dynamic_lds) as usize;
         Group {
             index,
+            unit,
             lds: vec![0; lds],
             waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
             waits: vec![false; waves],
@@ -159,13 +167,16 @@ impl Grid<'_> {
     }
 
     /// Lets a wave execute `length` instructions at most. Returns whether it executed `s_sleep`.
-    fn turn(&mut self, ready: usize, length: u32, view: &View<'_>) -> Result<bool, LaunchError> {
+    fn turn(&mut self, ready: usize, length: u32, ranges: &Ranges) -> Result<bool, LaunchError> {
         let (at, number) = self.ready[ready];
         let Some(group) = &mut self.groups[at] else { return Ok(false) };
+        let mut port = Port::new(ranges, self.caches.as_mut().map(|caches| (caches, group.unit)));
+        port.drift();
         let wave = &mut group.waves[number];
         for _ in 0..length {
             let step = match self.module.instruction(wave.pc) {
-                Some(Ok(inst)) => step(wave, inst, view, &mut group.lds),
+                Some(Ok(inst)) => late::some(wave, &mut port, &mut group.lds)
+                    .and_then(|()| step(wave, inst, &mut port, &mut group.lds)),
                 Some(Err(error)) => Err(Cause::Decode(error.clone())),
                 None => Err(Cause::Left),
             };
@@ -175,25 +186,19 @@ impl Grid<'_> {
                 Ok(Step::Barrier) => {
                     group.waits[number] = true;
                     self.ready.swap_remove(ready);
+                    drop(port);
                     self.meet(at);
                     return Ok(false);
                 }
                 Ok(Step::End) => {
-                    wave.settle();
                     group.ended[number] = true;
                     self.live -= 1;
                     self.ready.swap_remove(ready);
+                    drop(port);
                     self.meet(at);
                     return Ok(false);
                 }
-                Err(cause) => {
-                    let place = Box::new(place(self.module, group, number));
-                    return Err(LaunchError::Fault {
-                        kernel: self.kernel.name.clone(),
-                        place,
-                        cause,
-                    });
-                }
+                Err(cause) => return Err(fault(self.module, self.kernel, group, number, cause)),
             }
         }
         Ok(false)
@@ -215,6 +220,19 @@ impl Grid<'_> {
         }
     }
 
+    /// Accesses that nobody waits for complete, also those of waves at a barrier.
+    fn drift(&mut self, ranges: &Ranges) -> Result<(), LaunchError> {
+        let Some(caches) = &mut self.caches else { return Ok(()) };
+        for group in self.groups.iter_mut().flatten() {
+            let mut port = Port::new(ranges, Some((&mut *caches, group.unit)));
+            for number in 0..group.waves.len() {
+                let done = late::some(&mut group.waves[number], &mut port, &mut group.lds);
+                done.map_err(|cause| fault(self.module, self.kernel, group, number, cause))?;
+            }
+        }
+        Ok(())
+    }
+
     fn look(&self) -> Result<(), LaunchError> {
         let (late, stopped) = (Instant::now() >= self.launch.deadline, self.launch.stop.is_set());
         if !late && !stopped {
@@ -231,6 +249,17 @@ impl Grid<'_> {
             LaunchError::Deadline { kernel, left, places }
         })
     }
+}
+
+fn fault(
+    module: &Module,
+    kernel: &Kernel,
+    group: &Group,
+    number: usize,
+    cause: Cause,
+) -> LaunchError {
+    let place = Box::new(place(module, group, number));
+    LaunchError::Fault { kernel: kernel.name.clone(), place, cause }
 }
 
 fn place(module: &Module, group: &Group, number: usize) -> Place {

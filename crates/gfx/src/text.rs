@@ -10,7 +10,7 @@ impl Display for Inst {
             Run::Memory(memory) => self.memory(memory),
             Run::Ds(ds) => self.ds(ds),
             Run::ScalarLoad(words) => self.scalar_load(words),
-            Run::Caches => String::new(),
+            Run::Caches(_) => String::new(),
             _ if self.encoding == Encoding::Sopp => self.program(),
             _ => self.operands(),
         };
@@ -19,7 +19,7 @@ impl Display for Inst {
             write!(f, " {operands}")?;
         }
         match self.op.run {
-            Run::Memory(_) | Run::Caches => self.caches(f),
+            Run::Memory(_) | Run::Caches(_) => self.caches(f),
             _ => Ok(()),
         }
     }

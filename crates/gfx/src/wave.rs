@@ -1,7 +1,8 @@
 //! A wave: 64 lanes, their registers, and their program counter.
 use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
+use crate::late::Pending;
+use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 /// Flat addresses of LDS and of scratch memory begin here, above all addresses of a process.
@@ -34,6 +35,8 @@ pub(crate) struct Wave {
     pub(crate) scratch_size: u64,
     /// Whether it has stored since it last waited for its stores.
     pub(crate) unsettled: bool,
+    /// Issued and not complete, in order.
+    pub(crate) pending: VecDeque<Pending>,
 }
 
 impl Wave {
@@ -47,6 +50,7 @@ impl Wave {
             scratch: vec![0; 64 * scratch_size as usize],
             scratch_size,
             unsettled: false,
+            pending: VecDeque::new(),
         };
         wave.write64(EXEC, exec);
         wave
@@ -134,13 +138,6 @@ impl Wave {
     pub(crate) fn set_lane64(&mut self, code: u16, lane: usize, value: u64) {
         self.set_lane(code, lane, value as u32);
         self.set_lane(code + 1, lane, (value >> 32) as u32);
-    }
-
-    /// All earlier stores are visible to everybody before any later access.
-    pub(crate) fn settle(&mut self) {
-        if std::mem::take(&mut self.unsettled) {
-            fence(Ordering::SeqCst);
-        }
     }
 }
 

@@ -223,7 +223,7 @@ pub(super) static CONTROL: &[Op] = &[
     special(Sopp, 0x08, "s_cbranch_execz", None, &[], Run::Branch(|wave| wave.exec() == 0)),
     special(Sopp, 0x09, "s_cbranch_execnz", None, &[], Run::Branch(|wave| wave.exec() != 0)),
     special(Sopp, 0x0a, "s_barrier", None, &[], Run::Barrier),
-    special(Sopp, 0x0c, "s_waitcnt", None, &[], Run::Wave(|wave, _| wave.settle())),
+    special(Sopp, 0x0c, "s_waitcnt", None, &[], Run::Wait),
     special(Sopp, 0x0d, "s_sethalt", None, &[], Run::Trap),
     special(Sopp, 0x0e, "s_sleep", None, &[], Run::Sleep),
     special(Sopp, 0x0f, "s_setprio", None, &[], Run::Wave(|_, _| ())),

@@ -60,6 +60,11 @@ fn what_cannot_be_decoded_is_named() {
     ));
     // s_mov_b64 of a pair that ends behind the last register.
     assert!(matches!(wrong(&[0xbe80_017f]), DecodeError::Operand { mnemonic: "s_mov_b64", .. }));
+    // v_fmamk_f32 and v_fmaak_f32, whose literal has the place of the word of SDWA.
+    for (word, name) in [(0x2e00_00f9, "v_fmamk_f32"), (0x3000_00f9, "v_fmaak_f32")] {
+        let error = wrong(&[word, 0]);
+        assert!(matches!(error, DecodeError::Operand { mnemonic, .. } if mnemonic == name));
+    }
     // flat_load_dwordx4 into v[253:256].
     assert!(matches!(
         wrong(&[0xdc5c_0000, 0xfd00_0000]),
