@@ -3,10 +3,11 @@ use crate::cache::{Port, Reach};
 use crate::code::{EXEC, OFF, VCC};
 use crate::decode::is_scalar;
 use crate::error::Cause;
-use crate::flat::{self, fault};
-use crate::inst::{Compute, Encoding, Inst, Kind, Run};
-use crate::late;
+use crate::flat::{self, Issued, fault};
+use crate::inst::{Caches, Compute, Encoding, Inst, Kind, Run};
+use crate::late::Pending;
 use crate::wave::{Step, Wave};
+use std::sync::atomic::{Ordering, fence};
 
 /// Executes it, and moves the program counter.
 pub(crate) fn step(
@@ -34,16 +35,20 @@ pub(crate) fn step(
         }
         Run::Wave(f) => f(wave, inst),
         Run::ScalarLoad(words) => scalar_load(wave, inst, words, port)?,
-        Run::Memory(memory) => late::access(wave, inst, memory, port, lds)?,
+        Run::Memory(memory) => {
+            let issued = Issued::of(wave, inst, memory);
+            if port.late() && !issued.is_local() {
+                next = Step::Issue(Pending::Access(Box::new(issued)));
+            } else {
+                issued.complete(wave, port, lds)?;
+            }
+        }
         Run::Ds(ds) => flat::ds(wave, inst, ds, lds)?,
-        Run::Caches(caches) => late::caches(wave, inst, caches, port),
-        Run::Wait => late::wait(wave, vmcnt(inst), port, lds)?,
+        Run::Caches(caches) => next = self::caches(inst, caches, port),
+        Run::Wait => next = Step::Wait(vmcnt(inst)),
         Run::Barrier => next = Step::Barrier,
         Run::Sleep => next = Step::Sleep,
-        Run::End => {
-            late::wait(wave, 0, port, lds)?;
-            next = Step::End;
-        }
+        Run::End => next = Step::End,
         Run::Trap => return Err(Cause::Trap(inst.offset as u32)),
     }
     wave.pc = wave.pc.wrapping_add(inst.size.into());
@@ -201,6 +206,19 @@ fn part_of(old: u32, value: u32, select: u8, unused: u8) -> u32 {
         1 => value,
         _ => old & !mask | placed,
     }
+}
+
+/// An instruction on caches. An invalidation is in order with the accesses that are issued after it, and a write-back
+/// with those issued before; neither does anything without the scope that SC1 stands for.
+fn caches(inst: &Inst, caches: Caches, port: &mut Port<'_>) -> Step {
+    fence(Ordering::SeqCst);
+    match caches {
+        Caches::WriteBack if inst.sc1 && port.late() => return Step::Issue(Pending::WriteBack),
+        Caches::Invalidate if inst.sc1 => port.invalidate(),
+        Caches::InvalidateScalar => port.invalidate_scalar(),
+        _ => {}
+    }
+    Step::Next
 }
 
 /// Of `s_waitcnt`: accesses of global memory that may be under way.

@@ -1,8 +1,9 @@
 //! A launch: its groups and waves, and whose turn it is.
 use crate::cache::{Caches, Port};
 use crate::error::{Cause, LaunchError, Place};
-use crate::execute::step;
-use crate::late;
+use crate::execute;
+use crate::inst::Inst;
+use crate::late::Queue;
 use crate::launch::{Config, Launch, PACKET};
 use crate::lines;
 use crate::memory::Ranges;
@@ -29,6 +30,7 @@ struct Group {
     unit: usize,
     lds: Vec<u8>,
     waves: Vec<Wave>,
+    late: Queue,
     /// Whether each wave waits at the barrier, and whether it has ended.
     waits: Vec<bool>,
     ended: Vec<bool>,
@@ -36,6 +38,25 @@ struct Group {
 
 /// A wave by its group's place in the list, and its own in the group.
 type Turn = (usize, usize);
+
+impl Group {
+    /// Lets a wave execute an instruction.
+    fn step(&mut self, number: usize, inst: &Inst, port: &mut Port<'_>) -> Result<Step, Cause> {
+        self.late.some(&mut self.waves, port, &mut self.lds)?;
+        let step = execute::step(&mut self.waves[number], inst, port, &mut self.lds)?;
+        let (left, next) = match step {
+            Step::Issue(pending) => {
+                self.late.issue(number, pending);
+                return Ok(Step::Next);
+            }
+            Step::Wait(left) => (left, Step::Next),
+            Step::End => (0, Step::End),
+            other => return Ok(other),
+        };
+        self.late.wait((number, left), &mut self.waves, port, &mut self.lds)?;
+        Ok(next)
+    }
+}
 
 struct Grid<'a> {
     module: &'a Module,
@@ -125,6 +146,7 @@ impl Grid<'_> {
             unit,
             lds: vec![0; lds],
             waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
+            late: Queue::default(),
             waits: vec![false; waves],
             ended: vec![false; waves],
         }
@@ -172,16 +194,14 @@ impl Grid<'_> {
         let Some(group) = &mut self.groups[at] else { return Ok(false) };
         let mut port = Port::new(ranges, self.caches.as_mut().map(|caches| (caches, group.unit)));
         port.drift();
-        let wave = &mut group.waves[number];
         for _ in 0..length {
-            let step = match self.module.instruction(wave.pc) {
-                Some(Ok(inst)) => late::some(wave, &mut port, &mut group.lds)
-                    .and_then(|()| step(wave, inst, &mut port, &mut group.lds)),
+            let step = match self.module.instruction(group.waves[number].pc) {
+                Some(Ok(inst)) => group.step(number, inst, &mut port),
                 Some(Err(error)) => Err(Cause::Decode(error.clone())),
                 None => Err(Cause::Left),
             };
             match step {
-                Ok(Step::Next) => {}
+                Ok(Step::Next | Step::Issue(_) | Step::Wait(_)) => {}
                 Ok(Step::Sleep) => return Ok(true),
                 Ok(Step::Barrier) => {
                     group.waits[number] = true;
@@ -225,10 +245,9 @@ impl Grid<'_> {
         let Some(caches) = &mut self.caches else { return Ok(()) };
         for group in self.groups.iter_mut().flatten() {
             let mut port = Port::new(ranges, Some((&mut *caches, group.unit)));
-            for number in 0..group.waves.len() {
-                let done = late::some(&mut group.waves[number], &mut port, &mut group.lds);
-                done.map_err(|cause| fault(self.module, self.kernel, group, number, cause))?;
-            }
+            // Of whichever wave it is, for a fault.
+            let done = group.late.some(&mut group.waves, &mut port, &mut group.lds);
+            done.map_err(|cause| fault(self.module, self.kernel, group, 0, cause))?;
         }
         Ok(())
     }

@@ -1,89 +1,97 @@
-//! Accesses of global memory complete some time after they were issued. Where launches are not lazy that is at once.
+//! Accesses of global memory that complete some time after they were issued, where launches are lazy.
 use crate::cache::Port;
 use crate::error::Cause;
 use crate::flat::Issued;
-use crate::inst::{Caches, Inst, Memory};
 use crate::wave::Wave;
 use rand::RngExt;
 use std::sync::atomic::{Ordering, fence};
 
-/// What a wave has issued and `s_waitcnt vmcnt` counts.
+/// What `s_waitcnt vmcnt` waits for.
 pub(crate) enum Pending {
     Access(Box<Issued>),
     WriteBack,
 }
 
-/// An instruction that accesses memory.
-pub(crate) fn access(
-    wave: &mut Wave,
-    inst: &Inst,
-    memory: Memory,
-    port: &mut Port<'_>,
-    lds: &mut [u8],
-) -> Result<(), Cause> {
-    let access = Issued::of(wave, inst, memory);
-    if !port.late() || access.is_local() {
-        return access.complete(wave, port, lds);
+impl Pending {
+    /// Whether this one, which was issued later, completes later.
+    fn follows(&self, earlier: &Pending) -> bool {
+        match (self, earlier) {
+            (Pending::WriteBack, _) => true,
+            (Pending::Access(_), Pending::WriteBack) => false,
+            (Pending::Access(this), Pending::Access(earlier)) => this.meets(earlier),
+        }
     }
-    wave.pending.push_back(Pending::Access(Box::new(access)));
-    Ok(())
 }
 
-/// An instruction on caches. An invalidation is in order with the accesses that are issued after it, and a write-back
-/// with those issued before; neither is without the scope that SC1 stands for.
-pub(crate) fn caches(wave: &mut Wave, inst: &Inst, caches: Caches, port: &mut Port<'_>) {
-    match caches {
-        Caches::WriteBack if inst.sc1 && port.late() => wave.pending.push_back(Pending::WriteBack),
-        Caches::Invalidate if inst.sc1 => port.invalidate(),
-        Caches::InvalidateScalar => port.invalidate_scalar(),
-        _ => {}
-    }
-    fence(Ordering::SeqCst);
-}
+/// What the waves of a group have issued and is not complete, in order, each with the number of its wave. They share a
+/// compute unit, so that a write-back completes behind all that was issued before it, and an access behind
+/// those to the same lines. LLVM counts on that: it has no wave wait for its stores at a barrier.
+#[derive(Default)]
+pub(crate) struct Queue(Vec<(usize, Pending)>);
 
-/// Completes accesses, the oldest first, until `left` are under way.
-pub(crate) fn wait(
-    wave: &mut Wave,
-    left: usize,
-    port: &mut Port<'_>,
-    lds: &mut [u8],
-) -> Result<(), Cause> {
-    while wave.pending.len() > left {
-        complete(wave, 0, port, lds)?;
+impl Queue {
+    pub(crate) fn issue(&mut self, wave: usize, pending: Pending) {
+        self.0.push((wave, pending));
     }
-    // All earlier stores are visible to everybody before any later access.
-    if std::mem::take(&mut wave.unsettled) {
-        fence(Ordering::SeqCst);
-    }
-    Ok(())
-}
 
-/// Now and then one access completes: any, if none before it is to the same lines; or a write-back, if it is the oldest.
-pub(crate) fn some(wave: &mut Wave, port: &mut Port<'_>, lds: &mut [u8]) -> Result<(), Cause> {
-    if wave.pending.is_empty() {
-        return Ok(());
-    }
-    let Some(random) = port.chance() else { return Ok(()) };
-    let at = random.random_range(0..wave.pending.len());
-    let before = wave.pending.iter().take(at);
-    let free = match &wave.pending[at] {
-        Pending::WriteBack => at == 0,
-        Pending::Access(access) => !before.into_iter().any(|earlier| match earlier {
-            Pending::Access(earlier) => earlier.meets(access),
-            Pending::WriteBack => false,
-        }),
-    };
-    if free { complete(wave, at, port, lds) } else { Ok(()) }
-}
-
-fn complete(wave: &mut Wave, at: usize, port: &mut Port<'_>, lds: &mut [u8]) -> Result<(), Cause> {
-    match wave.pending.remove(at) {
-        Some(Pending::Access(access)) => access.complete(wave, port, lds)?,
-        Some(Pending::WriteBack) => {
-            port.write_back();
+    /// Completes accesses of a wave, the oldest first, until `left` are under way.
+    pub(crate) fn wait(
+        &mut self,
+        (wave, left): (usize, usize),
+        waves: &mut [Wave],
+        port: &mut Port<'_>,
+        lds: &mut [u8],
+    ) -> Result<(), Cause> {
+        let own = |queue: &Self| queue.0.iter().filter(|(other, _)| *other == wave).count();
+        for _ in left..own(self) {
+            let oldest = self.0.iter().position(|(other, _)| *other == wave).unwrap_or(0);
+            self.complete(oldest, waves, port, lds)?;
+        }
+        // All earlier stores are visible to everybody before any later access.
+        if std::mem::take(&mut waves[wave].unsettled) {
             fence(Ordering::SeqCst);
         }
-        None => {}
+        Ok(())
     }
-    Ok(())
+
+    /// Now and then one completes.
+    pub(crate) fn some(
+        &mut self,
+        waves: &mut [Wave],
+        port: &mut Port<'_>,
+        lds: &mut [u8],
+    ) -> Result<(), Cause> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let Some(random) = port.chance() else { return Ok(()) };
+        let at = random.random_range(0..self.0.len());
+        self.complete(at, waves, port, lds)
+    }
+
+    /// Completes one, and before it those that it follows.
+    fn complete(
+        &mut self,
+        at: usize,
+        waves: &mut [Wave],
+        port: &mut Port<'_>,
+        lds: &mut [u8],
+    ) -> Result<(), Cause> {
+        let mut these = vec![at];
+        for earlier in (0..at).rev() {
+            if these.iter().any(|&later| self.0[later].1.follows(&self.0[earlier].1)) {
+                these.push(earlier);
+            }
+        }
+        for (done, &next) in these.iter().rev().enumerate() {
+            match self.0.remove(next - done) {
+                (wave, Pending::Access(access)) => access.complete(&mut waves[wave], port, lds)?,
+                (_, Pending::WriteBack) => {
+                    port.write_back();
+                    fence(Ordering::SeqCst);
+                }
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,7 +1,6 @@
 //! A wave: 64 lanes, their registers, and their program counter.
 use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
 use crate::late::Pending;
-use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -12,9 +11,12 @@ pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
 pub(crate) const APERTURE: u64 = 1 << 32;
 
 /// The outcome of an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Next,
+    /// Something is under way that completes later.
+    Issue(Pending),
+    /// Goes on when so few accesses are under way.
+    Wait(usize),
     Sleep,
     Barrier,
     End,
@@ -35,8 +37,6 @@ pub(crate) struct Wave {
     pub(crate) scratch_size: u64,
     /// Whether it has stored since it last waited for its stores.
     pub(crate) unsettled: bool,
-    /// Issued and not complete, in order.
-    pub(crate) pending: VecDeque<Pending>,
 }
 
 impl Wave {
@@ -50,7 +50,6 @@ impl Wave {
             scratch: vec![0; 64 * scratch_size as usize],
             scratch_size,
             unsettled: false,
-            pending: VecDeque::new(),
         };
         wave.write64(EXEC, exec);
         wave

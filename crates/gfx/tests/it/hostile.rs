@@ -74,7 +74,13 @@ fn what_cannot_be_decoded_is_named() {
 
 #[test]
 fn corpus() {
-    exercise(&good());
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/gfx_code");
+    let entries = std::fs::read_dir(folder).expect("the corpus");
+    let files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    assert!(files.len() > 1);
+    for file in files {
+        exercise(&std::fs::read(file).expect("a file"));
+    }
 }
 
 #[test]

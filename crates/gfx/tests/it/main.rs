@@ -4,6 +4,7 @@ mod decode;
 mod exercise;
 mod gpu;
 mod hostile;
+mod orders;
 mod selftest;
 mod vectors;
 
