@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use warpverbs_gfx::{Config, Device, Registration, Rights};
+use warpverbs_gfx::{Caching, Config, Device, Registration, Rights};
 
 /// Multiprocessors of a device, and threads of each.
 pub(crate) const MULTIPROCESSORS: u32 = 8;
@@ -50,10 +50,26 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Has kernels access memory through caches, late, and in an order of this seed: see
+/// [`Config::lazy`](warpverbs_gfx::Config::lazy).
+const LAZY_ENV: &str = "WARPVERBS_GFX_LAZY";
+
+fn config() -> Config {
+    let config = Config { waves: CONCURRENT, ..Config::default() };
+    let Ok(value) = std::env::var(LAZY_ENV) else { return config };
+    match value.parse() {
+        Ok(seed) => Config { seed, lazy: true, ..config },
+        Err(_) => {
+            eprintln!("emulated gfx942: {LAZY_ENV} is {value:?}; expected a number, the seed");
+            std::process::abort()
+        }
+    }
+}
+
 pub(crate) fn state() -> &'static State {
     static STATE: OnceLock<State> = OnceLock::new();
     STATE.get_or_init(|| State {
-        gfx: Device::new(Config { waves: CONCURRENT, ..Config::default() }),
+        gfx: Device::new(config()),
         ranges: Mutex::default(),
         lost: AtomicBool::new(false),
     })
@@ -85,8 +101,9 @@ impl State {
         device: c_int,
         memory: Option<Arc<OwnedFd>>,
     ) -> Answer {
+        let caching = memory.as_deref().map_or(Caching::Uncached, crate::memory::caching);
         // SAFETY: the caller's obligation; nobody makes references to it.
-        let reach = unsafe { self.gfx.register(at as *mut u8, len, Rights::ReadWrite) };
+        let reach = unsafe { self.gfx.register(at as *mut u8, len, Rights::ReadWrite, caching) };
         let taken = match origin {
             Origin::Host => Code::HostMemoryAlreadyRegistered,
             _ => Code::InvalidValue,

@@ -222,8 +222,8 @@ fn caches(inst: &Inst, caches: Caches, port: &mut Port<'_>) -> Step {
 }
 
 /// Of `s_waitcnt`: accesses of global memory that may be under way.
-fn vmcnt(inst: &Inst) -> usize {
-    (inst.offset & 15 | inst.offset >> 10 & 0x30) as usize
+fn vmcnt(inst: &Inst) -> u64 {
+    (inst.offset & 15 | inst.offset >> 10 & 0x30) as u64
 }
 
 fn scalar_load(wave: &mut Wave, inst: &Inst, words: u16, port: &mut Port<'_>) -> Result<(), Cause> {

@@ -46,7 +46,7 @@ impl Group {
         let step = execute::step(&mut self.waves[number], inst, port, &mut self.lds)?;
         let (left, next) = match step {
             Step::Issue(pending) => {
-                self.late.issue(number, pending);
+                self.late.issue(number, &mut self.waves[number], pending);
                 return Ok(Step::Next);
             }
             Step::Wait(left) => (left, Step::Next),

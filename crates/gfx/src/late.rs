@@ -23,28 +23,37 @@ impl Pending {
     }
 }
 
-/// What the waves of a group have issued and is not complete, in order, each with the number of its wave. They share a
-/// compute unit, so that a write-back completes behind all that was issued before it, and an access behind
-/// those to the same lines. LLVM counts on that: it has no wave wait for its stores at a barrier.
+/// Something that a wave has issued.
+struct Entry {
+    wave: usize,
+    /// Its place among all that the wave has issued.
+    place: u64,
+    pending: Pending,
+}
+
+/// What the waves of a group have issued and is not complete, in order. They share a compute unit, so that a
+/// write-back completes behind all that was issued before it, and an access behind those to the same lines. LLVM
+/// counts on that: it has no wave wait for its stores at a barrier.
 #[derive(Default)]
-pub(crate) struct Queue(Vec<(usize, Pending)>);
+pub(crate) struct Queue(Vec<Entry>);
 
 impl Queue {
-    pub(crate) fn issue(&mut self, wave: usize, pending: Pending) {
-        self.0.push((wave, pending));
+    pub(crate) fn issue(&mut self, number: usize, wave: &mut Wave, pending: Pending) {
+        self.0.push(Entry { wave: number, place: wave.issued, pending });
+        wave.issued += 1;
     }
 
-    /// Completes accesses of a wave, the oldest first, until `left` are under way.
+    /// Completes all that a wave has issued but the last `left`: `vmcnt` goes down in order.
     pub(crate) fn wait(
         &mut self,
-        (wave, left): (usize, usize),
+        (wave, left): (usize, u64),
         waves: &mut [Wave],
         port: &mut Port<'_>,
         lds: &mut [u8],
     ) -> Result<(), Cause> {
-        let own = |queue: &Self| queue.0.iter().filter(|(other, _)| *other == wave).count();
-        for _ in left..own(self) {
-            let oldest = self.0.iter().position(|(other, _)| *other == wave).unwrap_or(0);
+        let end = waves[wave].issued.saturating_sub(left);
+        let due = |entry: &Entry| entry.wave == wave && entry.place < end;
+        while let Some(oldest) = self.0.iter().position(due) {
             self.complete(oldest, waves, port, lds)?;
         }
         // All earlier stores are visible to everybody before any later access.
@@ -79,14 +88,15 @@ impl Queue {
     ) -> Result<(), Cause> {
         let mut these = vec![at];
         for earlier in (0..at).rev() {
-            if these.iter().any(|&later| self.0[later].1.follows(&self.0[earlier].1)) {
+            if these.iter().any(|&later| self.0[later].pending.follows(&self.0[earlier].pending)) {
                 these.push(earlier);
             }
         }
         for (done, &next) in these.iter().rev().enumerate() {
-            match self.0.remove(next - done) {
-                (wave, Pending::Access(access)) => access.complete(&mut waves[wave], port, lds)?,
-                (_, Pending::WriteBack) => {
+            let Entry { wave, pending, .. } = self.0.remove(next - done);
+            match pending {
+                Pending::Access(access) => access.complete(&mut waves[wave], port, lds)?,
+                Pending::WriteBack => {
                     port.write_back();
                     fence(Ordering::SeqCst);
                 }

@@ -16,7 +16,7 @@ pub(crate) enum Step {
     /// Something is under way that completes later.
     Issue(Pending),
     /// Goes on when so few accesses are under way.
-    Wait(usize),
+    Wait(u64),
     Sleep,
     Barrier,
     End,
@@ -37,6 +37,8 @@ pub(crate) struct Wave {
     pub(crate) scratch_size: u64,
     /// Whether it has stored since it last waited for its stores.
     pub(crate) unsettled: bool,
+    /// Accesses that it has issued and that complete later, or have.
+    pub(crate) issued: u64,
 }
 
 impl Wave {
@@ -50,6 +52,7 @@ impl Wave {
             scratch: vec![0; 64 * scratch_size as usize],
             scratch_size,
             unsettled: false,
+            issued: 0,
         };
         wave.write64(EXEC, exec);
         wave

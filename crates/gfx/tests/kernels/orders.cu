@@ -50,7 +50,7 @@ MESSAGE(store_release_gpu, STORE(release, gpu), LOAD(acquire, gpu))
 MESSAGE(store_release_sys, STORE(release, system), LOAD(acquire, system))
 MESSAGE(fence_release_gpu, (fence<order::release, scope::gpu>()); STORE(relaxed, gpu), LOAD(acquire, gpu))
 MESSAGE(fence_release_sys, (fence<order::release, scope::system>()); STORE(relaxed, system), LOAD(acquire, system))
-MESSAGE(load16_acquire_gpu, STORE(release, gpu), (load16<order::acquire, scope::gpu>(p).lo))
+MESSAGE(load16_acquire_gpu, (store<order::release, scope::gpu>(p + 1, v)), (load16<order::acquire, scope::gpu>(p).hi))
 MESSAGE(add_release_sys, (increase<order::release, scope::system>(p, 1)), LOAD(acquire, system))
 MESSAGE(max_release_gpu, (raise<order::release, scope::gpu>(p, v)), LOAD(acquire, gpu))
 MESSAGE(or_release_gpu, ((void)fetch_or<order::release, scope::gpu>(p, u64{1} << v)), popcount(LOAD(acquire, gpu)))
@@ -68,11 +68,14 @@ WV_KERNEL(fence_acquire_gpu)(u64* data, u64* flag, u64* wrong) {
 
 // A lock by compare-and-swap, and two words that are equal whenever it is free.
 WV_KERNEL(lock_by_cas)(u64* data, u64* flag, u64* wrong) {
+  u64 seen = 0;
   WV_ROLLED for (u32 round = 0; round < rounds; ++round) {
     until(wrong, [&] { return compare_exchange<order::acquire, scope::gpu>(flag, 0, 1) == 0; });
-    if (data[0] != data[apart]) complain(wrong);
-    data[0] += 1;
-    data[apart] += 1;
+    const u64 first = data[0], second = data[apart];
+    if (first != second || first < seen) complain(wrong);
+    seen = first + 1;
+    data[0] = first + 1;
+    data[apart] = second + 1;
     store<order::release, scope::gpu>(flag, 0);
   }
 }
