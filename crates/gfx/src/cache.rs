@@ -43,6 +43,8 @@ pub(crate) struct Caches {
     pub(crate) random: SmallRng,
     /// Of so many turns, and so many instructions, one has something happen that might have happened later.
     pace: u32,
+    /// Instructions of one turn at most.
+    pub(crate) turn: u32,
 }
 
 fn key(range: &Range, address: u64) -> (u64, u64) {
@@ -119,9 +121,10 @@ impl Line {
 impl Caches {
     pub(crate) fn new(seed: u64) -> Caches {
         let mut random = SmallRng::seed_from_u64(seed);
-        let pace = [1, 8, 64][random.random_range(0..3)];
+        let mut one_of = |these: [u32; 3]| these[random.random_range(0..these.len())];
+        let (pace, turn) = (one_of([1, 8, 64]), one_of([2, 8, 64]));
         let (l1, scalar, l2) = Default::default();
-        Caches { l1, scalar, l2, random, pace }
+        Caches { l1, scalar, l2, random, pace, turn }
     }
 
     /// The compute unit of a group that begins.

@@ -99,7 +99,8 @@ pub(crate) fn run(
             return Ok(());
         }
         let turn = random.random_range(0..grid.ready.len());
-        let length = random.random_range(1..=TURN);
+        let most = grid.caches.as_ref().map_or(TURN, |caches| caches.turn);
+        let length = random.random_range(1..=most);
         let slept = grid.turn(turn, length, ranges)?;
         // If every wave sleeps, they wait for another thread: let it run.
         asleep = if slept { asleep + 1 } else { 0 };

@@ -79,6 +79,11 @@ pub(crate) fn orders() -> &'static [u8] {
     &OBJECT
 }
 
+pub(crate) fn posts() -> &'static [u8] {
+    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| bytes("crates/gfx/tests/kernels/posts.cu"));
+    &OBJECT
+}
+
 pub(crate) fn vectors() -> &'static [u8] {
     static OBJECT: LazyLock<Vec<u8>> =
         LazyLock::new(|| bytes("crates/gfx/tests/kernels/vectors.cu"));
