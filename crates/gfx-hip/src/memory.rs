@@ -2,12 +2,12 @@
 
 use crate::code::{Answer, Code, answer, put};
 use crate::device::current;
-use crate::state::{Origin, find, state};
+use crate::state::{Origin, find, name, state};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warpverbs_gfx::Caching;
@@ -15,25 +15,13 @@ use warpverbs_gfx::Caching;
 /// Lengths are rounded up to it.
 pub(crate) const PAGE: usize = 4096;
 
-/// Names of memory, by which every process knows whether it is cached.
-const CACHED: &str = "emulated gfx942, cached";
-const UNCACHED: &str = "emulated gfx942, uncached";
-
 /// Zeroed memory without an address.
 pub(crate) fn create(len: usize, caching: Caching) -> Answer<OwnedFd> {
     let none = |_| Code::OutOfMemory;
     let len = i64::try_from(len).map_err(|_| Code::OutOfMemory)?;
-    let name = if caching == Caching::Cached { CACHED } else { UNCACHED };
-    let memory = memfd_create(name, MFdFlags::MFD_CLOEXEC).map_err(none)?;
+    let memory = memfd_create(name(caching), MFdFlags::MFD_CLOEXEC).map_err(none)?;
     nix::unistd::ftruncate(&memory, len).map_err(none)?;
     Ok(memory)
-}
-
-/// Of memory that `create` made, in any process.
-pub(crate) fn caching(memory: &OwnedFd) -> Caching {
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()));
-    let is_cached = link.is_ok_and(|link| link.to_string_lossy().contains(CACHED));
-    if is_cached { Caching::Cached } else { Caching::Uncached }
 }
 
 /// Maps memory anywhere, or in the place of what is mapped at `at`.

@@ -3,7 +3,7 @@
 use crate::code::{Answer, Code};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use warpverbs_gfx::{Caching, Config, Device, Registration, Rights};
@@ -39,6 +39,20 @@ pub(crate) struct Range {
 
 /// By first address.
 pub(crate) type Ranges = BTreeMap<usize, Range>;
+
+/// The name of memory, by which every process knows whether it is cached.
+pub(crate) fn name(caching: Caching) -> &'static str {
+    match caching {
+        Caching::Cached => "emulated gfx942, cached",
+        Caching::Uncached => "emulated gfx942, uncached",
+    }
+}
+
+fn caching(memory: &OwnedFd) -> Caching {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()));
+    let is_cached = link.is_ok_and(|link| link.to_string_lossy().contains(name(Caching::Cached)));
+    if is_cached { Caching::Cached } else { Caching::Uncached }
+}
 
 pub(crate) struct State {
     pub(crate) gfx: Device,
@@ -101,7 +115,7 @@ impl State {
         device: c_int,
         memory: Option<Arc<OwnedFd>>,
     ) -> Answer {
-        let caching = memory.as_deref().map_or(Caching::Uncached, crate::memory::caching);
+        let caching = memory.as_deref().map_or(Caching::Uncached, caching);
         // SAFETY: the caller's obligation; nobody makes references to it.
         let reach = unsafe { self.gfx.register(at as *mut u8, len, Rights::ReadWrite, caching) };
         let taken = match origin {

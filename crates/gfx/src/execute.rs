@@ -6,8 +6,20 @@ use crate::error::Cause;
 use crate::flat::{self, Issued, fault};
 use crate::inst::{Caches, Compute, Encoding, Inst, Kind, Run};
 use crate::late::Pending;
-use crate::wave::{Step, Wave};
+use crate::wave::Wave;
 use std::sync::atomic::{Ordering, fence};
+
+/// The outcome of an instruction.
+pub(crate) enum Step {
+    Next,
+    /// Something is under way that completes later.
+    Issue(Pending),
+    /// Goes on when so few accesses are under way.
+    Wait(u64),
+    Sleep,
+    Barrier,
+    End,
+}
 
 /// Executes it, and moves the program counter.
 pub(crate) fn step(

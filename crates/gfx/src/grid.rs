@@ -1,7 +1,7 @@
 //! A launch: its groups and waves, and whose turn it is.
 use crate::cache::{Caches, Port};
 use crate::error::{Cause, LaunchError, Place};
-use crate::execute;
+use crate::execute::{self, Step};
 use crate::inst::Inst;
 use crate::late::Queue;
 use crate::launch::{Config, Launch, PACKET};
@@ -9,7 +9,7 @@ use crate::lines;
 use crate::memory::Ranges;
 use crate::module::Module;
 use crate::object::{Kernel, USER_SIZES};
-use crate::wave::{Step, Wave};
+use crate::wave::Wave;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::time::{Duration, Instant};

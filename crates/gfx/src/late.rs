@@ -6,7 +6,7 @@ use crate::wave::Wave;
 use rand::RngExt;
 use std::sync::atomic::{Ordering, fence};
 
-/// What `s_waitcnt vmcnt` waits for.
+/// An operation that `s_waitcnt vmcnt` waits for.
 pub(crate) enum Pending {
     Access(Box<Issued>),
     WriteBack,
@@ -31,7 +31,7 @@ struct Entry {
     pending: Pending,
 }
 
-/// What the waves of a group have issued and is not complete, in order. They share a compute unit, so that a
+/// Operations that the waves of a group have issued and that are not complete, in order. The waves share a compute unit, so that a
 /// write-back completes behind all that was issued before it, and an access behind those to the same lines. LLVM
 /// counts on that: it has no wave wait for its stores at a barrier.
 #[derive(Default)]

@@ -13,7 +13,7 @@ pub enum Rights {
     ReadWrite,
 }
 
-/// Who may keep copies of memory while a kernel runs. It only matters to launches that are
+/// Caches that may keep copies of memory while a kernel runs. This only matters to launches that are
 /// [lazy](crate::Config::lazy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {

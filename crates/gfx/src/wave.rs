@@ -1,6 +1,5 @@
 //! A wave: 64 lanes, their registers, and their program counter.
 use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
-use crate::late::Pending;
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -9,18 +8,6 @@ pub(crate) const SHARED_BASE: u64 = 1 << 48;
 pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
 /// Bytes of flat addresses that each of them has.
 pub(crate) const APERTURE: u64 = 1 << 32;
-
-/// The outcome of an instruction.
-pub(crate) enum Step {
-    Next,
-    /// Something is under way that completes later.
-    Issue(Pending),
-    /// Goes on when so few accesses are under way.
-    Wait(u64),
-    Sleep,
-    Barrier,
-    End,
-}
 
 pub(crate) struct Wave {
     /// Offset in the image.

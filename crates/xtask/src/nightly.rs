@@ -214,7 +214,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         "xtask python -- -k killed",
     );
     all.push(python.env("WARPVERBS_RUNS", rounds));
-    all.extend(wheels());
+    all.extend(wheels().into_iter().chain(emulated()?));
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();
@@ -236,7 +236,6 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let wide = Campaign::seeded("kernels in lockstep, 64 lanes", few, kernels);
     let wide = wide.env("WARPVERBS_SIMT_LOCKSTEP", 1).env("WARPVERBS_SIMT_LANES", 64);
     all.push(wide.env("CARGO_TARGET_DIR", folder.display()));
-    all.extend(emulated()?);
     all.push(Campaign::new("guests", "every step".into(), guests));
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));

@@ -6,7 +6,7 @@ use warpverbs_gfx::CodeObject;
 /// Seeds of which one notices that an instruction is missing.
 const SEEDS: u64 = 4000;
 
-/// What is in the place of an instruction, if it is a write-back, an invalidation, or a wait for global memory.
+/// Words for the place of an instruction, if it is a write-back, an invalidation, or a wait for global memory.
 fn without(line: &Line) -> Option<Vec<u32>> {
     match line.text.split(' ').next() {
         Some("buffer_wbl2" | "buffer_inv") => Some(vec![0xbf80_0000; 2]),

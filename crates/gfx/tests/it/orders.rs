@@ -30,7 +30,7 @@ const KERNELS: [(&str, u32, u32); 18] = [
 /// Seeds that a kernel of the headers passes.
 const SEEDS: u64 = 100;
 
-/// What the kernel says under the seed: the number of complaints, or an error.
+/// The kernel's number of complaints under the seed, or the error that ended it.
 fn complaints(
     object: &[u8],
     seed: u64,

@@ -110,7 +110,7 @@ WV_KERNEL(fence_seq_cst_sys)(u64* data, u64* flag, u64* wrong) {
   }
 }
 
-// What a wave writes and another one of the block releases, to a reader past all caches, as a NIC is one.
+// A wave writes, and another one of the block releases, for a reader past all caches, as a NIC is one.
 WV_KERNEL(block_then_release_sys)(u64* data, u64* flag, u64* wrong) {
   WV_ROLLED for (u32 round = 1; round <= rounds; ++round) {
     u64* word = data + (round - 1) * apart;
