@@ -200,6 +200,7 @@ impl Inst {
                 Kind::Flag => parts.push("vcc".into()),
                 // The destination, once more.
                 _ if op.name == "v_fmac_f32" && index == 2 => {}
+                _ if self.encoding == Encoding::Sop1 && index == 1 => {}
                 _ if self.encoding == Encoding::Sopk && self.src[index] == LITERAL => {
                     parts.push(format!("{:#x}", self.literal as u16));
                 }
