@@ -12,6 +12,7 @@ use std::fs::OpenOptions;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
+use warpverbs_gfx::Caching;
 
 /// `hipIpcMemHandle_t`: which descriptor of which process, and its length, little-endian; zero behind.
 #[repr(C)]
@@ -90,17 +91,18 @@ pub(crate) struct Properties {
     flags: [u8; 4],
 }
 
-/// The device that memory is asked for on. It is pinned or uncached, and shared by descriptor.
+/// The device that memory is asked for on, and whether it is cached. It is pinned or uncached, and shared by descriptor.
 ///
 /// # Safety
 /// Null or to properties.
-unsafe fn wanted(properties: *const Properties) -> Answer<c_int> {
+unsafe fn wanted(properties: *const Properties) -> Answer<(c_int, Caching)> {
     // SAFETY: the caller's obligation.
     let properties = unsafe { properties.as_ref() }.ok_or(Code::InvalidValue)?;
     let known = matches!(properties.kind, 1 | 0x4000_0000) && properties.handle == 1;
     let [kind, device] = properties.location;
     check(device)?;
-    if known && kind == 1 { Ok(device) } else { Err(Code::InvalidValue) }
+    let caching = if properties.kind == 1 { Caching::Cached } else { Caching::Uncached };
+    if known && kind == 1 { Ok((device, caching)) } else { Err(Code::InvalidValue) }
 }
 
 /// # Safety
@@ -128,11 +130,12 @@ pub(crate) unsafe extern "C" fn hipMemCreate(
 ) -> c_int {
     let create = || {
         // SAFETY: the caller's pointer.
-        let device = unsafe { wanted(properties) }?;
+        let (device, caching) = unsafe { wanted(properties) }?;
         if len == 0 || !len.is_multiple_of(PAGE) || flags != 0 {
             return Err(Code::InvalidValue);
         }
-        Ok(ALLOCATIONS.add(Allocation { memory: Arc::new(create(len)?), len, device }))
+        let memory = Arc::new(create(len, caching)?);
+        Ok(ALLOCATIONS.add(Allocation { memory, len, device }))
     };
     // SAFETY: the caller's pointer.
     answer(create().and_then(|handle| unsafe { put(out, handle) }))

@@ -2,7 +2,7 @@
 
 use crate::code::{Answer, Code, answer, put};
 use crate::device::current;
-use crate::state::{Origin, find, state};
+use crate::state::{Origin, find, name, state};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::{c_int, c_uint, c_void};
@@ -10,15 +10,16 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use warpverbs_gfx::Caching;
 
 /// Lengths are rounded up to it.
 pub(crate) const PAGE: usize = 4096;
 
 /// Zeroed memory without an address.
-pub(crate) fn create(len: usize) -> Answer<OwnedFd> {
+pub(crate) fn create(len: usize, caching: Caching) -> Answer<OwnedFd> {
     let none = |_| Code::OutOfMemory;
     let len = i64::try_from(len).map_err(|_| Code::OutOfMemory)?;
-    let memory = memfd_create("emulated gfx942", MFdFlags::MFD_CLOEXEC).map_err(none)?;
+    let memory = memfd_create(name(caching), MFdFlags::MFD_CLOEXEC).map_err(none)?;
     nix::unistd::ftruncate(&memory, len).map_err(none)?;
     Ok(memory)
 }
@@ -81,7 +82,8 @@ pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(
         }
         state().alive()?;
         let len = len.checked_next_multiple_of(PAGE).ok_or(Code::OutOfMemory)?;
-        let at = map_new(Arc::new(create(len)?), len, Origin::Allocated)?;
+        let caching = if flags == 0 { Caching::Cached } else { Caching::Uncached };
+        let at = map_new(Arc::new(create(len, caching)?), len, Origin::Allocated)?;
         // SAFETY: the caller's pointer.
         unsafe { put(out, at as *mut c_void) }
     };

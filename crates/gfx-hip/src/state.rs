@@ -3,10 +3,10 @@
 use crate::code::{Answer, Code};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use warpverbs_gfx::{Config, Device, Registration, Rights};
+use warpverbs_gfx::{Caching, Config, Device, Registration, Rights};
 
 /// Multiprocessors of a device, and threads of each.
 pub(crate) const MULTIPROCESSORS: u32 = 8;
@@ -40,6 +40,20 @@ pub(crate) struct Range {
 /// By first address.
 pub(crate) type Ranges = BTreeMap<usize, Range>;
 
+/// The name of memory, by which every process knows whether it is cached.
+pub(crate) fn name(caching: Caching) -> &'static str {
+    match caching {
+        Caching::Cached => "emulated gfx942, cached",
+        Caching::Uncached => "emulated gfx942, uncached",
+    }
+}
+
+fn caching(memory: &OwnedFd) -> Caching {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", memory.as_raw_fd()));
+    let is_cached = link.is_ok_and(|link| link.to_string_lossy().contains(name(Caching::Cached)));
+    if is_cached { Caching::Cached } else { Caching::Uncached }
+}
+
 pub(crate) struct State {
     pub(crate) gfx: Device,
     ranges: Mutex<Ranges>,
@@ -50,10 +64,26 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Has kernels access memory through caches, late, and in an order of this seed: see
+/// [`Config::lazy`](warpverbs_gfx::Config::lazy).
+const LAZY_ENV: &str = "WARPVERBS_GFX_LAZY";
+
+fn config() -> Config {
+    let config = Config { waves: CONCURRENT, ..Config::default() };
+    let Ok(value) = std::env::var(LAZY_ENV) else { return config };
+    match value.parse() {
+        Ok(seed) => Config { seed, lazy: true, ..config },
+        Err(_) => {
+            eprintln!("emulated gfx942: {LAZY_ENV} is {value:?}; expected a number, the seed");
+            std::process::abort()
+        }
+    }
+}
+
 pub(crate) fn state() -> &'static State {
     static STATE: OnceLock<State> = OnceLock::new();
     STATE.get_or_init(|| State {
-        gfx: Device::new(Config { waves: CONCURRENT, ..Config::default() }),
+        gfx: Device::new(config()),
         ranges: Mutex::default(),
         lost: AtomicBool::new(false),
     })
@@ -85,8 +115,9 @@ impl State {
         device: c_int,
         memory: Option<Arc<OwnedFd>>,
     ) -> Answer {
+        let caching = memory.as_deref().map_or(Caching::Uncached, caching);
         // SAFETY: the caller's obligation; nobody makes references to it.
-        let reach = unsafe { self.gfx.register(at as *mut u8, len, Rights::ReadWrite) };
+        let reach = unsafe { self.gfx.register(at as *mut u8, len, Rights::ReadWrite, caching) };
         let taken = match origin {
             Origin::Host => Code::HostMemoryAlreadyRegistered,
             _ => Code::InvalidValue,

@@ -82,6 +82,8 @@ fn wrong(inst: &Inst, what: &'static str, value: u32) -> DecodeError {
 fn sop1(word: u32) -> Result<Inst, DecodeError> {
     let mut inst = find(Encoding::Sop1, bits(word, 15, 8).into(), word)?;
     (inst.dst, inst.src[0]) = (bits(word, 22, 16), bits(word, 7, 0));
+    // For those that change a part of it.
+    inst.src[1] = inst.dst;
     Ok(inst)
 }
 
@@ -158,6 +160,9 @@ fn vop(word: u32, second: impl Fn() -> Result<u32, DecodeError>) -> Result<Inst,
         _ => {}
     }
     match inst.src[0] {
+        249 if inst.src.contains(&LITERAL) => {
+            Err(wrong(&inst, "an instruction with a literal has no SDWA", word))
+        }
         249 => sdwa(inst, second()?),
         250 => Err(wrong(&inst, "DPP is not emulated", word)),
         _ => Ok(inst),

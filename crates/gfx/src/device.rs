@@ -2,23 +2,25 @@
 use crate::error::{LaunchError, LoadError, RangeError};
 use crate::grid;
 use crate::launch::{Config, Launch, PACKET, check, fill_arguments, fill_packet};
-use crate::memory::{Ranges, Registration, Rights};
+use crate::memory::{Caching, Ranges, Registration, Rights};
 use crate::module::Module;
 use crate::object::CodeObject;
 use memmap2::{MmapMut, MmapRaw};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// An emulated GPU. Addresses of the process are its addresses: what is registered is reached as it is.
 #[derive(Debug)]
 pub struct Device {
     ranges: Arc<Ranges>,
     config: Config,
+    launches: AtomicU64,
 }
 
 impl Device {
     /// A device without memory.
     pub fn new(config: Config) -> Device {
-        Device { ranges: Arc::default(), config }
+        Device { ranges: Arc::default(), config, launches: AtomicU64::new(0) }
     }
 
     /// Lets kernels reach `length` bytes at `start`, until the registration is dropped.
@@ -35,9 +37,10 @@ impl Device {
         start: *mut u8,
         length: usize,
         rights: Rights,
+        caching: Caching,
     ) -> Result<Registration, RangeError> {
         // SAFETY: the caller promises it.
-        unsafe { self.ranges.add(start, length, rights) }
+        unsafe { self.ranges.add(start, length, rights, caching) }
     }
 
     /// Gives a code object an address.
@@ -65,10 +68,13 @@ impl Device {
         fill_arguments(&mut memory[PACKET as usize..], kernel, launch);
         let memory = MmapRaw::from(memory);
         // SAFETY: the registration is dropped before the mapping, to whose bytes there is no reference.
-        let registration =
-            unsafe { self.register(memory.as_mut_ptr(), memory.len(), Rights::Read) };
+        let registration = unsafe {
+            self.register(memory.as_mut_ptr(), memory.len(), Rights::Read, Caching::Uncached)
+        };
         let registration = registration.map_err(|error| wrong(error.to_string()))?;
-        let result = grid::run(&self.ranges, self.config, module, kernel, launch, packet);
+        let seed = self.config.seed.wrapping_add(self.launches.fetch_add(1, Relaxed));
+        let config = Config { seed, ..self.config };
+        let result = grid::run(&self.ranges, config, module, kernel, launch, packet);
         drop(registration);
         result
     }

@@ -1,18 +1,31 @@
 //! One instruction of one wave.
+use crate::cache::{Port, Reach};
 use crate::code::{EXEC, OFF, VCC};
 use crate::decode::is_scalar;
 use crate::error::Cause;
-use crate::flat::{self, fault};
-use crate::inst::{Compute, Encoding, Inst, Kind, Run};
-use crate::memory::View;
-use crate::wave::{Step, Wave};
+use crate::flat::{self, Issued, fault};
+use crate::inst::{Caches, Compute, Encoding, Inst, Kind, Run};
+use crate::late::Pending;
+use crate::wave::Wave;
 use std::sync::atomic::{Ordering, fence};
+
+/// The outcome of an instruction.
+pub(crate) enum Step {
+    Next,
+    /// Something is under way that completes later.
+    Issue(Pending),
+    /// Goes on when so few accesses are under way.
+    Wait(u64),
+    Sleep,
+    Barrier,
+    End,
+}
 
 /// Executes it, and moves the program counter.
 pub(crate) fn step(
     wave: &mut Wave,
     inst: &Inst,
-    view: &View<'_>,
+    port: &mut Port<'_>,
     lds: &mut [u8],
 ) -> Result<Step, Cause> {
     let mut next = Step::Next;
@@ -33,10 +46,18 @@ pub(crate) fn step(
             }
         }
         Run::Wave(f) => f(wave, inst),
-        Run::ScalarLoad(words) => scalar_load(wave, inst, words, view)?,
-        Run::Memory(memory) => flat::memory(wave, inst, memory, view, lds)?,
+        Run::ScalarLoad(words) => scalar_load(wave, inst, words, port)?,
+        Run::Memory(memory) => {
+            let issued = Issued::of(wave, inst, memory);
+            if port.late() && !issued.is_local() {
+                next = Step::Issue(Pending::Access(Box::new(issued)));
+            } else {
+                issued.complete(wave, port, lds)?;
+            }
+        }
         Run::Ds(ds) => flat::ds(wave, inst, ds, lds)?,
-        Run::Caches => fence(Ordering::SeqCst),
+        Run::Caches(caches) => next = self::caches(inst, caches, port),
+        Run::Wait => next = Step::Wait(vmcnt(inst)),
         Run::Barrier => next = Step::Barrier,
         Run::Sleep => next = Step::Sleep,
         Run::End => next = Step::End,
@@ -199,16 +220,33 @@ fn part_of(old: u32, value: u32, select: u8, unused: u8) -> u32 {
     }
 }
 
-fn scalar_load(wave: &mut Wave, inst: &Inst, words: u16, view: &View<'_>) -> Result<(), Cause> {
+/// An instruction on caches. An invalidation is in order with the accesses that are issued after it, and a write-back
+/// with those issued before; neither does anything without the scope that SC1 stands for.
+fn caches(inst: &Inst, caches: Caches, port: &mut Port<'_>) -> Step {
+    fence(Ordering::SeqCst);
+    match caches {
+        Caches::WriteBack if inst.sc1 && port.late() => return Step::Issue(Pending::WriteBack),
+        Caches::Invalidate if inst.sc1 => port.invalidate(),
+        Caches::InvalidateScalar => port.invalidate_scalar(),
+        _ => {}
+    }
+    Step::Next
+}
+
+/// Of `s_waitcnt`: accesses of global memory that may be under way.
+fn vmcnt(inst: &Inst) -> u64 {
+    (inst.offset & 15 | inst.offset >> 10 & 0x30) as u64
+}
+
+fn scalar_load(wave: &mut Wave, inst: &Inst, words: u16, port: &mut Port<'_>) -> Result<(), Cause> {
     let own = if inst.segment == 1 { 0 } else { i64::from(inst.offset) };
     let register = if inst.src[1] == OFF { 0 } else { wave.scalar(inst.src[1]) };
     let address =
         wave.scalar64(inst.src[0]).wrapping_add(register.into()).wrapping_add_signed(own) & !3;
     let mut found = [0; 16];
     for word in 0..words {
-        let value =
-            view.load(address.wrapping_add(4 * u64::from(word)), 4).map_err(fault("global"))?;
-        found[usize::from(word)] = value as u32;
+        let value = port.load(address.wrapping_add(4 * u64::from(word)), 4, Reach::Scalar);
+        found[usize::from(word)] = value.map_err(fault("global"))? as u32;
     }
     for word in 0..words {
         wave.write32(inst.dst + word, found[usize::from(word)]);

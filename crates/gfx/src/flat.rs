@@ -1,9 +1,10 @@
 //! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, and DS.
+use crate::cache::{Port, Reach};
 use crate::code::OFF;
 use crate::error::{Access, Cause, MemoryFault};
 use crate::inst::{Ds, Inst, Memory};
-use crate::memory::View;
 use crate::wave::{APERTURE, PRIVATE_BASE, SHARED_BASE, Wave};
+use std::collections::BTreeSet;
 
 impl Memory {
     /// Whether the registers exist.
@@ -116,15 +117,15 @@ impl<'a> Local<'a> {
 
 /// One lane's place in one of the kinds of memory.
 enum Target<'a, 'b> {
-    Global(&'a View<'b>, u64),
+    Global(&'a mut Port<'b>, u64, Reach),
     Local(Local<'a>, u64),
 }
 
 impl Target<'_, '_> {
     fn load(&mut self, at: u64, length: u64) -> Result<u64, Cause> {
         match self {
-            Target::Global(view, address) => {
-                view.load(address.wrapping_add(at), length).map_err(fault("global"))
+            Target::Global(port, address, reach) => {
+                port.load(address.wrapping_add(at), length, *reach).map_err(fault("global"))
             }
             Target::Local(local, offset) => local.load(*offset + at, length),
         }
@@ -132,8 +133,8 @@ impl Target<'_, '_> {
 
     fn store(&mut self, at: u64, length: u64, value: u64) -> Result<(), Cause> {
         match self {
-            Target::Global(view, address) => {
-                view.store(address.wrapping_add(at), length, value).map_err(fault("global"))
+            Target::Global(port, address, reach) => {
+                port.store(address.wrapping_add(at), length, value, *reach).map_err(fault("global"))
             }
             Target::Local(local, offset) => local.store(*offset + at, length, value),
         }
@@ -141,8 +142,8 @@ impl Target<'_, '_> {
 
     fn update(&mut self, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
         match self {
-            Target::Global(view, address) => {
-                view.update(*address, length, f).map_err(fault("global"))
+            Target::Global(port, address, _) => {
+                port.update(*address, length, f).map_err(fault("global"))
             }
             Target::Local(local, offset) => local.update(*offset, length, f),
         }
@@ -150,7 +151,7 @@ impl Target<'_, '_> {
 
     /// Whether a pair of words can be one access.
     fn pairs(&self) -> bool {
-        matches!(self, Target::Global(_, address) if address.is_multiple_of(8))
+        matches!(self, Target::Global(_, address, _) if address.is_multiple_of(8))
     }
 }
 
@@ -160,44 +161,6 @@ pub(crate) fn fault(space: &'static str) -> impl Fn(MemoryFault) -> Cause {
 
 fn lanes(exec: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |lane| exec >> lane & 1 != 0)
-}
-
-/// Where a lane's access goes.
-fn target<'a, 'b>(
-    wave: &'a mut Wave,
-    inst: &Inst,
-    lane: usize,
-    view: &'a View<'b>,
-    lds: &'a mut [u8],
-) -> Target<'a, 'b> {
-    let base = inst.src[2];
-    let offset = i64::from(inst.offset);
-    if inst.segment == 1 {
-        let vector = if inst.src[0] == OFF { 0 } else { wave.lane(inst.src[0], lane) };
-        let base = if base == OFF { 0 } else { wave.scalar(base) };
-        let at = u64::from(vector.wrapping_add(base).wrapping_add(offset as u32));
-        return scratch(wave, lane, at);
-    }
-    let address = match (inst.segment, base) {
-        (2, base) if base != OFF => wave
-            .scalar64(base)
-            .wrapping_add(wave.lane(inst.src[0], lane).into())
-            .wrapping_add_signed(offset),
-        _ => wave.lane64(inst.src[0], lane).wrapping_add_signed(offset),
-    };
-    if inst.segment == 0 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
-        return Target::Local(Local::lds(lds), address - SHARED_BASE);
-    }
-    if inst.segment == 0 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
-        return scratch(wave, lane, address - PRIVATE_BASE);
-    }
-    Target::Global(view, address)
-}
-
-fn scratch<'a, 'b>(wave: &'a mut Wave, lane: usize, offset: u64) -> Target<'a, 'b> {
-    let size = wave.scratch_size as usize;
-    let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
-    Target::Local(Local { bytes, space: "scratch" }, offset)
 }
 
 fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
@@ -255,54 +218,125 @@ fn halves(value: u64) -> [u32; 4] {
     [value as u32, (value >> 32) as u32, 0, 0]
 }
 
-/// FLAT, GLOBAL and SCRATCH, one lane after the other.
-pub(crate) fn memory(
-    wave: &mut Wave,
-    inst: &Inst,
+/// FLAT, GLOBAL or SCRATCH, with what it has taken from registers.
+pub(crate) struct Issued {
+    inst: Inst,
     memory: Memory,
-    view: &View<'_>,
-    lds: &mut [u8],
-) -> Result<(), Cause> {
-    wave.unsettled |= !matches!(memory, Memory::Load { .. });
-    for lane in lanes(wave.exec()) {
-        let data = inst.src[1];
-        let found = match memory {
-            Memory::Load { bytes: 4, words, .. } => {
-                load_words(&mut target(wave, inst, lane, view, lds), words)?
-            }
-            Memory::Load { bytes, signed, .. } => {
-                let value = target(wave, inst, lane, view, lds).load(0, bytes)?;
-                halves(extend(value, bytes, signed).into())
-            }
-            Memory::Store { bytes: 4, words } => {
-                let data = registers(wave, data, lane, words);
-                store_words(&mut target(wave, inst, lane, view, lds), words, data)?;
-                continue;
-            }
-            Memory::Store { bytes, .. } => {
-                let value = wave.lane(data, lane).into();
-                target(wave, inst, lane, view, lds).store(0, bytes, value)?;
-                continue;
-            }
-            Memory::Atomic { words, f } => {
-                let value = operand(wave, data, lane, words);
-                halves(
-                    target(wave, inst, lane, view, lds)
-                        .update(4 * u64::from(words), |old| f(old, value))?,
-                )
-            }
-            Memory::Swap { words } => {
-                let (new, wanted) =
-                    (operand(wave, data, lane, words), operand(wave, data + words, lane, words));
-                let swap = |old| if old == wanted { new } else { old };
-                halves(target(wave, inst, lane, view, lds).update(4 * u64::from(words), swap)?)
-            }
-        };
-        if let Some(words) = memory.result(inst) {
-            write(wave, inst.dst, lane, words, found);
+    exec: u64,
+    /// Of each lane; offsets in scratch memory behind `PRIVATE_BASE`, also for SCRATCH.
+    addresses: [u64; 64],
+    data: [[u32; 4]; 64],
+}
+
+impl Issued {
+    pub(crate) fn of(wave: &Wave, inst: &Inst, memory: Memory) -> Issued {
+        let exec = wave.exec();
+        let (mut addresses, mut data) = ([0; 64], [[0; 4]; 64]);
+        for lane in lanes(exec) {
+            addresses[lane] = address(wave, inst, lane);
+            data[lane] = registers(wave, inst.src[1], lane, memory.data());
         }
+        Issued { inst: inst.clone(), memory, exec, addresses, data }
     }
-    Ok(())
+
+    /// Whether no lane accesses global memory.
+    pub(crate) fn is_local(&self) -> bool {
+        self.inst.segment != 2 && lanes(self.exec).all(|lane| self.addresses[lane] >= SHARED_BASE)
+    }
+
+    /// Whether both access a line of memory. Lines of 64 bytes; no access is longer than 16.
+    pub(crate) fn meets(&self, other: &Issued) -> bool {
+        let lines = |access: &Issued| {
+            let ends = lanes(access.exec).map(|lane| access.addresses[lane]);
+            ends.flat_map(|at| [at / 64, at.wrapping_add(15) / 64]).collect::<BTreeSet<_>>()
+        };
+        !lines(self).is_disjoint(&lines(other))
+    }
+
+    /// One lane after the other.
+    pub(crate) fn complete(
+        &self,
+        wave: &mut Wave,
+        port: &mut Port<'_>,
+        lds: &mut [u8],
+    ) -> Result<(), Cause> {
+        let (inst, memory) = (&self.inst, self.memory);
+        wave.unsettled |= !matches!(memory, Memory::Load { .. });
+        for lane in lanes(self.exec) {
+            let (data, mut target) = (self.data[lane], self.target(lane, wave, port, lds));
+            let found = match memory {
+                Memory::Load { bytes: 4, words, .. } => load_words(&mut target, words)?,
+                Memory::Load { bytes, signed, .. } => {
+                    halves(extend(target.load(0, bytes)?, bytes, signed).into())
+                }
+                Memory::Store { bytes: 4, words } => {
+                    store_words(&mut target, words, data)?;
+                    continue;
+                }
+                Memory::Store { bytes, .. } => {
+                    target.store(0, bytes, data[0].into())?;
+                    continue;
+                }
+                Memory::Atomic { words, f } => {
+                    let value = number(&data, 0, words);
+                    halves(target.update(4 * u64::from(words), |old| f(old, value))?)
+                }
+                Memory::Swap { words } => {
+                    let (new, wanted) = (number(&data, 0, words), number(&data, words, words));
+                    let swap = |old| if old == wanted { new } else { old };
+                    halves(target.update(4 * u64::from(words), swap)?)
+                }
+            };
+            if let Some(words) = memory.result(inst) {
+                write(wave, inst.dst, lane, words, found);
+            }
+        }
+        Ok(())
+    }
+
+    fn target<'a, 'b>(
+        &self,
+        lane: usize,
+        wave: &'a mut Wave,
+        port: &'a mut Port<'b>,
+        lds: &'a mut [u8],
+    ) -> Target<'a, 'b> {
+        let address = self.addresses[lane];
+        if self.inst.segment != 2 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
+            return Target::Local(Local::lds(lds), address - SHARED_BASE);
+        }
+        if self.inst.segment != 2 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
+            let size = wave.scratch_size as usize;
+            let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
+            return Target::Local(Local { bytes, space: "scratch" }, address - PRIVATE_BASE);
+        }
+        // SC1 is device or system scope.
+        Target::Global(port, address, if self.inst.sc1 { Reach::Memory } else { Reach::Vector })
+    }
+}
+
+/// Where a lane's access goes.
+fn address(wave: &Wave, inst: &Inst, lane: usize) -> u64 {
+    let (base, offset) = (inst.src[2], i64::from(inst.offset));
+    match (inst.segment, base) {
+        (1, base) => {
+            let vector = if inst.src[0] == OFF { 0 } else { wave.lane(inst.src[0], lane) };
+            let base = if base == OFF { 0 } else { wave.scalar(base) };
+            PRIVATE_BASE + u64::from(vector.wrapping_add(base).wrapping_add(offset as u32))
+        }
+        (2, base) if base != OFF => wave
+            .scalar64(base)
+            .wrapping_add(wave.lane(inst.src[0], lane).into())
+            .wrapping_add_signed(offset),
+        _ => wave.lane64(inst.src[0], lane).wrapping_add_signed(offset),
+    }
+}
+
+/// One or two words, from the `first`.
+fn number(data: &[u32; 4], first: u16, words: u16) -> u64 {
+    let first = usize::from(first);
+    let high = if words == 2 { data[first + 1] } else { 0 };
+    u64::from(data[first]) | u64::from(high) << 32
 }
 
 /// DS, one lane after the other.

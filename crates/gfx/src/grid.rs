@@ -1,12 +1,15 @@
 //! A launch: its groups and waves, and whose turn it is.
+use crate::cache::{Caches, Port};
 use crate::error::{Cause, LaunchError, Place};
-use crate::execute::step;
+use crate::execute::{self, Step};
+use crate::inst::Inst;
+use crate::late::Queue;
 use crate::launch::{Config, Launch, PACKET};
 use crate::lines;
-use crate::memory::{Ranges, View};
+use crate::memory::Ranges;
 use crate::module::Module;
 use crate::object::{Kernel, USER_SIZES};
-use crate::wave::{Step, Wave};
+use crate::wave::Wave;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::time::{Duration, Instant};
@@ -23,8 +26,11 @@ const LISTED: usize = 16;
 
 struct Group {
     index: u64,
+    /// Its compute unit, if there are caches.
+    unit: usize,
     lds: Vec<u8>,
     waves: Vec<Wave>,
+    late: Queue,
     /// Whether each wave waits at the barrier, and whether it has ended.
     waits: Vec<bool>,
     ended: Vec<bool>,
@@ -32,6 +38,25 @@ struct Group {
 
 /// A wave by its group's place in the list, and its own in the group.
 type Turn = (usize, usize);
+
+impl Group {
+    /// Lets a wave execute an instruction.
+    fn step(&mut self, number: usize, inst: &Inst, port: &mut Port<'_>) -> Result<Step, Cause> {
+        self.late.some(&mut self.waves, port, &mut self.lds)?;
+        let step = execute::step(&mut self.waves[number], inst, port, &mut self.lds)?;
+        let (left, next) = match step {
+            Step::Issue(pending) => {
+                self.late.issue(number, &mut self.waves[number], pending);
+                return Ok(Step::Next);
+            }
+            Step::Wait(left) => (left, Step::Next),
+            Step::End => (0, Step::End),
+            other => return Ok(other),
+        };
+        self.late.wait((number, left), &mut self.waves, port, &mut self.lds)?;
+        Ok(next)
+    }
+}
 
 struct Grid<'a> {
     module: &'a Module,
@@ -42,6 +67,7 @@ struct Grid<'a> {
     ready: Vec<Turn>,
     begun: u64,
     live: usize,
+    caches: Option<Caches>,
 }
 
 /// Runs all groups of the launch, whose dispatch packet and arguments are at `packet`.
@@ -62,19 +88,20 @@ pub(crate) fn run(
         ready: Vec::new(),
         begun: 0,
         live: 0,
+        caches: config.lazy.then(|| Caches::new(config.seed)),
     };
     let mut random = SmallRng::seed_from_u64(config.seed);
     let (mut turns, mut asleep) = (0, 0);
     loop {
         grid.begin(config.waves);
         if grid.ready.is_empty() {
+            Port::new(ranges, grid.caches.as_mut().map(|caches| (caches, 0))).flush();
             return Ok(());
         }
         let turn = random.random_range(0..grid.ready.len());
-        let length = random.random_range(1..=TURN);
-        let view = ranges.view();
-        let slept = grid.turn(turn, length, &view)?;
-        drop(view);
+        let most = grid.caches.as_ref().map_or(TURN, |caches| caches.turn);
+        let length = random.random_range(1..=most);
+        let slept = grid.turn(turn, length, ranges)?;
         // If every wave sleeps, they wait for another thread: let it run.
         asleep = if slept { asleep + 1 } else { 0 };
         if asleep > 2 * grid.ready.len() {
@@ -84,6 +111,7 @@ pub(crate) fn run(
         turns += 1;
         if turns % LOOK == 0 || slept {
             grid.look()?;
+            grid.drift(ranges)?;
         }
     }
 }
@@ -98,7 +126,8 @@ impl Grid<'_> {
         let total = self.launch.grid.iter().map(|&groups| u64::from(groups)).product::<u64>();
         let waves = self.waves_of_group();
         while self.begun < total && (self.live == 0 || self.live + waves <= room) {
-            let group = self.group(self.begun);
+            let unit = self.caches.as_mut().map_or(0, Caches::unit);
+            let group = self.group(self.begun, unit);
             let free = self.groups.iter().position(Option::is_none).unwrap_or(self.groups.len());
             if free == self.groups.len() {
                 self.groups.push(None);
@@ -110,13 +139,15 @@ impl Grid<'_> {
         }
     }
 
-    fn group(&self, index: u64) -> Group {
+    fn group(&self, index: u64, unit: usize) -> Group {
         let waves = self.waves_of_group();
         let lds = (self.kernel.lds + self.launch.dynamic_lds) as usize;
         Group {
             index,
+            unit,
             lds: vec![0; lds],
             waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
+            late: Queue::default(),
             waits: vec![false; waves],
             ended: vec![false; waves],
         }
@@ -159,41 +190,36 @@ impl Grid<'_> {
     }
 
     /// Lets a wave execute `length` instructions at most. Returns whether it executed `s_sleep`.
-    fn turn(&mut self, ready: usize, length: u32, view: &View<'_>) -> Result<bool, LaunchError> {
+    fn turn(&mut self, ready: usize, length: u32, ranges: &Ranges) -> Result<bool, LaunchError> {
         let (at, number) = self.ready[ready];
         let Some(group) = &mut self.groups[at] else { return Ok(false) };
-        let wave = &mut group.waves[number];
+        let mut port = Port::new(ranges, self.caches.as_mut().map(|caches| (caches, group.unit)));
+        port.drift();
         for _ in 0..length {
-            let step = match self.module.instruction(wave.pc) {
-                Some(Ok(inst)) => step(wave, inst, view, &mut group.lds),
+            let step = match self.module.instruction(group.waves[number].pc) {
+                Some(Ok(inst)) => group.step(number, inst, &mut port),
                 Some(Err(error)) => Err(Cause::Decode(error.clone())),
                 None => Err(Cause::Left),
             };
             match step {
-                Ok(Step::Next) => {}
+                Ok(Step::Next | Step::Issue(_) | Step::Wait(_)) => {}
                 Ok(Step::Sleep) => return Ok(true),
                 Ok(Step::Barrier) => {
                     group.waits[number] = true;
                     self.ready.swap_remove(ready);
+                    drop(port);
                     self.meet(at);
                     return Ok(false);
                 }
                 Ok(Step::End) => {
-                    wave.settle();
                     group.ended[number] = true;
                     self.live -= 1;
                     self.ready.swap_remove(ready);
+                    drop(port);
                     self.meet(at);
                     return Ok(false);
                 }
-                Err(cause) => {
-                    let place = Box::new(place(self.module, group, number));
-                    return Err(LaunchError::Fault {
-                        kernel: self.kernel.name.clone(),
-                        place,
-                        cause,
-                    });
-                }
+                Err(cause) => return Err(fault(self.module, self.kernel, group, number, cause)),
             }
         }
         Ok(false)
@@ -215,6 +241,18 @@ impl Grid<'_> {
         }
     }
 
+    /// Accesses that nobody waits for complete, also those of waves at a barrier.
+    fn drift(&mut self, ranges: &Ranges) -> Result<(), LaunchError> {
+        let Some(caches) = &mut self.caches else { return Ok(()) };
+        for group in self.groups.iter_mut().flatten() {
+            let mut port = Port::new(ranges, Some((&mut *caches, group.unit)));
+            // Of whichever wave it is, for a fault.
+            let done = group.late.some(&mut group.waves, &mut port, &mut group.lds);
+            done.map_err(|cause| fault(self.module, self.kernel, group, 0, cause))?;
+        }
+        Ok(())
+    }
+
     fn look(&self) -> Result<(), LaunchError> {
         let (late, stopped) = (Instant::now() >= self.launch.deadline, self.launch.stop.is_set());
         if !late && !stopped {
@@ -231,6 +269,17 @@ impl Grid<'_> {
             LaunchError::Deadline { kernel, left, places }
         })
     }
+}
+
+fn fault(
+    module: &Module,
+    kernel: &Kernel,
+    group: &Group,
+    number: usize,
+    cause: Cause,
+) -> LaunchError {
+    let place = Box::new(place(module, group, number));
+    LaunchError::Fault { kernel: kernel.name.clone(), place, cause }
 }
 
 fn place(module: &Module, group: &Group, number: usize) -> Place {

@@ -130,6 +130,16 @@ pub(crate) enum Ds {
     },
 }
 
+/// On caches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Caches {
+    WriteBack,
+    Invalidate,
+    InvalidateScalar,
+    /// Of scalar stores, which gfx942 does not have.
+    Nothing,
+}
+
 /// The effect of an opcode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Run {
@@ -145,8 +155,9 @@ pub(crate) enum Run {
     ScalarLoad(u16),
     Memory(Memory),
     Ds(Ds),
-    /// Caches: `buffer_wbl2`, `buffer_inv`.
-    Caches,
+    Caches(Caches),
+    /// Until so few accesses of the wave are under way as the offset says.
+    Wait,
     Barrier,
     Sleep,
     End,

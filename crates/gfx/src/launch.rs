@@ -8,16 +8,19 @@ use std::time::Instant;
 /// How the device behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Of the order in which waves run: the same seed and the same memory give the same order.
+    /// Of the order in which waves run: the same seed, launches and memory give the same order.
     pub seed: u64,
     /// Waves that run at the same time at most; groups beyond wait for others to end, and a group always fits.
     pub waves: usize,
+    /// Whether accesses of memory complete as late, and in as odd an order, as gfx942 lets them, and go through caches
+    /// that only instructions and chance keep coherent: a missing wait, write-back or invalidation shows.
+    pub lazy: bool,
 }
 
 impl Default for Config {
     /// As many waves as 16 compute units hold.
     fn default() -> Config {
-        Config { seed: 1, waves: 512 }
+        Config { seed: 1, waves: 512, lazy: false }
     }
 }
 

@@ -3,12 +3,12 @@
 //! shares memory with other threads, a NIC in software among them. Every access is checked against the memory
 //! that was registered, so what a broken or hostile kernel does is an error.
 //!
-//! Waves of 64 lanes take turns in an order drawn from a seed. An instruction has its effect on memory at once;
-//! the emulator has no caches.
+//! Waves of 64 lanes take turns in an order drawn from a seed. An instruction has its effect on memory at once, unless
+//! launches are to be [lazy](Config::lazy): then accesses complete late and out of order, and go through caches.
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};
-//! use warpverbs_gfx::{CodeObject, Config, Device, Launch, Rights, Stop};
+//! use warpverbs_gfx::{Caching, CodeObject, Config, Device, Launch, Rights, Stop};
 //!
 //! // extern "C" __global__ void fill(unsigned *to, unsigned value): each thread writes one word.
 //! let object = CodeObject::parse(&std::fs::read("fill.co")?)?;
@@ -17,7 +17,7 @@
 //! let mut words = vec![0_u32; 256];
 //! let to = words.as_mut_ptr();
 //! // SAFETY: the vector lives longer, and is not looked at before the launch has returned.
-//! let registration = unsafe { device.register(to.cast(), 4 * 256, Rights::ReadWrite)? };
+//! let registration = unsafe { device.register(to.cast(), 4 * 256, Rights::ReadWrite, Caching::Cached)? };
 //! let mut arguments = (to as u64).to_le_bytes().to_vec();
 //! arguments.extend(7_u32.to_le_bytes());
 //! device.launch(&module, &Launch {
@@ -34,6 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod cache;
 mod code;
 mod decode;
 mod device;
@@ -42,6 +43,7 @@ mod execute;
 mod flat;
 mod grid;
 mod inst;
+mod late;
 mod launch;
 mod lines;
 mod memory;
@@ -59,7 +61,7 @@ pub use error::{
 };
 pub use inst::Inst;
 pub use launch::{Config, Launch, Stop};
-pub use memory::{Registration, Rights};
+pub use memory::{Caching, Registration, Rights};
 pub use metadata::Argument;
 pub use module::Module;
 pub use object::{CodeObject, Kernel};

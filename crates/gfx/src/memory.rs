@@ -13,11 +13,25 @@ pub enum Rights {
     ReadWrite,
 }
 
+/// Caches that may keep copies of memory while a kernel runs. This only matters to launches that are
+/// [lazy](crate::Config::lazy).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// The L2 of each XCD as well: ordinary device memory. Hosts and NICs see it when it has been written back, and
+    /// kernels may never see what they write there.
+    Cached,
+    /// The L1 of each compute unit alone: uncached and fine-grained device memory, memory of the host.
+    Uncached,
+}
+
 #[derive(Clone, Copy, Debug)]
-struct Range {
-    start: u64,
-    end: u64,
+pub(crate) struct Range {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     rights: Rights,
+    pub(crate) cached: bool,
+    /// Its own among all registrations.
+    pub(crate) id: u64,
 }
 
 /// Sorted by address, without overlaps.
@@ -48,7 +62,9 @@ impl Ranges {
         start: *mut u8,
         length: usize,
         rights: Rights,
+        caching: Caching,
     ) -> Result<Registration, RangeError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let start = start as u64;
         let end = start
             .checked_add(length as u64)
@@ -62,7 +78,8 @@ impl Ranges {
         if let Some(other) = before.or(after) {
             return Err(RangeError::Overlap { start, length, other: other.start });
         }
-        list.insert(place, Range { start, end, rights });
+        let (cached, id) = (caching == Caching::Cached, NEXT.fetch_add(1, Relaxed));
+        list.insert(place, Range { start, end, rights, cached, id });
         Ok(Registration { ranges: self.clone(), start })
     }
 
@@ -83,14 +100,21 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    fn check(&self, address: u64, length: u64, access: Access) -> Result<(), MemoryFault> {
+    /// The range that an access lies in.
+    pub(crate) fn range(
+        &self,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<Range, MemoryFault> {
         let fits = |range: &Range| {
             range.start <= address && address < range.end && range.end - address >= length
         };
         let allowed = |range: &Range| access == Access::Load || range.rights == Rights::ReadWrite;
         let fault = MemoryFault { address, length, access };
-        if self.list.get(self.last.get()).is_some_and(|range| fits(range) && allowed(range)) {
-            return Ok(());
+        let last = self.list.get(self.last.get());
+        if let Some(range) = last.filter(|range| fits(range) && allowed(range)) {
+            return Ok(*range);
         }
         let index = self
             .list
@@ -99,12 +123,12 @@ impl View<'_> {
             .ok_or(fault)?;
         let range = &self.list[index];
         self.last.set(index);
-        if fits(range) && allowed(range) { Ok(()) } else { Err(fault) }
+        if fits(range) && allowed(range) { Ok(*range) } else { Err(fault) }
     }
 
     /// `length` is 1, 2, 4 or 8; bytes are little-endian.
     pub(crate) fn load(&self, address: u64, length: u64) -> Result<u64, MemoryFault> {
-        self.check(address, length, Access::Load)?;
+        self.range(address, length, Access::Load)?;
         if !address.is_multiple_of(length) {
             return (0..length)
                 .try_fold(0, |all, byte| Ok(all | self.load(address + byte, 1)? << (8 * byte)));
@@ -118,7 +142,7 @@ impl View<'_> {
     }
 
     pub(crate) fn store(&self, address: u64, length: u64, value: u64) -> Result<(), MemoryFault> {
-        self.check(address, length, Access::Store)?;
+        self.range(address, length, Access::Store)?;
         if !address.is_multiple_of(length) {
             return (0..length)
                 .try_for_each(|byte| self.store(address + byte, 1, value >> (8 * byte)));
@@ -139,7 +163,7 @@ impl View<'_> {
         length: u64,
         f: impl Fn(u64) -> u64,
     ) -> Result<u64, MemoryFault> {
-        self.check(address, length, Access::Atomic)?;
+        self.range(address, length, Access::Atomic)?;
         if !address.is_multiple_of(length) {
             return Err(MemoryFault { address, length, access: Access::Atomic });
         }
@@ -158,7 +182,7 @@ impl View<'_> {
 
 macro_rules! cells {
     ($($name:ident $cell:ty;)*) => {$(
-        /// Of an address that `View::check` found within a range, aligned for the cell.
+        /// Of an address that `View::range` found within a range, aligned for the cell.
         fn $name<'a>(address: u64) -> &'a $cell {
             // SAFETY: the range's owner keeps it mapped while a view exists, and every access of kernels is atomic.
             unsafe { <$cell>::from_ptr(address as *mut _) }

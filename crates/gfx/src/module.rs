@@ -2,7 +2,7 @@
 use crate::decode;
 use crate::error::{DecodeError, LoadError};
 use crate::inst::Inst;
-use crate::memory::{Ranges, Registration, Rights};
+use crate::memory::{Caching, Ranges, Registration, Rights};
 use crate::object::{CodeObject, Kernel};
 use memmap2::{MmapMut, MmapRaw};
 use std::sync::{Arc, OnceLock};
@@ -32,7 +32,8 @@ impl Module {
         }
         let memory = MmapRaw::from(memory);
         // SAFETY: the module drops the registration before the mapping, and makes no reference to its bytes.
-        let registration = unsafe { ranges.add(memory.as_mut_ptr(), length, Rights::ReadWrite) };
+        let registration =
+            unsafe { ranges.add(memory.as_mut_ptr(), length, Rights::ReadWrite, Caching::Cached) };
         let registration = registration.map_err(|error| no_memory(&error))?;
         let words = (object.code.end - object.code.start) as usize / 4;
         let instructions = (0..words).map(|_| OnceLock::new()).collect();

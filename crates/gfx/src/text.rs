@@ -10,7 +10,7 @@ impl Display for Inst {
             Run::Memory(memory) => self.memory(memory),
             Run::Ds(ds) => self.ds(ds),
             Run::ScalarLoad(words) => self.scalar_load(words),
-            Run::Caches => String::new(),
+            Run::Caches(_) => String::new(),
             _ if self.encoding == Encoding::Sopp => self.program(),
             _ => self.operands(),
         };
@@ -19,7 +19,7 @@ impl Display for Inst {
             write!(f, " {operands}")?;
         }
         match self.op.run {
-            Run::Memory(_) | Run::Caches => self.caches(f),
+            Run::Memory(_) | Run::Caches(_) => self.caches(f),
             _ => Ok(()),
         }
     }
@@ -200,6 +200,7 @@ impl Inst {
                 Kind::Flag => parts.push("vcc".into()),
                 // The destination, once more.
                 _ if op.name == "v_fmac_f32" && index == 2 => {}
+                _ if self.encoding == Encoding::Sop1 && index == 1 => {}
                 _ if self.encoding == Encoding::Sopk && self.src[index] == LITERAL => {
                     parts.push(format!("{:#x}", self.literal as u16));
                 }

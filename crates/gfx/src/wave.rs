@@ -1,7 +1,6 @@
 //! A wave: 64 lanes, their registers, and their program counter.
 use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 /// Flat addresses of LDS and of scratch memory begin here, above all addresses of a process.
@@ -9,15 +8,6 @@ pub(crate) const SHARED_BASE: u64 = 1 << 48;
 pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
 /// Bytes of flat addresses that each of them has.
 pub(crate) const APERTURE: u64 = 1 << 32;
-
-/// The outcome of an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Next,
-    Sleep,
-    Barrier,
-    End,
-}
 
 pub(crate) struct Wave {
     /// Offset in the image.
@@ -34,6 +24,8 @@ pub(crate) struct Wave {
     pub(crate) scratch_size: u64,
     /// Whether it has stored since it last waited for its stores.
     pub(crate) unsettled: bool,
+    /// Accesses that it has issued and that complete later, or have.
+    pub(crate) issued: u64,
 }
 
 impl Wave {
@@ -47,6 +39,7 @@ impl Wave {
             scratch: vec![0; 64 * scratch_size as usize],
             scratch_size,
             unsettled: false,
+            issued: 0,
         };
         wave.write64(EXEC, exec);
         wave
@@ -134,13 +127,6 @@ impl Wave {
     pub(crate) fn set_lane64(&mut self, code: u16, lane: usize, value: u64) {
         self.set_lane(code, lane, value as u32);
         self.set_lane(code + 1, lane, (value >> 32) as u32);
-    }
-
-    /// All earlier stores are visible to everybody before any later access.
-    pub(crate) fn settle(&mut self) {
-        if std::mem::take(&mut self.unsettled) {
-            fence(Ordering::SeqCst);
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use warpverbs_bench::output::{Columns, table};
 
 /// The tests under ThreadSanitizer: crates with threads of their own.
@@ -216,7 +216,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     all.push(python.env("WARPVERBS_RUNS", rounds));
     let name = "Python: programs that use NIXL";
     all.push(Campaign::new(name, "their tests".into(), "xtask python --consumers"));
-    all.extend(wheels());
+    all.extend(wheels().into_iter().chain(emulated()?));
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();
@@ -242,6 +242,29 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)
+}
+
+/// On the emulator of an AMD GPU: what takes too long for CI, kernels in lazy mode under a seed of the day, and whether
+/// every instruction of every kernel is known to it.
+fn emulated() -> Result<Vec<Campaign>> {
+    let library = workspace::target()?.join("debug/libamdhip64.so");
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+    let campaign = |name: &str, amount: &str, arguments: &str| {
+        let campaign = Campaign::new(name, amount.into(), arguments);
+        campaign.env("WARPVERBS_HIP", library.display()).env("WARPVERBS_TEST_GPU", "hip")
+    };
+    let built = "build -p warpverbs-gfx-hip";
+    let slow = "test -p warpverbs-gpu --test it -- --ignored vendor::copies vendor::withdraw";
+    let lazy = "test -p warpverbs-gpu -p warpverbs-test-kernels --test it -- --ignored \
+        selftest::hip vendor:: --skip compile_for_every_architecture";
+    let decoded = "test --release -p warpverbs-gfx --test it decode::";
+    let decoded = Campaign::new("gfx942: instructions", "every kernel".into(), decoded);
+    Ok(vec![
+        campaign("emulated gfx942: library", "1 build", built),
+        campaign("emulated gfx942: copies", "its tests", slow),
+        campaign("emulated gfx942: lazy", "its tests", lazy).env("WARPVERBS_GFX_LAZY", seed),
+        decoded.env("WARPVERBS_GFX_KERNELS", "all"),
+    ])
 }
 
 /// Python's wheels: for machines like this one, and for others by zig.

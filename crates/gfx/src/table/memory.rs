@@ -1,6 +1,6 @@
 //! FLAT (names without the segment that they are prefixed with), MUBUF, SMEM, DS.
 use super::row::special;
-use crate::inst::{Ds, Encoding::*, Kind::*, Memory, Op, Run};
+use crate::inst::{Caches, Ds, Encoding::*, Kind::*, Memory, Op, Run};
 use crate::memory::Update;
 
 fn exchange(_: u64, new: u64) -> u64 {
@@ -117,15 +117,15 @@ pub(super) static OPS: &[Op] = &[
     atomic(0x6a, "atomic_xor_x2", 2, xor),
     flat(0x41, "atomic_cmpswap", Memory::Swap { words: 1 }),
     flat(0x61, "atomic_cmpswap_x2", Memory::Swap { words: 2 }),
-    special(Mubuf, 0x28, "buffer_wbl2", None, &[], Run::Caches),
-    special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches),
+    special(Mubuf, 0x28, "buffer_wbl2", None, &[], Run::Caches(Caches::WriteBack)),
+    special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches(Caches::Invalidate)),
     special(Smem, 0x0, "s_load_dword", None, &[], Run::ScalarLoad(1)),
     special(Smem, 0x1, "s_load_dwordx2", None, &[], Run::ScalarLoad(2)),
     special(Smem, 0x2, "s_load_dwordx4", None, &[], Run::ScalarLoad(4)),
     special(Smem, 0x3, "s_load_dwordx8", None, &[], Run::ScalarLoad(8)),
     special(Smem, 0x4, "s_load_dwordx16", None, &[], Run::ScalarLoad(16)),
-    special(Smem, 0x20, "s_dcache_inv", None, &[], Run::Caches),
-    special(Smem, 0x21, "s_dcache_wb", None, &[], Run::Caches),
+    special(Smem, 0x20, "s_dcache_inv", None, &[], Run::Caches(Caches::InvalidateScalar)),
+    special(Smem, 0x21, "s_dcache_wb", None, &[], Run::Caches(Caches::Nothing)),
     special(
         Smem,
         0x24,

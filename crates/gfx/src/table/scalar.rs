@@ -79,6 +79,8 @@ pub(super) static OPS: &[Op] = compute! {
     Sop1 0x13 s_flbit_i32_b64(a: u64) -> u32 = first(a.leading_zeros(), 64);
     Sop1 0x16 s_sext_i32_i8(a: u32) -> i32 = (a as i8).into();
     Sop1 0x17 s_sext_i32_i16(a: u32) -> i32 = (a as i16).into();
+    Sop1 0x18 s_bitset0_b32(bit: u32, to: u32) -> u32 = to & !(1 << (bit & 31));
+    Sop1 0x1a s_bitset1_b32(bit: u32, to: u32) -> u32 = to | 1 << (bit & 31);
     Sop1 0x30 s_abs_i32(a: i32) -> (u32, bool) = nz(a.unsigned_abs());
     Sopc 0x00 s_cmp_eq_i32(a: i32, b: i32) -> bool = a == b;
     Sopc 0x01 s_cmp_lg_i32(a: i32, b: i32) -> bool = a != b;
@@ -223,7 +225,7 @@ pub(super) static CONTROL: &[Op] = &[
     special(Sopp, 0x08, "s_cbranch_execz", None, &[], Run::Branch(|wave| wave.exec() == 0)),
     special(Sopp, 0x09, "s_cbranch_execnz", None, &[], Run::Branch(|wave| wave.exec() != 0)),
     special(Sopp, 0x0a, "s_barrier", None, &[], Run::Barrier),
-    special(Sopp, 0x0c, "s_waitcnt", None, &[], Run::Wave(|wave, _| wave.settle())),
+    special(Sopp, 0x0c, "s_waitcnt", None, &[], Run::Wait),
     special(Sopp, 0x0d, "s_sethalt", None, &[], Run::Trap),
     special(Sopp, 0x0e, "s_sleep", None, &[], Run::Sleep),
     special(Sopp, 0x0f, "s_setprio", None, &[], Run::Wave(|_, _| ())),

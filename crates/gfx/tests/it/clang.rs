@@ -73,28 +73,54 @@ pub(crate) fn selftest() -> &'static [u8] {
     &OBJECT
 }
 
+pub(crate) fn orders() -> &'static [u8] {
+    static OBJECT: LazyLock<Vec<u8>> =
+        LazyLock::new(|| bytes("crates/gfx/tests/kernels/orders.cu"));
+    &OBJECT
+}
+
+pub(crate) fn posts() -> &'static [u8] {
+    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| bytes("crates/gfx/tests/kernels/posts.cu"));
+    &OBJECT
+}
+
 pub(crate) fn vectors() -> &'static [u8] {
     static OBJECT: LazyLock<Vec<u8>> =
         LazyLock::new(|| bytes("crates/gfx/tests/kernels/vectors.cu"));
     &OBJECT
 }
 
-/// Each instruction's address, text and words.
-pub(crate) fn disassemble(object: &Path) -> Vec<(u64, String, Vec<u32>)> {
+/// An instruction, as LLVM's disassembler has it.
+pub(crate) struct Line {
+    pub(crate) function: String,
+    pub(crate) address: u64,
+    pub(crate) text: String,
+    pub(crate) words: Vec<u32>,
+}
+
+/// All instructions.
+pub(crate) fn disassemble(object: &Path) -> Vec<Line> {
     let output = Command::new("llvm-objdump-19")
         .arg("-d")
         .arg(object)
         .output()
         .expect("llvm-objdump-19 runs");
     let text = String::from_utf8(output.stdout).expect("it prints ASCII");
-    let lines = text.lines().filter_map(|line| line.strip_prefix('\t')?.split_once("//"));
+    let (mut lines, mut function) = (Vec::new(), String::new());
+    for line in text.lines() {
+        if let Some((_, name)) = line.strip_suffix(">:").and_then(|line| line.split_once(" <")) {
+            name.clone_into(&mut function);
+        }
+        let instruction = line.strip_prefix('\t').and_then(|line| line.split_once("//"));
+        let Some((text, rest)) = instruction else { continue };
+        let (address, words) = rest.trim().split_once(':').expect("an address and its words");
+        let words = words.split_whitespace().map_while(|word| u32::from_str_radix(word, 16).ok());
+        lines.push(Line {
+            function: function.clone(),
+            address: u64::from_str_radix(address, 16).expect("hexadecimal"),
+            text: text.split_whitespace().collect::<Vec<_>>().join(" "),
+            words: words.collect(),
+        });
+    }
     lines
-        .map(|(text, rest)| {
-            let (address, words) = rest.trim().split_once(':').expect("an address and its words");
-            let words =
-                words.split_whitespace().map_while(|word| u32::from_str_radix(word, 16).ok());
-            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            (u64::from_str_radix(address, 16).expect("hexadecimal"), text, words.collect())
-        })
-        .collect()
 }

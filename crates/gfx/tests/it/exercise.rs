@@ -10,7 +10,8 @@ pub(crate) fn exercise(data: &[u8]) {
         rest = &rest[inst.size()..];
     }
     let Ok(object) = CodeObject::parse(data) else { return };
-    let device = Device::new(Config { seed: 1, waves: 4 });
+    let lazy = data.len() % 2 == 1;
+    let device = Device::new(Config { waves: 4, lazy, ..Config::default() });
     let Ok(module) = device.load(&object) else { return };
     for kernel in module.kernels().iter().take(4) {
         let launch = Launch {

@@ -1,7 +1,7 @@
 //! A device with a module, and buffers that its kernels reach.
 use std::time::{Duration, Instant};
 use warpverbs_gfx::{
-    CodeObject, Config, Device, Launch, LaunchError, Module, Registration, Rights, Stop,
+    Caching, CodeObject, Config, Device, Launch, LaunchError, Module, Registration, Rights, Stop,
 };
 
 pub(crate) struct Gpu {
@@ -40,19 +40,34 @@ impl<T: Copy> Drop for Buffer<T> {
 
 impl Gpu {
     pub(crate) fn of(object: &[u8], seed: u64) -> Gpu {
+        Gpu::with(object, Config { seed, ..Config::default() })
+    }
+
+    /// With caches, and accesses that complete late.
+    pub(crate) fn lazy(object: &[u8], seed: u64) -> Gpu {
+        Gpu::with(object, Config { seed, lazy: true, ..Config::default() })
+    }
+
+    fn with(object: &[u8], config: Config) -> Gpu {
         let object = CodeObject::parse(object);
         let object = object.unwrap_or_else(|error| panic!("{error}"));
-        let device = Device::new(Config { seed, ..Config::default() });
+        let device = Device::new(config);
         let module = device.load(&object).expect("memory for the image");
         Gpu { device, module }
     }
 
+    /// Uncached memory.
     pub(crate) fn buffer<T: Copy>(&self, values: Vec<T>) -> Buffer<T> {
+        self.cached(values, Caching::Uncached)
+    }
+
+    pub(crate) fn cached<T: Copy>(&self, values: Vec<T>, caching: Caching) -> Buffer<T> {
         let length = values.len();
         let start = Box::into_raw(values.into_boxed_slice()).cast::<T>();
         let bytes = length * size_of::<T>();
         // SAFETY: the buffer drops the registration before the memory, and has no reference to it meanwhile.
-        let registration = unsafe { self.device.register(start.cast(), bytes, Rights::ReadWrite) };
+        let registration =
+            unsafe { self.device.register(start.cast(), bytes, Rights::ReadWrite, caching) };
         Buffer { start, length, registration: Some(registration.expect("a range")) }
     }
 

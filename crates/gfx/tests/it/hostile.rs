@@ -60,6 +60,11 @@ fn what_cannot_be_decoded_is_named() {
     ));
     // s_mov_b64 of a pair that ends behind the last register.
     assert!(matches!(wrong(&[0xbe80_017f]), DecodeError::Operand { mnemonic: "s_mov_b64", .. }));
+    // v_fmamk_f32 and v_fmaak_f32, whose literal has the place of the word of SDWA.
+    for (word, name) in [(0x2e00_00f9, "v_fmamk_f32"), (0x3000_00f9, "v_fmaak_f32")] {
+        let error = wrong(&[word, 0]);
+        assert!(matches!(error, DecodeError::Operand { mnemonic, .. } if mnemonic == name));
+    }
     // flat_load_dwordx4 into v[253:256].
     assert!(matches!(
         wrong(&[0xdc5c_0000, 0xfd00_0000]),
@@ -69,7 +74,13 @@ fn what_cannot_be_decoded_is_named() {
 
 #[test]
 fn corpus() {
-    exercise(&good());
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/gfx_code");
+    let entries = std::fs::read_dir(folder).expect("the corpus");
+    let files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    assert!(files.len() > 1);
+    for file in files {
+        exercise(&std::fs::read(file).expect("a file"));
+    }
 }
 
 #[test]

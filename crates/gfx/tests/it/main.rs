@@ -4,6 +4,9 @@ mod decode;
 mod exercise;
 mod gpu;
 mod hostile;
+mod mutants;
+mod orders;
+mod posts;
 mod selftest;
 mod vectors;
 

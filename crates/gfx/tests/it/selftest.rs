@@ -17,6 +17,7 @@ fn with_selftest(body: impl Fn(&Gpu, u64)) {
     }
     for seed in SEEDS {
         body(&Gpu::of(clang::selftest(), seed), seed);
+        body(&Gpu::lazy(clang::selftest(), seed), seed);
     }
 }
 

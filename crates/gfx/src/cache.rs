@@ -1,0 +1,376 @@
+//! The caches between waves and memory, for launches that are [lazy](crate::Config::lazy): an L1 and a scalar cache
+//! in each compute unit, an L2 in each XCD. They hold what their sizes, other waves and chance leave there, so that
+//! an access sees old bytes wherever gfx942 lets it.
+//!
+//! | access | |
+//! |---|---|
+//! | load of less than device scope | hits the L1; the L2 behind it has only memory that is cached |
+//! | store of less than device scope | goes through the L1, and stays in the L2 as dirty bytes |
+//! | load and store of device or system scope (SC1), atomic operation | takes the line out of both, dirty bytes to memory, and is done there |
+//! | `buffer_wbl2` | dirty bytes of the XCD's L2 go to memory |
+//! | `buffer_inv` | empties the L1; of the L2 it drops what another XCD has changed in memory, not what a host or a NIC has |
+use crate::error::{Access, MemoryFault};
+use crate::memory::{Range, Ranges, View};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
+
+/// Bytes of a line.
+const LINE: u64 = 64;
+/// Compute units, fewer than there are: groups that share one, or an XCD, are as likely as those that do not.
+const UNITS: usize = 4;
+const XCDS: usize = 2;
+/// Lines that a cache holds at most.
+const LINES: usize = 1024;
+
+#[derive(Clone, Copy)]
+struct Line {
+    bytes: [u8; LINE as usize],
+    /// A bit for each byte.
+    valid: u64,
+    dirty: u64,
+    /// Another XCD has changed these bytes in memory.
+    stale: bool,
+}
+
+/// By registration and address, so that memory which is registered anew shares nothing with what was there.
+type Cache = BTreeMap<(u64, u64), Line>;
+
+pub(crate) struct Caches {
+    l1: [Cache; UNITS],
+    scalar: [Cache; UNITS],
+    l2: [Cache; XCDS],
+    pub(crate) random: SmallRng,
+    /// Of so many turns, and so many instructions, one has something happen that might have happened later.
+    pace: u32,
+    /// Instructions of one turn at most.
+    pub(crate) turn: u32,
+}
+
+fn key(range: &Range, address: u64) -> (u64, u64) {
+    (range.id, address & !(LINE - 1))
+}
+
+fn mask(address: u64, length: u64) -> u64 {
+    u64::MAX >> (LINE - length) << (address % LINE)
+}
+
+impl Line {
+    const EMPTY: Line = Line { bytes: [0; LINE as usize], valid: 0, dirty: 0, stale: false };
+
+    fn get(&self, address: u64, length: u64) -> u64 {
+        let mut bytes = [0; 8];
+        let at = (address % LINE) as usize;
+        bytes[..length as usize].copy_from_slice(&self.bytes[at..at + length as usize]);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn put(&mut self, address: u64, length: u64, value: u64) {
+        let at = (address % LINE) as usize;
+        self.bytes[at..at + length as usize]
+            .copy_from_slice(&value.to_le_bytes()[..length as usize]);
+        self.valid |= mask(address, length);
+    }
+
+    /// Bytes that it lacks come from `other`.
+    fn take(&mut self, other: &Line) {
+        for byte in 0..LINE as usize {
+            if self.valid >> byte & 1 == 0 {
+                self.bytes[byte] = other.bytes[byte];
+            }
+        }
+        self.valid |= other.valid;
+    }
+
+    /// Bytes that it lacks come from memory, as far as the range has them.
+    fn fill(&mut self, view: &View<'_>, range: &Range, line: u64) {
+        let mut found = Line::EMPTY;
+        let mut at = line.max(range.start);
+        let end = (line + LINE).min(range.end);
+        while at < end {
+            let length = if at.is_multiple_of(8) && end - at >= 8 { 8 } else { 1 };
+            if let Ok(value) = view.load(at, length) {
+                found.put(at, length, value);
+            }
+            at += length;
+        }
+        self.take(&found);
+    }
+
+    /// Dirty bytes go to memory, unless that is no longer what it was.
+    fn write_back(&mut self, view: &View<'_>, (id, line): (u64, u64)) {
+        let mut at = 0;
+        while at < LINE {
+            let whole = |length: u64| {
+                at.is_multiple_of(length)
+                    && self.dirty >> at & (u64::MAX >> (64 - length)) == u64::MAX >> (64 - length)
+            };
+            let length = [8, 4, 1].into_iter().find(|&length| whole(length)).unwrap_or(0);
+            let address = line + at;
+            if length != 0
+                && view.range(address, length, Access::Store).is_ok_and(|range| range.id == id)
+            {
+                let _ = view.store(address, length, self.get(address, length));
+            }
+            at += length.max(1);
+        }
+        self.dirty = 0;
+    }
+}
+
+impl Caches {
+    pub(crate) fn new(seed: u64) -> Caches {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut one_of = |these: [u32; 3]| these[random.random_range(0..these.len())];
+        let (pace, turn) = (one_of([1, 8, 64]), one_of([2, 8, 64]));
+        let (l1, scalar, l2) = Default::default();
+        Caches { l1, scalar, l2, random, pace, turn }
+    }
+
+    /// The compute unit of a group that begins.
+    pub(crate) fn unit(&mut self) -> usize {
+        self.random.random_range(0..UNITS)
+    }
+
+    pub(crate) fn chance(&mut self) -> bool {
+        self.random.random_ratio(1, self.pace)
+    }
+
+    fn changed(&mut self, xcd: usize, key: (u64, u64)) {
+        for (_, l2) in self.l2.iter_mut().enumerate().filter(|(other, _)| *other != xcd) {
+            if let Some(line) = l2.get_mut(&key) {
+                line.stale = true;
+            }
+        }
+    }
+
+    /// The line's dirty bytes go to memory, and it leaves the L2.
+    fn evict(&mut self, view: &View<'_>, xcd: usize, key: (u64, u64)) {
+        if let Some(mut line) = self.l2[xcd].remove(&key).filter(|line| line.dirty != 0) {
+            line.write_back(view, key);
+            self.changed(xcd, key);
+        }
+    }
+
+    /// Something leaves a cache.
+    pub(crate) fn evict_any(&mut self, view: &View<'_>) {
+        let random = self.random.random_range(0..usize::MAX);
+        let nth =
+            |cache: &Cache| cache.keys().nth(random / (3 * UNITS) % cache.len().max(1)).copied();
+        let unit = random % UNITS;
+        match random / UNITS % 3 {
+            0 => drop(nth(&self.l1[unit]).map(|key| self.l1[unit].remove(&key))),
+            1 => drop(nth(&self.scalar[unit]).map(|key| self.scalar[unit].remove(&key))),
+            _ => drop(nth(&self.l2[unit % XCDS]).map(|key| self.evict(view, unit % XCDS, key))),
+        }
+    }
+
+    fn write_back(&mut self, view: &View<'_>, xcd: usize) {
+        let dirty = self.l2[xcd].iter().filter(|(_, line)| line.dirty != 0);
+        let dirty: Vec<_> = dirty.map(|(key, _)| *key).collect();
+        for key in dirty {
+            if let Some(line) = self.l2[xcd].get_mut(&key) {
+                line.write_back(view, key);
+            }
+            self.changed(xcd, key);
+        }
+    }
+
+    fn invalidate(&mut self, unit: usize) {
+        self.l1[unit].clear();
+        self.l2[unit % XCDS].retain(|_, line| {
+            if std::mem::take(&mut line.stale) {
+                line.valid = line.dirty;
+            }
+            line.valid != 0
+        });
+    }
+
+    fn load(
+        &mut self,
+        view: &View<'_>,
+        unit: usize,
+        range: &Range,
+        at: (u64, u64),
+        scalar: bool,
+    ) -> u64 {
+        let (address, length) = at;
+        let key = key(range, address);
+        let first = if scalar { &mut self.scalar[unit] } else { &mut self.l1[unit] };
+        let line = first.entry(key).or_insert(Line::EMPTY);
+        if mask(address, length) & !line.valid != 0 {
+            if range.cached {
+                let behind = self.l2[unit % XCDS].entry(key).or_insert(Line::EMPTY);
+                behind.fill(view, range, key.1);
+                line.take(behind);
+            } else {
+                line.fill(view, range, key.1);
+            }
+        }
+        let value = line.get(address, length);
+        if first.len() > LINES || self.l2[unit % XCDS].len() > LINES {
+            self.evict_any(view);
+        }
+        value
+    }
+
+    /// Whether the store went no further than the L2.
+    fn store(
+        &mut self,
+        view: &View<'_>,
+        unit: usize,
+        range: &Range,
+        (address, length): (u64, u64),
+        value: u64,
+    ) -> bool {
+        let key = key(range, address);
+        if let Some(line) = self.l1[unit].get_mut(&key) {
+            line.put(address, length, value);
+        }
+        if range.cached {
+            let line = self.l2[unit % XCDS].entry(key).or_insert(Line::EMPTY);
+            line.put(address, length, value);
+            line.dirty |= mask(address, length);
+            if self.l2[unit % XCDS].len() > LINES {
+                self.evict_any(view);
+            }
+        }
+        range.cached
+    }
+}
+
+/// Memory as a wave reaches it: at once, or through caches.
+pub(crate) struct Port<'a> {
+    pub(crate) view: View<'a>,
+    /// And the wave's compute unit.
+    caches: Option<(&'a mut Caches, usize)>,
+}
+
+/// How far an access goes: into caches, or past them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Vector,
+    Scalar,
+    Memory,
+}
+
+impl<'a> Port<'a> {
+    pub(crate) fn new(ranges: &'a Ranges, caches: Option<(&'a mut Caches, usize)>) -> Port<'a> {
+        Port { view: ranges.view(), caches }
+    }
+
+    /// Whether accesses complete some time after they were issued.
+    pub(crate) fn late(&self) -> bool {
+        self.caches.is_some()
+    }
+
+    /// Whether one that may complete now does.
+    pub(crate) fn chance(&mut self) -> Option<&mut SmallRng> {
+        let (caches, _) = self.caches.as_mut()?;
+        caches.chance().then_some(&mut caches.random)
+    }
+
+    pub(crate) fn load(
+        &mut self,
+        address: u64,
+        length: u64,
+        reach: Reach,
+    ) -> Result<u64, MemoryFault> {
+        let Some((caches, unit)) = &mut self.caches else { return self.view.load(address, length) };
+        let range = self.view.range(address, length, Access::Load)?;
+        if !address.is_multiple_of(length) {
+            let byte = |all, byte| Ok(all | self.load(address + byte, 1, reach)? << (8 * byte));
+            return (0..length).try_fold(0, byte);
+        }
+        if reach == Reach::Memory {
+            caches.l1[*unit].remove(&key(&range, address));
+            caches.evict(&self.view, *unit % XCDS, key(&range, address));
+            return self.view.load(address, length);
+        }
+        Ok(caches.load(&self.view, *unit, &range, (address, length), reach == Reach::Scalar))
+    }
+
+    pub(crate) fn store(
+        &mut self,
+        address: u64,
+        length: u64,
+        value: u64,
+        reach: Reach,
+    ) -> Result<(), MemoryFault> {
+        if let Some((caches, unit)) = &mut self.caches {
+            let range = self.view.range(address, length, Access::Store)?;
+            if !address.is_multiple_of(length) {
+                return (0..length).try_for_each(|byte| {
+                    self.store(address + byte, 1, value >> (8 * byte), reach)
+                });
+            }
+            if reach == Reach::Memory {
+                self.pass(address, &range);
+            } else if caches.store(&self.view, *unit, &range, (address, length), value) {
+                return Ok(());
+            }
+        }
+        self.view.store(address, length, value)
+    }
+
+    pub(crate) fn update(
+        &mut self,
+        address: u64,
+        length: u64,
+        f: impl Fn(u64) -> u64,
+    ) -> Result<u64, MemoryFault> {
+        if self.late() {
+            let range = self.view.range(address, length, Access::Atomic)?;
+            self.pass(address, &range);
+        }
+        self.view.update(address, length, f)
+    }
+
+    /// Before a change in memory: the line leaves the wave's own caches, and the copies of others are old.
+    fn pass(&mut self, address: u64, range: &Range) {
+        let Some((caches, unit)) = &mut self.caches else { return };
+        let key = key(range, address);
+        caches.l1[*unit].remove(&key);
+        caches.evict(&self.view, *unit % XCDS, key);
+        caches.changed(*unit % XCDS, key);
+    }
+
+    /// `buffer_wbl2`.
+    pub(crate) fn write_back(&mut self) {
+        if let Some((caches, unit)) = &mut self.caches {
+            caches.write_back(&self.view, *unit % XCDS);
+        }
+    }
+
+    /// `buffer_inv`.
+    pub(crate) fn invalidate(&mut self) {
+        if let Some((caches, unit)) = &mut self.caches {
+            caches.invalidate(*unit);
+        }
+    }
+
+    /// `s_dcache_inv`.
+    pub(crate) fn invalidate_scalar(&mut self) {
+        if let Some((caches, unit)) = &mut self.caches {
+            caches.scalar[*unit].clear();
+        }
+    }
+
+    /// The kernel has ended: all that was written is in memory.
+    pub(crate) fn flush(&mut self) {
+        for xcd in 0..XCDS {
+            if let Some((caches, _)) = &mut self.caches {
+                caches.write_back(&self.view, xcd);
+            }
+        }
+    }
+
+    /// Now and then something leaves a cache.
+    pub(crate) fn drift(&mut self) {
+        if let Some((caches, _)) = &mut self.caches
+            && caches.chance()
+        {
+            caches.evict_any(&self.view);
+        }
+    }
+}
