@@ -15,7 +15,7 @@ use crate::process::{self, Own, file_of, status};
 use crate::real::Real;
 use crate::record::Recorder;
 use crate::say::say;
-use crate::settings::Settings;
+use crate::settings::{Settings, device_name};
 use nix::errno::Errno as Error;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use std::cell::Cell;
@@ -45,7 +45,7 @@ impl Drop for OpenFile {
         let context = self.context.get_mut().unwrap_or_else(PoisonError::into_inner);
         let left = context.objects();
         if Settings::get().verbose && left > 0 {
-            say!("mlx5_{}: closed with {left} object(s) left", self.index);
+            say!("{}: closed with {left} object(s) left", device_name(self.index));
         }
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn index_of(path: &[u8]) -> Option<u32> {
 
 fn report(index: u32, refusal: &Refusal) {
     if Settings::get().verbose {
-        say!("mlx5_{index}: {refusal}");
+        say!("{}: {refusal}", device_name(index));
     }
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, c_int> {
     let made = process::claim().and_then(|()| masked(|| make(index, flags)));
     made.map_err(|refusal| {
         // A device that cannot be opened is of interest to everybody.
-        say!("mlx5_{index} cannot be opened: {refusal}");
+        say!("{} cannot be opened: {refusal}", device_name(index));
         refusal.errno.number()
     })
 }
@@ -154,13 +154,14 @@ fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
     for setting in settings {
         fcntl(&fd, setting).map_err(|errno| failed(errno.into()))?;
     }
-    let mut context = Context::new(SoftDevice::new(nic, pages));
+    let gone = || Refusal::new(Errno::EBADF, "the file is gone");
+    let stat = status(fd.as_raw_fd()).ok_or_else(gone)?;
+    let inode = stat.st_ino;
+    let mut context = Context::new(SoftDevice::new(nic, pages, inode)?);
     if let Some(fault) = Settings::get().fault {
         context.fail(fault);
     }
-    let gone = || Refusal::new(Errno::EBADF, "the file is gone");
-    let stat = status(fd.as_raw_fd()).ok_or_else(gone)?;
-    let (inode, context) = (stat.st_ino, Mutex::new(context));
+    let context = Mutex::new(context);
     let file = descriptors::file(stat.st_dev, inode);
     files().push(Arc::new(OpenFile { file, inode, index, context }));
     Ok(fd.into_raw_fd())
@@ -290,18 +291,24 @@ fn forget_if_closed(file: &Arc<OpenFile>) {
 
 /// Whether the page at `address` is one of registers: a mapping of a device's file.
 pub(crate) fn is_register(address: usize) -> bool {
-    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
+    let found = mapped_at(address).map(|(inode, _)| inode);
+    process::is_owner() && files().iter().any(|file| Some(file.inode) == found)
+}
+
+/// The inode of the device's file that is mapped at `address`, and the offset there.
+pub(crate) fn mapped_at(address: usize) -> Option<(u64, u64)> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
     // From-to, rights, offset, device, inode, name.
-    let found = maps.lines().find_map(|line| {
+    maps.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let (from, to) = words.next()?.split_once('-')?;
         let number = |word| usize::from_str_radix(word, 16).ok();
-        let inode = words.nth(3)?.parse::<u64>().ok()?;
-        let holds = (number(from)?..number(to)?).contains(&address);
+        let (from, offset) = (number(from)?, number(words.nth(1)?)?);
+        let inode = words.nth(1)?.parse::<u64>().ok()?;
+        let holds = (from..number(to)?).contains(&address);
         let is_device = words.next().is_some_and(|name| name.starts_with(SHOWN));
-        holds.then_some(inode).filter(|_| is_device)
-    });
-    process::is_owner() && files().iter().any(|file| Some(file.inode) == found)
+        (holds && is_device).then(|| (inode, (offset + (address - from)) as u64))
+    })
 }
 
 /// A descriptor of this process that stands for `file`, which is none of a NIC's own.

@@ -5,6 +5,9 @@
 //! `/dev/infiniband/uverbs0`, gets a `memfd`, and all that it asks of it by `ioctl` is answered
 //! here, by `warpverbs-uverbs` on a NIC of `warpverbs-nic` that a thread of the program drives.
 //!
+//! `device` and `queues` make what is asked for on the NIC, `bells` executes stores to bnxt_re's doorbell page, which `store`
+//! decodes.
+//!
 //! `hooks` has the functions that take the place of the C library's, `files` the open devices,
 //! `process` whose they are when the program has children,
 //! `paths` more of those functions, `faults` accesses to unmapped memory, `device` the NIC,
@@ -14,6 +17,7 @@
 // Functions of GPUs' driver are looked up as the C library of x86-64 does it.
 #[cfg(target_arch = "x86_64")]
 pub mod cuda;
+mod bells;
 mod device;
 mod dmabuf;
 mod events;
@@ -25,7 +29,9 @@ mod memory;
 mod nic;
 pub mod paths;
 mod process;
+mod queues;
 mod real;
 mod record;
 mod say;
 mod settings;
+mod store;

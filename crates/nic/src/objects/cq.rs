@@ -30,7 +30,9 @@ pub struct CqConfig {
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
     /// The callback for a completion when the CQ is armed. The NIC writes the arm word once, when
-    /// the CQ is made, and polls it: the record must be in host memory.
+    /// the CQ is made, and polls it: the record must be in host memory. Of bnxt_re, `dbr` has 16 bytes then:
+    /// the second half is for the last doorbell that arms, which the NIC replaces by 0 when it has seen it.
+    /// Other formats raise no events.
     pub notice: Option<CompletionNotice>,
 }
 
@@ -96,7 +98,7 @@ impl CompletionQueue {
     pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
         let memory = |what| move |cause| NicError::Memory { what, cause };
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
-        if config.notice.is_some() && config.dialect != Dialect::Mlx5 {
+        if config.notice.is_some() && config.dialect == Dialect::Ionic {
             return Err(NicError::NotOfFormat { what: "completion events" });
         }
         if config.notice.is_some() && record.kind() != Kind::Host {
@@ -105,7 +107,15 @@ impl CompletionQueue {
         }
         let format = (config.dialect, config.mode);
         let ring = CqeRing::new(&config.buf, format, config.log_size, config.cqe_size)?;
-        let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
+        let watch = |notice| match config.dialect {
+            Dialect::Mlx5 => Ok::<_, NicError>(ArmWatch::new(notice, &record)),
+            _ => {
+                let place = config.dbr.slice(8, 8).map_err(memory("arm doorbell of a CQ"))?;
+                place.atomic_u64(0).map_err(memory("arm doorbell of a CQ"))?;
+                Ok(ArmWatch::by_doorbell(notice, place))
+            }
+        };
+        let arm = config.notice.clone().map(watch).transpose()?;
         Ok(Self {
             cqn: 0,
             ring,
@@ -140,8 +150,7 @@ impl CompletionQueue {
             if done.is_solicited() {
                 arm.solicit(self.ring.produced);
             }
-            let consumer = self.checks_room.then(|| self.record.consumer());
-            arm.look(&self.record, (self.ring.produced - 1, self.ring.produced), consumer);
+            self.look_for_consumer(self.ring.produced - 1);
         }
         Ok(())
     }
@@ -180,10 +189,23 @@ impl CompletionQueue {
 
     /// Looks whether the consumer has armed the CQ. `false`: it never does.
     pub(crate) fn look_at_arm(&mut self) -> bool {
-        let Some(arm) = &mut self.arm else { return false };
-        let consumer = self.checks_room.then(|| self.record.consumer());
-        arm.look(&self.record, (self.ring.produced, self.ring.produced), consumer);
-        true
+        self.look_for_consumer(self.ring.produced);
+        self.arm.is_some()
+    }
+
+    /// Raises the event if the consumer waits for one; `old` CQEs were there at the last look.
+    fn look_for_consumer(&mut self, old: u64) {
+        let Some(arm) = &mut self.arm else { return };
+        let Some(is_armed) = arm.take(old) else {
+            let consumer = self.checks_room.then(|| self.record.consumer());
+            return arm.look(&self.record, (old, self.ring.produced), consumer);
+        };
+        if is_armed {
+            self.read_consumed();
+            if let Some(arm) = &mut self.arm {
+                arm.look_at_doorbell(self.ring.produced, self.consumed);
+            }
+        }
     }
 
     /// Reads how far the consumer has come. An index ahead of the producer is ignored, and so is a
