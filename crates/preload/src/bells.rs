@@ -11,7 +11,7 @@
 use crate::device::FILE_BYTES;
 use crate::files::{inside, mapped_at};
 use crate::nic::refuse_region;
-use crate::process;
+use crate::process::{self, Own};
 use crate::store::Store;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -36,13 +36,21 @@ const PART: usize = 1 << 18;
 pub(crate) const PLACES: u32 = 1 << 16;
 const PLACE: usize = 16;
 
-/// All that were ever made.
-static ALL: [AtomicPtr<Bells>; MOST] = [const { AtomicPtr::new(null_mut()) }; MOST];
+/// All that were ever made in this process.
+static ALL: Own<All> = Own::new();
 /// Stores that rang no queue, in this process.
 static UNKNOWN: AtomicU64 = AtomicU64::new(0);
 
+struct All([AtomicPtr<Bells>; MOST]);
+
+impl Default for All {
+    fn default() -> Self {
+        Self([const { AtomicPtr::new(null_mut()) }; MOST])
+    }
+}
+
 /// The doorbells of one open device.
-pub(crate) struct Bells {
+struct Bells {
     /// Inode of its file; 0: it is closed.
     inode: AtomicU64,
     /// Where the program has mapped the page, as the last ring that was looked up has found.
@@ -68,7 +76,7 @@ fn kind(kind: Kind) -> Option<usize> {
 
 fn all() -> impl Iterator<Item = &'static Bells> {
     // SAFETY: null, or from a box that is never freed.
-    ALL.iter().filter_map(|bells| unsafe { bells.load(Ordering::Acquire).as_ref() })
+    ALL.get().0.iter().filter_map(|bells| unsafe { bells.load(Ordering::Acquire).as_ref() })
 }
 
 impl Bells {
@@ -83,14 +91,16 @@ impl Bells {
         let memory = |bytes| {
             HostBuf::region(bytes).map_err(|error| Refusal::new(Errno::ENOMEM, error.to_string()))
         };
-        let words = (0..KINDS * NUMBERS / PART).map(|_| memory(8 * PART)).collect::<Result<_, _>>()?;
+        let words =
+            (0..KINDS * NUMBERS / PART).map(|_| memory(8 * PART)).collect::<Result<_, _>>()?;
         let places = memory(PLACES as usize * PLACE)?;
         let (inode, free) = (AtomicU64::new(inode), Mutex::default());
-        let new = Box::into_raw(Box::new(Self { inode, page: AtomicU64::new(0), words, places, free }));
+        let new =
+            Box::into_raw(Box::new(Self { inode, page: AtomicU64::new(0), words, places, free }));
         let put = |at: &AtomicPtr<Self>| {
             at.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        if ALL.iter().any(put) {
+        if ALL.get().0.iter().any(put) {
             // SAFETY: from the box above, which is never freed any more.
             return Ok(unsafe { &*new });
         }
@@ -177,7 +187,8 @@ impl Place {
         queue: u32,
         (region, offset): (&Region, u64),
     ) -> Result<(), Refusal> {
-        let word = region.atomic_u64(offset).map_err(|error| refuse_region("a doorbell", &error))?;
+        let word =
+            region.atomic_u64(offset).map_err(|error| refuse_region("a doorbell", &error))?;
         let Some(kind) = kind(of) else { return Ok(()) };
         if let Some(address) = self.bells.0.word(kind, queue) {
             address.store(std::ptr::from_ref(word) as u64, Ordering::Release);

@@ -20,8 +20,8 @@ use warpverbs_nic::{
 };
 use warpverbs_rdma::ROCE_PORT;
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Device, Driver, Errno, EventForm, EventSource, MrRequest, OpenQp, Profile,
-    QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Driver, Errno, EventForm, EventSource, MrRequest, OpenQp,
+    Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// Bytes of a doorbell page.

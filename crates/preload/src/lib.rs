@@ -15,9 +15,9 @@
 //! their dmabufs lie, `cuda` what replaces functions of their driver, `record` a record of calls, `settings` what `warpverbs run` asks for.
 
 // Functions of GPUs' driver are looked up as the C library of x86-64 does it.
+mod bells;
 #[cfg(target_arch = "x86_64")]
 pub mod cuda;
-mod bells;
 mod device;
 mod dmabuf;
 mod events;

@@ -99,17 +99,8 @@ mod tests {
         let fault = Some(Fault { call: 7, status: Status::Limit });
         let (consume, verbose) = (true, true);
         let (nics, driver) = (2, BNXT);
-        let expected = Settings {
-            nics,
-            driver,
-            mtu, 
-            address,
-            fault,
-            consume,
-            verbose,
-            record,
-            sysfs: None,
-        };
+        let expected =
+            Settings { nics, driver, mtu, address, fault, consume, verbose, record, sysfs: None };
         assert_eq!(Settings::parse(text), expected);
         assert_eq!(Settings::parse(""), Settings::default());
     }

@@ -88,7 +88,9 @@ fn header(
     let driver = number(&bytes[16..20]) as u32;
     if driver != own.number() {
         let (name, expected) = (own.name(), own.number());
-        return Err(Refusal::invalid(format!("driver {driver}, expected that of {name}, {expected}")));
+        return Err(Refusal::invalid(format!(
+            "driver {driver}, expected that of {name}, {expected}"
+        )));
     }
     // Those of drivers are mlx5's.
     let is_common = object < DRIVER && method < DRIVER;

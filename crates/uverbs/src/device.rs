@@ -1,8 +1,8 @@
 //! The device that does the work: a NIC, behind a trait.
 
-use crate::{Driver, Refusal};
 use crate::abi::QpCap;
 use crate::event::{EventForm, EventSource};
+use crate::{Driver, Refusal};
 use warpverbs_rdma::{Mtu, QpState, Service};
 
 /// Properties of the device.

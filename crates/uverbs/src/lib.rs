@@ -27,8 +27,8 @@ mod write;
 pub use call::{HEADER_BYTES, PAGE_BYTES, VERBS_IOCTL};
 pub use context::{Context, Fault};
 pub use device::{
-    Attributes, BnxtQp, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, QpStatus,
-    ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, BnxtQp, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest,
+    QpStatus, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 pub use errno::Errno;
 pub use event::{EventForm, EventSource};

@@ -117,7 +117,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     );
     let library = library(args)?;
     let root = Folder::new("warpverbs-run-").context("a folder for the devices of the program")?;
-    sysfs::write(root.path(), args.device, args.nics).with_context(|| root.path().display().to_string())?;
+    sysfs::write(root.path(), args.device, args.nics)
+        .with_context(|| root.path().display().to_string())?;
     let [program, arguments @ ..] = args.program.as_slice() else { bail!("no program is given") };
     let mut preload = library.into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {

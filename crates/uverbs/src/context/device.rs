@@ -1,10 +1,10 @@
 //! Opening a context, descriptors, doorbell pages and firmware commands.
 
 use super::{Context, handle_bytes};
+use crate::Refusal;
 use crate::call::Call;
 use crate::device::{Device, UarKind};
 use crate::objects::{Object, UarObject, file};
-use crate::Refusal;
 use crate::schema::{DRIVER, UHW_OUT};
 
 impl<D: Device> Context<D> {
