@@ -245,7 +245,7 @@ impl CompletionQueue {
 mod tests {
     use super::*;
     use crate::arm::PATIENCE;
-    use crate::format::{CqArm, Ended, Qpn, ReceivedKind};
+    use crate::format::{BnxtLibrary, CqArm, Ended, Qpn, ReceivedKind};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use warpverbs_mem::HostBuf;
@@ -258,7 +258,10 @@ mod tests {
 
     impl Armed {
         fn new(ignore_overrun: bool) -> Self {
-            let dbr = HostBuf::region(8).unwrap();
+            Self::of(Dialect::Mlx5, HostBuf::region(8).unwrap(), ignore_overrun)
+        }
+
+        fn of(dialect: Dialect, dbr: Region, ignore_overrun: bool) -> Self {
             let events = Arc::new(AtomicU32::new(0));
             let count = events.clone();
             // Every other delivery fails at first.
@@ -269,7 +272,7 @@ mod tests {
                 done
             });
             let config = CqConfig {
-                dialect: Dialect::Mlx5,
+                dialect,
                 cqe_size: CqeSize::B64,
                 mode: CqMode::Ring,
                 log_size: 4,
@@ -364,6 +367,83 @@ mod tests {
         armed.complete(false);
         assert_eq!(armed.arm(1, 2, true), 1);
         assert_eq!(armed.arm(1, 2, false), 2);
+    }
+
+    /// A CQ of bnxt_re's, and its doorbells, in a ring of 16.
+    fn by_doorbells() -> Armed {
+        let dialect = Dialect::Bnxt(BnxtLibrary::Early);
+        Armed::of(dialect, HostBuf::region(16).unwrap(), false)
+    }
+
+    impl Armed {
+        /// Rings a doorbell of bnxt_re's.
+        fn ring(&self, kind: u64, index: u64) {
+            let place = if kind == CONSUMED { 0 } else { 8 };
+            let word = self.dbr.atomic_u64(place).unwrap();
+            word.store((kind << 60 | 7 << 32 | index).to_le(), Ordering::Release);
+        }
+    }
+
+    /// Kinds of doorbells.
+    const CONSUMED: u64 = 4;
+    const ARM_SOLICITED: u64 = 5;
+    const ARM: u64 = 6;
+    const ARM_ENABLE: u64 = 7;
+
+    #[test]
+    fn each_doorbell_that_arms_has_one_event() {
+        let mut armed = by_doorbells();
+        armed.complete(false);
+        assert_eq!(armed.look(), 0, "not armed");
+        armed.ring(ARM, 0);
+        assert_eq!(armed.look(), 1, "a CQE that is not consumed");
+        armed.complete(false);
+        assert_eq!(armed.look(), 1, "armed once");
+        // The same doorbell again: nothing was consumed.
+        armed.ring(ARM, 0);
+        assert_eq!(armed.look(), 2);
+        armed.ring(CONSUMED, 2);
+        armed.ring(ARM, 2);
+        assert_eq!(armed.look(), 2, "all are consumed");
+        armed.complete(false);
+        assert_eq!(armed.soon(), 3);
+        armed.ring(ARM_ENABLE, 3);
+        armed.complete(false);
+        assert_eq!(armed.look(), 3, "that arms nothing");
+        // What was consumed after arming raises none, and the arm stays.
+        armed.ring(ARM, 3);
+        armed.ring(CONSUMED, 4);
+        assert_eq!(armed.look(), 3);
+        armed.complete(false);
+        assert_eq!(armed.soon(), 4);
+    }
+
+    #[test]
+    fn doorbells_arm_for_solicited_completions() {
+        let mut armed = by_doorbells();
+        armed.ring(ARM_SOLICITED, 0);
+        armed.complete(false);
+        assert_eq!(armed.look(), 0);
+        armed.complete(true);
+        assert_eq!(armed.soon(), 1);
+        armed.ring(CONSUMED, 2);
+        armed.ring(ARM_SOLICITED, 2);
+        armed.complete(false);
+        assert_eq!(armed.look(), 1);
+        // For all, in its place.
+        armed.ring(ARM, 2);
+        assert_eq!(armed.look(), 2);
+    }
+
+    #[test]
+    fn consumers_arm_lap_after_lap() {
+        let mut armed = by_doorbells();
+        for count in 1..100_u32 {
+            armed.ring(ARM, u64::from(count - 1) % 16);
+            armed.complete(false);
+            assert_eq!(armed.soon(), count);
+            armed.ring(CONSUMED, u64::from(count) % 16);
+        }
     }
 
     #[test]
