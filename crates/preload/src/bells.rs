@@ -255,3 +255,58 @@ pub(crate) unsafe fn rang(address: u64, context: *mut c_void) -> bool {
     unsafe { store.finish(context) };
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bell(kind: Kind, queue: u32, index: u32) -> u64 {
+        Doorbell { kind, queue, index, epoch: false, toggle: false, valid: false }.word()
+    }
+
+    #[test]
+    fn a_doorbell_goes_to_the_place_of_its_queue_alone() {
+        let [one, other] = [1, 2].map(|inode| OpenBells::new(inode).unwrap());
+        assert!(!std::ptr::eq(one.0, other.0));
+        let (mut cq, mut qp) = (one.place().unwrap(), one.place().unwrap());
+        let word =
+            |place: &Place, at| place.region().atomic_u64(at).unwrap().load(Ordering::Acquire);
+        let region = cq.region().clone();
+        cq.answer(Kind::Completion, 7, (&region, 0)).unwrap();
+        cq.answer(Kind::Arm, 7, (&region, 8)).unwrap();
+        let region = qp.region().clone();
+        // Doorbells have 20 bits of a number.
+        qp.answer(Kind::Receive, 0xab_0007, (&region, 0)).unwrap();
+        let rings = [
+            bell(Kind::Completion, 7, 3),
+            bell(Kind::ArmSolicited, 7, 4),
+            bell(Kind::Receive, 0xb_0007, 5),
+        ];
+        for ring in rings {
+            assert!(one.0.ring(ring) && !other.0.ring(ring), "{ring:#x}");
+        }
+        assert_eq!([word(&cq, 0), word(&cq, 8), word(&qp, 0)], rings);
+        for nobody in [
+            bell(Kind::Send, 7, 1),
+            bell(Kind::Completion, 8, 1),
+            bell(Kind::CutOffAck, 7, 1),
+            u64::MAX,
+        ] {
+            assert!(!one.0.ring(nobody), "{nobody:#x}");
+        }
+        // A later doorbell takes the place of an earlier one, and nothing is left for the next queue.
+        assert!(one.0.ring(bell(Kind::Completion, 7, 9)));
+        assert_eq!(word(&cq, 0), bell(Kind::Completion, 7, 9));
+        drop(cq);
+        assert!(!one.0.ring(rings[0]));
+        let next = one.place().unwrap();
+        assert_eq!((word(&next, 0), word(&next, 8)), (0, 0));
+        // The device is closed once its queues are gone, and another one begins with what it had.
+        let before = one.0;
+        drop((one, next));
+        assert!(!std::ptr::eq(OpenBells::new(3).unwrap().0, before));
+        drop(qp);
+        let again = OpenBells::new(4).unwrap();
+        assert!(!again.0.ring(rings[2]));
+    }
+}

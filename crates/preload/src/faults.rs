@@ -147,10 +147,15 @@ fn resume(_: *mut c_void) -> bool {
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO the signal's circumstances.
-    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
-    // SAFETY: as the kernel gives it.
-    if signal == libc::SIGBUS && code == BUS_ADRERR && unsafe { bells::rang(address, context) } {
-        return;
+    let about = unsafe { &*info };
+    let code = about.si_code;
+    if signal == libc::SIGBUS && code == BUS_ADRERR {
+        // SAFETY: such a signal has an address.
+        let address = unsafe { about.si_addr() } as u64;
+        // SAFETY: the context of this thread, as the kernel gives it.
+        if unsafe { bells::rang(address, context) } {
+            return;
+        }
     }
     if resume(context) {
         return;
