@@ -6,12 +6,11 @@
 //! whose handler executes it. It puts the value in the place of the queue that it names. There a later one says
 //! all that those before it said.
 //!
-//! What the handler uses is never freed, takes no lock, and is used again for devices that are opened later.
+//! The handler takes no lock, and its tables are never freed: devices that are opened later use them again.
 
-use crate::device::FILE_BYTES;
-use crate::files::{inside, mapped_at};
-use crate::nic::refuse_region;
-use crate::process::{self, Own};
+use crate::inside::inside;
+use crate::memory::refuse_region;
+use crate::process::{self, Own, mapped_at};
 use crate::store::Store;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -21,8 +20,8 @@ use warpverbs_bnxt::doorbell::{Doorbell, Kind};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_uverbs::{Errno, Refusal};
 
-/// Offset of the page in the device's file: its end.
-pub(crate) const OFFSET: u64 = FILE_BYTES;
+/// Offset of the page in the device's file, which ends there.
+pub(crate) const OFFSET: u64 = 1 << 26;
 const PAGE: u64 = 4096;
 /// Devices that are open at once, at most.
 const MOST: usize = 64;

@@ -1,11 +1,12 @@
 //! The software NIC as a device of the kernel's RDMA interface.
 
-use crate::bells::{OpenBells, Place};
+use crate::bells::{self, OpenBells, Place};
 use crate::dmabuf;
 use crate::events::{Channel, CqEvents, Report, completions};
-use crate::nic::{SharedNic, refuse_nic, refuse_region};
+use crate::memory::refuse_region;
+use crate::nic::{SharedNic, refuse_nic};
 use crate::process;
-use crate::queues::{self, cq_buffer, exported, payload, queue};
+use crate::queues::{self, With, cq_buffer, exported, payload, queue};
 use crate::real::Real;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -26,10 +27,10 @@ use warpverbs_uverbs::{
 
 /// Bytes of a doorbell page.
 const PAGE: u32 = 4096;
-/// Doorbell pages of an open device at most.
-const MAX_UARS: u32 = 1 << 14;
-/// Bytes of its file, in which the pages lie.
-pub(crate) const FILE_BYTES: u64 = MAX_UARS as u64 * PAGE as u64;
+/// Bytes of an open device's file, in which its doorbell pages lie, but for that of bnxt_re.
+pub(crate) const FILE_BYTES: u64 = bells::OFFSET;
+/// Such pages at most.
+const MAX_UARS: u32 = (FILE_BYTES / PAGE as u64) as u32;
 /// Steps of the NIC at most that a call makes: other QPs may never let it be idle.
 const LAST_STEPS: u32 = 64;
 /// Rights that a QP or key gives to peers.
@@ -111,7 +112,7 @@ impl Drop for PageNumber {
 /// out again, its registers also wake the QPs of the new one, at the cost of a look at their
 /// records.
 pub(crate) struct SoftUar {
-    pub(crate) page: UarPage,
+    page: UarPage,
     _number: PageNumber,
 }
 
@@ -137,7 +138,7 @@ impl Drop for Silent {
 
 /// A CQ, and its events if it has a channel.
 pub(crate) struct SoftCq {
-    pub(crate) cq: Cq,
+    cq: Cq,
     events: Option<Arc<CqEvents>>,
     cqe_size: CqeSize,
     _silent: Option<Silent>,
@@ -146,7 +147,7 @@ pub(crate) struct SoftCq {
 
 /// An SRQ.
 pub(crate) struct SoftSrq {
-    pub(crate) srq: Srq,
+    srq: Srq,
     _place: Option<Place>,
 }
 
@@ -357,9 +358,15 @@ impl Device for SoftDevice {
         with: OpenQp<'_, Self>,
     ) -> Result<(SoftQp, u32), Refusal> {
         let mut place = self.place()?;
-        let (pd, dbr) = (with.pd, place.as_ref().map(Place::region));
-        let config = queues::qp(request, with, dbr)?;
-        let qp = self.shared.nic.create_qp(pd, config).map_err(refuse_nic)?;
+        let with_queues = With {
+            send_cq: &with.send_cq.cq,
+            recv_cq: &with.recv_cq.cq,
+            srq: with.srq.map(|srq| &srq.srq),
+            page: with.uar.map(|uar| &uar.page),
+            place: place.as_ref().map(Place::region),
+        };
+        let config = queues::qp(request, with_queues)?;
+        let qp = self.shared.nic.create_qp(with.pd, config).map_err(refuse_nic)?;
         let number = qp.qpn();
         if let Some(place) = &mut place {
             let receives = place.region().clone();

@@ -9,16 +9,16 @@
 
 use crate::device::{FILE_BYTES, SoftDevice};
 use crate::faults::masked;
+use crate::inside::inside;
 use crate::memory::ProcessMemory;
 use crate::nic;
-use crate::process::{self, Own, file_of, status};
+use crate::process::{self, Own, SHOWN, file_of, mapped_at, status};
 use crate::real::Real;
 use crate::record::Recorder;
 use crate::say::say;
 use crate::settings::{Settings, device_name};
 use nix::errno::Errno as Error;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
-use std::cell::Cell;
 use std::ffi::{CString, c_int, c_uint, c_ulong};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +26,8 @@ use std::{fs, io};
 use warpverbs_nic::link::descriptors;
 use warpverbs_uverbs::{Context, Errno, Refusal};
 
-/// How the names of devices' files begin, behind which the number of the device follows; and how
-/// `/proc` shows them.
+/// How the names of devices' files begin, behind which the number of the device follows.
 const NAME: &str = "warpverbs-uverbs";
-const SHOWN: &str = "/memfd:warpverbs-uverbs";
 
 struct OpenFile {
     /// Device and inode, as [`descriptors::file`] has them.
@@ -54,55 +52,6 @@ static FILES: Own<Mutex<Vec<Arc<OpenFile>>>> = Own::new();
 
 fn files() -> MutexGuard<'static, Vec<Arc<OpenFile>>> {
     FILES.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-thread_local! {
-    /// The NIC's thread, which may hold what a call of the program waits for, is always inside.
-    static INSIDE: Cell<bool> = Cell::new(is_nics_own());
-}
-
-/// Whether this is a thread of a NIC or its link, by its name.
-fn is_nics_own() -> bool {
-    let mut name = [0u8; 16];
-    // SAFETY: room for a name, which has at most 16 bytes.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    nic::THREADS.iter().any(|own| name.starts_with(own.as_bytes()))
-}
-
-unsafe extern "C" {
-    /// The C library's; the crate `libc` does not have it.
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-
-/// `PTHREAD_CANCEL_DISABLE`.
-const CANCEL_DISABLE: c_int = 1;
-
-/// The thread's cancellation state from now on, and the one before.
-fn cancel_state(state: c_int) -> c_int {
-    let mut old = 0;
-    // SAFETY: room for a state.
-    unsafe { pthread_setcancelstate(state, &mut old) };
-    old
-}
-
-/// Runs `work`, during which this thread's calls go to the C library as they are. `None` if it does
-/// so already. The thread is not cancelled meanwhile, and the program's `errno` is as before: many a
-/// program reads it after it has closed a file.
-pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> Option<T> {
-    struct Leave(Error, c_int);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            cancel_state(self.1);
-            INSIDE.with(|inside| inside.set(false));
-            self.0.set();
-        }
-    }
-    // In a thread that ends, calls go to the C library as well.
-    if INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true) {
-        return None;
-    }
-    let _leave = Leave(Error::last(), cancel_state(CANCEL_DISABLE));
-    Some(work())
 }
 
 /// Number of the device with this path, if it is one of ours.
@@ -293,22 +242,6 @@ fn forget_if_closed(file: &Arc<OpenFile>) {
 pub(crate) fn is_register(address: usize) -> bool {
     let found = mapped_at(address).map(|(inode, _)| inode);
     process::is_owner() && files().iter().any(|file| Some(file.inode) == found)
-}
-
-/// The inode of the device's file that is mapped at `address`, and the offset there.
-pub(crate) fn mapped_at(address: usize) -> Option<(u64, u64)> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    // From-to, rights, offset, device, inode, name.
-    maps.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        let (from, to) = words.next()?.split_once('-')?;
-        let number = |word| usize::from_str_radix(word, 16).ok();
-        let (from, offset) = (number(from)?, number(words.nth(1)?)?);
-        let inode = words.nth(1)?.parse::<u64>().ok()?;
-        let holds = (from..number(to)?).contains(&address);
-        let is_device = words.next().is_some_and(|name| name.starts_with(SHOWN));
-        (holds && is_device).then(|| (inode, (offset + (address - from)) as u64))
-    })
 }
 
 /// A descriptor of this process that stands for `file`, which is none of a NIC's own.

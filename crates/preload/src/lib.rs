@@ -25,6 +25,7 @@ mod faults;
 mod files;
 mod gpu;
 pub mod hooks;
+mod inside;
 mod memory;
 mod nic;
 pub mod paths;

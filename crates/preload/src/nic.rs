@@ -12,7 +12,6 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use warpverbs_mem::MemError;
 use warpverbs_nic::link::LinkError;
 use warpverbs_nic::{Config, EngineThread, Idle, LinkConfig, Mtu, NicError, SoftNic, UdpConfig};
 use warpverbs_uverbs::{Driver, Errno, Gid, Port, Profile, Refusal};
@@ -31,8 +30,6 @@ const GUID: u64 = 0x0257_56ff_fe00_0001;
 
 /// How the name of a NIC's thread begins: "nic-" and that of the NIC.
 const THREAD: &str = "nic-";
-/// How the names of threads of NICs and their links begin.
-pub(crate) const THREADS: [&str; 3] = ["nic-mlx5_", "nic-bnxt_re", "nic-port-"];
 
 /// A NIC with its thread and what it says about itself.
 pub(crate) struct SharedNic {
@@ -263,11 +260,6 @@ pub(crate) fn refuse_nic(error: NicError) -> Refusal {
         _ => Errno::EINVAL,
     };
     Refusal::new(errno, error.to_string())
-}
-
-/// A span of memory that will not do.
-pub(crate) fn refuse_region(what: &str, error: &MemError) -> Refusal {
-    Refusal::invalid(format!("{what}: {error}"))
 }
 
 #[cfg(test)]

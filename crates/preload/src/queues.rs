@@ -1,24 +1,33 @@
 //! Queues of the program, as the NIC is told of them.
 
-use crate::device::SoftDevice;
 use crate::dmabuf;
 use crate::gpu::{self, Use};
-use crate::memory::region;
-use crate::nic::refuse_region;
+use crate::memory::{refuse_region, region};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_nic::{
-    Announcement, BnxtLibrary, BnxtMode, BnxtQueues, Dialect, DoorbellOnly, OnSendError,
-    PacketTable, QpConfig, QpFormat, RqConfig, ScatterToCqe, Service,
+    Announcement, BnxtLibrary, BnxtMode, BnxtQueues, Cq, Dialect, DoorbellOnly, OnSendError,
+    PacketTable, QpConfig, QpFormat, RqConfig, ScatterToCqe, Service, Srq, UarPage,
 };
-use warpverbs_uverbs::{BnxtQp, MrRequest, OpenQp, QpRequest, Refusal};
+use warpverbs_uverbs::{BnxtQp, MrRequest, QpRequest, Refusal};
 
 /// Queues of bnxt_re, as libraries before v50 write them.
 pub(crate) const BNXT: Dialect = Dialect::Bnxt(BnxtLibrary::Early);
 
+/// Objects that a new QP works with.
+pub(crate) struct With<'a> {
+    pub(crate) send_cq: &'a Cq,
+    pub(crate) recv_cq: &'a Cq,
+    pub(crate) srq: Option<&'a Srq>,
+    /// The page whose registers it rings by.
+    pub(crate) page: Option<&'a UarPage>,
+    /// The place of its doorbells, if it has no record.
+    pub(crate) place: Option<&'a Region>,
+}
+
 /// The format of the queues, where their sends lie, and how these are announced.
 fn format(
     request: &QpRequest,
-    uar: Option<&crate::device::SoftUar>,
+    page: Option<&UarPage>,
 ) -> Result<(QpFormat, Region, Announcement), Refusal> {
     if let Some(BnxtQp { sq, handle }) = request.bnxt {
         let log = request.log_sq.unwrap_or(0);
@@ -39,9 +48,9 @@ fn format(
         Some(log) => queue("SQ buffer", request.sq(), 64 << log)?,
         None => own("SQ")?,
     };
-    let announcement = match uar {
-        Some(uar) => {
-            let (page, doorbell_only) = (uar.page.clone(), DoorbellOnly::Detect);
+    let announcement = match page {
+        Some(page) => {
+            let (page, doorbell_only) = (page.clone(), DoorbellOnly::Detect);
             Announcement::Uar { page, doorbell_only }
         }
         None => Announcement::Doorbell,
@@ -54,14 +63,10 @@ fn own(what: &str) -> Result<Region, Refusal> {
     HostBuf::region(64).map_err(|error| refuse_region(what, &error))
 }
 
-/// A QP; `place` is that of its doorbells, if it has no record.
-pub(crate) fn qp(
-    request: &QpRequest,
-    with: OpenQp<'_, SoftDevice>,
-    place: Option<&Region>,
-) -> Result<QpConfig, Refusal> {
+/// A QP.
+pub(crate) fn qp(request: &QpRequest, with: With<'_>) -> Result<QpConfig, Refusal> {
     let rq = match (with.srq, request.rq) {
-        (Some(srq), _) => RqConfig::Srq(srq.srq.clone()),
+        (Some(srq), _) => RqConfig::Srq(srq.clone()),
         (None, Some((log_rq, log_stride))) => RqConfig::Own {
             buf: queue("RQ buffer", request.buf, 1 << (log_rq + log_stride))?,
             log_rq,
@@ -69,16 +74,16 @@ pub(crate) fn qp(
         },
         (None, None) => RqConfig::None,
     };
-    let (format, sq, announcement) = format(request, with.uar)?;
-    let dbr = match (place, request.service) {
+    let (format, sq, announcement) = format(request, with.page)?;
+    let dbr = match (with.place, request.service) {
         (Some(place), _) => place.slice(0, 8),
         (None, Service::DcTarget) => own("record")?.slice(0, 8),
         (None, _) => Ok(queue("QP doorbell record", request.dbr, 8)?),
     };
     Ok(QpConfig {
         format,
-        send_cq: with.send_cq.cq.clone(),
-        recv_cq: with.recv_cq.cq.clone(),
+        send_cq: with.send_cq.clone(),
+        recv_cq: with.recv_cq.clone(),
         sq,
         log_sq: request.log_sq.unwrap_or(0),
         rq,

@@ -5,13 +5,13 @@ use std::ffi::c_void;
 /// A store of 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Store {
-    /// What it stores.
+    /// The value.
     pub(crate) value: u64,
     /// Bytes of the instruction.
     len: u8,
 }
 
-/// What an instruction stores.
+/// Where an instruction has its value.
 #[cfg(any(target_arch = "x86_64", test))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
@@ -20,7 +20,7 @@ enum Source {
     Immediate(i32),
 }
 
-/// A `mov` or `movnti` of 8 bytes to memory: what it stores, and its length. `None` for any other
+/// A `mov` or `movnti` of 8 bytes to memory: its value, and its length. `None` for any other
 /// instruction. `next` gives its bytes one by one.
 #[cfg(any(target_arch = "x86_64", test))]
 fn decode(mut next: impl FnMut() -> u8) -> Option<(Source, u8)> {
@@ -87,7 +87,7 @@ mod thread {
     ];
 
     impl Store {
-        /// That at which the thread has stopped.
+        /// The one at which the thread has stopped.
         ///
         /// # Safety
         /// `context` is that of a thread that a fault of this instruction has stopped, as the kernel gives it
@@ -145,7 +145,7 @@ impl Store {
 mod tests {
     use super::*;
 
-    /// What is decoded, of bytes behind which nothing may be read.
+    /// Decodes bytes behind which nothing may be read.
     fn decoded(bytes: &[u8]) -> Option<(Source, u8)> {
         let mut bytes = bytes.iter().copied();
         decode(|| bytes.next().expect("a byte of the instruction"))

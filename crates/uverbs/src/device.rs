@@ -149,7 +149,7 @@ pub struct QpRequest {
     pub scatter_receives: bool,
     /// Limits that the program asked for.
     pub cap: QpCap,
-    /// What only a QP of bnxt_re has. Its WQEs have 128 bytes, and there is no doorbell record.
+    /// Of a QP of bnxt_re alone. Its WQEs have 128 bytes, and there is no doorbell record.
     pub bnxt: Option<BnxtQp>,
 }
 

@@ -15,6 +15,7 @@ pub mod abi;
 mod call;
 mod context;
 mod device;
+mod driver;
 mod errno;
 mod event;
 mod memory;
@@ -30,9 +31,9 @@ pub use device::{
     Attributes, BnxtQp, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest,
     QpStatus, ResizeRequest, SrqRequest, Uar, UarKind,
 };
+pub use driver::Driver;
 pub use errno::Errno;
 pub use event::{EventForm, EventSource};
 pub use memory::UserMemory;
-pub use provider::Driver;
 pub use refusal::Refusal;
 pub use write::{WRITE_COMMANDS, WriteCommand};

@@ -409,8 +409,8 @@ mod tests {
         assert_eq!(armed.soon(), 3);
         armed.ring(ARM_ENABLE, 3);
         armed.complete(false);
-        assert_eq!(armed.look(), 3, "that arms nothing");
-        // What was consumed after arming raises none, and the arm stays.
+        assert_eq!(armed.look(), 3, "nothing is armed");
+        // A CQE that was consumed after arming raises none, and the arm stays.
         armed.ring(ARM, 3);
         armed.ring(CONSUMED, 4);
         assert_eq!(armed.look(), 3);

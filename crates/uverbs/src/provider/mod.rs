@@ -1,64 +1,19 @@
-//! What differs between drivers: what each has its user library say beside the common structures, and what it
-//! answers. The rest of the crate knows no driver.
+//! The differences between drivers: the words of each user library beside the common structures, and the answers
+//! to them. The rest of the crate knows no driver.
 
 mod bnxt;
 mod mlx5;
 
-use crate::Refusal;
 use crate::call::Call;
 use crate::device::{CqRequest, Profile, QpRequest, ResizeRequest, SrqRequest};
 use crate::schema::UHW_IN;
+use crate::{Driver, Refusal};
 use warpverbs_rdma::Service;
-
-/// The kernel's driver that is imitated, and so the user library that finds its device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
-    /// NVIDIA's ConnectX.
-    #[default]
-    Mlx5,
-    /// Broadcom's Thor, without datagrams, address handles and resized CQs.
-    Bnxt {
-        /// Offset of the doorbell page that the program gives to `mmap`.
-        doorbells: u64,
-    },
-}
 
 /// A QP to make, and the number of its doorbell page, if it names one.
 pub(crate) type QpOfDriver = (QpRequest, Option<u32>);
 
 impl Driver {
-    /// `enum rdma_driver_id`.
-    pub fn number(self) -> u32 {
-        match self {
-            Self::Mlx5 => 1,
-            Self::Bnxt { .. } => 6,
-        }
-    }
-
-    /// Name of the driver.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mlx5 => "mlx5",
-            Self::Bnxt { .. } => "bnxt_re",
-        }
-    }
-
-    /// The name of its device of this number, as the kernel gives it.
-    pub fn device(self, number: u32) -> String {
-        match self {
-            Self::Mlx5 => format!("mlx5_{number}"),
-            Self::Bnxt { .. } => format!("bnxt_re{number}"),
-        }
-    }
-
-    /// The devices' vendor, as an IEEE company number or that of PCI, as each driver has it.
-    pub(crate) fn vendor(self) -> u32 {
-        match self {
-            Self::Mlx5 => 0x02c9,
-            Self::Bnxt { .. } => 0x14e4,
-        }
-    }
-
     /// Opens a context: the version of its CQEs, and the answer.
     pub(crate) fn open(self, call: &Call, profile: &Profile) -> Result<(u8, Vec<u8>), Refusal> {
         match self {

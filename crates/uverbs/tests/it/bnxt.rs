@@ -1,4 +1,4 @@
-//! What libbnxt_re is told beside the common answers, and what is refused.
+//! Answers to libbnxt_re beside the common ones, and refusals.
 
 use crate::common::call::{Call, Program};
 use crate::common::device::DOORBELLS;
