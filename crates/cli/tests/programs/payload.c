@@ -235,7 +235,7 @@ int main(int argc, char **argv) {
     CHECK(argc == 4);
     state = strtoull(argv[2], NULL, 10);
     open_devices();
-    // libbnxt_re before v46 puts each piece into a slot of its own, whatever its length.
+    // libbnxt_re before v47 puts each piece into a slot of its own, whatever its length.
     if (strncmp(ibv_get_device_name(context[0]->device), "bnxt_re", 7) == 0) inline_most = 96, inline_pieces = 1;
     if (strcmp(argv[1], "rc") == 0) rc(atoi(argv[3]));
     else ud(atoi(argv[3]));
