@@ -3,7 +3,8 @@
 use crate::format;
 use std::fmt;
 use std::sync::Arc;
-use warpverbs_mem::CompletionRecord;
+use std::sync::atomic::Ordering;
+use warpverbs_mem::{CompletionRecord, Region};
 
 /// The callback for a completion of an armed CQ. The engine calls it with the NIC's lock held: it
 /// must not wait and must not call the NIC. It returns whether the event was delivered; otherwise
@@ -41,6 +42,16 @@ pub(crate) struct ArmWatch {
     looks: u32,
     /// Index behind the newest solicited CQE, for consumers armed for solicited ones only.
     solicited: u64,
+    /// Of a format without a record.
+    doorbell: Option<ArmDoorbell>,
+}
+
+/// The place of the doorbell by which a consumer arms its CQ, 8 bytes, and the request that was taken from
+/// there and has had no event.
+#[derive(Debug)]
+struct ArmDoorbell {
+    place: Region,
+    solicited_only: Option<bool>,
 }
 
 impl ArmWatch {
@@ -48,7 +59,42 @@ impl ArmWatch {
     /// no consumer writes.
     pub(crate) fn new(notice: CompletionNotice, record: &CompletionRecord) -> Self {
         record.disarm();
-        Self { notice, served: None, seen: None, before: 0, looks: 0, solicited: 0 }
+        Self { notice, served: None, seen: None, before: 0, looks: 0, solicited: 0, doorbell: None }
+    }
+
+    /// Nothing is armed. Doorbells are put to `place`, 8 bytes of host memory.
+    pub(crate) fn by_doorbell(notice: CompletionNotice, place: Region) -> Self {
+        let doorbell = Some(ArmDoorbell { place, solicited_only: None });
+        Self { notice, served: None, seen: None, before: 0, looks: 0, solicited: 0, doorbell }
+    }
+
+    /// Takes a doorbell from its place, so that another one with the same value is seen. Whether the CQ is
+    /// armed; `None`: it has a record. The consumer says how far it is before it arms.
+    pub(crate) fn take(&mut self, old: u64) -> Option<bool> {
+        let doorbell = self.doorbell.as_mut()?;
+        // The place was looked at when the CQ was made.
+        let word = doorbell.place.atomic_u64(0).map_or(0, |word| word.swap(0, Ordering::AcqRel));
+        if let Some(solicited_only) = format::armed(u64::from_le(word)) {
+            doorbell.solicited_only = Some(solicited_only);
+            (self.before, self.looks) = (old, 0);
+        }
+        Some(doorbell.solicited_only.is_some())
+    }
+
+    /// Raises the event if the CQ is armed by a doorbell and has CQEs that were not consumed. The index in the
+    /// doorbell says no more: the consumer has told it before.
+    pub(crate) fn look_at_doorbell(&mut self, produced: u64, consumed: u64) {
+        let Some(doorbell) = &mut self.doorbell else { return };
+        let Some(solicited_only) = doorbell.solicited_only else { return };
+        let reached = if solicited_only { self.solicited } else { produced };
+        if reached <= consumed {
+            return;
+        }
+        self.looks += 1;
+        let is_due = reached > self.before || self.looks >= PATIENCE;
+        if is_due && (self.notice.0)() {
+            doorbell.solicited_only = None;
+        }
     }
 
     /// The CQE before `produced` asks for an event of its own.

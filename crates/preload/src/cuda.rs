@@ -6,7 +6,8 @@
 //! replaced. Nothing else that is looked up by them is touched.
 
 use crate::dmabuf;
-use crate::files::{inside, is_register};
+use crate::files::is_register;
+use crate::inside::inside;
 use crate::process::Own;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -1,35 +1,36 @@
 //! The software NIC as a device of the kernel's RDMA interface.
 
+use crate::bells::{self, OpenBells, Place};
 use crate::dmabuf;
 use crate::events::{Channel, CqEvents, Report, completions};
-use crate::gpu::{self, Use};
-use crate::memory::region;
-use crate::nic::{SharedNic, refuse_nic, refuse_region};
+use crate::memory::refuse_region;
+use crate::nic::{SharedNic, refuse_nic};
 use crate::process;
+use crate::queues::{self, With, cq_buffer, exported, payload, queue};
 use crate::real::Real;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use warpverbs_mem::{Access, HostBuf, Kind, Region};
+use warpverbs_bnxt::doorbell::Kind as Bell;
+use warpverbs_mem::{Access, Kind, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::link::QpnPart;
 use warpverbs_nic::{
-    Announcement, AsyncEvent, Cq, CqConfig, CqMode, CqeSize, Dialect, DoorbellOnly, Mr,
-    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpFormat, QpInfo, QpState, RqConfig,
-    ScatterToCqe, Service, Srq, SrqConfig, SrqOrder, Step, UarPage,
+    AsyncEvent, Cq, CqConfig, CqMode, CqeSize, Dialect, Mr, Path, Pd, Qp, QpAttrs, QpInfo, QpState,
+    Srq, SrqConfig, SrqOrder, Step, UarPage,
 };
 use warpverbs_rdma::ROCE_PORT;
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Device, Errno, EventForm, EventSource, MrRequest, OpenQp, Profile,
-    QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Driver, Errno, EventForm, EventSource, MrRequest, OpenQp,
+    Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// Bytes of a doorbell page.
 const PAGE: u32 = 4096;
-/// Doorbell pages of an open device at most.
-const MAX_UARS: u32 = 1 << 14;
-/// Bytes of its file, in which the pages lie.
-pub(crate) const FILE_BYTES: u64 = MAX_UARS as u64 * PAGE as u64;
+/// Bytes of an open device's file, in which its doorbell pages lie, but for that of bnxt_re.
+pub(crate) const FILE_BYTES: u64 = bells::OFFSET;
+/// Such pages at most.
+const MAX_UARS: u32 = (FILE_BYTES / PAGE as u64) as u32;
 /// Steps of the NIC at most that a call makes: other QPs may never let it be idle.
 const LAST_STEPS: u32 = 64;
 /// Rights that a QP or key gives to peers.
@@ -42,11 +43,23 @@ pub(crate) struct SoftDevice {
     file: Region,
     free: Arc<FreePages>,
     silent: Arc<SilentCqs>,
+    /// Of bnxt_re.
+    bells: Option<Arc<OpenBells>>,
 }
 
 impl SoftDevice {
-    pub(crate) fn new(shared: Arc<SharedNic>, file: Region) -> Self {
-        Self { shared, file, free: Arc::default(), silent: Arc::default() }
+    /// Its file has this inode.
+    pub(crate) fn new(shared: Arc<SharedNic>, file: Region, inode: u64) -> Result<Self, Refusal> {
+        let bells = match shared.profile.driver {
+            Driver::Mlx5 => None,
+            Driver::Bnxt { .. } => Some(OpenBells::new(inode)?),
+        };
+        Ok(Self { shared, file, free: Arc::default(), silent: Arc::default(), bells })
+    }
+
+    /// A place for the doorbells of a new queue, if there are no records.
+    fn place(&self) -> Result<Option<Place>, Refusal> {
+        self.bells.as_ref().map(|bells| bells.place()).transpose()
     }
 
     /// How the QP `qpn` of a peer with this GID is reached. NICs of other processes may have the
@@ -129,11 +142,19 @@ pub(crate) struct SoftCq {
     events: Option<Arc<CqEvents>>,
     cqe_size: CqeSize,
     _silent: Option<Silent>,
+    _place: Option<Place>,
+}
+
+/// An SRQ.
+pub(crate) struct SoftSrq {
+    srq: Srq,
+    _place: Option<Place>,
 }
 
 /// A QP.
 pub(crate) struct SoftQp {
     qp: Qp,
+    place: Option<Place>,
     shared: Arc<SharedNic>,
 }
 
@@ -161,7 +182,7 @@ impl Device for SoftDevice {
     type Mr = Mr;
     type Channel = Arc<Channel>;
     type Cq = SoftCq;
-    type Srq = Srq;
+    type Srq = SoftSrq;
     type Qp = SoftQp;
     type Uar = SoftUar;
     type Report = Report;
@@ -230,17 +251,21 @@ impl Device for SoftDevice {
         let cqe_size = if request.cqe_size == 128 { CqeSize::B128 } else { CqeSize::B64 };
         let cqn: Arc<OnceLock<u32>> = Arc::default();
         let events = channel.map(|channel| CqEvents::new(channel.clone(), request.user_handle));
-        let dbr = queue("CQ doorbell record", request.dbr, 8)?;
+        let mut place = self.place()?;
+        let dbr = match &place {
+            Some(place) => place.region().clone(),
+            None => queue("CQ doorbell record", request.dbr, 8)?,
+        };
         let silent = dbr.kind() != Kind::Host;
         if silent && events.is_some() {
             return Err(Refusal::unsupported(SILENT));
         }
         let config = CqConfig {
-            dialect: Dialect::Mlx5,
+            dialect: if place.is_some() { queues::BNXT } else { Dialect::Mlx5 },
             mode: if request.collapsed { CqMode::Collapsed } else { CqMode::Ring },
             log_size: request.log_size,
-            buf: cq_buffer(request.buf, cqe_size, request.log_size)?,
-            dbr,
+            buf: cq_buffer(request.buf, request.cqe_size, request.log_size)?,
+            dbr: dbr.clone(),
             ignore_overrun: request.ignore_overrun,
             cqe_size,
             notice: match request.reported {
@@ -251,11 +276,15 @@ impl Device for SoftDevice {
         };
         let cq = self.shared.nic.create_cq(&config).map_err(refuse_nic)?;
         let number = *cqn.get_or_init(|| cq.cqn());
+        if let Some(place) = &mut place {
+            place.answer(Bell::Completion, number, (&dbr, 0))?;
+            place.answer(Bell::Arm, number, (&dbr, 8))?;
+        }
         let silent = silent.then(|| {
             self.silent.change(|numbers| numbers.insert(number));
             Silent(number, self.silent.clone())
         });
-        Ok((SoftCq { cq, events, cqe_size, _silent: silent }, number))
+        Ok((SoftCq { cq, events, cqe_size, _silent: silent, _place: place }, number))
     }
 
     fn close_cq(&self, cq: &SoftCq) -> u32 {
@@ -267,7 +296,7 @@ impl Device for SoftDevice {
             let (new, old) = (request.cqe_size, cq.cqe_size.bytes());
             return Err(Refusal::invalid(format!("CQEs of {new} bytes, the CQ has {old}")));
         }
-        let buf = cq_buffer(request.buf, cq.cqe_size, request.log_size)?;
+        let buf = cq_buffer(request.buf, request.cqe_size, request.log_size)?;
         // A ring that is too small for completions of work posted before is refused.
         finish_work(&self.shared);
         cq.cq.resize(request.log_size, &buf).map_err(refuse_nic)
@@ -292,27 +321,35 @@ impl Device for SoftDevice {
         report.close()
     }
 
-    fn set_srq_limit(&self, srq: &Srq, limit: u16) {
-        srq.set_limit(limit);
+    fn set_srq_limit(&self, srq: &SoftSrq, limit: u16) {
+        srq.srq.set_limit(limit);
     }
 
-    fn srq_limit(&self, srq: &Srq) -> u16 {
-        srq.limit()
+    fn srq_limit(&self, srq: &SoftSrq) -> u16 {
+        srq.srq.limit()
     }
 
-    fn create_srq(&self, pd: &Pd, request: &SrqRequest) -> Result<(Srq, u32), Refusal> {
+    fn create_srq(&self, pd: &Pd, request: &SrqRequest) -> Result<(SoftSrq, u32), Refusal> {
+        let mut place = self.place()?;
+        let dbr = match &place {
+            Some(place) => place.region().clone(),
+            None => queue("SRQ doorbell record", request.dbr, 4)?,
+        };
         let bytes = 1 << (request.log_size + request.log_stride);
         let config = SrqConfig {
-            dialect: Dialect::Mlx5,
+            dialect: if place.is_some() { queues::BNXT } else { Dialect::Mlx5 },
             order: if request.ring { SrqOrder::Ring } else { SrqOrder::Linked },
             buf: queue("SRQ buffer", request.buf, bytes)?,
             log_size: request.log_size,
             log_stride: request.log_stride,
-            dbr: queue("SRQ doorbell record", request.dbr, 4)?,
+            dbr: dbr.clone(),
         };
         let srq = self.shared.nic.create_srq(pd, &config).map_err(refuse_nic)?;
         let number = srq.srqn();
-        Ok((srq, number))
+        if let Some(place) = &mut place {
+            place.answer(Bell::Shared, number, (&dbr, 0))?;
+        }
+        Ok((SoftSrq { srq, _place: place }, number))
     }
 
     fn create_qp(
@@ -320,52 +357,24 @@ impl Device for SoftDevice {
         request: &QpRequest,
         with: OpenQp<'_, Self>,
     ) -> Result<(SoftQp, u32), Refusal> {
-        let rq = match (with.srq, request.rq) {
-            (Some(srq), _) => RqConfig::Srq(srq.clone()),
-            (None, Some((log_rq, log_stride))) => RqConfig::Own {
-                buf: queue("RQ buffer", request.buf, 1 << (log_rq + log_stride))?,
-                log_rq,
-                log_stride,
-            },
-            (None, None) => RqConfig::None,
+        let mut place = self.place()?;
+        let with_queues = With {
+            send_cq: &with.send_cq.cq,
+            recv_cq: &with.recv_cq.cq,
+            srq: with.srq.map(|srq| &srq.srq),
+            page: with.uar.map(|uar| &uar.page),
+            place: place.as_ref().map(Place::region),
         };
-        // The NIC wants a ring and a record in any case.
-        let own = |what| HostBuf::region(64).map_err(|error| refuse_region(what, &error));
-        let sq = match request.log_sq {
-            Some(log) => queue("SQ buffer", request.sq(), 64 << log)?,
-            None => own("SQ")?,
-        };
-        let dbr = match request.service {
-            Service::DcTarget => own("record")?.slice(0, 8),
-            _ => Ok(queue("QP doorbell record", request.dbr, 8)?),
-        };
-        let config = QpConfig {
-            format: QpFormat::Mlx5,
-            send_cq: with.send_cq.cq.clone(),
-            recv_cq: with.recv_cq.cq.clone(),
-            sq,
-            log_sq: request.log_sq.unwrap_or(0),
-            rq,
-            dbr: dbr.map_err(|error| refuse_region("record", &error))?,
-            announcement: match with.uar {
-                Some(uar) => {
-                    let (page, doorbell_only) = (uar.page.clone(), DoorbellOnly::Detect);
-                    Announcement::Uar { page, doorbell_only }
-                }
-                None => Announcement::Doorbell,
-            },
-            on_send_error: OnSendError::StopAll,
-            consume_only: false,
-            user_index: request.user_index,
-            scatter_to_cqe: ScatterToCqe {
-                requests: request.scatter_requests,
-                receives: request.scatter_receives,
-            },
-            service: request.service,
-        };
+        let config = queues::qp(request, with_queues)?;
         let qp = self.shared.nic.create_qp(with.pd, config).map_err(refuse_nic)?;
         let number = qp.qpn();
-        Ok((SoftQp { qp, shared: self.shared.clone() }, number))
+        if let Some(place) = &mut place {
+            let receives = place.region().clone();
+            place.answer(Bell::Receive, number, (&receives, 0))?;
+            let sends = (self.shared.nic.doorbells(), qp.doorbell_offset());
+            place.answer(Bell::Send, number, sends)?;
+        }
+        Ok((SoftQp { qp, place, shared: self.shared.clone() }, number))
     }
 
     fn query_qp(&self, qp: &SoftQp) -> QpStatus {
@@ -389,6 +398,9 @@ impl Device for SoftDevice {
             sq_psn: attrs.sq_psn,
             max_rd_atomic: attrs.max_rd_atomic,
         };
+        if let (QpState::Reset, Some(place)) = (to, &qp.place) {
+            place.clear();
+        }
         qp.qp.modify(to, &attrs).map_err(|error| Refusal::invalid(error.to_string()))
     }
 
@@ -447,44 +459,6 @@ impl Device for SoftDevice {
 
 /// Why events are refused.
 const SILENT: &str = "a CQ whose doorbell record is in a GPU's memory raises no completion events";
-
-/// Memory by its address: of the host, or of a GPU, as with a peer memory module.
-fn memory(
-    what: &str,
-    usage: Use,
-    (start, length): (u64, u64),
-    writable: bool,
-) -> Result<Region, Refusal> {
-    region(what, start, length, writable).or_else(|refusal| {
-        gpu::region(what, usage, start, length).and_then(Result::ok).ok_or(refusal)
-    })
-}
-
-/// Memory of a queue, a CQ or a record.
-fn queue(what: &str, start: u64, length: u64) -> Result<Region, Refusal> {
-    memory(what, Use::Queues, (start, length), true)
-}
-
-/// Memory to register by its address.
-fn payload(request: &MrRequest, writable: bool) -> Result<Region, Refusal> {
-    memory("memory to register", Use::Payload, (request.start, request.length), writable)
-}
-
-/// Memory of a GPU to register by a dmabuf. If it is not known where that lies, its I/O address is that
-/// of the memory.
-fn exported(fd: i32, request: &MrRequest) -> Result<Region, Refusal> {
-    let known = dmabuf::find(fd, request.start, request.length)?;
-    if request.length == 0 {
-        return Err(Refusal::invalid("a dmabuf of no bytes"));
-    }
-    let none = || Refusal::unsupported("dmabufs are those of NVIDIA GPUs, and there is no driver");
-    let address = known.unwrap_or(request.iova);
-    gpu::region("dmabuf", Use::Payload, address, request.length).ok_or_else(none)?
-}
-
-fn cq_buffer(buf: u64, cqe_size: CqeSize, log_size: u8) -> Result<Region, Refusal> {
-    queue("CQ buffer", buf, (cqe_size.bytes() as u64) << log_size)
-}
 
 fn roce_address(gid: [u8; 16]) -> RoceAddress {
     let half = |at| Field { name: "GID", at, high: 63, low: 0 }.get(&gid);

@@ -1,9 +1,11 @@
-//! SIGSEGV and SIGBUS of the NIC's own accesses to memory that the program has unmapped.
+//! SIGSEGV and SIGBUS of the NIC's own accesses to memory that the program has unmapped, and SIGBUS of stores
+//! to doorbell pages.
 //!
 //! The handler stands in front of the program's. A signal that no access of the NIC's raised goes
 //! to the program's handler, or has the effect that it has without one. `sigaction` and `signal`
 //! are answered as if the NIC's handler were not there.
 
+use crate::bells;
 use crate::real::Real;
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, transmute};
@@ -11,6 +13,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+/// `si_code` of SIGBUS: behind the end of a file.
+const BUS_ADRERR: c_int = 2;
 /// Whether the handler is in place.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// The program's own handlers, each in one word, because a handler reads it at any time.
@@ -142,6 +146,17 @@ fn resume(_: *mut c_void) -> bool {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO the signal's circumstances.
+    let about = unsafe { &*info };
+    let code = about.si_code;
+    if signal == libc::SIGBUS && code == BUS_ADRERR {
+        // SAFETY: such a signal has an address.
+        let address = unsafe { about.si_addr() } as u64;
+        // SAFETY: the context of this thread, as the kernel gives it.
+        if unsafe { bells::rang(address, context) } {
+            return;
+        }
+    }
     if resume(context) {
         return;
     }
@@ -150,8 +165,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     if word & RESETHAND != 0 {
         PROGRAM[at].store(libc::SIG_DFL as u64, Ordering::Release);
     }
-    // SAFETY: the kernel gives a handler with SA_SIGINFO the signal's circumstances.
-    let sent = unsafe { (*info).si_code } <= 0;
+    let sent = code <= 0;
     let handler = (word & !(SIGINFO | RESETHAND)) as usize;
     match handler {
         libc::SIG_IGN if sent => {}

@@ -9,16 +9,16 @@
 
 use crate::device::{FILE_BYTES, SoftDevice};
 use crate::faults::masked;
+use crate::inside::inside;
 use crate::memory::ProcessMemory;
 use crate::nic;
-use crate::process::{self, Own, file_of, status};
+use crate::process::{self, Own, SHOWN, file_of, mapped_at, status};
 use crate::real::Real;
 use crate::record::Recorder;
 use crate::say::say;
-use crate::settings::Settings;
+use crate::settings::{Settings, device_name};
 use nix::errno::Errno as Error;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
-use std::cell::Cell;
 use std::ffi::{CString, c_int, c_uint, c_ulong};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +26,8 @@ use std::{fs, io};
 use warpverbs_nic::link::descriptors;
 use warpverbs_uverbs::{Context, Errno, Refusal};
 
-/// How the names of devices' files begin, behind which the number of the device follows; and how
-/// `/proc` shows them.
+/// How the names of devices' files begin, behind which the number of the device follows.
 const NAME: &str = "warpverbs-uverbs";
-const SHOWN: &str = "/memfd:warpverbs-uverbs";
 
 struct OpenFile {
     /// Device and inode, as [`descriptors::file`] has them.
@@ -45,7 +43,7 @@ impl Drop for OpenFile {
         let context = self.context.get_mut().unwrap_or_else(PoisonError::into_inner);
         let left = context.objects();
         if Settings::get().verbose && left > 0 {
-            say!("mlx5_{}: closed with {left} object(s) left", self.index);
+            say!("{}: closed with {left} object(s) left", device_name(self.index));
         }
     }
 }
@@ -54,55 +52,6 @@ static FILES: Own<Mutex<Vec<Arc<OpenFile>>>> = Own::new();
 
 fn files() -> MutexGuard<'static, Vec<Arc<OpenFile>>> {
     FILES.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-thread_local! {
-    /// The NIC's thread, which may hold what a call of the program waits for, is always inside.
-    static INSIDE: Cell<bool> = Cell::new(is_nics_own());
-}
-
-/// Whether this is a thread of a NIC or its link, by its name.
-fn is_nics_own() -> bool {
-    let mut name = [0u8; 16];
-    // SAFETY: room for a name, which has at most 16 bytes.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
-    nic::THREADS.iter().any(|own| name.starts_with(own.as_bytes()))
-}
-
-unsafe extern "C" {
-    /// The C library's; the crate `libc` does not have it.
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-
-/// `PTHREAD_CANCEL_DISABLE`.
-const CANCEL_DISABLE: c_int = 1;
-
-/// The thread's cancellation state from now on, and the one before.
-fn cancel_state(state: c_int) -> c_int {
-    let mut old = 0;
-    // SAFETY: room for a state.
-    unsafe { pthread_setcancelstate(state, &mut old) };
-    old
-}
-
-/// Runs `work`, during which this thread's calls go to the C library as they are. `None` if it does
-/// so already. The thread is not cancelled meanwhile, and the program's `errno` is as before: many a
-/// program reads it after it has closed a file.
-pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> Option<T> {
-    struct Leave(Error, c_int);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            cancel_state(self.1);
-            INSIDE.with(|inside| inside.set(false));
-            self.0.set();
-        }
-    }
-    // In a thread that ends, calls go to the C library as well.
-    if INSIDE.try_with(|inside| inside.replace(true)).unwrap_or(true) {
-        return None;
-    }
-    let _leave = Leave(Error::last(), cancel_state(CANCEL_DISABLE));
-    Some(work())
 }
 
 /// Number of the device with this path, if it is one of ours.
@@ -114,7 +63,7 @@ pub(crate) fn index_of(path: &[u8]) -> Option<u32> {
 
 fn report(index: u32, refusal: &Refusal) {
     if Settings::get().verbose {
-        say!("mlx5_{index}: {refusal}");
+        say!("{}: {refusal}", device_name(index));
     }
 }
 
@@ -123,7 +72,7 @@ pub(crate) fn open(index: u32, flags: c_int) -> Result<c_int, c_int> {
     let made = process::claim().and_then(|()| masked(|| make(index, flags)));
     made.map_err(|refusal| {
         // A device that cannot be opened is of interest to everybody.
-        say!("mlx5_{index} cannot be opened: {refusal}");
+        say!("{} cannot be opened: {refusal}", device_name(index));
         refusal.errno.number()
     })
 }
@@ -154,13 +103,14 @@ fn make(index: u32, flags: c_int) -> Result<c_int, Refusal> {
     for setting in settings {
         fcntl(&fd, setting).map_err(|errno| failed(errno.into()))?;
     }
-    let mut context = Context::new(SoftDevice::new(nic, pages));
+    let gone = || Refusal::new(Errno::EBADF, "the file is gone");
+    let stat = status(fd.as_raw_fd()).ok_or_else(gone)?;
+    let inode = stat.st_ino;
+    let mut context = Context::new(SoftDevice::new(nic, pages, inode)?);
     if let Some(fault) = Settings::get().fault {
         context.fail(fault);
     }
-    let gone = || Refusal::new(Errno::EBADF, "the file is gone");
-    let stat = status(fd.as_raw_fd()).ok_or_else(gone)?;
-    let (inode, context) = (stat.st_ino, Mutex::new(context));
+    let context = Mutex::new(context);
     let file = descriptors::file(stat.st_dev, inode);
     files().push(Arc::new(OpenFile { file, inode, index, context }));
     Ok(fd.into_raw_fd())
@@ -290,17 +240,7 @@ fn forget_if_closed(file: &Arc<OpenFile>) {
 
 /// Whether the page at `address` is one of registers: a mapping of a device's file.
 pub(crate) fn is_register(address: usize) -> bool {
-    let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return false };
-    // From-to, rights, offset, device, inode, name.
-    let found = maps.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        let (from, to) = words.next()?.split_once('-')?;
-        let number = |word| usize::from_str_radix(word, 16).ok();
-        let inode = words.nth(3)?.parse::<u64>().ok()?;
-        let holds = (number(from)?..number(to)?).contains(&address);
-        let is_device = words.next().is_some_and(|name| name.starts_with(SHOWN));
-        holds.then_some(inode).filter(|_| is_device)
-    });
+    let found = mapped_at(address).map(|(inode, _)| inode);
     process::is_owner() && files().iter().any(|file| Some(file.inode) == found)
 }
 

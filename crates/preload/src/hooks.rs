@@ -5,7 +5,8 @@
 //! other library: programs that know of this one find it by `dlsym`.
 
 use crate::faults;
-use crate::files::{self, inside};
+use crate::files;
+use crate::inside::inside;
 use crate::nic;
 use crate::paths::with_moved;
 use crate::process;

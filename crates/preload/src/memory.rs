@@ -1,7 +1,7 @@
 //! The program's memory: read and written by calls that cannot crash, and as regions of the NIC.
 
 use std::ffi::c_void;
-use warpverbs_mem::Region;
+use warpverbs_mem::{MemError, Region};
 use warpverbs_uverbs::{Errno, Refusal, UserMemory};
 
 const PAGE: u64 = 4096;
@@ -66,6 +66,11 @@ pub(crate) fn region(
     // them. With the feature `fault-guard` every access to a region may fault, and then fails
     // (`faults` has the handler).
     Ok(unsafe { Region::foreign(address, bytes, ()) })
+}
+
+/// A span of memory that will not do.
+pub(crate) fn refuse_region(what: &str, error: &MemError) -> Refusal {
+    Refusal::invalid(format!("{what}: {error}"))
 }
 
 /// Has the kernel make every page of the span present, or say that it cannot.

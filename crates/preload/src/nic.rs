@@ -1,20 +1,20 @@
 //! The NICs of this process, one for each device, made when a device is first opened.
 
+use crate::bells;
 use crate::events::Router;
 use crate::faults;
 use crate::process::Own;
 use crate::say::say;
-use crate::settings::Settings;
+use crate::settings::{Settings, device_name};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use warpverbs_mem::MemError;
 use warpverbs_nic::link::LinkError;
 use warpverbs_nic::{Config, EngineThread, Idle, LinkConfig, Mtu, NicError, SoftNic, UdpConfig};
-use warpverbs_uverbs::{Errno, Gid, Port, Profile, Refusal};
+use warpverbs_uverbs::{Driver, Errno, Gid, Port, Profile, Refusal};
 
 const MAX_QPS: u32 = 8192;
 /// Addresses that a device tries until one is free: more than there are namespaces on a host.
@@ -23,13 +23,13 @@ const ADDRESSES: usize = 4096;
 const STRIDE: u32 = 0x27_8dde | 1;
 /// A number of NVIDIA's for ConnectX-7, whose formats the queues have.
 const CONNECTX7: u32 = 4129;
+/// A number of Broadcom's for Thor, likewise.
+const THOR: u32 = 0x1750;
 /// GUID of the first node: locally administered, with the letters "WV".
 const GUID: u64 = 0x0257_56ff_fe00_0001;
 
 /// How the name of a NIC's thread begins: "nic-" and that of the NIC.
-const THREAD: &str = "nic-mlx5_";
-/// How the names of threads of NICs and their links begin.
-pub(crate) const THREADS: [&str; 2] = [THREAD, "nic-port-"];
+const THREAD: &str = "nic-";
 
 /// A NIC with its thread and what it says about itself.
 pub(crate) struct SharedNic {
@@ -51,7 +51,11 @@ impl SharedNic {
     pub(crate) fn say_violations(&self) {
         if Settings::get().verbose {
             for violation in self.nic.take_violations() {
-                say!("mlx5_{}: {violation}", self.index);
+                say!("{}: {violation}", device_name(self.index));
+            }
+            match bells::take_unknown() {
+                0 => {}
+                unknown => say!("{unknown} stores to doorbell pages rang no queue"),
             }
         }
     }
@@ -65,7 +69,7 @@ impl SharedNic {
         let link = self.nic.describe_link().unwrap_or_default();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != link {
-            say!("mlx5_{}: {link}", self.index);
+            say!("{}: {link}", device_name(self.index));
             *said = link;
         }
     }
@@ -92,7 +96,7 @@ pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
     nic.nic.consume_only(consume).map_err(refuse_nic)?;
     nics.by_device.push((index, nic.clone()));
     if Settings::get().verbose {
-        let (nic, name) = (nic.clone(), format!("{THREAD}{index}-say"));
+        let (nic, name) = (nic.clone(), format!("{THREAD}{}-say", device_name(index)));
         let say = move || loop {
             std::thread::sleep(SAY_EVERY);
             nic.say_violations();
@@ -117,7 +121,7 @@ fn start(index: u32) -> Result<SharedNic, NicError> {
     let mtu = nic.max_mtu().unwrap_or(Mtu::B1024);
     faults::install();
     let engine = nic.spawn()?;
-    let profile = profile(index, address, mtu);
+    let profile = profile(Settings::get().driver, index, (address, mtu));
     let events = Arc::new(Router::default());
     let router = events.clone();
     nic.on_event(move |event| {
@@ -135,7 +139,7 @@ fn open(index: u32) -> Result<(SoftNic, IpAddr), NicError> {
     let at = |address, shared| {
         let udp = UdpConfig { max_mtu: settings.mtu, shared, ..UdpConfig::new(address) };
         let config = Config {
-            name: format!("mlx5_{index}"),
+            name: device_name(index),
             max_qps: MAX_QPS,
             link: LinkConfig::Auto(udp),
             idle: idle(),
@@ -192,12 +196,13 @@ fn own_file(path: &Path, index: u32) -> PathBuf {
     path.with_extension(format!("{process}.{index}.{extension}"))
 }
 
-fn profile(index: u32, address: IpAddr, mtu: Mtu) -> Profile {
+fn profile(driver: Driver, index: u32, (address, mtu): (IpAddr, Mtu)) -> Profile {
     let gid = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
     };
-    Profile {
+    let mlx5 = Profile {
+        driver,
         fw_ver: 1 << 16,
         node_guid: GUID + u64::from(index),
         vendor_part_id: CONNECTX7,
@@ -215,6 +220,20 @@ fn profile(index: u32, address: IpAddr, mtu: Mtu) -> Profile {
         cqe_version: 1,
         port: Port { max_mtu: mtu, active_mtu: mtu, max_msg_sz: 1 << 30 },
         gids: vec![Gid { gid, ifindex: interface_of(address) }],
+    };
+    match driver {
+        Driver::Mlx5 => mlx5,
+        // Its library leaves 129 of a send queue free, and reads the version from the lowest byte on.
+        Driver::Bnxt { .. } => Profile {
+            fw_ver: 1 << 8,
+            vendor_part_id: THOR,
+            max_qp_wr: (1 << 15) - 129,
+            max_sge: 6,
+            max_cq: bells::PLACES,
+            max_srq: bells::PLACES,
+            cqe_version: 0,
+            ..mlx5
+        },
     }
 }
 
@@ -243,11 +262,6 @@ pub(crate) fn refuse_nic(error: NicError) -> Refusal {
     Refusal::new(errno, error.to_string())
 }
 
-/// A span of memory that will not do.
-pub(crate) fn refuse_region(what: &str, error: &MemError) -> Refusal {
-    Refusal::invalid(format!("{what}: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,7 +280,7 @@ mod tests {
     #[test]
     fn firmware_claims_what_verbs_claim() {
         use warpverbs_mlx5::prm::GENERAL;
-        let profile = profile(0, Ipv4Addr::LOCALHOST.into(), Mtu::B4096);
+        let profile = profile(Driver::Mlx5, 0, (Ipv4Addr::LOCALHOST.into(), Mtu::B4096));
         for (name, log, limit) in [
             ("QPs", GENERAL.log_max_qp, profile.max_qp),
             ("WQEs of a QP", GENERAL.log_max_qp_sz, profile.max_qp_wr),

@@ -10,8 +10,8 @@
 
 use crate::real::Real;
 use nix::libc;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::{fs, ptr};
 use warpverbs_nic::link::descriptors;
 use warpverbs_uverbs::{Errno, Refusal};
 
@@ -79,6 +79,25 @@ pub(crate) fn status(fd: i32) -> Option<libc::stat> {
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: any number may be asked for; there is room for the answer.
     (unsafe { (Real::get().fstat)(fd, &mut stat) } == 0).then_some(stat)
+}
+
+/// How `/proc` shows the names of devices' files, behind which the number of the device follows.
+pub(crate) const SHOWN: &str = "/memfd:warpverbs-uverbs";
+
+/// The inode of the device's file that is mapped at `address`, and the offset there.
+pub(crate) fn mapped_at(address: usize) -> Option<(u64, u64)> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    // From-to, rights, offset, device, inode, name.
+    maps.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let (from, to) = words.next()?.split_once('-')?;
+        let number = |word| usize::from_str_radix(word, 16).ok();
+        let (from, offset) = (number(from)?, number(words.nth(1)?)?);
+        let inode = words.nth(1)?.parse::<u64>().ok()?;
+        let holds = (from..number(to)?).contains(&address);
+        let is_device = words.next().is_some_and(|name| name.starts_with(SHOWN));
+        (holds && is_device).then(|| (inode, (offset + (address - from)) as u64))
+    })
 }
 
 /// A value that is made when it is first asked for, and never dropped. No lock: a signal handler or a

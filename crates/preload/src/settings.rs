@@ -1,5 +1,6 @@
 //! Settings of `warpverbs run`, in one environment variable.
 
+use crate::bells;
 use crate::process::Once;
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -7,17 +8,27 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use warpverbs_mlx5::prm::Status;
 use warpverbs_rdma::Mtu;
-use warpverbs_uverbs::Fault;
+use warpverbs_uverbs::{Driver, Fault};
 
-/// `nics=2,mtu=1024,address=10.0.0.1,fail=7:8,consume,verbose,record=FILE`: any of these, `record`
+/// `nics=2,device=bnxt_re,mtu=1024,address=10.0.0.1,fail=7:8,consume,verbose,record=FILE`: any of these, `record`
 /// last. A value that cannot be understood counts as not given; `warpverbs run` has checked it.
 const VARIABLE: &str = "WARPVERBS_RUN";
+
+/// bnxt_re, whose doorbell page lies behind the end of the device's file.
+const BNXT: Driver = Driver::Bnxt { doorbells: bells::OFFSET };
+
+/// The name of a device.
+pub(crate) fn device_name(index: u32) -> String {
+    Settings::get().driver.device(index)
+}
 
 /// Settings that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Devices.
     pub(crate) nics: u32,
+    /// Whose devices they are.
+    pub(crate) driver: Driver,
     /// The largest path MTU, if not that of the interface.
     pub(crate) mtu: Option<Mtu>,
     /// The first device's address; one of the loopback network otherwise.
@@ -55,6 +66,7 @@ impl Settings {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             match name {
                 "nics" => settings.nics = value.parse().unwrap_or(0),
+                "device" if value == BNXT.name() => settings.driver = BNXT,
                 "mtu" => settings.mtu = value.parse().ok().and_then(Mtu::from_bytes),
                 "address" => settings.address = value.parse().ok(),
                 "fail" => settings.fault = fault(value),
@@ -81,13 +93,14 @@ mod tests {
 
     #[test]
     fn every_part_is_understood() {
-        let text = "nics=2,mtu=1024,address=10.0.0.1,fail=7:8,consume,verbose,record=/tmp/a,b";
+        let text = "nics=2,device=bnxt_re,mtu=1024,address=10.0.0.1,fail=7:8,consume,verbose,record=/tmp/a,b";
         let (address, record) = (Some([10, 0, 0, 1].into()), Some("/tmp/a,b".into()));
         let mtu = Some(Mtu::B1024);
         let fault = Some(Fault { call: 7, status: Status::Limit });
         let (consume, verbose) = (true, true);
+        let (nics, driver) = (2, BNXT);
         let expected =
-            Settings { nics: 2, mtu, address, fault, consume, verbose, record, sysfs: None };
+            Settings { nics, driver, mtu, address, fault, consume, verbose, record, sysfs: None };
         assert_eq!(Settings::parse(text), expected);
         assert_eq!(Settings::parse(""), Settings::default());
     }

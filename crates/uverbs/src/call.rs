@@ -5,8 +5,8 @@
 //! programs give inputs and outputs the same memory.
 
 use crate::memory::{load, store};
-use crate::schema::{Access, Attr, Class, Kind, Method, Object};
-use crate::{Errno, Refusal, UserMemory};
+use crate::schema::{Access, Attr, Class, DRIVER, Kind, Method, Object};
+use crate::{Driver, Errno, Refusal, UserMemory};
 
 /// The request number of the one `ioctl`: `RDMA_VERBS_IOCTL`.
 pub const VERBS_IOCTL: u64 = 0xc018_1b01;
@@ -19,8 +19,6 @@ pub const PAGE_BYTES: usize = 4096;
 /// data or an address.
 pub(crate) const ATTR_BYTES: usize = 16;
 
-/// Number of the mlx5 driver.
-const DRIVER_MLX5: u32 = 1;
 const MANDATORY: u16 = 1;
 const VALID_OUTPUT: u16 = 2;
 
@@ -71,7 +69,11 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// The method that a header names, and how many attributes follow.
-fn header(memory: &impl UserMemory, at: u64) -> Result<(&'static Object, u16, usize), Refusal> {
+fn header(
+    memory: &impl UserMemory,
+    at: u64,
+    own: Driver,
+) -> Result<(&'static Object, u16, usize), Refusal> {
     let bytes = load(memory, at, HEADER_BYTES, "header")?;
     let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     let (length, object, method, attrs) = (half(0), half(2), half(4), half(6));
@@ -84,11 +86,15 @@ fn header(memory: &impl UserMemory, at: u64) -> Result<(&'static Object, u16, us
         return Err(Refusal::new(Errno::EPROTONOSUPPORT, "reserved words of the header are set"));
     }
     let driver = number(&bytes[16..20]) as u32;
-    if driver != DRIVER_MLX5 {
-        let why = format!("driver {driver}, expected that of mlx5, {DRIVER_MLX5}");
-        return Err(Refusal::invalid(why));
+    if driver != own.number() {
+        let (name, expected) = (own.name(), own.number());
+        return Err(Refusal::invalid(format!(
+            "driver {driver}, expected that of {name}, {expected}"
+        )));
     }
-    let Some(object) = Object::find(object) else {
+    // Those of drivers are mlx5's.
+    let is_common = object < DRIVER && method < DRIVER;
+    let Some(object) = Object::find(object).filter(|_| is_common || own == Driver::Mlx5) else {
         let why = format!("there is no object {object:#x} (method {method:#x})");
         return Err(Refusal::new(Errno::EPROTONOSUPPORT, why));
     };
@@ -97,13 +103,14 @@ fn header(memory: &impl UserMemory, at: u64) -> Result<(&'static Object, u16, us
 
 impl Call {
     /// Reads and checks the list of attributes at `at`. `check` looks up an object that the call
-    /// names.
+    /// names; `own` is the driver that it is for.
     pub(crate) fn decode(
         memory: &impl UserMemory,
         at: u64,
+        own: Driver,
         check: impl Fn(Class, Access, u64) -> Result<(), Refusal>,
     ) -> Result<Self, Refusal> {
-        let (object, id, count) = header(memory, at)?;
+        let (object, id, count) = header(memory, at, own)?;
         let unknown = |what: &'static str| Refusal::new(Errno::EPROTONOSUPPORT, what);
         let Some(method) = object.method(id) else {
             return Err(unknown("there is no such method").of(format!("{}.{id:#x}", object.name)));

@@ -1,13 +1,15 @@
 //! The device that does the work: a NIC, behind a trait.
 
-use crate::Refusal;
 use crate::abi::QpCap;
 use crate::event::{EventForm, EventSource};
+use crate::{Driver, Refusal};
 use warpverbs_rdma::{Mtu, QpState, Service};
 
 /// Properties of the device.
 #[derive(Clone, Debug)]
 pub struct Profile {
+    /// Whose device it is.
+    pub driver: Driver,
     /// Firmware version: major in the upper 32 bits, minor in bits 31 to 16, patch below.
     pub fw_ver: u64,
     /// GUID of the node.
@@ -84,11 +86,11 @@ pub struct MrRequest {
 pub struct CqRequest {
     /// log2 of the number of CQEs.
     pub log_size: u8,
-    /// Bytes of a CQE: 64 or 128.
+    /// Bytes of a CQE: 64 or 128; 32 of bnxt_re.
     pub cqe_size: u32,
     /// Where the CQEs lie.
     pub buf: u64,
-    /// The doorbell record: consumer index and arming, 32 bits each.
+    /// The doorbell record: consumer index and arming, 32 bits each. 0 of bnxt_re, which has none.
     pub dbr: u64,
     /// CQEs that were not consumed may be overwritten.
     pub ignore_overrun: bool,
@@ -122,7 +124,7 @@ pub struct SrqRequest {
     pub log_stride: u8,
     /// Where the receives lie.
     pub buf: u64,
-    /// The doorbell record: 32 bits.
+    /// The doorbell record: 32 bits. 0 of bnxt_re, which has none.
     pub dbr: u64,
 }
 
@@ -147,6 +149,17 @@ pub struct QpRequest {
     pub scatter_receives: bool,
     /// Limits that the program asked for.
     pub cap: QpCap,
+    /// Of a QP of bnxt_re alone. Its WQEs have 128 bytes, and there is no doorbell record.
+    pub bnxt: Option<BnxtQp>,
+}
+
+/// The send queue of a QP of bnxt_re, which does not lie behind the receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BnxtQp {
+    /// Where the send queue lies, and behind it one entry of packet numbers for each WQE, of 16 bytes.
+    pub sq: u64,
+    /// The program's name of the QP, in its CQEs.
+    pub handle: u64,
 }
 
 impl QpRequest {

@@ -3,7 +3,7 @@
 mod sysfs;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::unix::process::ExitStatusExt;
@@ -23,10 +23,31 @@ const UCX_RELAXED: &str = "UCX_IB_PCI_RELAXED_ORDERING";
 /// Devices at most: each has an address of its own in the loopback network.
 const MAX_NICS: i64 = 3;
 
+/// Kinds of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Mlx5,
+    #[value(name = "bnxt_re")]
+    Bnxt,
+}
+
+impl Kind {
+    /// Name of the kernel's driver, with which those of its devices begin.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mlx5 => "mlx5",
+            Self::Bnxt => "bnxt_re",
+        }
+    }
+}
+
 /// The program to run, and its devices.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Devices that the program finds: mlx5_0 and so on
+    /// Kind of the devices: mlx5 (ConnectX-7), or bnxt_re (Thor, for libbnxt_re of rdma-core before v50)
+    #[arg(long, value_enum, default_value_t = Kind::Mlx5)]
+    device: Kind,
+    /// Devices that the program finds: mlx5_0 or bnxt_re0, and so on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_NICS))]
     nics: u32,
     /// The largest path MTU: 256, 512, 1024, 2048 or 4096; that of the interface otherwise
@@ -52,7 +73,7 @@ pub(crate) struct RunArgs {
     /// (`int warpverbs_consume(int on)` in the program, found by dlsym, switches at any time)
     #[arg(long)]
     consume: bool,
-    /// Run although this machine has an mlx5 device, which the program will not see
+    /// Run although this machine has a device of that kind, which the program will not see
     #[arg(long)]
     hide_hardware: bool,
     /// The library to preload, if it is not beside this program
@@ -87,11 +108,17 @@ fn parse_fault(text: &str) -> Result<(u32, u8), String> {
 /// Runs the program and ends as it did.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     if !args.hide_hardware {
-        refuse_hardware(Path::new("/sys/class/infiniband"))?;
+        refuse_hardware(Path::new("/sys/class/infiniband"), args.device)?;
     }
+    ensure!(
+        !args.consume || args.device == Kind::Mlx5,
+        "--consume: queues of {} are not consumed unread, only those of mlx5 are",
+        args.device.name()
+    );
     let library = library(args)?;
     let root = Folder::new("warpverbs-run-").context("a folder for the devices of the program")?;
-    sysfs::write(root.path(), args.nics).with_context(|| root.path().display().to_string())?;
+    sysfs::write(root.path(), args.device, args.nics)
+        .with_context(|| root.path().display().to_string())?;
     let [program, arguments @ ..] = args.program.as_slice() else { bail!("no program is given") };
     let mut preload = library.into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -115,7 +142,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// Settings for the library.
 fn settings(args: &RunArgs) -> Result<OsString> {
-    let mut out = format!("nics={}", args.nics);
+    let mut out = format!("nics={},device={}", args.nics, args.device.name());
     if let Some(mtu) = args.mtu {
         out += &format!(",mtu={mtu}");
     }
@@ -140,12 +167,12 @@ fn settings(args: &RunArgs) -> Result<OsString> {
 }
 
 /// A device of hardware is not to be mistaken for ours, nor the other way round.
-fn refuse_hardware(class: &Path) -> Result<()> {
+fn refuse_hardware(class: &Path, kind: Kind) -> Result<()> {
     let Ok(devices) = class.read_dir() else { return Ok(()) };
     for device in devices.flatten() {
         let name = device.file_name();
         ensure!(
-            !name.to_string_lossy().starts_with("mlx5"),
+            !name.to_string_lossy().starts_with(kind.name()),
             "this machine has the device {}; --hide-hardware runs the program on software all the same",
             name.display()
         );
@@ -174,11 +201,12 @@ mod tests {
     #[test]
     fn hardware_is_seen() {
         let class = tempfile::tempdir().unwrap();
-        assert!(refuse_hardware(&class.path().join("none")).is_ok());
+        assert!(refuse_hardware(&class.path().join("none"), Kind::Mlx5).is_ok());
         std::fs::create_dir(class.path().join("rxe0")).unwrap();
-        assert!(refuse_hardware(class.path()).is_ok());
+        assert!(refuse_hardware(class.path(), Kind::Mlx5).is_ok());
         std::fs::create_dir(class.path().join("mlx5_3")).unwrap();
-        let error = refuse_hardware(class.path()).unwrap_err().to_string();
+        assert!(refuse_hardware(class.path(), Kind::Bnxt).is_ok());
+        let error = refuse_hardware(class.path(), Kind::Mlx5).unwrap_err().to_string();
         assert!(error.contains("mlx5_3") && error.contains("--hide-hardware"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! A `sysfs` with devices of ours, as libibverbs reads it.
 
+use super::Kind;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -8,15 +9,28 @@ use std::path::Path;
 /// Major and first minor number of the devices, as the preloaded library has them.
 const MAJOR: u32 = 231;
 const MINOR: u32 = 192;
-/// The devices' PCI function: libmlx5 takes ConnectX-7 for its own.
-const MODALIAS: &str = "pci:v000015B3d00001021sv000015B3sd00000000bc02sc00i00";
+/// PCI numbers of vendor and device by which libraries know their own: ConnectX-7, and 57508 ("Thor").
+fn pci_numbers(kind: Kind) -> (u16, u16) {
+    match kind {
+        Kind::Mlx5 => (0x15b3, 0x1021),
+        Kind::Bnxt => (0x14e4, 0x1750),
+    }
+}
+
+/// The name of a device, as its driver gives it.
+fn device_name(kind: Kind, index: u32) -> String {
+    match kind {
+        Kind::Mlx5 => format!("mlx5_{index}"),
+        Kind::Bnxt => format!("bnxt_re{index}"),
+    }
+}
 
 /// Writes the tree of `nics` devices into the empty folder `root`.
-pub(super) fn write(root: &Path, nics: u32) -> io::Result<()> {
+pub(super) fn write(root: &Path, kind: Kind, nics: u32) -> io::Result<()> {
     fs::create_dir_all(root.join("class/infiniband"))?;
     fs::create_dir_all(root.join("class/infiniband_verbs"))?;
     put(root, "class/infiniband_verbs/abi_version", "6")?;
-    (0..nics).try_for_each(|index| device(root, index))
+    (0..nics).try_for_each(|index| device(root, kind, index))
 }
 
 fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
@@ -29,14 +43,17 @@ fn put(folder: &Path, file: &str, text: &str) -> io::Result<()> {
 
 /// A PCI function, the device below it, and links to both from the classes. UCX finds the vendor
 /// only where the device's folder is below that of a PCI function.
-fn device(root: &Path, index: u32) -> io::Result<()> {
+fn device(root: &Path, kind: Kind, index: u32) -> io::Result<()> {
     let pci = format!("devices/pci0000:00/0000:00:{:02x}.0", index + 5);
-    let (name, file) = (format!("mlx5_{index}"), format!("uverbs{index}"));
+    let (name, file) = (device_name(kind, index), format!("uverbs{index}"));
     let function = root.join(&pci);
+    let (vendor, part) = pci_numbers(kind);
+    let modalias = format!("pci:v{vendor:08X}d{part:08X}sv{vendor:08X}sd00000000bc02sc00i00");
+    let (vendor, part) = (format!("{vendor:#06x}"), format!("{part:#06x}"));
     for (file, text) in [
-        ("modalias", MODALIAS),
-        ("vendor", "0x15b3"),
-        ("device", "0x1021"),
+        ("modalias", modalias.as_str()),
+        ("vendor", &vendor),
+        ("device", &part),
         ("numa_node", "-1"),
         ("max_link_speed", "32.0 GT/s PCIe"),
         ("max_link_width", "16"),
@@ -87,12 +104,18 @@ mod tests {
     #[test]
     fn classes_lead_to_devices_below_pci_functions() {
         let root = tempfile::tempdir().unwrap();
-        write(root.path(), 2).unwrap();
+        write(root.path(), Kind::Mlx5, 2).unwrap();
         let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
         assert_eq!(read("class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
         assert_eq!(read("class/infiniband_verbs/uverbs1/dev"), "231:193\n");
         assert_eq!(read("class/infiniband/mlx5_0/device/vendor"), "0x15b3\n");
         let real = root.path().join("class/infiniband/mlx5_0").canonicalize().unwrap();
         assert!(real.ends_with("devices/pci0000:00/0000:00:05.0/infiniband/mlx5_0"));
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), Kind::Bnxt, 1).unwrap();
+        let read = |path: &str| fs::read_to_string(root.path().join(path)).unwrap();
+        assert_eq!(read("class/infiniband_verbs/uverbs0/ibdev"), "bnxt_re0\n");
+        let modalias = read("class/infiniband/bnxt_re0/device/modalias");
+        assert!(modalias.starts_with("pci:v000014E4d00001750sv000014E4sd"), "{modalias}");
     }
 }

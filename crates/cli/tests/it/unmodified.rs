@@ -1,5 +1,6 @@
 //! `warpverbs run`: Debian's own programs of libibverbs and perftest, as they are.
 
+mod bells;
 mod children;
 mod conform;
 mod consume;
@@ -61,6 +62,21 @@ fn run(line: &str) -> Command {
     command
 }
 
+/// Kinds of devices: libbnxt_re is that of the system alone.
+fn devices() -> &'static [&'static str] {
+    if std::env::var_os("WARPVERBS_RDMA_CORE").is_some() { &["mlx5"] } else { &["mlx5", "bnxt_re"] }
+}
+
+/// As [`run`], with a device of this kind.
+fn run_on(device: &str) -> impl Fn(&str) -> Command {
+    move |line| run(&format!("--device {device} {line}"))
+}
+
+/// The first device of a kind.
+fn first(device: &str) -> &'static str {
+    if device == "mlx5" { "mlx5_0" } else { "bnxt_re0" }
+}
+
 /// perftest gives up where other programs disturb it while it measures the processor's clock.
 fn is_disturbed(output: &Output) -> bool {
     !output.status.success() && text(&output.stderr).contains("Correlation coefficient")
@@ -98,12 +114,7 @@ fn is_listening(process: u32, port: u16) -> bool {
     })
 }
 
-/// Starts the server of a pair of programs and waits until it listens.
-fn server(line: &str, port: u16) -> Child {
-    server_in(line, port, run)
-}
-
-/// As [`server`], started by `run`.
+/// Starts the server of a pair of programs by `run`, and waits until it listens.
 fn server_in(line: &str, port: u16, run: impl Fn(&str) -> Command) -> Child {
     let mut command = run(&format!("--verbose -- {line} -p {port}"));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -129,6 +140,11 @@ fn pair(line: &str) -> String {
 /// As [`pair`], started by `run`.
 fn pair_in(line: &str, run: impl Fn(&str) -> Command) -> String {
     text(&pair_with(line, &run, &run, "localhost").stdout)
+}
+
+/// As [`pair`], the server with a device of the first kind, the client of the second.
+fn pair_of((server, client): (&str, &str), line: &str) -> String {
+    text(&pair_with(line, run_on(server), run_on(client), "localhost").stdout)
 }
 
 /// Runs a program with itself, each side started by its own, the server on `host`; the client's end.
@@ -172,6 +188,14 @@ fn a_device_is_found_that_says_what_it_is() {
     for line in ["mlx5_0", "mlx5_1", "active_mtu:\t\t1024 (3)"] {
         assert!(said.contains(line), "{line} is not in {said}");
     }
+    if devices().contains(&"bnxt_re") {
+        let said = succeeds("--device bnxt_re --nics 2 -- ibv_devinfo -v");
+        for line in
+            ["hca_id:\tbnxt_re0", "hca_id:\tbnxt_re1", "WARPVERBS_SOFT", "0x14e4", "0.1.0.0"]
+        {
+            assert!(said.contains(line), "{line} is not in {said}");
+        }
+    }
 }
 
 #[test]
@@ -179,15 +203,20 @@ fn two_processes_play_ping_pong() {
     if !ready() {
         return;
     }
-    // The contents of every message are checked.
-    let said = pair("ibv_rc_pingpong -g 0 -n 200 -c");
-    assert!(said.contains("200 iters"), "{said}");
-    pair("ibv_rc_pingpong -g 0 -n 20 -s 100000 -m 4096 -c");
-    // Completion events instead of polling.
-    pair("ibv_rc_pingpong -g 0 -n 200 -c -e");
+    for &server in devices() {
+        for &client in devices() {
+            let pair = |line| pair_of((server, client), line);
+            // The contents of every message are checked.
+            let said = pair("ibv_rc_pingpong -g 0 -n 200 -c");
+            assert!(said.contains("200 iters"), "{said}");
+            pair("ibv_rc_pingpong -g 0 -n 20 -s 100000 -m 4096 -c");
+            // Completion events instead of polling.
+            pair("ibv_rc_pingpong -g 0 -n 200 -c -e");
+            let said = pair("ibv_srq_pingpong -g 0 -n 200 -q 4");
+            assert!(said.contains("200 iters"), "{said}");
+        }
+    }
     let said = pair("ibv_ud_pingpong -g 0 -n 200");
-    assert!(said.contains("200 iters"), "{said}");
-    let said = pair("ibv_srq_pingpong -g 0 -n 200 -q 4");
     assert!(said.contains("200 iters"), "{said}");
 }
 
@@ -196,6 +225,33 @@ fn perftest_measures() {
     if !ready() {
         return;
     }
+    for &device in devices() {
+        measures((device, device));
+    }
+    if let [one, other] = *devices() {
+        for line in
+            ["ib_write_bw -x 0 -n 100", "ib_send_bw -x 0 -n 100 -e", "ib_atomic_lat -x 0 -n 100"]
+        {
+            for devices in [(one, other), (other, one)] {
+                assert!(pair_of(devices, line).contains("#bytes"), "{line}");
+            }
+        }
+    }
+    let said = pair("ib_send_bw -c UD -x 0 -n 100");
+    assert!(said.contains("#bytes"), "{said}");
+    // Datagrams, and shared memory without them, instead of what the two find out.
+    for &device in devices() {
+        for link in ["udp", "shm"] {
+            for line in ["ib_write_bw -x 0 -n 100 -s 65536", "ib_atomic_lat -x 0 -n 100"] {
+                let run = run_on(device);
+                let said = pair_in(line, |line| run(&format!("--link {link} {line}")));
+                assert!(said.contains("#bytes"), "{line} over {link}: {said}");
+            }
+        }
+    }
+}
+
+fn measures(devices: (&str, &str)) {
     for line in [
         "ib_write_bw -x 0 -n 100 -s 65536",
         "ib_write_lat -x 0 -n 50 -I 64",
@@ -211,21 +267,13 @@ fn perftest_measures() {
         "ib_send_lat -x 0 -n 100",
         "ib_atomic_lat -x 0 -n 100",
         "ib_write_bw -x 0 -n 100 -b -l 4",
-        "ib_send_bw -c UD -x 0 -n 100",
         // More QPs than doorbell registers: some share one.
         "ib_read_bw -x 0 -n 20 -q 17",
         "ib_send_bw -x 0 -n 20 -q 17 --use-srq",
         "ib_write_bw -x 0 -n 5 -t 5 -q 600 -s 4096",
     ] {
-        let said = pair(line);
-        assert!(said.contains("#bytes"), "{line}: {said}");
-    }
-    // Datagrams, and shared memory without them, instead of what the two find out.
-    for link in ["udp", "shm"] {
-        for line in ["ib_write_bw -x 0 -n 100 -s 65536", "ib_atomic_lat -x 0 -n 100"] {
-            let said = pair_in(line, |line| run(&format!("--link {link} {line}")));
-            assert!(said.contains("#bytes"), "{line} over {link}: {said}");
-        }
+        let said = pair_of(devices, line);
+        assert!(said.contains("#bytes"), "{devices:?}, {line}: {said}");
     }
 }
 
@@ -253,10 +301,12 @@ fn a_peer_that_is_killed_ends_the_other() {
         return;
     }
     let seed = std::process::id();
-    for (round, kills_server) in (0..).zip([true, false, true, false, true]) {
+    let rounds = devices().iter().flat_map(|device| [(device, true), (device, false)].repeat(2));
+    for (round, (device, kills_server)) in (0..).zip(rounds) {
         let port = free_port();
         let line = "ib_write_bw -x 0 -b -D 100";
-        let server = server(line, port);
+        let run = run_on(device);
+        let server = server_in(line, port, &run);
         let line = format!("-- {line} -p {port} localhost");
         let mut client = run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // The server listens no more once the client has connected.
@@ -283,10 +333,19 @@ fn what_is_not_modelled_is_refused_by_name() {
     if !ready() {
         return;
     }
-    let output = output(run("--verbose -- ibv_uc_pingpong -g 0"));
-    let stderr = text(&output.stderr);
-    assert!(!output.status.success(), "{stderr}");
-    assert!(stderr.contains("mlx5_0: QP.CREATE: EOPNOTSUPP: a QP of type 3"), "{stderr}");
+    let refusals = [
+        ("mlx5", "ibv_uc_pingpong", "mlx5_0: QP.CREATE: EOPNOTSUPP: a QP of type 3"),
+        ("bnxt_re", "ibv_uc_pingpong", "bnxt_re0: QP.CREATE: EOPNOTSUPP: a QP of type 3"),
+        ("bnxt_re", "ibv_ud_pingpong", "bnxt_re0: QP.CREATE: EOPNOTSUPP: a QP of type 4"),
+    ];
+    for (device, program, expected) in refusals {
+        if !devices().contains(&device) {
+            continue;
+        }
+        let output = output(run_on(device)(&format!("--verbose -- {program} -g 0")));
+        let stderr = text(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(expected), "{stderr}");
+    }
 }
 
 #[test]
@@ -306,6 +365,8 @@ fn a_program_ends_as_it_would() {
 #[test]
 fn wrong_words_are_refused() {
     fails("run --nics 4 -- true", &["1..=3"]);
+    fails("run --device mlx4 -- true", &["mlx5, bnxt_re"]);
+    fails("run --device bnxt_re --consume -- true", &["--consume", "bnxt_re"]);
     fails("run --mtu 1000 -- true", &["256, 512, 1024, 2048 or 4096"]);
     fails(
         "run --library /nowhere.so -- true",

@@ -264,6 +264,15 @@ pub(super) fn counter(
     Ok(told(ring, word, kind, before)?.1)
 }
 
+/// Whether a doorbell asks for an event at solicited CQEs alone; `None`: it asks for none.
+pub(crate) fn armed(word: u64) -> Option<bool> {
+    match Doorbell::parse(word).ok()?.kind {
+        Bell::Arm => Some(false),
+        Bell::ArmSolicited => Some(true),
+        _ => None,
+    }
+}
+
 /// The number of a receive, and its entries.
 pub(super) fn receive(wqe: &mut [u8], queue: QueueKind) -> Result<(u32, Sges<'_>), Rule> {
     let parsed = recv::parse(wqe).map(|(id, sges)| (id, sges.len()));

@@ -30,7 +30,9 @@ pub struct CqConfig {
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
     /// The callback for a completion when the CQ is armed. The NIC writes the arm word once, when
-    /// the CQ is made, and polls it: the record must be in host memory.
+    /// the CQ is made, and polls it: the record must be in host memory. Of bnxt_re, `dbr` has 16 bytes then:
+    /// the second half is for the last doorbell that arms, which the NIC replaces by 0 when it has seen it.
+    /// Other formats raise no events.
     pub notice: Option<CompletionNotice>,
 }
 
@@ -96,7 +98,7 @@ impl CompletionQueue {
     pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
         let memory = |what| move |cause| NicError::Memory { what, cause };
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
-        if config.notice.is_some() && config.dialect != Dialect::Mlx5 {
+        if config.notice.is_some() && config.dialect == Dialect::Ionic {
             return Err(NicError::NotOfFormat { what: "completion events" });
         }
         if config.notice.is_some() && record.kind() != Kind::Host {
@@ -105,7 +107,15 @@ impl CompletionQueue {
         }
         let format = (config.dialect, config.mode);
         let ring = CqeRing::new(&config.buf, format, config.log_size, config.cqe_size)?;
-        let arm = config.notice.clone().map(|notice| ArmWatch::new(notice, &record));
+        let watch = |notice| match config.dialect {
+            Dialect::Mlx5 => Ok::<_, NicError>(ArmWatch::new(notice, &record)),
+            _ => {
+                let place = config.dbr.slice(8, 8).map_err(memory("arm doorbell of a CQ"))?;
+                place.atomic_u64(0).map_err(memory("arm doorbell of a CQ"))?;
+                Ok(ArmWatch::by_doorbell(notice, place))
+            }
+        };
+        let arm = config.notice.clone().map(watch).transpose()?;
         Ok(Self {
             cqn: 0,
             ring,
@@ -140,8 +150,7 @@ impl CompletionQueue {
             if done.is_solicited() {
                 arm.solicit(self.ring.produced);
             }
-            let consumer = self.checks_room.then(|| self.record.consumer());
-            arm.look(&self.record, (self.ring.produced - 1, self.ring.produced), consumer);
+            self.look_for_consumer(self.ring.produced - 1);
         }
         Ok(())
     }
@@ -180,10 +189,23 @@ impl CompletionQueue {
 
     /// Looks whether the consumer has armed the CQ. `false`: it never does.
     pub(crate) fn look_at_arm(&mut self) -> bool {
-        let Some(arm) = &mut self.arm else { return false };
-        let consumer = self.checks_room.then(|| self.record.consumer());
-        arm.look(&self.record, (self.ring.produced, self.ring.produced), consumer);
-        true
+        self.look_for_consumer(self.ring.produced);
+        self.arm.is_some()
+    }
+
+    /// Raises the event if the consumer waits for one; `old` CQEs were there at the last look.
+    fn look_for_consumer(&mut self, old: u64) {
+        let Some(arm) = &mut self.arm else { return };
+        let Some(is_armed) = arm.take(old) else {
+            let consumer = self.checks_room.then(|| self.record.consumer());
+            return arm.look(&self.record, (old, self.ring.produced), consumer);
+        };
+        if is_armed {
+            self.read_consumed();
+            if let Some(arm) = &mut self.arm {
+                arm.look_at_doorbell(self.ring.produced, self.consumed);
+            }
+        }
     }
 
     /// Reads how far the consumer has come. An index ahead of the producer is ignored, and so is a
@@ -223,7 +245,7 @@ impl CompletionQueue {
 mod tests {
     use super::*;
     use crate::arm::PATIENCE;
-    use crate::format::{CqArm, Ended, Qpn, ReceivedKind};
+    use crate::format::{BnxtLibrary, CqArm, Ended, Qpn, ReceivedKind};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use warpverbs_mem::HostBuf;
@@ -236,7 +258,10 @@ mod tests {
 
     impl Armed {
         fn new(ignore_overrun: bool) -> Self {
-            let dbr = HostBuf::region(8).unwrap();
+            Self::of(Dialect::Mlx5, HostBuf::region(8).unwrap(), ignore_overrun)
+        }
+
+        fn of(dialect: Dialect, dbr: Region, ignore_overrun: bool) -> Self {
             let events = Arc::new(AtomicU32::new(0));
             let count = events.clone();
             // Every other delivery fails at first.
@@ -247,7 +272,7 @@ mod tests {
                 done
             });
             let config = CqConfig {
-                dialect: Dialect::Mlx5,
+                dialect,
                 cqe_size: CqeSize::B64,
                 mode: CqMode::Ring,
                 log_size: 4,
@@ -342,6 +367,83 @@ mod tests {
         armed.complete(false);
         assert_eq!(armed.arm(1, 2, true), 1);
         assert_eq!(armed.arm(1, 2, false), 2);
+    }
+
+    /// A CQ of bnxt_re's, and its doorbells, in a ring of 16.
+    fn by_doorbells() -> Armed {
+        let dialect = Dialect::Bnxt(BnxtLibrary::Early);
+        Armed::of(dialect, HostBuf::region(16).unwrap(), false)
+    }
+
+    impl Armed {
+        /// Rings a doorbell of bnxt_re's.
+        fn ring(&self, kind: u64, index: u64) {
+            let place = if kind == CONSUMED { 0 } else { 8 };
+            let word = self.dbr.atomic_u64(place).unwrap();
+            word.store((kind << 60 | 7 << 32 | index).to_le(), Ordering::Release);
+        }
+    }
+
+    /// Kinds of doorbells.
+    const CONSUMED: u64 = 4;
+    const ARM_SOLICITED: u64 = 5;
+    const ARM: u64 = 6;
+    const ARM_ENABLE: u64 = 7;
+
+    #[test]
+    fn each_doorbell_that_arms_has_one_event() {
+        let mut armed = by_doorbells();
+        armed.complete(false);
+        assert_eq!(armed.look(), 0, "not armed");
+        armed.ring(ARM, 0);
+        assert_eq!(armed.look(), 1, "a CQE that is not consumed");
+        armed.complete(false);
+        assert_eq!(armed.look(), 1, "armed once");
+        // The same doorbell again: nothing was consumed.
+        armed.ring(ARM, 0);
+        assert_eq!(armed.look(), 2);
+        armed.ring(CONSUMED, 2);
+        armed.ring(ARM, 2);
+        assert_eq!(armed.look(), 2, "all are consumed");
+        armed.complete(false);
+        assert_eq!(armed.soon(), 3);
+        armed.ring(ARM_ENABLE, 3);
+        armed.complete(false);
+        assert_eq!(armed.look(), 3, "nothing is armed");
+        // A CQE that was consumed after arming raises none, and the arm stays.
+        armed.ring(ARM, 3);
+        armed.ring(CONSUMED, 4);
+        assert_eq!(armed.look(), 3);
+        armed.complete(false);
+        assert_eq!(armed.soon(), 4);
+    }
+
+    #[test]
+    fn doorbells_arm_for_solicited_completions() {
+        let mut armed = by_doorbells();
+        armed.ring(ARM_SOLICITED, 0);
+        armed.complete(false);
+        assert_eq!(armed.look(), 0);
+        armed.complete(true);
+        assert_eq!(armed.soon(), 1);
+        armed.ring(CONSUMED, 2);
+        armed.ring(ARM_SOLICITED, 2);
+        armed.complete(false);
+        assert_eq!(armed.look(), 1);
+        // For all, in its place.
+        armed.ring(ARM, 2);
+        assert_eq!(armed.look(), 2);
+    }
+
+    #[test]
+    fn consumers_arm_lap_after_lap() {
+        let mut armed = by_doorbells();
+        for count in 1..100_u32 {
+            armed.ring(ARM, u64::from(count - 1) % 16);
+            armed.complete(false);
+            assert_eq!(armed.soon(), count);
+            armed.ring(CONSUMED, u64::from(count) % 16);
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Structures of the interface, as the kernel's headers declare them: native byte order, no
 //! padding that is not a member.
 
+mod bnxt;
 mod core;
 mod mlx5;
 
+pub use self::bnxt::*;
 pub use self::core::*;
 pub use self::mlx5::*;
 

@@ -297,6 +297,7 @@ impl<D: Device> Firmware<'_, D> {
             scatter_requests: context.cs_req != 0,
             scatter_receives: context.cs_res != 0,
             cap,
+            bnxt: None,
         };
         let with = OpenQp {
             pd: self.objects.pd(pd)?,

@@ -65,7 +65,8 @@ impl<D: Device> Context<D> {
             let why = format!("request {request:#x}, expected {VERBS_IOCTL:#x}");
             return Err(Refusal::new(Errno::ENOTTY, why));
         }
-        let mut call = Call::decode(memory, at, |class, access, name| {
+        let driver = self.device.profile().driver;
+        let mut call = Call::decode(memory, at, driver, |class, access, name| {
             self.objects.check(&self.device, class, access, name)
         })?;
         let mut done =

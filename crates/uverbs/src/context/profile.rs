@@ -3,8 +3,8 @@
 
 use crate::Refusal;
 use crate::abi::{
-    ExQueryDevice, ExQueryDeviceResp, GidEntry, Mlx5QueryDeviceResp, QueryDeviceResp,
-    QueryPortResp, QueryPortRespEx, take,
+    ExQueryDevice, ExQueryDeviceResp, GidEntry, QueryDeviceResp, QueryPortResp, QueryPortRespEx,
+    take,
 };
 use crate::call::Call;
 use crate::device::Profile;
@@ -19,8 +19,6 @@ const GRH_REQUIRED: u8 = 1;
 const ROCE_V2: u32 = 2;
 /// Address handles cost the device nothing.
 const MAX_AH: u32 = 1 << 24;
-/// Vendor of ConnectX devices, as an IEEE company number.
-const VENDOR: u32 = 0x02c9;
 
 pub(super) fn ex_query_device(profile: &Profile, call: &mut Call) -> Result<(), Refusal> {
     let request: ExQueryDevice = take(call.bytes(0).unwrap_or(&[]));
@@ -32,10 +30,9 @@ pub(super) fn ex_query_device(profile: &Profile, call: &mut Call) -> Result<(), 
     let base = query_device(profile);
     let answer = ExQueryDeviceResp { base, response_length: length, ..Default::default() };
     call.answer(1, answer.as_bytes());
-    let room = call.room(UHW_OUT).unwrap_or(0);
-    let length = room.min(size_of::<Mlx5QueryDeviceResp>());
-    let driver = Mlx5QueryDeviceResp { response_length: length as u32, ..Default::default() };
-    call.answer(UHW_OUT, &driver.as_bytes()[..length]);
+    if let Some(answer) = profile.driver.capabilities(call.room(UHW_OUT).unwrap_or(0)) {
+        call.answer(UHW_OUT, answer);
+    }
     Ok(())
 }
 
@@ -159,7 +156,7 @@ pub(super) fn query_device(profile: &Profile) -> QueryDeviceResp {
         sys_image_guid: guid,
         max_mr_size: u64::MAX,
         page_size_cap: !0xfff,
-        vendor_id: VENDOR,
+        vendor_id: profile.driver.vendor(),
         vendor_part_id: profile.vendor_part_id,
         max_qp: profile.max_qp,
         max_qp_wr: profile.max_qp_wr,

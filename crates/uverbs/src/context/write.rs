@@ -2,15 +2,13 @@
 
 use super::modify::change_qp;
 use super::profile::{check_route, cq_entries, ex_query_device, query_device};
-use super::queues::driver_input;
 use super::{Context, not_open};
 use crate::abi::{
-    AllocPdResp, CreateAh, CreateAhResp, CreateCompChannelResp, ExModifyQpResp, Mlx5AllocPdResp,
-    Mlx5CreateAhResp, Mlx5ModifyQpResp, Mlx5ResizeCq, ModifyQp, ModifySrq, QueryQp, QueryQpResp,
-    QuerySrq, QuerySrqResp, ResizeCq, ResizeCqResp, take,
+    AllocPdResp, CreateAh, CreateAhResp, CreateCompChannelResp, ExModifyQpResp, ModifyQp,
+    ModifySrq, QueryQp, QueryQpResp, QuerySrq, QuerySrqResp, ResizeCq, ResizeCqResp, take,
 };
 use crate::call::Call;
-use crate::device::{Device, ResizeRequest};
+use crate::device::Device;
 use crate::objects::{Made, Object, Objects};
 use crate::schema::UHW_OUT;
 use crate::write::{WriteCommand, id};
@@ -55,7 +53,7 @@ impl<D: Device> Context<D> {
         let made = Made { number: pdn, by_mailbox: false };
         let pd_handle = self.add_made(call, Object::Pd(pd), made, &[])?;
         call.answer(CORE_OUT, AllocPdResp { pd_handle }.as_bytes());
-        call.answer(UHW_OUT, Mlx5AllocPdResp { pdn }.as_bytes());
+        call.answer(UHW_OUT, self.device.profile().driver.pd(pdn));
         Ok(())
     }
 
@@ -64,14 +62,10 @@ impl<D: Device> Context<D> {
         let profile = self.device.profile();
         check_route(profile, attr.port_num, attr.is_global, attr.grh.sgid_index)?;
         self.objects.pd(pd_handle).map_err(legacy)?;
+        let answer = profile.driver.ah(call.room(UHW_OUT).unwrap_or(0), attr.grh.dgid)?;
         let ah_handle = self.add(call, Object::Ah, &[pd_handle])?;
         call.answer(CORE_OUT, CreateAhResp { ah_handle }.as_bytes());
-        let room = call.room(UHW_OUT).unwrap_or(0).min(size_of::<Mlx5CreateAhResp>());
-        let [.., a, b, c, d] = attr.grh.dgid;
-        // Nobody reads it: a locally administered address made of the GID.
-        let dmac = [2, 0, a, b, c, d];
-        let driver = Mlx5CreateAhResp { response_length: room as u32, dmac, ..Default::default() };
-        call.answer(UHW_OUT, &driver.as_bytes()[..room]);
+        call.answer(UHW_OUT, answer);
         Ok(())
     }
 
@@ -93,15 +87,15 @@ impl<D: Device> Context<D> {
             let answer = ExModifyQpResp { response_length, ..Default::default() };
             call.answer(CORE_OUT, answer.as_bytes());
         }
-        let room = call.room(UHW_OUT).unwrap_or(0).min(size_of::<Mlx5ModifyQpResp>());
         // Of a target of dynamic connections, which had none before.
         let qp = self.objects.qp(request.qp_handle)?;
         let has_number =
             qp.service == Service::DcTarget && self.device.query_qp(&qp.qp).state == QpState::Rtr;
         let dctn = if has_number { self.objects.number(request.qp_handle) } else { 0 };
-        let response_length = room as u32;
-        let driver = Mlx5ModifyQpResp { response_length, dctn, ..Default::default() };
-        call.answer(UHW_OUT, &driver.as_bytes()[..room]);
+        let room = call.room(UHW_OUT).unwrap_or(0);
+        if let Some(answer) = self.device.profile().driver.qp_changed(room, dctn) {
+            call.answer(UHW_OUT, answer);
+        }
         Ok(())
     }
 
@@ -117,12 +111,10 @@ impl<D: Device> Context<D> {
 
     fn resize_cq(&mut self, call: &mut Call) -> Result<(), Refusal> {
         let request: ResizeCq = take(call.bytes(0).unwrap_or(&[]));
-        let driver: Mlx5ResizeCq = take(driver_input(call, size_of::<Mlx5ResizeCq>())?);
         let cq = self.objects.cq(request.cq_handle).map_err(legacy)?;
         let entries = cq_entries(self.device.profile(), request.cqe)?;
-        let (cqe_size, buf) = (driver.cqe_size.into(), driver.buf_addr);
-        let log_size = entries.ilog2() as u8;
-        self.device.resize_cq(cq, &ResizeRequest { log_size, cqe_size, buf })?;
+        let driver = self.device.profile().driver;
+        self.device.resize_cq(cq, &driver.resize(call, entries)?)?;
         call.answer(CORE_OUT, ResizeCqResp { cqe: entries - 1, reserved: 0 }.as_bytes());
         Ok(())
     }

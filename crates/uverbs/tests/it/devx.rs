@@ -191,6 +191,7 @@ fn queues_lie_in_umems() {
         scatter_requests: true,
         scatter_receives: false,
         cap: Default::default(),
+        bnxt: None,
     };
     assert_eq!(r.program.model.seen.borrow().qp, Some(expected));
     assert_eq!(r.program.model.seen.borrow().uar, Some(r.page));

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 use std::process::Command;
-use warpverbs_uverbs::abi::{CORE_LAYOUTS, MLX5_LAYOUTS};
+use warpverbs_uverbs::abi::{BNXT_LAYOUTS, CORE_LAYOUTS, MLX5_LAYOUTS};
 use warpverbs_uverbs::schema::OBJECTS;
-use warpverbs_uverbs::{Errno, VERBS_IOCTL, WRITE_COMMANDS};
+use warpverbs_uverbs::{Driver, Errno, VERBS_IOCTL, WRITE_COMMANDS};
 
 const HEADERS: &str = "
 #include <errno.h>
@@ -15,6 +15,7 @@ const HEADERS: &str = "
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5-abi.h>
+#include <rdma/bnxt_re-abi.h>
 ";
 
 /// One assertion for each name of the tables.
@@ -37,7 +38,7 @@ fn source() -> String {
         assert_eq!(extended, command.id >> 31 == 1, "{}", command.name);
         same(command.name.into(), u64::from(command.id & !(1 << 31)));
     }
-    for layout in CORE_LAYOUTS.iter().chain(MLX5_LAYOUTS) {
+    for layout in CORE_LAYOUTS.iter().chain(MLX5_LAYOUTS).chain(BNXT_LAYOUTS) {
         let name = layout.name;
         // An answer that holds its own length grows at its end with newer kernels.
         let grows = layout.members.iter().any(|(member, _)| *member == "response_length");
@@ -54,7 +55,8 @@ fn source() -> String {
         same(errno.name().into(), errno.number() as u64);
     }
     same("RDMA_VERBS_IOCTL".into(), VERBS_IOCTL);
-    same("RDMA_DRIVER_MLX5".into(), 1);
+    same("RDMA_DRIVER_MLX5".into(), Driver::Mlx5.number().into());
+    same("RDMA_DRIVER_BNXT_RE".into(), Driver::Bnxt { doorbells: 0 }.number().into());
     same("sizeof(struct ib_uverbs_ioctl_hdr)".into(), warpverbs_uverbs::HEADER_BYTES as u64);
     same("sizeof(struct ib_uverbs_attr)".into(), 16);
     out

@@ -1,5 +1,6 @@
 //! Tests of the interface as a whole.
 
+mod bnxt;
 mod calls;
 mod common;
 mod devx;

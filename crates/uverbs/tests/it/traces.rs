@@ -4,7 +4,7 @@ use crate::common::device::Model;
 use std::cell::RefCell;
 use std::path::Path;
 use warpverbs_rdma::{Mtu, QpState};
-use warpverbs_uverbs::{Context, Errno, UserMemory, VERBS_IOCTL};
+use warpverbs_uverbs::{Context, Driver, Errno, UserMemory, VERBS_IOCTL};
 
 /// One recorded call.
 #[derive(Debug, Default)]
@@ -57,19 +57,22 @@ impl UserMemory for Replayed<'_> {
 
 /// Versions of rdma-core that were recorded.
 const VERSIONS: [u32; 4] = [44, 50, 59, 64];
+/// Those of bnxt_re.
+const BNXT: &str = "rdma-core-44-bnxt";
 
 /// Answers every call of each version's trace, and compares errno and where the answer goes.
 fn replay(name: &str) -> impl Iterator<Item = (Model, Context<Model>)> {
-    VERSIONS.into_iter().map(move |version| replay_one(&format!("rdma-core-{version}/{name}")))
+    VERSIONS
+        .into_iter()
+        .map(move |version| replay_one(&format!("rdma-core-{version}/{name}"), Model::default()))
 }
 
-fn replay_one(name: &str) -> (Model, Context<Model>) {
+fn replay_one(name: &str, model: Model) -> (Model, Context<Model>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     let calls = parse(&std::fs::read_to_string(folder.join(name)).unwrap());
-    assert!(calls.len() > 8, "{name}");
-    let model = Model::default();
+    assert!(calls.len() >= 8, "{name}");
     // As they were in the programs that were recorded.
-    model.fd.set(7);
+    model.fd.set(if model.profile.driver == Driver::Mlx5 { 7 } else { 5 });
     model.uars.set(1);
     let mut context = Context::new(model.clone());
     for (i, call) in calls.iter().enumerate() {
@@ -85,7 +88,8 @@ fn replay_one(name: &str) -> (Model, Context<Model>) {
 
 #[test]
 fn ibv_devinfo_opens_and_asks() {
-    for (model, context) in replay("ibv_devinfo.trace") {
+    let bnxt = replay_one(&format!("{BNXT}/ibv_devinfo.trace"), Model::bnxt());
+    for (model, context) in replay("ibv_devinfo.trace").chain([bnxt]) {
         // The channel of events is left; it ends with the file.
         assert_eq!(model.live.get(), 1);
         drop(context);
@@ -121,4 +125,20 @@ fn perftest_makes_an_srq() {
         assert_eq!((srq.log_stride, srq.log_size), (5, 8));
         assert_eq!(seen.qp.unwrap().rq, None);
     }
+}
+
+#[test]
+fn libbnxt_re_does_the_same() {
+    let (model, _context) = replay_one(&format!("{BNXT}/ibv_rc_pingpong.trace"), Model::bnxt());
+    let seen = model.seen.borrow();
+    // 500 receives; one send, and 129 that the library leaves free.
+    let qp = seen.qp.unwrap();
+    assert_eq!((qp.rq, qp.log_sq), (Some((9, 7)), Some(8)));
+    assert_eq!((seen.cq.unwrap().log_size, seen.mr.unwrap().length), (9, 4096));
+    let states: Vec<_> = seen.attrs.iter().map(|(state, _)| *state).collect();
+    assert_eq!(states, [QpState::Init, QpState::Rtr, QpState::Rts]);
+    let (model, _context) = replay_one(&format!("{BNXT}/ib_send_bw_srq.trace"), Model::bnxt());
+    let seen = model.seen.borrow();
+    let srq = seen.srq.unwrap();
+    assert_eq!((srq.log_stride, srq.ring, seen.qp.unwrap().rq), (7, true, None));
 }

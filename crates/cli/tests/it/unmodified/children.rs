@@ -1,7 +1,7 @@
 //! Programs that have children, that close what they find, and that write to it.
 
-use super::unmapped::{compiled, passes};
-use super::{pair_with, ready, run};
+use super::unmapped::{compiled, passes_on};
+use super::{devices, pair_with, ready, run};
 use crate::common::hosts::within;
 use std::process::Command;
 
@@ -9,7 +9,9 @@ use std::process::Command;
 fn case(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compiled("children", folder.path()) else { return };
-    passes(&program, &format!("{name} {}", std::process::id()));
+    for device in devices() {
+        passes_on(device, &program, &format!("{name} {}", std::process::id()));
+    }
 }
 
 #[test]

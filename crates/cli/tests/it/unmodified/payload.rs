@@ -4,7 +4,7 @@
 //! `WARPVERBS_SEED=<seed>` repeats a round, `WARPVERBS_RUNS=<n>` makes more of them.
 
 use super::unmapped::compiled;
-use super::{done, output, ready, run, skip};
+use super::{devices, done, output, ready, run, run_on, skip};
 use crate::common::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ fn rounds(round: impl Fn(u32)) {
     (0..runs(1)).for_each(|_| round(seed() as u32));
 }
 
-/// A program of ours, by libmlx5, on one device, where QPs are connected by loopback, and on two, by
+/// A program of ours, by libmlx5 and libbnxt_re, on one device, where QPs are connected by loopback, and on two, by
 /// packets.
 #[test]
 fn verbs_bring_every_byte() {
@@ -23,8 +23,11 @@ fn verbs_bring_every_byte() {
     let Some(program) = compiled("payload", folder.path()) else { return };
     rounds(|seed| {
         for (nics, transport) in [(1, "rc"), (2, "rc"), (1, "ud"), (2, "ud")] {
-            let line = format!("--nics {nics} -- {program} {transport} {seed} 400");
-            done(run(&line));
+            for device in devices().iter().filter(|device| **device == "mlx5" || transport == "rc")
+            {
+                let line = format!("--nics {nics} -- {program} {transport} {seed} 400");
+                done(run_on(device)(&line));
+            }
         }
     });
 }

@@ -64,7 +64,10 @@ pub(crate) struct Program {
 impl Program {
     /// A file that was just opened.
     pub(crate) fn closed() -> Self {
-        let model = Model::default();
+        Self::of(Model::default())
+    }
+
+    fn of(model: Model) -> Self {
         Self { memory: Memory::new(1 << 17), context: Context::new(model.clone()), model }
     }
 
@@ -72,6 +75,20 @@ impl Program {
     pub(crate) fn open() -> Self {
         let mut program = Self::closed();
         program.get_context().unwrap();
+        program
+    }
+
+    /// A file of bnxt_re that was just opened.
+    pub(crate) fn closed_bnxt() -> Self {
+        Self::of(Model::bnxt())
+    }
+
+    /// A file of bnxt_re with a context.
+    pub(crate) fn bnxt() -> Self {
+        let mut program = Self::closed_bnxt();
+        let mut call = Call::new(0, 3);
+        call.output(UHW_OUT, 48);
+        program.make(&call).unwrap();
         program
     }
 
@@ -89,7 +106,12 @@ impl Program {
 
     /// Makes a call. Attributes are where the call lies, see [`Program::handle`].
     pub(crate) fn make(&mut self, call: &Call) -> Result<(), Refusal> {
-        call.put(&self.memory);
+        self.make_as(call, self.model.profile.driver.number())
+    }
+
+    /// The same, for the driver of this number.
+    pub(crate) fn make_as(&mut self, call: &Call, driver: u32) -> Result<(), Refusal> {
+        call.put(&self.memory, driver);
         self.context.ioctl(&self.memory, VERBS_IOCTL, CALL)
     }
 
@@ -209,9 +231,9 @@ impl Call {
         self.attrs.last().unwrap().data
     }
 
-    pub(crate) fn put(&self, memory: &Memory) {
+    pub(crate) fn put(&self, memory: &Memory, driver: u32) {
         let count = self.attrs.len() as u16;
-        memory.put(CALL, &header(24 + 16 * count, self.object, self.method, count, 1));
+        memory.put(CALL, &header(24 + 16 * count, self.object, self.method, count, driver));
         for (i, attr) in self.attrs.iter().enumerate() {
             memory.put(CALL + 24 + 16 * i as u64, &attr.bytes());
         }

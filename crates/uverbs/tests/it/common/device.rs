@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use warpverbs_rdma::{Mtu, QpState};
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Device, Errno, EventForm, EventSource, Gid, MrRequest, OpenQp, Port,
-    Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Driver, Errno, EventForm, EventSource, Gid, MrRequest, OpenQp,
+    Port, Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// The last request to the device, of each kind.
@@ -73,6 +73,7 @@ impl Default for Model {
         let gid =
             std::array::from_fn(|i| [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 0, 0, 1][i]);
         let profile = Profile {
+            driver: Driver::Mlx5,
             fw_ver: 7 << 32,
             node_guid: 0x0200_00ff_fe00_0001,
             vendor_part_id: 4129,
@@ -99,7 +100,19 @@ impl Default for Model {
     }
 }
 
+/// Offset of the doorbell page of bnxt_re.
+pub(crate) const DOORBELLS: u64 = 0x12_3456_7000;
+
 impl Model {
+    /// A device of bnxt_re.
+    pub(crate) fn bnxt() -> Self {
+        let model = Self::default();
+        let driver = Driver::Bnxt { doorbells: DOORBELLS };
+        let profile =
+            Profile { driver, max_sge: 6, max_qp_wr: 32639, cqe_version: 0, ..model.profile };
+        Self { profile, ..model }
+    }
+
     fn token(&self) -> Result<(Token, u32), Refusal> {
         if let Some(errno) = self.fails.get() {
             return Err(Refusal::new(errno, "as the test wants"));

@@ -63,12 +63,18 @@ pub(crate) struct Outcome {
     pub(crate) most_objects: usize,
 }
 
-/// Panics if a call does, if a refused call writes, if a call writes elsewhere than into its
+/// With each driver. Panics if a call does, if a refused call writes, if a call writes elsewhere than into its
 /// attributes and outputs, or if an object is lost or left behind.
 pub(crate) fn exercise(input: &[u8]) -> Outcome {
+    exercise_as(input, Program::bnxt());
+    exercise_as(input, Program::open())
+}
+
+/// By a program that has opened its device.
+fn exercise_as(input: &[u8], program: Program) -> Outcome {
     let mut bytes = Unstructured::new(input);
     let mut outcome = Outcome::default();
-    let Program { memory, model, mut context } = Program::open();
+    let Program { memory, model, mut context } = program;
     memory.take_writes();
     while outcome.calls < CALLS && !bytes.is_empty() {
         let Ok(script) = CallScript::arbitrary(&mut bytes) else { break };
@@ -94,7 +100,7 @@ fn carry_out(
     let attrs = attributes(script, method, memory);
     let mut call = Call::new(object.id, method.id);
     call.attrs.clone_from(&attrs);
-    call.put(memory);
+    call.put(memory, model.profile.driver.number());
     if let Some((at, byte)) = script.spoilt_header.get() {
         memory.put(BASE + u64::from(*at % 24), &[*byte]);
     }

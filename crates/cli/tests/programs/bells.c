@@ -1,0 +1,234 @@
+// A program of bnxt_re's doorbell page and of what its library does by itself.
+//
+// bells CASE SEED: exits with 0 if no ring is lost, wrong ones harm nobody, and the library is told what it has
+// to know.
+#define _GNU_SOURCE
+#include "verbs_pair.h"
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#define THREADS 6
+#define RINGS 400
+
+static uint64_t state;
+
+static uint64_t next_random(void) {
+    uint64_t z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+// The doorbell pages of the open devices, which lie behind the ends of their files.
+static int pages(volatile uint64_t *out[2]) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    char line[512];
+    int found = 0;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to, offset;
+        if (!strstr(line, "warpverbs-uverbs") || sscanf(line, "%lx-%lx %*s %lx", &from, &to, &offset) != 3) continue;
+        if (offset == 0x4000000 && found < 2) out[found++] = (volatile uint64_t *)from;
+    }
+    fclose(maps);
+    CHECK(found > 0);
+    return found;
+}
+
+// Doorbells of any value, to any place of the pages, while others work.
+static void noise(void) {
+    volatile uint64_t *page[2];
+    int found = pages(page);
+    struct pair p = make_pair();
+    for (int i = 0; i < 4000; i++) {
+        uint64_t value = next_random();
+        // Most are well-formed, and a third names a queue that there is.
+        if (i % 8) value &= 0xf00fffff00ffffff;
+        if (i % 3 == 0) value = (value & ~(0xfffffull << 32)) | (uint64_t)(p.qp[i % 2]->qp_num & 0xfffff) << 32;
+        page[i % found][i % 5 ? 0 : next_random() % 512] = value;
+        if (i % 500 == 0) others_work();
+    }
+    others_work();
+}
+
+// Every thread has a pair and rings one page.
+static void *ring(void *argument) {
+    (void)argument;
+    static pthread_mutex_t one_by_one = PTHREAD_MUTEX_INITIALIZER;
+    CHECK(pthread_mutex_lock(&one_by_one) == 0);
+    struct pair p = make_pair();
+    struct ibv_mr *a = registered(0), *b = registered(1);
+    uint64_t word = next_random();
+    CHECK(pthread_mutex_unlock(&one_by_one) == 0);
+    uint64_t *from = a->addr, *to = b->addr;
+    for (int i = 0; i < RINGS; i++) {
+        *from = word += 0x9e3779b97f4a7c15;
+        CHECK(one(&p, IBV_WR_RDMA_WRITE, a, b, 8) == IBV_WC_SUCCESS && *to == word);
+    }
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t thread[THREADS];
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, ring, NULL) == 0);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(thread[i], NULL) == 0);
+}
+
+static void receive(struct ibv_qp *qp, struct ibv_mr *mr, uint64_t id) {
+    struct ibv_sge sge = {(uintptr_t)mr->addr, 64, mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+    CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+}
+
+static struct ibv_wc completion(struct ibv_cq *cq) {
+    struct ibv_wc wc;
+    for (double end = now() + 60; now() < end;) {
+        int n = ibv_poll_cq(cq, 1, &wc);
+        CHECK(n >= 0);
+        if (n) return wc;
+    }
+    fail(__LINE__, "a completion within a minute");
+    return wc;
+}
+
+// A QP that fails, or is put into ERR, ends all its work: receives in order, sends after the one that failed.
+static void errors(void) {
+    struct ibv_mr *a = registered(0), *b = registered(1);
+    struct pair p = make_pair();
+    for (int i = 0; i < 10; i++) receive(p.qp[0], a, i);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    CHECK(ibv_modify_qp(p.qp[0], &attr, IBV_QP_STATE) == 0);
+    for (int i = 0; i < 10; i++) {
+        struct ibv_wc wc = completion(p.cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == (uint64_t)i && wc.qp_num == p.qp[0]->qp_num);
+    }
+    p = make_pair();
+    receive(p.qp[0], a, 77);
+    CHECK(one(&p, IBV_WR_RDMA_WRITE, a, b, 8) == IBV_WC_SUCCESS);
+    b->rkey ^= 1;
+    for (int i = 0; i < 5; i++) CHECK(post(&p, IBV_WR_RDMA_WRITE, a, b, 8) == 0);
+    b->rkey ^= 1;
+    CHECK(next(&p) == IBV_WC_REM_ACCESS_ERR);
+    int sends = 0;
+    for (int i = 0; i < 5; i++) {
+        struct ibv_wc wc = completion(p.cq);
+        CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+        sends += wc.wr_id != 77;
+    }
+    CHECK(sends == 4);
+    // No receive: the sender gives up.
+    p = make_pair();
+    CHECK(one(&p, IBV_WR_SEND, a, b, 8) == IBV_WC_RNR_RETRY_EXC_ERR);
+    others_work();
+}
+
+// An SRQ raises an event when fewer receives are left than its limit.
+static void limit(void) {
+    struct ibv_srq_init_attr init = {.attr = {.max_wr = 16, .max_sge = 1}};
+    struct ibv_srq *srq = ibv_create_srq(pd[1], &init);
+    CHECK(srq);
+    struct ibv_mr *a = registered(0), *b = registered(1);
+    struct ibv_cq *cq[2];
+    struct ibv_qp *qp[2];
+    for (int i = 0; i < 2; i++) {
+        CHECK((cq[i] = ibv_create_cq(context[i], DEPTH, NULL, NULL, 0)));
+        struct ibv_qp_init_attr attr = {.send_cq = cq[i], .recv_cq = cq[i], .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+        attr.srq = i ? srq : NULL;
+        attr.cap = (struct ibv_qp_cap){DEPTH, i ? 0 : 1, 1, 1, 0};
+        CHECK((qp[i] = ibv_create_qp(pd[i], &attr)));
+    }
+    for (int i = 0; i < 2; i++) connect_to(qp[i], qp[!i]->qp_num, context[!i]);
+    for (int i = 0; i < 8; i++) {
+        struct ibv_sge sge = {(uintptr_t)b->addr, 64, b->lkey};
+        struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1}, *bad;
+        CHECK(ibv_post_srq_recv(srq, &wr, &bad) == 0);
+    }
+    struct ibv_srq_attr attr = {.srq_limit = 5};
+    CHECK(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT) == 0);
+    CHECK(ibv_query_srq(srq, &attr) == 0 && attr.srq_limit == 5);
+    struct pollfd ready = {context[1]->async_fd, POLLIN, 0};
+    struct pair p = {cq[0], {qp[0], qp[1]}};
+    for (int i = 0; i < 4; i++) {
+        CHECK(i == 3 || poll(&ready, 1, 0) == 0);
+        CHECK(one(&p, IBV_WR_SEND, a, b, 8) == IBV_WC_SUCCESS);
+        CHECK(completion(cq[1]).wr_id == (uint64_t)i);
+    }
+    struct ibv_async_event event;
+    CHECK(poll(&ready, 1, 60000) == 1 && ibv_get_async_event(context[1], &event) == 0);
+    CHECK(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == srq);
+    ibv_ack_async_event(&event);
+    CHECK(ibv_query_srq(srq, &attr) == 0 && attr.srq_limit == 0);
+    CHECK(ibv_destroy_qp(qp[1]) == 0 && ibv_destroy_srq(srq) == 0);
+    others_work();
+}
+
+// Each arm has one event, whichever of both doorbells the NIC sees first.
+static void events(void) {
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(context[0]);
+    CHECK(channel);
+    struct pair p;
+    for (int i = 1; i >= 0; i--) {
+        CHECK((p.cq = ibv_create_cq(context[i], 4 * DEPTH, NULL, i ? NULL : channel, 0)));
+        struct ibv_qp_init_attr init = {.send_cq = p.cq, .recv_cq = p.cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+        init.cap = (struct ibv_qp_cap){DEPTH, DEPTH, 1, 1, 0};
+        CHECK((p.qp[i] = ibv_create_qp(pd[i], &init)));
+    }
+    for (int i = 0; i < 2; i++) connect_to(p.qp[i], p.qp[!i]->qp_num, context[!i]);
+    struct ibv_mr *a = registered(0), *b = registered(1);
+    struct pollfd ready = {channel->fd, POLLIN, 0};
+    // This version of the library arms with the poll that follows, but for the first time.
+    CHECK(ibv_req_notify_cq(p.cq, 0) == 0);
+    for (int round = 0; round < 300; round++) {
+        int posted = 1 + next_random() % 8, done = 0;
+        for (int i = 0; i < posted; i++) CHECK(post(&p, IBV_WR_RDMA_WRITE, a, b, 8) == 0);
+        while (done < posted) {
+            struct ibv_cq *cq;
+            void *user;
+            CHECK(poll(&ready, 1, 60000) == 1);
+            CHECK(ibv_get_cq_event(channel, &cq, &user) == 0 && cq == p.cq);
+            ibv_ack_cq_events(cq, 1);
+            CHECK(ibv_req_notify_cq(cq, 0) == 0);
+            struct ibv_wc wc[16];
+            int n = ibv_poll_cq(cq, 1 + next_random() % 16, wc);
+            CHECK(n >= 0);
+            for (int i = 0; i < n; i++) CHECK(wc[i].status == IBV_WC_SUCCESS);
+            done += n;
+        }
+    }
+}
+
+// Rings of a child would be lost: it is told so, and so is who stores fewer bytes than a doorbell has.
+static void signals(void) {
+    volatile uint64_t *page[2];
+    pages(page);
+    for (int narrow = 0; narrow < 2; narrow++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            if (narrow) *(volatile uint32_t *)page[0] = 1;
+            else *page[0] = 1;
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+    }
+    others_work();
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 3);
+    state = strtoull(argv[2], NULL, 10);
+    fprintf(stderr, "seed %s\n", argv[2]);
+    open_devices();
+    if (!strcmp(argv[1], "noise")) noise();
+    else if (!strcmp(argv[1], "threads")) threads();
+    else if (!strcmp(argv[1], "errors")) errors();
+    else if (!strcmp(argv[1], "limit")) limit();
+    else if (!strcmp(argv[1], "events")) events();
+    else if (!strcmp(argv[1], "signals")) signals();
+    else fail(__LINE__, "a known case");
+    puts("done");
+    return 0;
+}

@@ -1,0 +1,311 @@
+//! Doorbells of bnxt_re: stores of 8 bytes to a page that all queues of a context share, without a record
+//! beside them.
+//!
+//! In plain memory the page would keep the last store alone, and rings between two looks of the NIC would be
+//! lost without a trace. So the page lies behind the end of the device's file: each store to it raises SIGBUS,
+//! whose handler executes it. It puts the value in the place of the queue that it names. There a later one says
+//! all that those before it said.
+//!
+//! The handler takes no lock, and its tables are never freed: devices that are opened later use them again.
+
+use crate::inside::inside;
+use crate::memory::refuse_region;
+use crate::process::{self, Own, mapped_at};
+use crate::store::Store;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use warpverbs_bnxt::doorbell::{Doorbell, Kind};
+use warpverbs_mem::{HostBuf, Region};
+use warpverbs_uverbs::{Errno, Refusal};
+
+/// Offset of the page in the device's file, which ends there.
+pub(crate) const OFFSET: u64 = 1 << 26;
+const PAGE: u64 = 4096;
+/// Devices that are open at once, at most.
+const MOST: usize = 64;
+/// Queues have numbers of so many bits in doorbells.
+const NUMBERS: usize = 1 << 20;
+/// Kinds of places: sends, receives, receives of an SRQ, a CQ's consumer, arming a CQ.
+const KINDS: usize = 5;
+/// Addresses of words in one part of all.
+const PART: usize = 1 << 18;
+/// Places of a device, one for each queue, and bytes of one.
+pub(crate) const PLACES: u32 = 1 << 16;
+const PLACE: usize = 16;
+
+/// All that were ever made in this process.
+static ALL: Own<All> = Own::new();
+/// Stores that rang no queue, in this process.
+static UNKNOWN: AtomicU64 = AtomicU64::new(0);
+
+struct All([AtomicPtr<Bells>; MOST]);
+
+impl Default for All {
+    fn default() -> Self {
+        Self([const { AtomicPtr::new(null_mut()) }; MOST])
+    }
+}
+
+/// The doorbells of one open device.
+struct Bells {
+    /// Inode of its file; 0: it is closed.
+    inode: AtomicU64,
+    /// Where the program has mapped the page, as the last ring that was looked up has found.
+    page: AtomicU64,
+    /// By kind and number: the address of the word for its last doorbell, or 0. In parts that have no huge
+    /// pages, of which a few entries are used.
+    words: Vec<Region>,
+    places: Region,
+    /// How many places were ever used, and those that were given back.
+    free: Mutex<(u32, Vec<u32>)>,
+}
+
+fn kind(kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::Send => Some(0),
+        Kind::Receive => Some(1),
+        Kind::Shared => Some(2),
+        Kind::Completion => Some(3),
+        Kind::Arm | Kind::ArmSolicited => Some(4),
+        _ => None,
+    }
+}
+
+fn all() -> impl Iterator<Item = &'static Bells> {
+    // SAFETY: null, or from a box that is never freed.
+    ALL.get().0.iter().filter_map(|bells| unsafe { bells.load(Ordering::Acquire).as_ref() })
+}
+
+impl Bells {
+    /// Of the device whose file has this inode.
+    fn take(inode: u64) -> Result<&'static Self, Refusal> {
+        let take = |bells: &&Self| {
+            bells.inode.compare_exchange(0, inode, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        if let Some(bells) = all().find(take) {
+            return Ok(bells);
+        }
+        let memory = |bytes| {
+            HostBuf::region(bytes).map_err(|error| Refusal::new(Errno::ENOMEM, error.to_string()))
+        };
+        let words =
+            (0..KINDS * NUMBERS / PART).map(|_| memory(8 * PART)).collect::<Result<_, _>>()?;
+        let places = memory(PLACES as usize * PLACE)?;
+        let (inode, free) = (AtomicU64::new(inode), Mutex::default());
+        let new =
+            Box::into_raw(Box::new(Self { inode, page: AtomicU64::new(0), words, places, free }));
+        let put = |at: &AtomicPtr<Self>| {
+            at.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        if ALL.get().0.iter().any(put) {
+            // SAFETY: from the box above, which is never freed any more.
+            return Ok(unsafe { &*new });
+        }
+        // SAFETY: from the box above, which nobody else has seen.
+        drop(unsafe { Box::from_raw(new) });
+        Err(Refusal::new(Errno::ENOMEM, format!("{MOST} open devices at most")))
+    }
+
+    /// Where the address of a queue's word is.
+    fn word(&self, kind: usize, queue: u32) -> Option<&AtomicU64> {
+        let at = kind * NUMBERS + queue as usize % NUMBERS;
+        self.words.get(at / PART)?.atomic_u64((at % PART) as u64 * 8).ok()
+    }
+
+    /// Puts a doorbell in the place of its queue. Whether there is one.
+    fn ring(&self, value: u64) -> bool {
+        let Ok(bell) = Doorbell::parse(value) else { return false };
+        let Some(kind) = kind(bell.kind) else { return false };
+        let word = self.word(kind, bell.queue).map_or(0, |word| word.load(Ordering::Acquire));
+        let word = word as *const AtomicU64;
+        // SAFETY: null, or a word that is never freed: of this device's places, or of the NIC's doorbells.
+        let Some(word) = (unsafe { word.as_ref() }) else { return false };
+        word.store(value.to_le(), Ordering::Release);
+        true
+    }
+}
+
+/// The doorbells of an open device, until it is closed and its queues are gone.
+pub(crate) struct OpenBells(&'static Bells);
+
+impl Drop for OpenBells {
+    fn drop(&mut self) {
+        self.0.page.store(0, Ordering::Release);
+        self.0.inode.store(0, Ordering::Release);
+    }
+}
+
+impl OpenBells {
+    /// Of the device whose file has this inode.
+    pub(crate) fn new(inode: u64) -> Result<Arc<Self>, Refusal> {
+        Bells::take(inode).map(|bells| Arc::new(Self(bells)))
+    }
+
+    /// A place for the doorbells of a new queue.
+    pub(crate) fn place(self: &Arc<Self>) -> Result<Place, Refusal> {
+        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let (used, freed) = &mut *free;
+        let number = freed.pop().or_else(|| {
+            *used = (*used + 1).min(PLACES);
+            Some(*used).filter(|used| *used < PLACES)
+        });
+        drop(free);
+        let Some(number) = number else {
+            return Err(Refusal::new(Errno::ENOMEM, format!("{PLACES} queues at most")));
+        };
+        let region = self.0.places.slice(u64::from(number) * PLACE as u64, PLACE);
+        let region = region.map_err(|error| refuse_region("a doorbell", &error))?;
+        let place = Place { bells: self.clone(), number, region, rung: Vec::new() };
+        place.clear();
+        Ok(place)
+    }
+}
+
+/// A place for the last doorbells of one queue.
+pub(crate) struct Place {
+    bells: Arc<OpenBells>,
+    number: u32,
+    region: Region,
+    /// The doorbells that lead here or elsewhere on behalf of the queue.
+    rung: Vec<(usize, u32)>,
+}
+
+impl Place {
+    /// Its 16 bytes.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// From now on, doorbells of this kind that name `queue` are put at `offset` of `region`, which is the
+    /// place's own or lives as long as the process.
+    pub(crate) fn answer(
+        &mut self,
+        of: Kind,
+        queue: u32,
+        (region, offset): (&Region, u64),
+    ) -> Result<(), Refusal> {
+        let word =
+            region.atomic_u64(offset).map_err(|error| refuse_region("a doorbell", &error))?;
+        let Some(kind) = kind(of) else { return Ok(()) };
+        if let Some(address) = self.bells.0.word(kind, queue) {
+            address.store(std::ptr::from_ref(word) as u64, Ordering::Release);
+            self.rung.push((kind, queue));
+        }
+        Ok(())
+    }
+
+    /// The queue has posted nothing.
+    pub(crate) fn clear(&self) {
+        for word in [0, 8] {
+            if let Ok(word) = self.region.atomic_u64(word) {
+                word.store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for (kind, queue) in &self.rung {
+            if let Some(address) = self.bells.0.word(*kind, *queue) {
+                address.store(0, Ordering::Release);
+            }
+        }
+        let mut free = self.bells.0.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.1.push(self.number);
+    }
+}
+
+/// How many stores to doorbell pages have rung no queue since the last call.
+pub(crate) fn take_unknown() -> u64 {
+    UNKNOWN.swap(0, Ordering::Relaxed)
+}
+
+/// The device whose page lies at `page`.
+fn find(page: u64) -> Option<&'static Bells> {
+    if let Some(bells) = all().find(|bells| bells.page.load(Ordering::Acquire) == page) {
+        return Some(bells);
+    }
+    let (inode, offset) = inside(|| mapped_at(page as usize)).flatten()?;
+    let found = all().find(|bells| bells.inode.load(Ordering::Acquire) == inode);
+    let bells = found.filter(|_| offset == OFFSET)?;
+    bells.page.store(page, Ordering::Release);
+    Some(bells)
+}
+
+/// Executes the store that has raised SIGBUS at `address`, if it is one to a doorbell page. A child of `fork()`
+/// has a copy of the places alone, so its stores are not executed.
+///
+/// # Safety
+/// `context` is that of the thread, as the kernel gives it to a handler.
+pub(crate) unsafe fn rang(address: u64, context: *mut c_void) -> bool {
+    let Some(bells) = process::is_owner().then(|| find(address & !(PAGE - 1))).flatten() else {
+        return false;
+    };
+    // SAFETY: as the caller says.
+    let Some(store) = (unsafe { Store::of(context) }) else { return false };
+    // The page has one register; devices do not look at the rest.
+    if !address.is_multiple_of(PAGE) || !bells.ring(store.value) {
+        UNKNOWN.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: as the caller says.
+    unsafe { store.finish(context) };
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bell(kind: Kind, queue: u32, index: u32) -> u64 {
+        Doorbell { kind, queue, index, epoch: false, toggle: false, valid: false }.word()
+    }
+
+    #[test]
+    fn a_doorbell_goes_to_the_place_of_its_queue_alone() {
+        let [one, other] = [1, 2].map(|inode| OpenBells::new(inode).unwrap());
+        assert!(!std::ptr::eq(one.0, other.0));
+        let (mut cq, mut qp) = (one.place().unwrap(), one.place().unwrap());
+        let word =
+            |place: &Place, at| place.region().atomic_u64(at).unwrap().load(Ordering::Acquire);
+        let region = cq.region().clone();
+        cq.answer(Kind::Completion, 7, (&region, 0)).unwrap();
+        cq.answer(Kind::Arm, 7, (&region, 8)).unwrap();
+        let region = qp.region().clone();
+        // Doorbells have 20 bits of a number.
+        qp.answer(Kind::Receive, 0xab_0007, (&region, 0)).unwrap();
+        let rings = [
+            bell(Kind::Completion, 7, 3),
+            bell(Kind::ArmSolicited, 7, 4),
+            bell(Kind::Receive, 0xb_0007, 5),
+        ];
+        for ring in rings {
+            assert!(one.0.ring(ring) && !other.0.ring(ring), "{ring:#x}");
+        }
+        assert_eq!([word(&cq, 0), word(&cq, 8), word(&qp, 0)], rings);
+        for nobody in [
+            bell(Kind::Send, 7, 1),
+            bell(Kind::Completion, 8, 1),
+            bell(Kind::CutOffAck, 7, 1),
+            u64::MAX,
+        ] {
+            assert!(!one.0.ring(nobody), "{nobody:#x}");
+        }
+        // A later doorbell takes the place of an earlier one, and nothing is left for the next queue.
+        assert!(one.0.ring(bell(Kind::Completion, 7, 9)));
+        assert_eq!(word(&cq, 0), bell(Kind::Completion, 7, 9));
+        drop(cq);
+        assert!(!one.0.ring(rings[0]));
+        let next = one.place().unwrap();
+        assert_eq!((word(&next, 0), word(&next, 8)), (0, 0));
+        // The device is closed once its queues are gone, and another one begins with what it had.
+        let before = one.0;
+        drop((one, next));
+        assert!(!std::ptr::eq(OpenBells::new(3).unwrap().0, before));
+        drop(qp);
+        let again = OpenBells::new(4).unwrap();
+        assert!(!again.0.ring(rings[2]));
+    }
+}

@@ -1,0 +1,140 @@
+//! Queues of the program, as the NIC is told of them.
+
+use crate::dmabuf;
+use crate::gpu::{self, Use};
+use crate::memory::{refuse_region, region};
+use warpverbs_mem::{HostBuf, Region};
+use warpverbs_nic::{
+    Announcement, BnxtLibrary, BnxtMode, BnxtQueues, Cq, Dialect, DoorbellOnly, OnSendError,
+    PacketTable, QpConfig, QpFormat, RqConfig, ScatterToCqe, Service, Srq, UarPage,
+};
+use warpverbs_uverbs::{BnxtQp, MrRequest, QpRequest, Refusal};
+
+/// Queues of bnxt_re, as libraries before v50 write them.
+pub(crate) const BNXT: Dialect = Dialect::Bnxt(BnxtLibrary::Early);
+
+/// Objects that a new QP works with.
+pub(crate) struct With<'a> {
+    pub(crate) send_cq: &'a Cq,
+    pub(crate) recv_cq: &'a Cq,
+    pub(crate) srq: Option<&'a Srq>,
+    /// The page whose registers it rings by.
+    pub(crate) page: Option<&'a UarPage>,
+    /// The place of its doorbells, if it has no record.
+    pub(crate) place: Option<&'a Region>,
+}
+
+/// The format of the queues, where their sends lie, and how these are announced.
+fn format(
+    request: &QpRequest,
+    page: Option<&UarPage>,
+) -> Result<(QpFormat, Region, Announcement), Refusal> {
+    if let Some(BnxtQp { sq, handle }) = request.bnxt {
+        let log = request.log_sq.unwrap_or(0);
+        let bytes = 128 << log;
+        let queues = BnxtQueues {
+            library: BnxtLibrary::Early,
+            mode: BnxtMode::Static,
+            slots: 0,
+            table: PacketTable::PsnExt,
+            packets: queue("packet numbers", sq.wrapping_add(bytes), 16 << log)?,
+            log_packets: log,
+            handle,
+        };
+        let sq = queue("SQ buffer", sq, bytes)?;
+        return Ok((QpFormat::Bnxt(queues), sq, Announcement::Doorbell));
+    }
+    let sq = match request.log_sq {
+        Some(log) => queue("SQ buffer", request.sq(), 64 << log)?,
+        None => own("SQ")?,
+    };
+    let announcement = match page {
+        Some(page) => {
+            let (page, doorbell_only) = (page.clone(), DoorbellOnly::Detect);
+            Announcement::Uar { page, doorbell_only }
+        }
+        None => Announcement::Doorbell,
+    };
+    Ok((QpFormat::Mlx5, sq, announcement))
+}
+
+/// The NIC wants a ring and a record in any case.
+fn own(what: &str) -> Result<Region, Refusal> {
+    HostBuf::region(64).map_err(|error| refuse_region(what, &error))
+}
+
+/// A QP.
+pub(crate) fn qp(request: &QpRequest, with: With<'_>) -> Result<QpConfig, Refusal> {
+    let rq = match (with.srq, request.rq) {
+        (Some(srq), _) => RqConfig::Srq(srq.clone()),
+        (None, Some((log_rq, log_stride))) => RqConfig::Own {
+            buf: queue("RQ buffer", request.buf, 1 << (log_rq + log_stride))?,
+            log_rq,
+            log_stride,
+        },
+        (None, None) => RqConfig::None,
+    };
+    let (format, sq, announcement) = format(request, with.page)?;
+    let dbr = match (with.place, request.service) {
+        (Some(place), _) => place.slice(0, 8),
+        (None, Service::DcTarget) => own("record")?.slice(0, 8),
+        (None, _) => Ok(queue("QP doorbell record", request.dbr, 8)?),
+    };
+    Ok(QpConfig {
+        format,
+        send_cq: with.send_cq.clone(),
+        recv_cq: with.recv_cq.clone(),
+        sq,
+        log_sq: request.log_sq.unwrap_or(0),
+        rq,
+        dbr: dbr.map_err(|error| refuse_region("record", &error))?,
+        announcement,
+        on_send_error: OnSendError::StopAll,
+        consume_only: false,
+        user_index: request.user_index,
+        scatter_to_cqe: ScatterToCqe {
+            requests: request.scatter_requests,
+            receives: request.scatter_receives,
+        },
+        service: request.service,
+    })
+}
+
+/// Memory by its address: of the host, or of a GPU, as with a peer memory module.
+fn memory(
+    what: &str,
+    usage: Use,
+    (start, length): (u64, u64),
+    writable: bool,
+) -> Result<Region, Refusal> {
+    region(what, start, length, writable).or_else(|refusal| {
+        gpu::region(what, usage, start, length).and_then(Result::ok).ok_or(refusal)
+    })
+}
+
+/// Memory of a queue, a CQ or a record.
+pub(crate) fn queue(what: &str, start: u64, length: u64) -> Result<Region, Refusal> {
+    memory(what, Use::Queues, (start, length), true)
+}
+
+/// Memory to register by its address.
+pub(crate) fn payload(request: &MrRequest, writable: bool) -> Result<Region, Refusal> {
+    memory("memory to register", Use::Payload, (request.start, request.length), writable)
+}
+
+/// Memory of a GPU to register by a dmabuf. If it is not known where that lies, its I/O address is that
+/// of the memory.
+pub(crate) fn exported(fd: i32, request: &MrRequest) -> Result<Region, Refusal> {
+    let known = dmabuf::find(fd, request.start, request.length)?;
+    if request.length == 0 {
+        return Err(Refusal::invalid("a dmabuf of no bytes"));
+    }
+    let none = || Refusal::unsupported("dmabufs are those of NVIDIA GPUs, and there is no driver");
+    let address = known.unwrap_or(request.iova);
+    gpu::region("dmabuf", Use::Payload, address, request.length).ok_or_else(none)?
+}
+
+/// 2^`log_size` CQEs of so many bytes.
+pub(crate) fn cq_buffer(buf: u64, cqe_size: u32, log_size: u8) -> Result<Region, Refusal> {
+    queue("CQ buffer", buf, u64::from(cqe_size) << log_size)
+}

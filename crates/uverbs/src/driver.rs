@@ -1,0 +1,48 @@
+//! The kernel's drivers that are imitated.
+
+/// The kernel's driver that is imitated, and so the user library that finds its device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// NVIDIA's ConnectX.
+    #[default]
+    Mlx5,
+    /// Broadcom's Thor, without datagrams, address handles and resized CQs.
+    Bnxt {
+        /// Offset of the doorbell page that the program gives to `mmap`.
+        doorbells: u64,
+    },
+}
+
+impl Driver {
+    /// `enum rdma_driver_id`.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Mlx5 => 1,
+            Self::Bnxt { .. } => 6,
+        }
+    }
+
+    /// Name of the driver.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mlx5 => "mlx5",
+            Self::Bnxt { .. } => "bnxt_re",
+        }
+    }
+
+    /// The name of its device of this number, as the kernel gives it.
+    pub fn device(self, number: u32) -> String {
+        match self {
+            Self::Mlx5 => format!("mlx5_{number}"),
+            Self::Bnxt { .. } => format!("bnxt_re{number}"),
+        }
+    }
+
+    /// The devices' vendor, as an IEEE company number or that of PCI, as each driver has it.
+    pub(crate) fn vendor(self) -> u32 {
+        match self {
+            Self::Mlx5 => 0x02c9,
+            Self::Bnxt { .. } => 0x14e4,
+        }
+    }
+}

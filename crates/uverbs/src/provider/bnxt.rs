@@ -1,0 +1,116 @@
+//! bnxt_re, as libbnxt_re of rdma-core before v50 has it: static WQEs of 128 bytes, packet numbers of 16
+//! bytes. No public source has the kernel's side; sizes are those that the library computes.
+
+use super::driver_input;
+use crate::Refusal;
+use crate::abi::{
+    BnxtCreateCq, BnxtCreateCqResp, BnxtCreateQp, BnxtCreateQpResp, BnxtCreateSrq,
+    BnxtCreateSrqResp, BnxtPdResp, BnxtUcontextResp, QpCap, UCONTEXT_HAS_CHIP, UCONTEXT_HAS_MODE,
+    take,
+};
+use crate::call::Call;
+use crate::device::{BnxtQp, CqRequest, Profile, QpRequest, SrqRequest};
+use crate::schema::UHW_IN;
+use warpverbs_rdma::Service;
+use zerocopy::IntoBytes;
+
+/// `IB_UVERBS_QPT_RC`.
+const QP_RC: u64 = 2;
+/// Bytes of a CQE.
+const CQE: u32 = 32;
+/// log2 of the bytes of a WQE, whatever it holds.
+const LOG_WQE: u8 = 7;
+/// The library leaves so many WQEs of a send queue free.
+const GAP: u32 = 128;
+/// Bytes that a WQE holds at most in place of entries.
+const MAX_INLINE: u32 = 96;
+/// 57508: the library takes it for the generation whose packet numbers have 16 bytes.
+const CHIP: u32 = 0x1750;
+
+pub(super) fn open(call: &Call, profile: &Profile) -> Result<Vec<u8>, Refusal> {
+    // Libraries from v50 on say what they understand, and ring other doorbells.
+    if call.bytes(UHW_IN).is_some_and(|bytes| !bytes.is_empty()) {
+        let why = "a library of rdma-core v50 or later, only earlier ones are served";
+        return Err(Refusal::unsupported(why));
+    }
+    let answer = BnxtUcontextResp {
+        max_qp: profile.max_qp,
+        pg_size: 4096,
+        cqe_sz: CQE,
+        max_cqd: profile.max_cqe - 1,
+        comp_mask: UCONTEXT_HAS_CHIP | UCONTEXT_HAS_MODE,
+        chip_id0: CHIP,
+        ..Default::default()
+    };
+    Ok(answer.as_bytes().to_vec())
+}
+
+pub(super) fn pd(pdid: u32, doorbells: u64) -> Vec<u8> {
+    let dbr = [doorbells as u32, (doorbells >> 32) as u32];
+    BnxtPdResp { pdid, dpi: 0, dbr }.as_bytes().to_vec()
+}
+
+pub(super) fn cq(call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
+    let driver: BnxtCreateCq = take(driver_input(call, size_of::<BnxtCreateCq>())?);
+    Ok(CqRequest { cqe_size: CQE, buf: driver.cq_va, ..common })
+}
+
+pub(super) fn cq_made(cqid: u32) -> Vec<u8> {
+    // The first lap of a CQ has phase 1: its memory is zero.
+    BnxtCreateCqResp { cqid, phase: 1, ..Default::default() }.as_bytes().to_vec()
+}
+
+pub(super) fn srq(call: &Call, entries: u32) -> Result<SrqRequest, Refusal> {
+    let driver: BnxtCreateSrq = take(driver_input(call, size_of::<BnxtCreateSrq>())?);
+    let log_size = entries.ilog2() as u8;
+    Ok(SrqRequest { ring: true, log_size, log_stride: LOG_WQE, buf: driver.srqva, dbr: 0 })
+}
+
+pub(super) fn srq_made(srqid: u32) -> Vec<u8> {
+    BnxtCreateSrqResp { srqid }.as_bytes().to_vec()
+}
+
+pub(super) fn service(kind: u64) -> Result<Service, Refusal> {
+    match kind {
+        QP_RC => Ok(Service::Connected),
+        kind => {
+            let why = format!("a QP of type {kind}, bnxt_re has reliable connections (2) alone");
+            Err(Refusal::unsupported(why))
+        }
+    }
+}
+
+pub(super) fn qp(call: &Call, service: Service, profile: &Profile) -> Result<QpRequest, Refusal> {
+    let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
+    let driver: BnxtCreateQp = take(driver_input(call, size_of::<BnxtCreateQp>())?);
+    let (max_wr, max_sge) = (profile.max_qp_wr, profile.max_sge);
+    for (what, value, max) in [
+        ("sends", cap.max_send_wr, max_wr),
+        ("receives", cap.max_recv_wr, max_wr),
+        ("entries of a send", cap.max_send_sge, max_sge),
+        ("entries of a receive", cap.max_recv_sge, max_sge),
+        ("bytes in a WQE", cap.max_inline_data, MAX_INLINE),
+    ] {
+        if value > max {
+            return Err(Refusal::invalid(format!("{value} {what}, expected {max} at most")));
+        }
+    }
+    let log = |entries: u32| entries.next_power_of_two().ilog2() as u8;
+    let has_srq = call.handle(3).is_some();
+    Ok(QpRequest {
+        service,
+        buf: driver.qprva,
+        dbr: 0,
+        log_sq: Some(log(cap.max_send_wr + 1 + GAP)),
+        rq: (!has_srq).then(|| (log(cap.max_recv_wr + 1), LOG_WQE)),
+        user_index: None,
+        scatter_requests: false,
+        scatter_receives: false,
+        cap,
+        bnxt: Some(BnxtQp { sq: driver.qpsva, handle: driver.qp_handle }),
+    })
+}
+
+pub(super) fn qp_made(qpid: u32) -> Vec<u8> {
+    BnxtCreateQpResp { qpid, rsvd: 0 }.as_bytes().to_vec()
+}

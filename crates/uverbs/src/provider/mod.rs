@@ -1,0 +1,139 @@
+//! The differences between drivers: the words of each user library beside the common structures, and the answers
+//! to them. The rest of the crate knows no driver.
+
+mod bnxt;
+mod mlx5;
+
+use crate::call::Call;
+use crate::device::{CqRequest, Profile, QpRequest, ResizeRequest, SrqRequest};
+use crate::schema::UHW_IN;
+use crate::{Driver, Refusal};
+use warpverbs_rdma::Service;
+
+/// A QP to make, and the number of its doorbell page, if it names one.
+pub(crate) type QpOfDriver = (QpRequest, Option<u32>);
+
+impl Driver {
+    /// Opens a context: the version of its CQEs, and the answer.
+    pub(crate) fn open(self, call: &Call, profile: &Profile) -> Result<(u8, Vec<u8>), Refusal> {
+        match self {
+            Self::Mlx5 => mlx5::open(call, profile),
+            Self::Bnxt { .. } => bnxt::open(call, profile).map(|answer| (0, answer)),
+        }
+    }
+
+    /// The answer to a new protection domain.
+    pub(crate) fn pd(self, pdn: u32) -> Vec<u8> {
+        match self {
+            Self::Mlx5 => mlx5::pd(pdn),
+            Self::Bnxt { doorbells } => bnxt::pd(pdn, doorbells),
+        }
+    }
+
+    /// A CQ, of which the common part is known.
+    pub(crate) fn cq(self, call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
+        match self {
+            Self::Mlx5 => mlx5::cq(call, common),
+            Self::Bnxt { .. } => bnxt::cq(call, common),
+        }
+    }
+
+    /// The answer to a new CQ.
+    pub(crate) fn cq_made(self, cqn: u32) -> Vec<u8> {
+        match self {
+            Self::Mlx5 => mlx5::cq_made(cqn),
+            Self::Bnxt { .. } => bnxt::cq_made(cqn),
+        }
+    }
+
+    /// Another ring of `entries` CQEs for a CQ.
+    pub(crate) fn resize(self, call: &Call, entries: u32) -> Result<ResizeRequest, Refusal> {
+        match self {
+            Self::Mlx5 => mlx5::resize(call, entries),
+            Self::Bnxt { .. } => Err(Refusal::unsupported("CQs of bnxt_re are not resized")),
+        }
+    }
+
+    /// An SRQ with room for `entries` receives of `sge` scatter entries each, a power of two, one of which
+    /// stays free.
+    pub(crate) fn srq(self, call: &Call, entries: u32, sge: u32) -> Result<SrqRequest, Refusal> {
+        match self {
+            Self::Mlx5 => mlx5::srq(call, entries, sge),
+            Self::Bnxt { .. } => bnxt::srq(call, entries),
+        }
+    }
+
+    /// The answer to a new SRQ.
+    pub(crate) fn srq_made(self, srqn: u32) -> Vec<u8> {
+        match self {
+            Self::Mlx5 => mlx5::srq_made(srqn),
+            Self::Bnxt { .. } => bnxt::srq_made(srqn),
+        }
+    }
+
+    /// The service of a QP of the type that a call names: `IB_UVERBS_QPT_*`.
+    pub(crate) fn service(self, kind: u64) -> Result<Service, Refusal> {
+        match self {
+            Self::Mlx5 => mlx5::service(kind),
+            Self::Bnxt { .. } => bnxt::service(kind),
+        }
+    }
+
+    /// A QP. `indexed`: CQEs carry a value of the program.
+    pub(crate) fn qp(
+        self,
+        call: &Call,
+        service: Service,
+        profile: &Profile,
+        indexed: bool,
+    ) -> Result<QpOfDriver, Refusal> {
+        match self {
+            Self::Mlx5 => mlx5::qp(call, service, profile, indexed),
+            Self::Bnxt { .. } => bnxt::qp(call, service, profile).map(|request| (request, None)),
+        }
+    }
+
+    /// The answer to a new QP.
+    pub(crate) fn qp_made(self, qpn: u32) -> Vec<u8> {
+        match self {
+            Self::Mlx5 => mlx5::qp_made(),
+            Self::Bnxt { .. } => bnxt::qp_made(qpn),
+        }
+    }
+
+    /// The answer, of `room` bytes at most, to a change of a QP; `dctn` is the number that a target of dynamic
+    /// connections has got by it.
+    pub(crate) fn qp_changed(self, room: usize, dctn: u32) -> Option<Vec<u8>> {
+        matches!(self, Self::Mlx5).then(|| mlx5::qp_changed(room, dctn))
+    }
+
+    /// The answer, of `room` bytes at most, to a new address handle for `gid`.
+    pub(crate) fn ah(self, room: usize, gid: [u8; 16]) -> Result<Vec<u8>, Refusal> {
+        match self {
+            Self::Mlx5 => Ok(mlx5::ah(room, gid)),
+            Self::Bnxt { .. } => {
+                Err(Refusal::unsupported("bnxt_re has no datagrams here, and no address handles"))
+            }
+        }
+    }
+
+    /// The driver's own capabilities, of `room` bytes at most.
+    pub(crate) fn capabilities(self, room: usize) -> Option<Vec<u8>> {
+        matches!(self, Self::Mlx5).then(|| mlx5::capabilities(room))
+    }
+}
+
+/// Input for the driver, if it has at least `min` bytes.
+pub(crate) fn driver_input(call: &Call, min: usize) -> Result<&[u8], Refusal> {
+    let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
+    if bytes.len() < min {
+        let why = format!("{} bytes for the driver, expected at least {min}", bytes.len());
+        return Err(Refusal::invalid(why));
+    }
+    Ok(bytes)
+}
+
+/// The first bytes of an answer that says how long it is.
+fn cut(answer: &[u8], room: usize) -> Vec<u8> {
+    answer[..room.min(answer.len())].to_vec()
+}

@@ -1,0 +1,157 @@
+//! Answers to libbnxt_re beside the common ones, and refusals.
+
+use crate::common::call::{Call, Program};
+use crate::common::device::DOORBELLS;
+use crate::queues::{longs, words};
+use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
+use warpverbs_uverbs::{BnxtQp, CqRequest, Errno, SrqRequest};
+
+fn cq_call(program: &Program, cqe: u32) -> Call {
+    let mut call = Call::new(3, 0);
+    call.handle(0, 0).number(1, cqe.into(), 4).number(2, 77, 8).number(4, 0, 4).output(6, 4);
+    call.input(&program.memory, UHW_IN, &longs(&[0xa000, 0xb000])).output(UHW_OUT, 16);
+    call
+}
+
+fn cq(program: &mut Program) -> u32 {
+    let call = cq_call(program, 63);
+    program.make(&call).unwrap();
+    program.data(0) as u32
+}
+
+/// Of this type, with these limits: sends, receives, entries of each, bytes in a WQE.
+fn qp_call(program: &Program, (pd, cq): (u32, u32), kind: u64, cap: [u32; 5]) -> Call {
+    let mut call = Call::new(4, 0);
+    call.handle(0, 0).handle(2, pd.into()).handle(4, cq.into()).handle(5, cq.into());
+    call.number(7, 5, 8).input(&program.memory, 8, &words(&cap)).number(9, kind, 8);
+    call.number(10, 0, 4).output(13, 20).output(14, 4);
+    call.input(&program.memory, UHW_IN, &longs(&[0xc000, 0xe000, 0x1234_5678_9abc]));
+    call.output(UHW_OUT, 8);
+    call
+}
+
+#[test]
+fn a_context_says_which_chip_it_is() {
+    let mut program = Program::bnxt();
+    let mut again = Call::new(0, 3);
+    again.output(UHW_OUT, 48);
+    assert_eq!(program.errno(&again), Errno::EINVAL, "open already");
+    // The answer to the first call lies where that of this one would.
+    let at = again.last();
+    let words: Vec<u32> = (0..12).map(|i| program.memory.word(at + 4 * i)).collect();
+    // Page, CQE, CQEs but one; chip and mode are valid; 57508; static WQEs.
+    assert_eq!(words[2..5], [4096, 32, (1 << 22) - 1]);
+    assert_eq!((words[6], words[8], words[10]), (3, 0x1750, 0));
+}
+
+#[test]
+fn a_later_library_is_refused() {
+    let mut program = Program::closed_bnxt();
+    let mut call = Call::new(0, 3);
+    call.input(&program.memory, UHW_IN, &longs(&[3])).output(UHW_OUT, 48);
+    let refusal = program.make(&call).unwrap_err();
+    assert_eq!(refusal.errno, Errno::EOPNOTSUPP);
+    assert!(refusal.why.contains("v50"), "{refusal}");
+}
+
+#[test]
+fn a_domain_says_where_the_doorbell_page_is() {
+    let mut program = Program::bnxt();
+    let (_, driver) = program.write_command(3, &[0; 8], 4, 16).unwrap();
+    let dbr = [driver + 8, driver + 12].map(|at| u64::from(program.memory.word(at)));
+    assert_eq!(dbr[0] | dbr[1] << 32, DOORBELLS);
+}
+
+#[test]
+fn queues_have_the_sizes_that_the_library_gives_them() {
+    let mut program = Program::bnxt();
+    let call = cq_call(&program, 100);
+    program.make(&call).unwrap();
+    let expected = CqRequest {
+        log_size: 7,
+        cqe_size: 32,
+        buf: 0xa000,
+        dbr: 0,
+        ignore_overrun: false,
+        collapsed: false,
+        user_handle: 77,
+        reported: false,
+    };
+    assert_eq!(program.model.seen.borrow().cq, Some(expected));
+    assert_eq!(program.memory.word(call.last() + 8), 1, "the phase of the first lap");
+    let cq = program.data(0) as u32;
+    let pd = program.pd();
+    let sge = 6;
+    for (cap, sends, receives) in [
+        ([1, 1, 1, 1, 0], 8, 1),
+        ([127, 0, sge, sge, 96], 8, 0),
+        ([128, 500, 1, 1, 0], 9, 9),
+        ([32639, 32639, 1, 1, 0], 15, 15),
+    ] {
+        let call = qp_call(&program, (pd, cq), 2, cap);
+        program.make(&call).unwrap();
+        let qp = program.model.seen.borrow().qp.unwrap();
+        assert_eq!((qp.log_sq, qp.rq), (Some(sends), Some((receives, 7))), "{cap:?}");
+        assert_eq!(
+            (qp.buf, qp.bnxt),
+            (0xe000, Some(BnxtQp { sq: 0xc000, handle: 0x1234_5678_9abc }))
+        );
+        assert_eq!(program.memory.word(call.last()), program.memory.word(call.attrs[9].data));
+    }
+    for cap in [
+        [32640, 1, 1, 1, 0],
+        [1, 32640, 1, 1, 0],
+        [1, 1, 7, 1, 0],
+        [1, 1, 1, 7, 0],
+        [1, 1, 1, 1, 97],
+    ] {
+        let call = qp_call(&program, (pd, cq), 2, cap);
+        assert_eq!(program.errno(&call), Errno::EINVAL, "{cap:?}");
+    }
+    let mut call = Call::new(5, 0);
+    call.handle(0, 0).handle(1, pd.into()).number(4, 0, 8).number(5, 100, 4).number(6, 2, 4);
+    call.number(7, 0, 4).number(9, 0, 8).output(11, 4).output(12, 4).output(13, 4);
+    call.input(&program.memory, UHW_IN, &longs(&[0xf000, 0])).output(UHW_OUT, 4);
+    program.make(&call).unwrap();
+    let expected = SrqRequest { ring: true, log_size: 7, log_stride: 7, buf: 0xf000, dbr: 0 };
+    assert_eq!(program.model.seen.borrow().srq, Some(expected));
+    // A QP on it has no receive queue of its own.
+    let srq = program.data(0);
+    let mut call = qp_call(&program, (pd, cq), 2, [1, 0, 1, 0, 0]);
+    call.handle(3, srq);
+    program.make(&call).unwrap();
+    assert_eq!(program.model.seen.borrow().qp.unwrap().rq, None);
+}
+
+#[test]
+fn what_it_has_not_is_refused() {
+    let mut program = Program::bnxt();
+    let (pd, cq) = (program.pd(), cq(&mut program));
+    for kind in [3, 4, 8, 0xff] {
+        let call = qp_call(&program, (pd, cq), kind, [1, 1, 1, 1, 0]);
+        assert_eq!(program.errno(&call), Errno::EOPNOTSUPP, "type {kind}");
+    }
+    for input in [&[][..], &[0; 15]] {
+        let mut call = cq_call(&program, 63);
+        let at = call.attrs.iter().position(|attr| attr.id == UHW_IN).unwrap();
+        call.attrs[at].len = input.len() as u16;
+        assert_eq!(program.errno(&call), Errno::EINVAL, "{} bytes", input.len());
+    }
+    // An address handle, and another ring for a CQ.
+    let gid = [[0; 12].as_slice(), &[0; 4]].concat();
+    let attr = [gid, words(&[0, 0]), words(&[0]), vec![0, 1, 1, 0]].concat();
+    let ah = [longs(&[0, 0]), words(&[pd, 0]), attr].concat();
+    assert_eq!(program.write_command(5, &ah, 4, 0).unwrap_err().errno, Errno::EOPNOTSUPP);
+    let resize = [longs(&[0]), words(&[cq, 127])].concat();
+    assert_eq!(program.write_command(19, &resize, 8, 0).unwrap_err().errno, Errno::EOPNOTSUPP);
+    // Objects and methods of mlx5's driver.
+    for (object, method) in [(0x1008, 0x1000), (0x1002, 0x1000), (0x1000, 0x1001), (0x1001, 0x1000)]
+    {
+        let call = Call::minimal(&program.memory, object, method);
+        assert_eq!(program.errno(&call), Errno::EPROTONOSUPPORT, "{object:#x} {method:#x}");
+    }
+    // A library that takes the device for mlx5's.
+    let refusal = program.make_as(&Call::destroy(3, 1, cq), 1).unwrap_err();
+    assert_eq!(refusal.errno, Errno::EINVAL);
+    assert!(refusal.why.contains("bnxt_re"), "{refusal}");
+}
