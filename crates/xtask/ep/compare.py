@@ -17,7 +17,7 @@ def best(rows, name, times):
 
 def theirs(folder, peer):
     rows = {}
-    for path in glob.glob(f"{folder}/{peer}.[0-9]*"):
+    for path in glob.glob(f"{folder}/{peer}.[0-9]"):
         with open(path) as file:
             for row in map(json.loads, file):
                 times = {part: row[part]["p50_ns"] / 1e3 for part in PARTS[:2]}
@@ -27,7 +27,7 @@ def theirs(folder, peer):
 
 def ours(folder):
     rows = {}
-    for path in glob.glob(f"{folder}/ours.[0-9]*"):
+    for path in glob.glob(f"{folder}/ours.[0-9]"):
         with open(path) as file:
             for row in json.load(file)["rows"]:
                 combine = None if row["layout"] == "rank" else row["combine"]

@@ -6,7 +6,7 @@
 #
 #   SOURCES  folder with DeepEP and flashinfer, see build.sh
 #   PEERS    folder with the programs that build.sh makes of them (default: $OUT)
-#   TURNS    how often each runs        (default: 2)
+#   TURNS    how often each runs, up to 9 (default: 2)
 #   TOKENS   tokens of a rank           (default: "1 8 32 128 512")
 #   OUT      folder for the JSON        (default: a new one under /tmp)
 #   PYTHON   which Python               (default: python3)

@@ -14,7 +14,7 @@ pub(crate) struct Bench {
     #[arg(long)]
     sources: PathBuf,
     /// Turns of each; the best median counts
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=9))]
     turns: u32,
     /// A built `warpverbs`; otherwise it is built
     #[arg(long)]
