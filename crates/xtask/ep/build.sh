@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the programs that run FlashInfer's and DeepEP's kernels, which are not changed: flashinfer and deepep in FOLDER.
-# What is there already is kept. FlashInfer's kernels take two to seven minutes.
+# Objects of their kernels that are there already are kept. FlashInfer's kernels take two to seven minutes.
 #
 #   build.sh SOURCES FOLDER
 #
@@ -41,6 +41,5 @@ deepep() {
   link -o "$out/deepep" "$here/deepep.cu" "${flags[@]}" "$out/objects/internode_ll.o"
 }
 
-for name in flashinfer deepep; do
-  [ ! -d "$sources/$( [ $name = deepep ] && echo DeepEP || echo $name )" ] || "$name"
-done
+[ ! -d "$sources/flashinfer" ] || flashinfer
+[ ! -d "$sources/DeepEP" ] || deepep
