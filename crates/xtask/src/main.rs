@@ -4,6 +4,7 @@
 
 mod bare;
 mod bench;
+mod bench_ep;
 mod bench_verbs;
 mod bindgen;
 mod busy;
@@ -58,6 +59,8 @@ enum Task {
     BenchNvshmem(nvshmem::Bench),
     /// Measures NIXL and this project beside each other, on this machine.
     BenchNixl(nixl::Bench),
+    /// Measures FlashInfer's and DeepEP's kernels and this project beside each other, on two NVIDIA GPUs.
+    BenchEp(bench_ep::Bench),
     /// Runs NIXL's tests of its Rust package on our `libnixl_capi.so`.
     NixlSys(nixl_sys::NixlSys),
 }
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Task::BenchVerbs(bench) => bench_verbs::run(&bench),
         Task::BenchNvshmem(bench) => nvshmem::run(&bench),
         Task::BenchNixl(bench) => nixl::run(&bench),
+        Task::BenchEp(bench) => bench_ep::run(&bench),
         Task::NixlSys(options) => nixl_sys::run(&options),
     };
     match outcome {
