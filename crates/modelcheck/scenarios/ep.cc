@@ -108,13 +108,13 @@ void wv_ep_receives(const void*, wv::u64) {
 void wv_ep_plans(const void*, wv::u64) {
   const wv::EpCall call = begin(0);
   wv::u32* word = reinterpret_cast<wv::u32*>(row(0, 0));
-  wv::u64* planned = &wv::impl::state_of(call.ep)->planned;
+  wv::u64* counted = &wv::impl::state_of(call.ep)->counted;
   if (call.share.index == 0) {
     wv::impl::poke(word, 7);
-    wv::impl::publish_plan(call, planned);
+    wv::impl::publish_plan(call, counted);
     return;
   }
-  require_ok(wv::impl::await_plan(call, planned), "a plan");
+  require_ok(wv::impl::await_plan(call, counted), "a plan");
   wv::check::require(wv::impl::peek(word) == 7, "the plan is there");
 }
 

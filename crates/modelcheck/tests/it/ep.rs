@@ -27,15 +27,15 @@ const SHARED: u64 = 0x11_1000;
 mod state {
     pub(super) const EPOCH: u64 = 0;
     pub(super) const BEGUN: u64 = 4;
-    pub(super) const PLANNED: u64 = 8;
-    pub(super) const MISSING: u64 = 24;
-    pub(super) const UNANSWERED: u64 = 40;
-    pub(super) const SENT: u64 = 56;
-    pub(super) const RETURNED: u64 = 312;
-    pub(super) const MEMBERS: u64 = 568;
-    pub(super) const GENERATION: u64 = 576;
-    pub(super) const LEAVING: u64 = 584;
-    pub(super) const WAITED: u64 = 592;
+    pub(super) const COUNTED: u64 = 8;
+    pub(super) const MISSING: u64 = 16;
+    pub(super) const UNANSWERED: u64 = 32;
+    pub(super) const SENT: u64 = 48;
+    pub(super) const RETURNED: u64 = 304;
+    pub(super) const MEMBERS: u64 = 560;
+    pub(super) const GENERATION: u64 = 568;
+    pub(super) const LEAVING: u64 = 576;
+    pub(super) const WAITED: u64 = 584;
 }
 
 /// The call before the first one, so that the epoch wraps between two calls.
@@ -54,7 +54,7 @@ fn memory() -> Vec<Initial> {
             all.push(Initial { addr: base + at, size, value, atomic: true });
         };
         put(STATE + state::EPOCH, 4, EPOCH);
-        put(STATE + state::PLANNED, 8, EPOCH);
+        put(STATE + state::COUNTED, 8, EPOCH);
         put(STATE + state::MEMBERS, 8, 3);
         put(STATE + state::GENERATION, 4, GENERATION);
         for counter in [state::BEGUN, state::SENT, state::RETURNED, state::LEAVING] {
