@@ -1,5 +1,6 @@
 // Whole layers by all ranks at once, as blocks of one launch, for tests: dispatch and combine, `calls`
-// times. The results of the experts are given. Rank `stops` stops before step `at` of the last call.
+// times. The results of the experts are given. Rank `stops` stops before step `at` of the last call; rank `lags`
+// is `lag_ns` late for each step.
 #include "warpverbs/ep.h"
 #include "warpverbs/fp8.h"
 
@@ -74,7 +75,7 @@ WV_DEVICE Status combine(const EpCall& call, const CallData& data, u32 tokens, b
 // is not 0. in_memory, stores: 1 if numbers of tokens are read in memory, if results are stored directly.
 // absent: sets of missing and unanswered ranks.
 WV_SAFE_KERNEL(ep_layers)(const EpMember* members WV_COUNT(ranks), u32 ranks, u32 blocks, u32 calls,
-                          u32 stops, u32 at, u64 timeout_ns, u32 hidden, u32 top_k, u32 tokens,
+                          u32 stops, u32 at, u32 lags, u32 lag_ns, u64 timeout_ns, u32 hidden, u32 top_k, u32 tokens,
                           u32 local, u32 given, u32 into, u32 scaled, u32 capacity, u32 room,
                           u32 inputs, u64 in_heap_at, u32 in_memory, u32 stores,
                           const u32* counts WV_COUNT(calls * ranks),
@@ -121,7 +122,9 @@ WV_SAFE_KERNEL(ep_layers)(const EpMember* members WV_COUNT(ranks), u32 ranks, u3
     }
     keep_first(mine, dispatch_send(call, data.tokens));
     if (stop == at_results) return;
+    if (lags == rank) pause(lag_ns);
     keep_first(mine, dispatch_recv(call, data.packed));
+    if (lags == rank) pause(lag_ns);
     keep_first(mine, combine(call, data, count, stores != 0));
     if (thread_index() != 0) continue;
     (void)fetch_or<order::relaxed, scope::gpu>(absent + 2 * rank, missing_ranks(call));

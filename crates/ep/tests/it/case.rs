@@ -24,6 +24,8 @@ pub(crate) struct Case {
     pub(crate) epoch: u32,
     /// The rank that stops, and before which step of the last call; 0 is none.
     pub(crate) stops: (u32, u32),
+    /// A rank that is late, and by how many nanoseconds for each step of a call.
+    pub(crate) lags: (u32, u32),
     pub(crate) timeout_ns: u64,
     /// How routing is chosen.
     pub(crate) routing: Routing,
@@ -70,6 +72,7 @@ impl Case {
             calls: 1,
             epoch: 0,
             stops: (0, 0),
+            lags: (0, 0),
             timeout_ns: 1_000_000_000,
             routing: Routing::Any,
             least: 0,

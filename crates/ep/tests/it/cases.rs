@@ -102,6 +102,11 @@ impl Layers {
         self.channels[rank as usize] = self.channel(rank, generation);
     }
 
+    /// The last call of a rank that counts as ended.
+    pub(crate) fn last_ended(&self, rank: u32) -> u32 {
+        self.channels[rank as usize].ended(&*self.ranks.gpu).expect("a state")
+    }
+
     /// All ranks but one are in another generation than it, and without it: the words in their heaps too. What
     /// is in its heap looks as if all had sent it rows in its next call.
     pub(crate) fn exclude(&mut self, away: u32) {
@@ -165,6 +170,8 @@ impl Layers {
             calls: case.calls,
             stops: case.stops.0,
             at: case.stops.1,
+            lags: case.lags.0,
+            lag_ns: case.lags.1,
             timeout_ns: case.timeout_ns,
             hidden: case.hidden,
             top_k: case.top_k,
@@ -320,7 +327,7 @@ impl Layers {
         }
     }
 
-    fn check_canaries(&self, what: &str) {
+    pub(crate) fn check_canaries(&self, what: &str) {
         for (rank, before) in self.before.iter().enumerate() {
             let mut now = self.ranks.bytes(rank as u32);
             for region in self.regions.all() {

@@ -15,6 +15,7 @@ mod members;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;
+mod network;
 mod numbers;
 mod payloads;
 mod posted;

@@ -136,8 +136,8 @@ WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& i
 
 // By the warp that last_of_lane chose: tells every rank that its rows are consumed and its results there;
 // those that sent rows first. A rank is told once all of its blocks are in this call: until then some may
-// look for the last call's word.
-WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
+// look for the last call's word. `refuses`: there are no results for anyone.
+WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan, bool refuses) {
   const Ep& ep = call.ep;
   HeapDeadline deadline = patience(call, for_rows);
   u64* lacking = state_of(ep)->missing + (call.epoch & 1);
@@ -155,7 +155,7 @@ WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
         refused = !waited.ok();
         if (refused) (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
       }
-      const u32 lanes = lanes_of(call) | (refused ? ep_refused : 0);
+      const u32 lanes = lanes_of(call) | (refused || refuses ? ep_refused : 0);
       first_of(first, tell_rank(call, fixed(ep.returned), rank, lanes));
     }
   }
@@ -168,10 +168,14 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   const Plan plan = plan_of(call);
   Status first = check_block();
   if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
-  if (!first.ok()) inputs.capacity = 0;
+  // So of all blocks, whose arguments are the same.
+  const bool refuses = !first.ok();
+  if (refuses) leave_incomplete(call);
   received_rows(
       call, plan,
-      [&](u32 source) { return !has_rank(block.broadcast(missing_ranks(call)), source); },
+      [&](u32 source) {
+        return !refuses && !has_rank(block.broadcast(missing_ranks(call)), source);
+      },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         store_results(call, plan, inputs, {source, slot}, part, parts);
       },
@@ -179,7 +183,7 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
         first_of(first, post_tile(call, plan, inputs, source, begin, end));
       });
   WV_EP_PHASE(returned);
-  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, plan));
+  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, plan, refuses));
   return first;
 }
 
@@ -246,10 +250,12 @@ WV_DEVICE void* result_row(const EpCall& call, u32 rank, u32 slot, u32 choice) {
 WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   const Ep& ep = call.ep;
   const impl::Plan plan = impl::plan_of(call);
-  if (impl::peek(plan.count) > tokens) return Status::of(outcome::too_long);
-  if (!impl::is_aligned(sums)) return Status::of(outcome::bad_address);
+  Status first = impl::check_block();
+  if (impl::peek(plan.count) > tokens) first = Status::of(outcome::too_long);
+  if (!impl::is_aligned(sums)) first = Status::of(outcome::bad_address);
+  const bool adds = first.ok();
+  if (!adds) impl::leave_incomplete(call);
   impl::HeapDeadline deadline = impl::patience(call, impl::for_results);
-  Status first;
   u64* lacking = impl::state_of(ep)->unanswered + (call.epoch & 1);
   // Those that took rows; and this rank, so that all of its blocks are in this call when one ends it.
   const u64 lost = block.broadcast(unanswered_ranks(call));
@@ -264,14 +270,13 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   });
   WV_EP_PHASE(answered);
   const impl::RowCut cut = impl::result_cut(ep);
-  const impl::Units units = impl::units_of(call, impl::peek(plan.count));
+  const impl::Units units = impl::units_of(call, adds ? impl::peek(plan.count) : 0);
   impl::each_unit(units.begin, units.end, [&](u32 unit) {
     const u32 token = unit / units.parts;
     u8* sum = static_cast<u8*>(sums) + u64{token} * impl::fixed(ep.hidden) * 2;
     impl::sum_rows(impl::list_results(call, plan, ~late, token), sum,
                    impl::packs_of(cut, unit % units.parts, units.parts));
   });
-  impl::first_of(first, impl::check_block());
   impl::end_call(call);
   return first;
 }

@@ -468,8 +468,13 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
   WV_EP_PHASE(counted);
   const impl::Plan plan = impl::plan_of(call);
   const bool lacks_scales = impl::fixed(ep.scale_words) != 0 && packed.scales == nullptr;
+  Status fits = impl::check_block();
   if (unpack && (!impl::is_aligned(packed.rows) || lacks_scales)) {
-    return Status::of(outcome::bad_address);
+    fits = Status::of(outcome::bad_address);
+  }
+  if (!fits.ok()) {
+    impl::leave_incomplete(call);
+    return fits;
   }
   if (!unpack) {
     impl::await_rows(call, call.members & ~block.broadcast(missing_ranks(call)), deadline,

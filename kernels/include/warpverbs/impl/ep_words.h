@@ -139,15 +139,16 @@ WV_DEVICE Status await_word_of(const EpCall& call, const Signal* word, u32 from,
   return status;
 }
 
-// The same for as many lanes as the first of them says. `value` is the first's.
+// The same for as many lanes as the first of them says. `value` is the first's, refused if any is.
 WV_DEVICE Status await_lanes_of(const EpCall& call, u64 kind, u32 from, wait_for what, u32 epoch,
                                 HeapDeadline& deadline, u32& value) {
   const Signal* words = words_of(call.ep, kind, from);
   Status status = await_word_of(call, words, from, what, epoch, deadline, value);
   const u32 lanes = value & ~ep_refused;
   for (u32 lane = 1; lane < lanes && lane < fixed(call.ep.lanes) && status.ok(); ++lane) {
-    u32 same = 0;
-    status = await_word_of(call, words + lane, from, what, epoch, deadline, same);
+    u32 others = 0;
+    status = await_word_of(call, words + lane, from, what, epoch, deadline, others);
+    value |= others & ep_refused;
   }
   return status;
 }
@@ -168,6 +169,11 @@ WV_DEVICE u64 await_ranks(const EpCall& call, u64 of, u64* lacking, One one) {
   return block.broadcast(load<order::relaxed, scope::gpu>(lacking));
 }
 
+// A block that does not do its part: the call will not count as one that has ended.
+WV_DEVICE void leave_incomplete(const EpCall& call) {
+  (void)fetch_or<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, incomplete);
+}
+
 // Waits, by a block, for a plan that the first block of this launch makes: *word is then its epoch. One
 // thread looks: all that look at a word hold up who works in that memory.
 WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
@@ -181,8 +187,7 @@ WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
         [&] { return load<order::acquire, scope::gpu>(word); },
         [&](u64 epoch) { return epoch == call.epoch; });
   });
-  // Without its part the call does not count as one that has ended.
-  if (!status.ok()) (void)fetch_or<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, incomplete);
+  if (!status.ok()) leave_incomplete(call);
   return status;
 }
 // Behind what the members of the block wrote.
