@@ -14,9 +14,9 @@ struct EpMember {
 // Steps of a call: nothing of it, its rows, its receiving, its results.
 constexpr u32 at_counts = 1, at_rows = 2, at_results = 3;
 
-// Says how many rows there are, and sends none.
+// Says how many rows there are, and sends none. In rank-major layout that is said behind them.
 WV_DEVICE Status announce_alone(const EpCall& call, const EpTokens& tokens) {
-  if (call.share.index != 0) return Status{};
+  if (call.share.index != 0 || call.ep.layout == ep_layout::rank_major) return Status{};
   impl::HeapDeadline deadline = impl::patience(call, impl::for_credit);
   Status first = impl::count_sends(call, tokens, impl::shared_tile(), tokens.count);
   const u64 to = impl::await_credits(call, deadline, first);

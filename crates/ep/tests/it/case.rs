@@ -106,6 +106,8 @@ impl Case {
         let top_k = rng.random_range(1..=experts.min(32));
         let payload = random_payload(rng);
         let hidden = match (payload, rng.random_range(0..8)) {
+            // As much as several blocks send.
+            (Payload::Bf16, 0..2) => 8 * rng.random_range(33..=80),
             (Payload::Bf16, _) => 8 * rng.random_range(1..=9),
             // More scales than a word has.
             (_, 0) => 16 * rng.random_range(33..=41),

@@ -125,7 +125,10 @@ impl Layers {
         for from in (0..self.case.ranks).filter(|from| *from != away) {
             let (announced, arrived) = (self.regions.announced.start, self.regions.arrived.start);
             self.set_word(away, announced, from, EpWord::new(self.case.tokens, next, old));
-            self.set_word(away, arrived, from, EpWord::new(self.case.ways().lanes, next, old));
+            // Rank-major words say how many rows there are, too.
+            let rows = self.case.tokens << 8;
+            let value = rows | self.case.ways().lanes;
+            self.set_word(away, arrived, from, EpWord::new(value, next, old));
         }
     }
 

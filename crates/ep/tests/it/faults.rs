@@ -28,7 +28,8 @@ fn stopped(
     (layers, rank)
 }
 
-/// `what` is what the others wait for in vain, `missing` whether they lack the rank's rows.
+/// `what` is what the others wait for in vain, `missing` whether they lack the rank's rows. In rank-major layout
+/// counts come with rows.
 fn others_end(step: u32, what: WaitFor, missing: bool) {
     let choices = [
         (Layout::ExpertMajor, Combine::Reduced),
@@ -39,6 +40,8 @@ fn others_end(step: u32, what: WaitFor, missing: bool) {
         let (layout, combine) = choices[seed as usize / 2 % 3];
         let (layers, stopped) = stopped(seed, ROUTES[seed as usize % 3], step, layout, combine);
         let ended = layers.run();
+        let counts_alone = layout != Layout::RankMajor || what != WaitFor::EpCounts;
+        let what = if counts_alone { what } else { WaitFor::EpRows };
         for rank in (0..3).filter(|rank| *rank != stopped) {
             let what_case = format!("rank {rank}, {:?}, {}", layers.case, layers.ranks.what);
             let at = rank as usize;

@@ -1,7 +1,7 @@
 // Bodies of ep.h: the combine.
 #pragma once
 
-#include "warpverbs/impl/ep_dispatch.h"
+#include "warpverbs/impl/ep_receive.h"
 
 namespace wv {
 namespace impl {
@@ -136,18 +136,22 @@ WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& i
 
 // By the warp that last_of_lane chose: tells every rank that its rows are consumed and its results there;
 // those that sent rows first. A rank is told once all of its blocks are in this call: until then some may
-// look for the last call's word. `refuses`: there are no results for anyone.
-WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan, bool refuses) {
+// look for the last call's word.
+WV_DEVICE Status tell_results(const EpCall& call) {
   const Ep& ep = call.ep;
   HeapDeadline deadline = patience(call, for_rows);
   u64* lacking = state_of(ep)->missing + (call.epoch & 1);
+  // A block of this lane that left something out said so before.
+  const bool refuses = is_incomplete(call);
+  // In rank-major layout all blocks have waited for all rows.
+  const bool waited_for = !is_packed(ep) && !refuses;
   Status first;
   for (u32 turn = 0; turn < 2; ++turn) {
     for (u32 rank = lane_id(); rank < fixed(ep.ranks); rank += warp.size()) {
       if (!has_rank(call.members, rank)) continue;
-      if ((peek(plan.rows_from + rank) != 0) != (turn == 0)) continue;
+      if ((!is_packed(ep) || rows_of(call, rank) != 0) != (turn == 0)) continue;
       bool refused = has_rank(peek(lacking), rank);
-      if (!refused) {
+      if (!refused && !waited_for) {
         u32 value = 0;
         const Status waited = await_lanes_of(call, fixed(ep.arrived), rank, wait_for::ep_rows,
                                              call.epoch, deadline, value);
@@ -168,14 +172,11 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   const Plan plan = plan_of(call);
   Status first = check_block();
   if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
-  // So of all blocks, whose arguments are the same.
-  const bool refuses = !first.ok();
-  if (refuses) leave_incomplete(call);
+  if (!first.ok()) leave_incomplete(call);
+  // What this block has not waited for, or not said where it is, is not there.
+  const u64 from = block.broadcast(is_incomplete(call) ? 0 : call.members & ~missing_ranks(call));
   received_rows(
-      call, plan,
-      [&](u32 source) {
-        return !refuses && !has_rank(block.broadcast(missing_ranks(call)), source);
-      },
+      call, from, [](u32) { return true; },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         store_results(call, plan, inputs, {source, slot}, part, parts);
       },
@@ -183,7 +184,7 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
         first_of(first, post_tile(call, plan, inputs, source, begin, end));
       });
   WV_EP_PHASE(returned);
-  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, plan, refuses));
+  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call));
   return first;
 }
 
@@ -254,7 +255,6 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   if (impl::peek(plan.count) > tokens) first = Status::of(outcome::too_long);
   if (!impl::is_aligned(sums)) first = Status::of(outcome::bad_address);
   const bool adds = first.ok();
-  if (!adds) impl::leave_incomplete(call);
   impl::HeapDeadline deadline = impl::patience(call, impl::for_results);
   u64* lacking = impl::state_of(ep)->unanswered + (call.epoch & 1);
   // Those that took rows; and this rank, so that all of its blocks are in this call when one ends it.
@@ -269,6 +269,8 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
     return status.ok();
   });
   WV_EP_PHASE(answered);
+  // Now all blocks have given their results.
+  if (!adds) impl::leave_incomplete(call);
   const impl::RowCut cut = impl::result_cut(ep);
   const impl::Units units = impl::units_of(call, adds ? impl::peek(plan.count) : 0);
   impl::each_unit(units.begin, units.end, [&](u32 unit) {

@@ -41,8 +41,7 @@ WV_DEVICE RowCut payload_cut(const Ep& ep) {
 WV_DEVICE RowCut result_cut(const Ep& ep) { return {fixed(ep.hidden) / 8, 1}; }
 
 // A block's share of `rows` rows: units of one row, or of one of its `parts` if there are fewer rows
-// than warps. A part has a pack for each lane. Rows and their results have as many parts, so that a block
-// sends results of the rows for which it has waited.
+// than warps. A part has a pack for each lane.
 struct Units {
   u32 parts, begin, end;
 };
@@ -55,6 +54,28 @@ WV_DEVICE Units units_of(const EpCall& call, u32 rows) {
   const u64 all = u64{rows} * parts;
   return {parts, static_cast<u32>(all * call.share.index / call.share.count),
           static_cast<u32>(all * (call.share.index + 1) / call.share.count)};
+}
+
+// The same call for some blocks alone: number `index` of `count`.
+WV_DEVICE EpCall shared_by(const EpCall& call, u32 index, u32 count) {
+  return {call.ep, {index, count}, call.timeout, call.epoch, call.generation, call.members};
+}
+// The call of the last blocks, as many as have something to do for `rows` tokens: one block has no other to wait
+// for before it signals. Of other blocks `index` is no less than `count`.
+constexpr u32 sent_packs = 4;  // by a lane
+WV_DEVICE EpCall senders_of(const EpCall& call, u32 rows) {
+  const u32 warps = warps_of_block();
+  const u64 each = fixed(call.ep.staged) != 0 ? 1 : sent_packs * warp_size;
+  const u64 all = fixed(call.ep.staged) != 0 ? rows : u64{rows} * payload_cut(call.ep).packs;
+  const u64 some = warps == 0 ? 1 : (all + each * warps - 1) / (each * warps);
+  const u32 count = some == 0 ? 1 : static_cast<u32>(least(some, call.share.count));
+  return shared_by(call, call.share.index - (call.share.count - count), count);
+}
+// The same blocks in another order for each source's rows, so that few rows of many are not all one block's. It
+// is the same in a dispatch and its combine: a block sends results of the rows for which it has waited.
+WV_DEVICE EpCall receivers_of(const EpCall& call, u32 source) {
+  const u32 count = call.share.count, apart = count / fixed(call.ep.ranks);
+  return shared_by(call, (call.share.index + source * apart) % count, count);
 }
 // The packs of a part of a row.
 struct Packs {
