@@ -63,10 +63,11 @@ void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, co
 
 // The last block of the lane tells ranks of a set.
 void tell(const wv::EpCall& call, wv::u64 kind, wv::u32* done, wv::u64 to) {
+  const wv::impl::Telling telling = wv::impl::Telling::of(call, kind);
   if (!wv::impl::last_of_lane(call, done)) return;
   for (wv::u32 rank = wv::lane_id(); rank < 2; rank += wv::warp.size()) {
     if (!wv::impl::has_rank(to, rank)) continue;
-    require_ok(wv::impl::tell_rank(call, kind, rank, wv::impl::lanes_of(call)), "signal");
+    require_ok(telling.tell(rank, telling.lanes), "signal");
   }
 }
 

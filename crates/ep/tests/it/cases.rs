@@ -147,7 +147,7 @@ impl Layers {
         buffer
     }
 
-    fn members(&self) -> KernelPtr<k::EpMember> {
+    pub(crate) fn members(&self) -> KernelPtr<k::EpMember> {
         let member = |channel: &Channel| k::EpMember { ep: channel.device.clone() };
         let members: Vec<_> = self.channels.iter().map(member).collect();
         KernelPtr::upload(&*self.ranks.gpu, &members).expect("members")

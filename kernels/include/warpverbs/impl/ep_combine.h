@@ -137,7 +137,7 @@ WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& i
 // By the warp that last_of_lane chose: tells every rank that its rows are consumed and its results there;
 // those that sent rows first. A rank is told once all of its blocks are in this call: until then some may
 // look for the last call's word.
-WV_DEVICE Status tell_results(const EpCall& call) {
+WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
   const Ep& ep = call.ep;
   HeapDeadline deadline = patience(call, for_rows);
   u64* lacking = state_of(ep)->missing + (call.epoch & 1);
@@ -159,8 +159,8 @@ WV_DEVICE Status tell_results(const EpCall& call) {
         refused = !waited.ok();
         if (refused) (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
       }
-      const u32 lanes = lanes_of(call) | (refused || refuses ? ep_refused : 0);
-      first_of(first, tell_rank(call, fixed(ep.returned), rank, lanes));
+      const u32 lanes = telling.lanes | (refused || refuses ? ep_refused : 0);
+      first_of(first, telling.tell(rank, lanes));
     }
   }
   return first;
@@ -184,7 +184,8 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
         first_of(first, post_tile(call, plan, inputs, source, begin, end));
       });
   WV_EP_PHASE(returned);
-  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call));
+  const Telling telling = Telling::of(call, fixed(ep.returned));
+  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, telling));
   return first;
 }
 

@@ -295,16 +295,17 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
     impl::keep_counts(call, impl::shared_tile(), count);
   }
   WV_EP_PHASE(stored);
+  const impl::Telling telling = impl::Telling::of(sending, impl::fixed(ep.arrived));
+  const bool counts = !impl::is_packed(ep) && impl::lane_of(sending) == 0;
+  const u32 ranks = impl::fixed(ep.ranks), me = impl::fixed(ep.rank);
   if (!impl::last_of_lane(sending, impl::state_of(ep)->sent)) return first;
   const u64 lacking = unanswered_ranks(call);
-  const u64 told = impl::has_rank(lacking, impl::fixed(ep.rank)) ? 0 : call.members & ~lacking;
-  for (u32 rank = lane_id(); rank < impl::fixed(ep.ranks); rank += warp.size()) {
+  const u64 told = impl::has_rank(lacking, me) ? 0 : call.members & ~lacking;
+  for (u32 rank = lane_id(); rank < ranks; rank += warp.size()) {
     if (!impl::has_rank(told, rank)) continue;
     // The first lane has the last block, and says how many rows there are.
-    const bool counts = !impl::is_packed(ep) && impl::lane_of(sending) == 0;
     const u32 rows = counts ? impl::peek(plan.rows_to + rank) << impl::lane_bits : 0;
-    const u32 value = rows | impl::lanes_of(sending);
-    impl::first_of(first, impl::tell_rank(sending, impl::fixed(ep.arrived), rank, value));
+    impl::first_of(first, telling.tell(rank, rows | telling.lanes));
   }
   return first;
 }

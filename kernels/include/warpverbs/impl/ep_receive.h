@@ -150,15 +150,21 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
 template <class Begin, class Each, class Done>
 WV_DEVICE void received_rows(const EpCall& call, u64 from, Begin begin, Each each, Done done) {
   const u32 ranks = fixed(call.ep.ranks), me = fixed(call.ep.rank);
-  for (u32 i = 0; i < ranks; ++i) {
-    const u32 source = me + i < ranks ? me + i : me + i - ranks;
-    if (!has_rank(from, source)) continue;
-    const Units units = units_of(receivers_of(call, source), rows_of(call, source));
-    if (units.begin == units.end || !begin(source)) continue;
-    by_warps(
-        call.ep, units.begin, units.end,
-        [&](u32 unit) { each(source, unit / units.parts, unit % units.parts, units.parts); },
-        [&](u32 some, u32 end) { done(source, some, end); });
+  const auto source_of = [&](u32 i) { return me + i < ranks ? me + i : me + i - ranks; };
+  for (u32 first = 0; first < ranks; first += warp.size()) {
+    // All numbers are read at once.
+    const u32 own = first + lane_id();
+    const u32 mine = own < ranks ? rows_of(call, source_of(own)) : 0;
+    for (u32 i = first; i < ranks && i < first + warp.size(); ++i) {
+      const u32 source = source_of(i), rows = shfl(all_lanes(), mine, i - first);
+      if (!has_rank(from, source)) continue;
+      const Units units = units_of(receivers_of(call, source), rows);
+      if (units.begin == units.end || !begin(source)) continue;
+      by_warps(
+          call.ep, units.begin, units.end,
+          [&](u32 unit) { each(source, unit / units.parts, unit % units.parts, units.parts); },
+          [&](u32 some, u32 end) { done(source, some, end); });
+    }
   }
 }
 

@@ -24,9 +24,10 @@ struct RowList {
     WV_ROLLED
     for (lane_mask left = held; left != 0; left &= left - 1) {
       const u32 lane = lowest_bit(left);
-      one(shfl(all_lanes(), mine.at, lane), lane);
+      one(at(lane), lane);
     }
   }
+  WV_DEVICE u64 at(u32 lane) const { return shfl(all_lanes(), mine.at, lane); }
   WV_DEVICE f32 weight(u32 lane) const { return float_of(shfl(all_lanes(), mine.weight, lane)); }
 };
 
@@ -60,22 +61,22 @@ WV_DEVICE Units units_of(const EpCall& call, u32 rows) {
 WV_DEVICE EpCall shared_by(const EpCall& call, u32 index, u32 count) {
   return {call.ep, {index, count}, call.timeout, call.epoch, call.generation, call.members};
 }
-// The call of the last blocks, as many as have something to do for `rows` tokens: one block has no other to wait
-// for before it signals. Of other blocks `index` is no less than `count`.
-constexpr u32 sent_packs = 4;  // by a lane
+// The call of the last blocks, as many as have something to do for `rows` tokens. The first one announces them
+// meanwhile, if they are announced and there is another. Of blocks that send nothing `index` is no less than
+// `count`.
 WV_DEVICE EpCall senders_of(const EpCall& call, u32 rows) {
-  const u32 warps = warps_of_block();
-  const u64 each = fixed(call.ep.staged) != 0 ? 1 : sent_packs * warp_size;
-  const u64 all = fixed(call.ep.staged) != 0 ? rows : u64{rows} * payload_cut(call.ep).packs;
-  const u64 some = warps == 0 ? 1 : (all + each * warps - 1) / (each * warps);
-  const u32 count = some == 0 ? 1 : static_cast<u32>(least(some, call.share.count));
-  return shared_by(call, call.share.index - (call.share.count - count), count);
+  const u32 warps = warps_of_block(), all = call.share.count;
+  const bool staged = fixed(call.ep.staged) != 0;
+  const u64 units = staged ? rows : u64{rows} * ((payload_cut(call.ep).packs + warp_size - 1) / warp_size);
+  const u64 some = warps == 0 ? 1 : (units + warps - 1) / warps;
+  const u64 most = is_packed(call.ep) && all > 1 ? all - 1 : all;
+  const u32 count = some == 0 ? 1 : static_cast<u32>(least(some, most));
+  return shared_by(call, call.share.index - (all - count), count);
 }
-// The same blocks in another order for each source's rows, so that few rows of many are not all one block's. It
-// is the same in a dispatch and its combine: a block sends results of the rows for which it has waited.
+// The same blocks in another order for each source's rows, so that few rows of several are not all one block's.
+// It is the same in a dispatch and its combine: a block sends results of the rows for which it has waited.
 WV_DEVICE EpCall receivers_of(const EpCall& call, u32 source) {
-  const u32 count = call.share.count, apart = count / fixed(call.ep.ranks);
-  return shared_by(call, (call.share.index + source * apart) % count, count);
+  return shared_by(call, (call.share.index + source) % call.share.count, call.share.count);
 }
 // The packs of a part of a row.
 struct Packs {
@@ -160,16 +161,31 @@ WV_DEVICE void sum_rows(const RowList& list, void* to, Packs packs) {
     constexpr u32 n = decltype(together)::count;
     const u64 begin = (packs.begin + first) * pack_bytes;
     Sums sums[n]{};
-    list.each([&](u64 row, u32 lane) {
-      const f32 weight = list.weight(lane);
-      vec16 held[n];
+    // Loads of two rows are under way at a time.
+    WV_ROLLED
+    for (lane_mask left = list.held; left != 0;) {
+      const u32 one = lowest_bit(left);
+      left &= left - 1;
+      const bool both = left != 0;
+      const u32 two = both ? lowest_bit(left) : one;
+      left &= left - 1;
+      const u64 rows[2] = {list.at(one) + begin, list.at(two) + begin};
+      vec16 held[2][n];
       WV_UNROLL
-      for (u32 k = 0; k < n; ++k) {
-        held[k] = mine ? read16(at<u8>(row + begin) + k * warp_size * pack_bytes) : vec16{0, 0};
+      for (u32 row = 0; row < 2; ++row) {
+        WV_UNROLL
+        for (u32 k = 0; k < n; ++k) {
+          const bool reads = mine && (row == 0 || both);
+          held[row][k] = reads ? read16(wv::impl::at<u8>(rows[row]) + k * warp_size * pack_bytes) : vec16{0, 0};
+        }
       }
+      const f32 weights[2] = {list.weight(one), list.weight(two)};
       WV_UNROLL
-      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weight, held[k]);
-    });
+      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weights[0], held[0][k]);
+      if (!both) break;
+      WV_UNROLL
+      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weights[1], held[1][k]);
+    }
     WV_UNROLL
     for (u32 k = 0; k < n; ++k) {
       if (mine) write16(static_cast<u8*>(to) + begin + k * warp_size * pack_bytes, pack_of(sums[k]));

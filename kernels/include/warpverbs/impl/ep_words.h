@@ -221,12 +221,32 @@ WV_DEVICE bool last_of_lane(const EpCall& call, u32* done) {
   return warp.any(last);
 }
 
-// By the warp that last_of_lane chose: its word of `kind` to a rank.
-WV_DEVICE Status tell_rank(const EpCall& call, u64 kind, u32 rank, u32 value) {
-  const Ep& ep = call.ep;
-  Signal* word = words_of(ep, kind, fixed(ep.rank)) + lane_of(call);
-  return signal(thread, heap_of(ep), word, word_of(call, value), rank, unsignalled, call.timeout);
-}
+// A lane's words of `kind` to ranks. It is made before last_of_lane: behind an acquire all that kernels read as
+// constants is far away once more.
+struct Telling {
+  const EpCall& call;
+  u64 kind;
+  u32 lanes;
+  u64* near;  // to the rank of the lane's number, if stores lead there
+
+  WV_DEVICE static Telling of(const EpCall& call, u64 kind) {
+    const Heap& heap = heap_of(call.ep);
+    Telling telling{call, kind, lanes_of(call), nullptr};
+    Signal* word = words_of(call.ep, kind, fixed(call.ep.rank)) + lane_of(call);
+    const Way way = way_to_signal<route::any>(heap, word, 0, lane_id());
+    const bool stores = way.status.ok() && way.direct && !signals_by_rdma(way.peer);
+    if (stores) telling.near = &way.at(word)->direct;
+    return telling;
+  }
+  WV_DEVICE Status tell(u32 rank, u32 value) const {
+    if (rank == lane_id() && near != nullptr) {
+      signal_word<order::release>(near, word_of(call, value));
+      return Status{};
+    }
+    Signal* word = words_of(call.ep, kind, fixed(call.ep.rank)) + lane_of(call);
+    return signal(thread, heap_of(call.ep), word, word_of(call, value), rank, unsignalled, call.timeout);
+  }
+};
 
 }  // namespace impl
 }  // namespace wv

@@ -120,7 +120,8 @@ impl Ranks {
         let each = |len: usize| (0..world).map(|_| bed.buffer(len)).collect::<Vec<_>>();
         let memory = each(bytes as usize);
         let (states, alarms) = (each(size_of::<HeapState>()), each(4 * (1 + world as usize)));
-        let regions: Vec<_> = (0..).zip(&memory).map(|(i, memory)| register(bed.device_of(i), memory)).collect();
+        let regions: Vec<_> =
+            (0..).zip(&memory).map(|(i, memory)| register(bed.device_of(i), memory)).collect();
         let qps = connect(&mut bed, world as usize);
         let entry = |from: u32, to: u32| {
             let (rank, peer) = (from as usize, to as usize);
