@@ -41,7 +41,8 @@ fn expected(layers: &Layers) -> Vec<u64> {
         let (counts, bases) = (&all.counts[i * local..][..own], &all.bases[i * local..][..own]);
         let ranges = &all.ranges[i * local * ranks..][..own * ranks];
         let mut add = |hash: u64| sum = sum.wrapping_add(hash);
-        [hash_of(0, 0, counts), hash_of(1, 0, bases), hash_of(2, 0, ranges)].map(&mut add);
+        let tables = [hash_of(0, 0, counts), hash_of(1, 0, bases), hash_of(2, 0, ranges)];
+        tables.into_iter().for_each(&mut add);
         for (&count, &base) in counts.iter().zip(bases) {
             let (rows, at) = (count as usize, base as usize);
             add(hash_of(3, at, &all.tokens[i * capacity + at..][..rows]));

@@ -205,8 +205,7 @@ impl Layers {
             absent: pointer(&absent),
             status: pointer(&status),
         };
-        let dim = Dim::new(case.ranks * case.dim.0, case.dim.1);
-        let ended = self.ranks.run_kernel(&kernel, dim);
+        let ended = self.ranks.run_kernel(&kernel, Dim::new(case.ranks * case.dim.0, case.dim.1));
         ended.unwrap_or_else(|e| panic!("{case:?}, {}: {e}", self.ranks.what));
         let read = |buffer: &Buffer| self.ranks.read(buffer);
         let sized = |buffer: &Buffer, len: usize| read(buffer)[..len].to_vec();
