@@ -173,7 +173,7 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   Status first = check_block();
   if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
   if (!first.ok()) leave_incomplete(call);
-  // What this block has not waited for, or not said where it is, is not there.
+  // Rows are left out that this block has not waited for, and all of them if it left out a step.
   const u64 from = block.broadcast(is_incomplete(call) ? 0 : call.members & ~missing_ranks(call));
   received_rows(
       call, from, [](u32) { return true; },
