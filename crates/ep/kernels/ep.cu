@@ -63,8 +63,9 @@ WV_SAFE_KERNEL(moe_quiet)(const Heap* heap, u32 rank, Status* status WV_COUNT(1)
 // By one block, before the first call of a generation: tells the members that they may write.
 WV_SAFE_KERNEL(moe_begin)(const Ep* ep, Status* status WV_COUNT(1)) {
   const EpCall call = this_call(*ep, whole_grid());
+  const impl::Telling telling = impl::Telling::of(call, ep->returned);
   for (u32 rank = thread_index(); rank < ep->ranks; rank += block_size()) {
     if (!impl::has_rank(call.members, rank)) continue;
-    keep_first(status, impl::tell_rank(call, ep->returned, rank, 1));
+    keep_first(status, telling.tell(rank, 1));
   }
 }

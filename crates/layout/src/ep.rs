@@ -91,8 +91,6 @@ crate::layout! {
         pub epoch: u32,
         /// Blocks that have begun the next one.
         pub begun: u32,
-        /// Epoch of the last complete plan of what is sent.
-        pub planned: u64,
         /// Epoch of the last complete plan of what is received.
         pub counted: u64,
         /// Ranks whose rows did not come, by the epoch's lowest bit.
@@ -116,7 +114,7 @@ crate::layout! {
         /// Nanoseconds that the first block has waited for words of each rank.
         pub waited: [u64; EP_RANKS],
         /// Keeps the size a power of two.
-        pub pad: [u64; 118],
+        pub pad: [u64; 119],
     }
 
     /// A channel for dispatch and combine. Never written after it was handed out. Places in the heap are

@@ -63,10 +63,11 @@ void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, co
 
 // The last block of the lane tells ranks of a set.
 void tell(const wv::EpCall& call, wv::u64 kind, wv::u32* done, wv::u64 to) {
+  const wv::impl::Telling telling = wv::impl::Telling::of(call, kind);
   if (!wv::impl::last_of_lane(call, done)) return;
   for (wv::u32 rank = wv::lane_id(); rank < 2; rank += wv::warp.size()) {
     if (!wv::impl::has_rank(to, rank)) continue;
-    require_ok(wv::impl::tell_rank(call, kind, rank, wv::impl::lanes_of(call)), "signal");
+    require_ok(telling.tell(rank, telling.lanes), "signal");
   }
 }
 
@@ -75,14 +76,22 @@ void tell(const wv::EpCall& call, wv::u64 kind, wv::u32* done, wv::u64 to) {
 extern "C" {
 
 // Waits for credit, writes its row to rank 1, and takes its result; a fast block begins the next call
-// while the other ends the last.
+// while the other ends the last. In the first call both send, in the second only one: the other one's row is
+// written by it, too.
 void wv_ep_sends(const void*, wv::u64) {
   const wv::u32 b = wv::block_index() % blocks;
   for (wv::u32 n = 0; n < calls; ++n) {
     const wv::EpCall call = begin(0);
-    await(call, returned_at, 1, call.epoch - 1, "credit");
-    wv::check::write(row(1, b), value(call, b));
-    tell(call, arrived_at, wv::impl::state_of(call.ep)->sent, 2);
+    const wv::u32 senders = n == 0 ? blocks : 1;
+    const wv::EpCall sending = wv::impl::shared_by(call, b - (blocks - senders), senders);
+    if (sending.share.index < senders) {
+      await(call, returned_at, 1, call.epoch - 1, "credit");
+      wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_credit);
+      require_ok(wv::impl::await_own(call, &wv::impl::state_of(call.ep)->epoch, deadline), "all blocks");
+      if (senders == 1) wv::check::write(row(1, 0), value(call, 0));
+      wv::check::write(row(1, b), value(call, b));
+      tell(sending, arrived_at, wv::impl::state_of(call.ep)->sent, 2);
+    }
     await(call, returned_at, 1, call.epoch, "results");
     wv::check::require(wv::check::read(result(0, b)) == value(call, b), "the result of this call");
   }
@@ -108,13 +117,13 @@ void wv_ep_receives(const void*, wv::u64) {
 void wv_ep_plans(const void*, wv::u64) {
   const wv::EpCall call = begin(0);
   wv::u32* word = reinterpret_cast<wv::u32*>(row(0, 0));
-  wv::u64* planned = &wv::impl::state_of(call.ep)->planned;
+  wv::u64* counted = &wv::impl::state_of(call.ep)->counted;
   if (call.share.index == 0) {
     wv::impl::poke(word, 7);
-    wv::impl::publish_plan(call, planned);
+    wv::impl::publish_plan(call, counted);
     return;
   }
-  require_ok(wv::impl::await_plan(call, planned), "a plan");
+  require_ok(wv::impl::await_plan(call, counted), "a plan");
   wv::check::require(wv::impl::peek(word) == 7, "the plan is there");
 }
 

@@ -4,12 +4,13 @@
 #
 #   ./run.sh [WORDS]    tests whose program and name contain WORDS
 #   LIMIT=600           seconds for each test
+#   UNDER=COMMAND       runs each under a tool: UNDER="compute-sanitizer --error-exitcode 1"
 #
 # The last line says how many passed, failed and were skipped; the status is 0 if none failed and
 # some test was run.
 set -u
 cd "$(dirname "$0")" || exit 2
-words=${1:-} limit=${LIMIT:-600}
+words=${1:-} limit=${LIMIT:-600} under=${UNDER:-}
 logs=$(mktemp -d) || exit 2
 trap 'rm -rf "$logs"' EXIT
 passed=0 failed=0 skipped=0
@@ -20,7 +21,9 @@ gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | un
 while read -r program test needs; do
   case "$program $test" in *"$words"*) ;; *) continue ;; esac
   log=$logs/log
-  timeout -k 10 "$limit" "./$program" --exact "$test" --include-ignored --nocapture \
+  # A command and its flags.
+  # shellcheck disable=SC2086
+  timeout -k 10 "$limit" $under "./$program" --exact "$test" --include-ignored --nocapture \
     --test-threads 1 >"$log" 2>&1 </dev/null
   status=$?
   if [ $status -ne 0 ] || ! grep -aq 'test result: ok\. 1 passed' "$log"; then

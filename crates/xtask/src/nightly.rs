@@ -182,7 +182,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
         (
             "expert parallelism",
             runs.div_ceil(10_000),
-            "--release -p warpverbs-ep --test it layers::",
+            "--release -p warpverbs-ep --test it -- again:: faults:: layers:: members:: network::",
         ),
         (
             "kernels' stress",

@@ -5,8 +5,7 @@
 // combine_send, combine_recv, in one kernel or several. Blocks that wait for each other must all be
 // resident, and have a warp's lanes or more: too_long of fewer. Rows are 16-byte aligned: bf16, or fp8
 // e4m3 with scales, in words of 32 bits; results and sums are bf16. Results are the same, bit for bit,
-// whatever the number of
-// blocks, the routes and the order of events.
+// whatever the number of blocks, the routes and the order of events.
 //
 // Each thread gets the status of its own first failure: keep_first. A call always ends and has all its
 // effects, but for ranks that were waited for in vain, which missing_ranks and unanswered_ranks name.
@@ -70,7 +69,8 @@ struct EpRow {
   const void* row;     // [hidden]
   const void* scales;  // [scale_words]
 };
-// Behind dispatch_recv: how many rows came from a rank, and one of them.
+// Behind dispatch_recv and before combine_send: how many rows came from a rank, which may be any number if it is
+// missing, and one of them.
 WV_DEVICE u32 rows_from(const EpCall& call, u32 rank);
 WV_DEVICE EpRow row_from(const EpCall& call, u32 rank, u32 slot);
 
@@ -115,4 +115,3 @@ WV_DEVICE u64 waited_ns(const Ep& ep, u32 rank);
 }  // namespace wv
 
 #include "warpverbs/impl/ep_combine.h"
-#include "warpverbs/impl/ep_dispatch.h"

@@ -24,6 +24,8 @@ pub(crate) struct Case {
     pub(crate) epoch: u32,
     /// The rank that stops, and before which step of the last call; 0 is none.
     pub(crate) stops: (u32, u32),
+    /// A rank that is late, and by how many nanoseconds for each step of a call.
+    pub(crate) lags: (u32, u32),
     pub(crate) timeout_ns: u64,
     /// How routing is chosen.
     pub(crate) routing: Routing,
@@ -70,6 +72,7 @@ impl Case {
             calls: 1,
             epoch: 0,
             stops: (0, 0),
+            lags: (0, 0),
             timeout_ns: 1_000_000_000,
             routing: Routing::Any,
             least: 0,
@@ -103,6 +106,8 @@ impl Case {
         let top_k = rng.random_range(1..=experts.min(32));
         let payload = random_payload(rng);
         let hidden = match (payload, rng.random_range(0..8)) {
+            // As much as several blocks send.
+            (Payload::Bf16, 0..2) => 8 * rng.random_range(33..=80),
             (Payload::Bf16, _) => 8 * rng.random_range(1..=9),
             // More scales than a word has.
             (_, 0) => 16 * rng.random_range(33..=41),

@@ -102,6 +102,11 @@ impl Layers {
         self.channels[rank as usize] = self.channel(rank, generation);
     }
 
+    /// The last call of a rank that counts as ended.
+    pub(crate) fn last_ended(&self, rank: u32) -> u32 {
+        self.channels[rank as usize].ended(&*self.ranks.gpu).expect("a state")
+    }
+
     /// All ranks but one are in another generation than it, and without it: the words in their heaps too. What
     /// is in its heap looks as if all had sent it rows in its next call.
     pub(crate) fn exclude(&mut self, away: u32) {
@@ -120,7 +125,10 @@ impl Layers {
         for from in (0..self.case.ranks).filter(|from| *from != away) {
             let (announced, arrived) = (self.regions.announced.start, self.regions.arrived.start);
             self.set_word(away, announced, from, EpWord::new(self.case.tokens, next, old));
-            self.set_word(away, arrived, from, EpWord::new(self.case.ways().lanes, next, old));
+            // Rank-major words say how many rows there are, too.
+            let rows = self.case.tokens << 8;
+            let value = rows | self.case.ways().lanes;
+            self.set_word(away, arrived, from, EpWord::new(value, next, old));
         }
     }
 
@@ -139,7 +147,7 @@ impl Layers {
         buffer
     }
 
-    fn members(&self) -> KernelPtr<k::EpMember> {
+    pub(crate) fn members(&self) -> KernelPtr<k::EpMember> {
         let member = |channel: &Channel| k::EpMember { ep: channel.device.clone() };
         let members: Vec<_> = self.channels.iter().map(member).collect();
         KernelPtr::upload(&*self.ranks.gpu, &members).expect("members")
@@ -165,6 +173,8 @@ impl Layers {
             calls: case.calls,
             stops: case.stops.0,
             at: case.stops.1,
+            lags: case.lags.0,
+            lag_ns: case.lags.1,
             timeout_ns: case.timeout_ns,
             hidden: case.hidden,
             top_k: case.top_k,
@@ -195,8 +205,7 @@ impl Layers {
             absent: pointer(&absent),
             status: pointer(&status),
         };
-        let dim = Dim::new(case.ranks * case.dim.0, case.dim.1);
-        let ended = self.ranks.run_kernel(&kernel, dim);
+        let ended = self.ranks.run_kernel(&kernel, Dim::new(case.ranks * case.dim.0, case.dim.1));
         ended.unwrap_or_else(|e| panic!("{case:?}, {}: {e}", self.ranks.what));
         let read = |buffer: &Buffer| self.ranks.read(buffer);
         let sized = |buffer: &Buffer, len: usize| read(buffer)[..len].to_vec();
@@ -320,7 +329,7 @@ impl Layers {
         }
     }
 
-    fn check_canaries(&self, what: &str) {
+    pub(crate) fn check_canaries(&self, what: &str) {
         for (rank, before) in self.before.iter().enumerate() {
             let mut now = self.ranks.bytes(rank as u32);
             for region in self.regions.all() {

@@ -28,7 +28,8 @@ fn stopped(
     (layers, rank)
 }
 
-/// `what` is what the others wait for in vain, `missing` whether they lack the rank's rows.
+/// `what` is what the others wait for in vain, `missing` whether they lack the rank's rows. In rank-major layout
+/// counts come with rows.
 fn others_end(step: u32, what: WaitFor, missing: bool) {
     let choices = [
         (Layout::ExpertMajor, Combine::Reduced),
@@ -39,6 +40,8 @@ fn others_end(step: u32, what: WaitFor, missing: bool) {
         let (layout, combine) = choices[seed as usize / 2 % 3];
         let (layers, stopped) = stopped(seed, ROUTES[seed as usize % 3], step, layout, combine);
         let ended = layers.run();
+        let counts_alone = layout != Layout::RankMajor || what != WaitFor::EpCounts;
+        let what = if counts_alone { what } else { WaitFor::EpRows };
         for rank in (0..3).filter(|rank| *rank != stopped) {
             let what_case = format!("rank {rank}, {:?}, {}", layers.case, layers.ranks.what);
             let at = rank as usize;
@@ -82,4 +85,28 @@ fn a_rank_of_another_generation_is_not_heard() {
     assert_eq!(ended.absent[0][1], 0b10);
     let fault = layers.ranks.fault(0);
     assert_eq!((fault.peer, fault.what), (1, WaitFor::EpCounts.value()));
+}
+
+/// A block that is smaller than a warp moves no rows. All are told, and the call does not count as one that has
+/// ended.
+#[test]
+fn a_call_by_blocks_smaller_than_a_warp_has_not_ended() {
+    for seed in simt_seeds(0xa00, 8) {
+        let layers = under_seed(seed, |rng| {
+            let mut case = Case::random(rng);
+            (case.routing, case.least, case.calls, case.dim) = (Routing::Any, 1, 1, (2, 24));
+            case
+        });
+        let ended = layers.run();
+        let case = &layers.case;
+        let all = vec![Err(Outcome::TooLong); case.ranks as usize];
+        assert_eq!(ended.status, all, "{case:?}, {}", layers.ranks.what);
+        for rank in 0..case.ranks {
+            let unanswered = ended.absent[rank as usize][1];
+            assert!(unanswered >> rank & 1 != 0, "rank {rank} took its own results");
+            assert_eq!(layers.last_ended(rank), case.epoch, "{case:?}, {}", layers.ranks.what);
+        }
+        assert!(ended.outputs.sums.iter().all(|sum| *sum == 0), "{case:?}");
+        layers.check_canaries("blocks of 24 threads");
+    }
 }

@@ -1,5 +1,6 @@
 //! Tests of the crate as a whole.
 
+mod again;
 #[path = "../../../test-kernels/tests/it/bed.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod bed;
@@ -15,6 +16,7 @@ mod members;
 #[path = "../../../test-kernels/tests/it/model.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of test-kernels")]
 mod model;
+mod network;
 mod numbers;
 mod payloads;
 mod posted;

@@ -22,8 +22,7 @@ fn rows(experts: &[i32]) -> u64 {
     rows.sum()
 }
 
-/// A WQE for each row and each result, and three words for each other rank: rows are announced, rows have
-/// come, results have. A warp posts all that it has for a rank under one doorbell, as lanes that are not parted
+/// A WQE for each row and each result, and two words for each other rank: rows have come, results have. A warp posts all that it has for a rank under one doorbell, as lanes that are not parted
 /// at random by a seed come to it together.
 #[test]
 fn a_row_takes_one_wqe_and_a_warp_one_doorbell() {
@@ -38,9 +37,9 @@ fn a_row_takes_one_wqe_and_a_warp_one_doorbell() {
         let posted = layers.ranks.endpoints.iter().map(|e| e.health().unwrap().send.published);
         let rows = rows(&layers.inputs.experts);
         assert!(rows > u64::from(TOKENS), "{rows} rows");
-        assert_eq!(posted.sum::<u64>(), 2 * rows + 2 * 3, "{}", layers.ranks.what);
-        // Rows, results and the three words, by each of the two ranks.
+        assert_eq!(posted.sum::<u64>(), 2 * rows + 2 * 2, "{}", layers.ranks.what);
+        // Rows, results and the two words, by each of the two ranks.
         let doorbells = layers.ranks.nic.stats().qps.doorbells;
-        assert!(doorbells <= 2 * 5, "{doorbells} doorbells; {}", layers.ranks.what);
+        assert!(doorbells <= 2 * 4, "{doorbells} doorbells; {}", layers.ranks.what);
     }
 }

@@ -6,7 +6,10 @@ use warpverbs::gpu::simt::{Mode, SimtConfig, SimtDevice};
 use warpverbs::gpu::{
     Buffer, DeviceStatus, Dim, Gpu, KernelPtr, LaunchError, Place, Qp, SafeKernel,
 };
-use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
+use warpverbs::raw::nic::link::FaultPlan;
+use warpverbs::raw::nic::{
+    Clock, Config, EngineThread, LinkConfig, SoftNic, Step, UdpConfig, VirtualClock,
+};
 use warpverbs::transport::{Context, Device, Endpoint, EndpointConfig, KernelStatus, Outcome};
 
 /// Bounds a test that goes wrong.
@@ -16,6 +19,8 @@ pub(crate) struct Bed {
     pub(crate) gpu: Arc<dyn Gpu>,
     pub(crate) nic: SoftNic,
     pub(crate) device: Device,
+    /// NICs of other machines.
+    pub(crate) others: Vec<(SoftNic, Device)>,
     pub(crate) endpoints: Vec<Endpoint>,
     /// For messages: how to see it again.
     pub(crate) what: String,
@@ -29,6 +34,11 @@ pub(crate) fn lockstep() -> bool {
 
 pub(crate) fn simt() -> Arc<dyn Gpu> {
     Arc::new(SimtDevice::new(SimtConfig::default().lockstep(lockstep())).expect("SIMT device"))
+}
+
+fn open(nic: &SoftNic) -> Device {
+    let context = Context::builder().soft_nic(nic.clone()).build().expect("context");
+    context.open("soft").expect("the software NIC")
 }
 
 impl Bed {
@@ -51,6 +61,45 @@ impl Bed {
         Self::of(Arc::new(simt.expect("SIMT device")), nic, what, None)
     }
 
+    /// The same with `machines` NICs, which reach each other over links with the faults of `plan`.
+    pub(crate) fn networked(seed: u64, machines: u32, plan: FaultPlan) -> Self {
+        let clock = VirtualClock::new();
+        let bind = ([127, 0, 0, 1], 0).into();
+        let make = |machine: u32| {
+            let config = Config {
+                name: format!("soft{machine}"),
+                seed: Some(seed ^ u64::from(machine)),
+                clock: Clock::Virtual(clock.clone()),
+                link: LinkConfig::Udp(UdpConfig::at(bind)),
+                faults: plan,
+                ..Config::default()
+            };
+            SoftNic::new(config.for_process(machine)).expect("NIC")
+        };
+        let nics: Vec<_> = (0..machines.max(1)).map(make).collect();
+        let engines = nics.clone();
+        let stepper = move || {
+            let busy = |nic: &SoftNic| u32::from(matches!(nic.step(), Step::Busy(_)));
+            if engines.iter().map(busy).sum::<u32>() != 0 {
+                return true;
+            }
+            let wait = engines.iter().filter_map(SoftNic::next_timer).min();
+            wait.into_iter().for_each(|wait| clock.expire(wait));
+            wait.is_some()
+        };
+        let simt = SimtConfig::seeded(seed).lockstep(lockstep());
+        let what = format!(
+            "WARPVERBS_SIMT_SEED={seed:#x} WARPVERBS_SIMT_LOCKSTEP={}, {plan}",
+            u8::from(simt.lockstep)
+        );
+        let simt = SimtDevice::with_stepper(simt, Arc::new(stepper)).expect("SIMT device");
+        let mut nics = nics.into_iter();
+        let first = nics.next().expect("a NIC");
+        let mut bed = Self::of(Arc::new(simt), first, what, None);
+        bed.others = nics.map(|nic| (nic.clone(), open(&nic))).collect();
+        bed
+    }
+
     /// Launches that run at once, and a NIC on a thread of its own.
     pub(crate) fn real(gpu: Arc<dyn Gpu>, config: Config) -> Self {
         let nic = SoftNic::new(config).expect("NIC");
@@ -60,14 +109,30 @@ impl Bed {
     }
 
     fn of(gpu: Arc<dyn Gpu>, nic: SoftNic, what: String, engine: Option<EngineThread>) -> Self {
-        let context = Context::builder().soft_nic(nic.clone()).build().expect("context");
-        let device = context.open("soft").expect("the software NIC");
-        Self { gpu, nic, device, endpoints: Vec::new(), what, _engine: engine }
+        let (device, others) = (open(&nic), Vec::new());
+        Self { gpu, nic, device, others, endpoints: Vec::new(), what, _engine: engine }
+    }
+
+    /// The NIC of a machine; the only one is that of all.
+    pub(crate) fn device_of(&self, machine: usize) -> &Device {
+        let other = machine.checked_sub(1).and_then(|other| self.others.get(other));
+        other.map_or(&self.device, |(_, device)| device)
     }
 
     /// The queue pairs of two connected endpoints, which live as long as this.
     pub(crate) fn queue_pairs(&mut self, config: &EndpointConfig) -> [KernelPtr<Qp>; 2] {
-        let (a, b) = self.device.pair(config).expect("a pair");
+        self.queue_pairs_of([0, 0], config)
+    }
+
+    /// The same of two machines.
+    pub(crate) fn queue_pairs_of(
+        &mut self,
+        machines: [usize; 2],
+        config: &EndpointConfig,
+    ) -> [KernelPtr<Qp>; 2] {
+        let ends = machines.map(|machine| self.device_of(machine).endpoint(config));
+        let [a, b] = ends.map(|end| end.expect("an endpoint"));
+        a.connect(&b.handle()).and_then(|()| b.connect(&a.handle())).expect("a connection");
         let pointers = [a.device_qp(), b.device_qp()];
         self.endpoints.extend([a, b]);
         pointers

@@ -1,7 +1,7 @@
 // Bodies of ep.h: the combine.
 #pragma once
 
-#include "warpverbs/impl/ep_dispatch.h"
+#include "warpverbs/impl/ep_receive.h"
 
 namespace wv {
 namespace impl {
@@ -137,17 +137,21 @@ WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& i
 // By the warp that last_of_lane chose: tells every rank that its rows are consumed and its results there;
 // those that sent rows first. A rank is told once all of its blocks are in this call: until then some may
 // look for the last call's word.
-WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
+WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
   const Ep& ep = call.ep;
   HeapDeadline deadline = patience(call, for_rows);
   u64* lacking = state_of(ep)->missing + (call.epoch & 1);
+  // A block of this lane that left something out said so before.
+  const bool refuses = is_incomplete(call);
+  // In rank-major layout all blocks have waited for all rows.
+  const bool waited_for = !is_packed(ep) && !refuses;
   Status first;
   for (u32 turn = 0; turn < 2; ++turn) {
     for (u32 rank = lane_id(); rank < fixed(ep.ranks); rank += warp.size()) {
       if (!has_rank(call.members, rank)) continue;
-      if ((peek(plan.rows_from + rank) != 0) != (turn == 0)) continue;
+      if ((!is_packed(ep) || rows_of(call, rank) != 0) != (turn == 0)) continue;
       bool refused = has_rank(peek(lacking), rank);
-      if (!refused) {
+      if (!refused && !waited_for) {
         u32 value = 0;
         const Status waited = await_lanes_of(call, fixed(ep.arrived), rank, wait_for::ep_rows,
                                              call.epoch, deadline, value);
@@ -155,8 +159,8 @@ WV_DEVICE Status tell_results(const EpCall& call, const Plan& plan) {
         refused = !waited.ok();
         if (refused) (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
       }
-      const u32 lanes = lanes_of(call) | (refused ? ep_refused : 0);
-      first_of(first, tell_rank(call, fixed(ep.returned), rank, lanes));
+      const u32 lanes = telling.lanes | (refused || refuses ? ep_refused : 0);
+      first_of(first, telling.tell(rank, lanes));
     }
   }
   return first;
@@ -168,10 +172,11 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   const Plan plan = plan_of(call);
   Status first = check_block();
   if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
-  if (!first.ok()) inputs.capacity = 0;
+  if (!first.ok()) leave_incomplete(call);
+  // Rows are left out that this block has not waited for, and all of them if it left out a step.
+  const u64 from = block.broadcast(is_incomplete(call) ? 0 : call.members & ~missing_ranks(call));
   received_rows(
-      call, plan,
-      [&](u32 source) { return !has_rank(block.broadcast(missing_ranks(call)), source); },
+      call, from, [](u32) { return true; },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         store_results(call, plan, inputs, {source, slot}, part, parts);
       },
@@ -179,7 +184,8 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
         first_of(first, post_tile(call, plan, inputs, source, begin, end));
       });
   WV_EP_PHASE(returned);
-  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, plan));
+  const Telling telling = Telling::of(call, fixed(ep.returned));
+  if (last_of_lane(call, state_of(ep)->returned)) first_of(first, tell_results(call, telling));
   return first;
 }
 
@@ -246,10 +252,11 @@ WV_DEVICE void* result_row(const EpCall& call, u32 rank, u32 slot, u32 choice) {
 WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   const Ep& ep = call.ep;
   const impl::Plan plan = impl::plan_of(call);
-  if (impl::peek(plan.count) > tokens) return Status::of(outcome::too_long);
-  if (!impl::is_aligned(sums)) return Status::of(outcome::bad_address);
+  Status first = impl::check_block();
+  if (impl::peek(plan.count) > tokens) first = Status::of(outcome::too_long);
+  if (!impl::is_aligned(sums)) first = Status::of(outcome::bad_address);
+  const bool adds = first.ok();
   impl::HeapDeadline deadline = impl::patience(call, impl::for_results);
-  Status first;
   u64* lacking = impl::state_of(ep)->unanswered + (call.epoch & 1);
   // Those that took rows; and this rank, so that all of its blocks are in this call when one ends it.
   const u64 lost = block.broadcast(unanswered_ranks(call));
@@ -263,15 +270,16 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
     return status.ok();
   });
   WV_EP_PHASE(answered);
+  // Now all blocks have given their results.
+  if (!adds) impl::leave_incomplete(call);
   const impl::RowCut cut = impl::result_cut(ep);
-  const impl::Units units = impl::units_of(call, impl::peek(plan.count));
+  const impl::Units units = impl::units_of(call, adds ? impl::peek(plan.count) : 0);
   impl::each_unit(units.begin, units.end, [&](u32 unit) {
     const u32 token = unit / units.parts;
     u8* sum = static_cast<u8*>(sums) + u64{token} * impl::fixed(ep.hidden) * 2;
     impl::sum_rows(impl::list_results(call, plan, ~late, token), sum,
                    impl::packs_of(cut, unit % units.parts, units.parts));
   });
-  impl::first_of(first, impl::check_block());
   impl::end_call(call);
   return first;
 }

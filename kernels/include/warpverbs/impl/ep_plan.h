@@ -32,13 +32,13 @@ WV_HD constexpr u64 ep_plan_bytes(u64 tokens, u64 top_k, u64 ranks, u64 local) {
   return (PlanPlaces::of(tokens, top_k, ranks, local).words * 4 + 255) / 256 * 256;
 }
 
-// The part of a dispatch that its combine needs. Fields of tokens are written by all blocks that send them, the
-// others by the first block, before it announces its rows or behind its word `counted`. There are two, so
-// that a block that begins a call does not disturb one that ends the last.
+// The part of a dispatch that its combine needs. Fields of tokens are written by all blocks that send them;
+// `count` and `rows_to` by the last one in rank-major layout, else by the first block, as are the others. There
+// are two, so that a block that begins a call does not disturb one that ends the last.
 struct Plan {
   u32* count;      // of tokens
   u32* rows_to;    // of each rank
-  u32* rows_from;  // of each rank
+  u32* rows_from;  // of each rank; not in rank-major layout
   u64* ranks;      // of each token
   u32* experts;    // of each choice, no_key for none
   u32* weights;    // of each choice, the bits
@@ -62,6 +62,9 @@ WV_DEVICE Plan plan_of(const EpCall& call) {
           plan + at.begins,
           plan + at.bases};
 }
+
+// Whether received rows are put in order by expert.
+WV_DEVICE bool is_packed(const Ep& ep) { return fixed(ep.layout) != ep_layout::rank_major; }
 
 WV_DEVICE u32 peek(const u32* word) { return load<order::relaxed, scope::gpu>(word); }
 WV_DEVICE u64 peek(const u64* word) { return load<order::relaxed, scope::gpu>(word); }
@@ -227,7 +230,8 @@ WV_DEVICE Status number_tile(const EpCall& call, const EpTokens& tokens, Tile& t
 WV_DEVICE u32 tile_tokens(const Ep& ep) { return tile_choices / fixed(ep.top_k); }
 WV_DEVICE Status plan_tile(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 begin, u32 end,
                            u32& counted) {
-  const u32 experts = fixed(call.ep.experts);
+  // No place in a group is asked for in rank-major layout.
+  const u32 experts = is_packed(call.ep) ? fixed(call.ep.experts) : 1;
   Status first;
   // The last tile's readers are done.
   sync_block();
@@ -244,10 +248,18 @@ WV_DEVICE Status plan_tile(const EpCall& call, const EpTokens& tokens, Tile& til
   return first;
 }
 
-// By the first block: how many rows each rank is sent, in all and for each expert.
+// By a block: how many rows each rank is sent, as counted in a tile.
+WV_DEVICE void keep_counts(const EpCall& call, const Tile& tile, u32 count) {
+  const Plan plan = plan_of(call);
+  for (u32 rank = thread_index(); rank < fixed(call.ep.ranks); rank += block_size()) {
+    poke(plan.rows_to + rank, count != 0 ? tile.rows_to[rank] : 0);
+  }
+  if (thread_index() == 0) poke(plan.count, count);
+}
+
+// By the first block: the same, and how many for each expert.
 WV_DEVICE Status count_sends(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 count) {
   const Ep& ep = call.ep;
-  const Plan plan = plan_of(call);
   const u32 experts = fixed(ep.experts);
   Status first;
   for (u32 from = 0; from < experts; from += counted_experts) {
@@ -258,10 +270,7 @@ WV_DEVICE Status count_sends(const EpCall& call, const EpTokens& tokens, Tile& t
       poke(counts_to(call, owner) + (from + i - first_expert(ep, owner)), tile.rows[i]);
     }
   }
-  for (u32 rank = thread_index(); rank < fixed(ep.ranks); rank += block_size()) {
-    poke(plan.rows_to + rank, tile.rows_to[rank]);
-  }
-  if (thread_index() == 0) poke(plan.count, count);
+  keep_counts(call, tile, count);
   return first;
 }
 

@@ -24,9 +24,10 @@ struct RowList {
     WV_ROLLED
     for (lane_mask left = held; left != 0; left &= left - 1) {
       const u32 lane = lowest_bit(left);
-      one(shfl(all_lanes(), mine.at, lane), lane);
+      one(at(lane), lane);
     }
   }
+  WV_DEVICE u64 at(u32 lane) const { return shfl(all_lanes(), mine.at, lane); }
   WV_DEVICE f32 weight(u32 lane) const { return float_of(shfl(all_lanes(), mine.weight, lane)); }
 };
 
@@ -41,8 +42,7 @@ WV_DEVICE RowCut payload_cut(const Ep& ep) {
 WV_DEVICE RowCut result_cut(const Ep& ep) { return {fixed(ep.hidden) / 8, 1}; }
 
 // A block's share of `rows` rows: units of one row, or of one of its `parts` if there are fewer rows
-// than warps. A part has a pack for each lane. Rows and their results have as many parts, so that a block
-// sends results of the rows for which it has waited.
+// than warps. A part has a pack for each lane.
 struct Units {
   u32 parts, begin, end;
 };
@@ -55,6 +55,28 @@ WV_DEVICE Units units_of(const EpCall& call, u32 rows) {
   const u64 all = u64{rows} * parts;
   return {parts, static_cast<u32>(all * call.share.index / call.share.count),
           static_cast<u32>(all * (call.share.index + 1) / call.share.count)};
+}
+
+// The same call for some blocks alone: number `index` of `count`.
+WV_DEVICE EpCall shared_by(const EpCall& call, u32 index, u32 count) {
+  return {call.ep, {index, count}, call.timeout, call.epoch, call.generation, call.members};
+}
+// The call of the last blocks, as many as have something to do for `rows` tokens. The first one announces them
+// meanwhile, if they are announced and there is another. Of blocks that send nothing `index` is no less than
+// `count`.
+WV_DEVICE EpCall senders_of(const EpCall& call, u32 rows) {
+  const u32 warps = warps_of_block(), all = call.share.count;
+  const bool staged = fixed(call.ep.staged) != 0;
+  const u64 units = staged ? rows : u64{rows} * ((payload_cut(call.ep).packs + warp_size - 1) / warp_size);
+  const u64 some = warps == 0 ? 1 : (units + warps - 1) / warps;
+  const u64 most = is_packed(call.ep) && all > 1 ? all - 1 : all;
+  const u32 count = some == 0 ? 1 : static_cast<u32>(least(some, most));
+  return shared_by(call, call.share.index - (all - count), count);
+}
+// The same blocks in another order for each source's rows, so that few rows of several are not all one block's.
+// It is the same in a dispatch and its combine: a block sends results of the rows for which it has waited.
+WV_DEVICE EpCall receivers_of(const EpCall& call, u32 source) {
+  return shared_by(call, (call.share.index + source) % call.share.count, call.share.count);
 }
 // The packs of a part of a row.
 struct Packs {
@@ -139,16 +161,31 @@ WV_DEVICE void sum_rows(const RowList& list, void* to, Packs packs) {
     constexpr u32 n = decltype(together)::count;
     const u64 begin = (packs.begin + first) * pack_bytes;
     Sums sums[n]{};
-    list.each([&](u64 row, u32 lane) {
-      const f32 weight = list.weight(lane);
-      vec16 held[n];
+    // Loads of two rows are under way at a time.
+    WV_ROLLED
+    for (lane_mask left = list.held; left != 0;) {
+      const u32 one = lowest_bit(left);
+      left &= left - 1;
+      const bool both = left != 0;
+      const u32 two = both ? lowest_bit(left) : one;
+      left &= left - 1;
+      const u64 rows[2] = {list.at(one) + begin, list.at(two) + begin};
+      vec16 held[2][n];
       WV_UNROLL
-      for (u32 k = 0; k < n; ++k) {
-        held[k] = mine ? read16(at<u8>(row + begin) + k * warp_size * pack_bytes) : vec16{0, 0};
+      for (u32 row = 0; row < 2; ++row) {
+        WV_UNROLL
+        for (u32 k = 0; k < n; ++k) {
+          const bool reads = mine && (row == 0 || both);
+          held[row][k] = reads ? read16(wv::impl::at<u8>(rows[row]) + k * warp_size * pack_bytes) : vec16{0, 0};
+        }
       }
+      const f32 weights[2] = {list.weight(one), list.weight(two)};
       WV_UNROLL
-      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weight, held[k]);
-    });
+      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weights[0], held[0][k]);
+      if (!both) break;
+      WV_UNROLL
+      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weights[1], held[1][k]);
+    }
     WV_UNROLL
     for (u32 k = 0; k < n; ++k) {
       if (mine) write16(static_cast<u8*>(to) + begin + k * warp_size * pack_bytes, pack_of(sums[k]));

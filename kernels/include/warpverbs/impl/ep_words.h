@@ -63,12 +63,13 @@ WV_DEVICE u32 owner_or_none(const Ep& ep, u32 expert) {
 
 WV_DEVICE bool has_rank(u64 ranks, u32 rank) { return (ranks >> rank & 1) != 0; }
 
-// A call's lanes: queue pairs in use, blocks that share one, and that of this block.
+// A call's lanes: queue pairs in use, blocks that share one, and that of this block. The last block's is the
+// first.
 WV_DEVICE u32 lanes_of(const EpCall& call) {
   const u32 all = fixed(call.ep.lanes);
   return call.share.count < all ? call.share.count : all;
 }
-WV_DEVICE u32 lane_of(const EpCall& call) { return call.share.index % lanes_of(call); }
+WV_DEVICE u32 lane_of(const EpCall& call) { return (call.share.count - 1 - call.share.index) % lanes_of(call); }
 WV_DEVICE u32 blocks_of_lane(const EpCall& call) {
   return (call.share.count - lane_of(call) - 1) / lanes_of(call) + 1;
 }
@@ -78,6 +79,7 @@ WV_DEVICE SignalSet word_of(const EpCall& call, u32 value) {
 }
 
 constexpr u32 epoch_mask = 0xffffff;
+constexpr u32 lane_bits = 8;            // of the value of a word that counts lanes
 constexpr u32 incomplete = 0x80000000;  // in EpState::leaving
 
 // Fourths of a call's timeout that a wait may take. Waits for results are longer than those for rows,
@@ -139,15 +141,16 @@ WV_DEVICE Status await_word_of(const EpCall& call, const Signal* word, u32 from,
   return status;
 }
 
-// The same for as many lanes as the first of them says. `value` is the first's.
+// The same for as many lanes as the first of them says. `value` is the first's, refused if any is.
 WV_DEVICE Status await_lanes_of(const EpCall& call, u64 kind, u32 from, wait_for what, u32 epoch,
                                 HeapDeadline& deadline, u32& value) {
   const Signal* words = words_of(call.ep, kind, from);
   Status status = await_word_of(call, words, from, what, epoch, deadline, value);
-  const u32 lanes = value & ~ep_refused;
+  const u32 lanes = value & ((u32{1} << lane_bits) - 1);
   for (u32 lane = 1; lane < lanes && lane < fixed(call.ep.lanes) && status.ok(); ++lane) {
-    u32 same = 0;
-    status = await_word_of(call, words + lane, from, what, epoch, deadline, same);
+    u32 others = 0;
+    status = await_word_of(call, words + lane, from, what, epoch, deadline, others);
+    value |= others & ep_refused;
   }
   return status;
 }
@@ -168,21 +171,32 @@ WV_DEVICE u64 await_ranks(const EpCall& call, u64 of, u64* lacking, One one) {
   return block.broadcast(load<order::relaxed, scope::gpu>(lacking));
 }
 
+// A block that does not do its part: there are no results for anyone, and the call will not count as one that
+// has ended.
+WV_DEVICE void leave_incomplete(const EpCall& call) {
+  (void)fetch_or<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, incomplete);
+}
+WV_DEVICE bool is_incomplete(const EpCall& call) {
+  return (load<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving) & incomplete) != 0;
+}
+
+// Waits, on one thread, until a word of the state that a block of this rank writes is the call's epoch.
+template <class T>
+WV_DEVICE Status await_own(const EpCall& call, const T* word, HeapDeadline& deadline) {
+  const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, call.epoch};
+  return await_word(
+      heap_of(call.ep), wait, deadline,
+      // Acquire, pairs with the release of publish_plan and of next_call.
+      [&] { return u64{load<order::acquire, scope::gpu>(word)}; },
+      [&](u64 epoch) { return epoch == call.epoch; });
+}
+
 // Waits, by a block, for a plan that the first block of this launch makes: *word is then its epoch. One
 // thread looks: all that look at a word hold up who works in that memory.
 WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
-  const Heap& heap = heap_of(call.ep);
   HeapDeadline deadline = patience(call, 2 * for_results);
-  const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, call.epoch};
-  const Status status = once(block, [&] {
-    return await_word(
-        heap, wait, deadline,
-        // Acquire, pairs with the release of publish_plan.
-        [&] { return load<order::acquire, scope::gpu>(word); },
-        [&](u64 epoch) { return epoch == call.epoch; });
-  });
-  // Without its part the call does not count as one that has ended.
-  if (!status.ok()) (void)fetch_or<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, incomplete);
+  const Status status = once(block, [&] { return await_own(call, word, deadline); });
+  if (!status.ok()) leave_incomplete(call);
   return status;
 }
 // Behind what the members of the block wrote.
@@ -199,19 +213,40 @@ WV_DEVICE bool last_of_lane(const EpCall& call, u32* done) {
   bool last = false;
   if (lane_id() == 0) {
     u32* count = done + lane_of(call);
+    const u32 blocks = blocks_of_lane(call);
     // Release of what this block wrote; acquire of what the others did.
-    last = fetch_add<order::acq_rel, scope::gpu>(count, 1) + 1 == blocks_of_lane(call);
-    if (last) store<order::relaxed, scope::gpu>(count, 0);
+    last = blocks == 1 || fetch_add<order::acq_rel, scope::gpu>(count, 1) + 1 == blocks;
+    if (last && blocks != 1) store<order::relaxed, scope::gpu>(count, 0);
   }
   return warp.any(last);
 }
 
-// By the warp that last_of_lane chose: its word of `kind` to a rank.
-WV_DEVICE Status tell_rank(const EpCall& call, u64 kind, u32 rank, u32 value) {
-  const Ep& ep = call.ep;
-  Signal* word = words_of(ep, kind, fixed(ep.rank)) + lane_of(call);
-  return signal(thread, heap_of(ep), word, word_of(call, value), rank, unsignalled, call.timeout);
-}
+// A lane's words of `kind` to ranks. It is made before last_of_lane: behind an acquire all that kernels read as
+// constants is far away once more.
+struct Telling {
+  const EpCall& call;
+  u64 kind;
+  u32 lanes;
+  u64* near;  // to the rank of the lane's number, if stores lead there
+
+  WV_DEVICE static Telling of(const EpCall& call, u64 kind) {
+    const Heap& heap = heap_of(call.ep);
+    Telling telling{call, kind, lanes_of(call), nullptr};
+    Signal* word = words_of(call.ep, kind, fixed(call.ep.rank)) + lane_of(call);
+    const Way way = way_to_signal<route::any>(heap, word, 0, lane_id());
+    const bool stores = way.status.ok() && way.direct && !signals_by_rdma(way.peer);
+    if (stores) telling.near = &way.at(word)->direct;
+    return telling;
+  }
+  WV_DEVICE Status tell(u32 rank, u32 value) const {
+    if (rank == lane_id() && near != nullptr) {
+      signal_word<order::release>(near, word_of(call, value));
+      return Status{};
+    }
+    Signal* word = words_of(call.ep, kind, fixed(call.ep.rank)) + lane_of(call);
+    return signal(thread, heap_of(call.ep), word, word_of(call, value), rank, unsignalled, call.timeout);
+  }
+};
 
 }  // namespace impl
 }  // namespace wv

@@ -74,7 +74,6 @@ struct [[nodiscard]] EpWord {
 struct EpState {
   u32 epoch;  // Of the last dispatch that all blocks have begun.
   u32 begun;  // Blocks that have begun the next one.
-  u64 planned;  // Epoch of the last complete plan of what is sent.
   u64 counted;  // Epoch of the last complete plan of what is received.
   u64 missing[2];  // Ranks whose rows did not come, by the epoch's lowest bit.
   u64 unanswered[2];  // Ranks that took no rows or gave no results, by the epoch's lowest bit.
@@ -87,24 +86,23 @@ struct EpState {
   u32 leaving;  // Blocks that have ended the combine.
   u32 reserved;  // Zero.
   u64 waited[ep_ranks];  // Nanoseconds that the first block has waited for words of each rank.
-  u64 pad[118];  // Keeps the size a power of two.
+  u64 pad[119];  // Keeps the size a power of two.
 };
 static_assert(sizeof(EpState) == 2048 && alignof(EpState) == 8, "EpState");
 WV_AT(EpState, epoch, 0);
 WV_AT(EpState, begun, 4);
-WV_AT(EpState, planned, 8);
-WV_AT(EpState, counted, 16);
-WV_AT(EpState, missing, 24);
-WV_AT(EpState, unanswered, 40);
-WV_AT(EpState, sent, 56);
-WV_AT(EpState, returned, 312);
-WV_AT(EpState, members, 568);
-WV_AT(EpState, generation, 576);
-WV_AT(EpState, ended, 580);
-WV_AT(EpState, leaving, 584);
-WV_AT(EpState, reserved, 588);
-WV_AT(EpState, waited, 592);
-WV_AT(EpState, pad, 1104);
+WV_AT(EpState, counted, 8);
+WV_AT(EpState, missing, 16);
+WV_AT(EpState, unanswered, 32);
+WV_AT(EpState, sent, 48);
+WV_AT(EpState, returned, 304);
+WV_AT(EpState, members, 560);
+WV_AT(EpState, generation, 568);
+WV_AT(EpState, ended, 572);
+WV_AT(EpState, leaving, 576);
+WV_AT(EpState, reserved, 580);
+WV_AT(EpState, waited, 584);
+WV_AT(EpState, pad, 1096);
 
 // A channel for dispatch and combine. Never written after it was handed out. Places in the heap are
 // offsets, the same on all ranks. Regions by rank are those of the rank that writes them.

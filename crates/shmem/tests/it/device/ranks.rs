@@ -10,6 +10,7 @@ use warpverbs::gpu::{
 };
 use warpverbs::raw::gpu::KernelArg;
 use warpverbs::raw::nic::Config;
+use warpverbs::raw::nic::link::FaultPlan;
 use warpverbs::transport::{Access, Device, EndpointConfig, MemoryRegion, Outcome};
 use warpverbs_shmem::layout::{HeapFault, HeapState};
 use warpverbs_shmem::{Export, Rank, RdmaRoute};
@@ -42,6 +43,8 @@ impl Routes {
 pub(crate) enum Pace {
     /// Kernel and NIC on one thread, in turns as the seed says, under virtual clocks.
     Seeded(u64),
+    /// The same, with a NIC for each rank, and packets between them that meet such faults.
+    Networked(u64, FaultPlan),
     /// The NIC on a thread of its own.
     Real,
     /// The same, and kernels on an NVIDIA GPU.
@@ -91,7 +94,7 @@ fn connect(bed: &mut Bed, world: usize) -> Vec<Vec<Vec<KernelPtr<Qp>>>> {
     let mut qps = vec![vec![Vec::new(); world]; world];
     for (i, j) in (0..world).flat_map(|i| (i..world).map(move |j| (i, j))) {
         for _ in 0..2 {
-            let [a, b] = bed.queue_pairs(&config);
+            let [a, b] = bed.queue_pairs_of([i, j], &config);
             qps[i][j].push(a);
             if i != j {
                 qps[j][i].push(b);
@@ -106,6 +109,7 @@ impl Ranks {
     pub(crate) fn new(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Self {
         let mut bed = match pace {
             Pace::Seeded(seed) => Bed::seeded(seed, Config::default()),
+            Pace::Networked(seed, plan) => Bed::networked(seed, world, plan),
             Pace::Real => Bed::real(simt(), Config::default()),
             Pace::Cuda => {
                 let choice = "cuda".parse().expect("a choice");
@@ -116,7 +120,8 @@ impl Ranks {
         let each = |len: usize| (0..world).map(|_| bed.buffer(len)).collect::<Vec<_>>();
         let memory = each(bytes as usize);
         let (states, alarms) = (each(size_of::<HeapState>()), each(4 * (1 + world as usize)));
-        let regions: Vec<_> = memory.iter().map(|memory| register(&bed.device, memory)).collect();
+        let regions: Vec<_> =
+            (0..).zip(&memory).map(|(i, memory)| register(bed.device_of(i), memory)).collect();
         let qps = connect(&mut bed, world as usize);
         let entry = |from: u32, to: u32| {
             let (rank, peer) = (from as usize, to as usize);
