@@ -35,7 +35,7 @@ pub use heap::{
     WindowPeer,
 };
 pub use qp::{
-    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, PollWord, PostState,
+    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, NicFormat, PollWord, PostState,
     Qp, QueueState, SCRATCH_SLOTS, TOKEN_OFFERED,
 };
 pub use status::{Outcome, Status, WaitFor};
