@@ -1,6 +1,6 @@
 // The duties of every device: identifiers, collectives, divergence, barriers, shared memory, atomics.
 // tests/it/selftest.rs runs these on host SIMT and on GPUs.
-#include "warpverbs/impl/wqe.h"
+#include "warpverbs/impl/mlx5.h"
 
 using namespace wv;
 

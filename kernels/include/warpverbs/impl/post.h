@@ -31,10 +31,8 @@ struct Packets {
   u32 before;
   u32 all;
 };
-template <class Counter, class Lanes>
-WV_DEVICE Packets count_packets(const Lanes& group, u32 mine) {
-  if constexpr (!Counter::counts_packets) return {0, 0};
-  if (group.count == 1) return {0, mine};
+WV_DEVICE Packets count_packets(const Alone&, u32 mine) { return {0, mine}; }
+WV_DEVICE Packets count_packets(const Group& group, u32 mine) {
   // Mostly all lanes post the same.
   const u32 first = group.from_leader(mine);
   if (!group.any(mine != first)) return {group.rank * first, group.count * first};
@@ -42,8 +40,9 @@ WV_DEVICE Packets count_packets(const Lanes& group, u32 mine) {
   u32 rank = 0;
   for (lane_mask left = group.lanes(); left != 0; left &= left - 1) {
     const u32 theirs = shfl(group.lanes(), mine, lowest_bit(left));
-    if (rank++ < group.rank) sum.before += theirs;
+    if (rank < group.rank) sum.before += theirs;
     sum.all += theirs;
+    rank += 1;
   }
   return sum;
 }
@@ -58,7 +57,8 @@ WV_DEVICE Posted post_fitting(const QpOf<Nic>& qp, const Lanes& group, const Op&
   const SendQueue<Nic> q(qp);
   const u32 each = op.wqebbs();
   const u32 total = each * group.count;
-  const Packets packets = count_packets<typename Nic::Counter>(group, packets_of(q, op));
+  Packets packets{0, 0};
+  if constexpr (Nic::Counter::counts_packets) packets = count_packets(group, packets_of(q, op));
   Reserved r{};
   const bool eager = group.count == 1 && !flags.has(deferred);
   if (group.leads()) r = reserve(qp, q, total, packets.all, eager, flags, until);
