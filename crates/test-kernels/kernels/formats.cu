@@ -189,13 +189,15 @@ WV_SAFE_KERNEL(formats_laps)(const Qp* qp, Local from, Remote to, u32 rounds,
 }
 
 // Every thread writes 8 bytes where it may and then where it may not, and waits; then it posts again.
-// ends: statuses of the three calls. Thread 0 of block 1 waits for a message on `peer` meanwhile.
+// ends: statuses of the three calls. Thread 0 of block 1 waits for a message of no bytes on `peer` meanwhile.
 WV_SAFE_KERNEL(formats_fail)(const Qp* qp, const Qp* peer, Local from, Remote to, Remote wrong,
                              u32* ends WV_COUNT(3 * grid_threads)) {
   u32* mine = ends + 3 * global_thread();
   if (block_index() == 1) {
     if (thread_index() != 0) return;
     mine[0] = with_format(*peer, [&](const auto& q) {
+      const Posted posted = receive(thread, q, from, 0);
+      if (!posted.ok()) return posted.status;
       Received received{};
       return wait_recv(thread, q, received);
     }).code;
