@@ -150,6 +150,14 @@ impl Doorbell {
     #[inline]
     pub const fn word(self) -> u64 {
         let (index, queue) = (self.index & 0xff_ffff, self.queue & 0xf_ffff);
-        DoorbellWord::new(index, self.epoch, self.toggle, queue, self.valid, self.kind.value() & 0xf).0
+        DoorbellWord::new(
+            index,
+            self.epoch,
+            self.toggle,
+            queue,
+            self.valid,
+            self.kind.value() & 0xf,
+        )
+        .0
     }
 }

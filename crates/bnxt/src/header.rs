@@ -27,7 +27,12 @@ pub const HEADER: Header = Header {
         ]),
         WqeType::LAYOUT,
         Item::Constants(&[
-            Constant::new("u8", "signaled", &[" Flags of a WQE."], WqeFlags::SIGNALED.bits() as u64),
+            Constant::new(
+                "u8",
+                "signaled",
+                &[" Flags of a WQE."],
+                WqeFlags::SIGNALED.bits() as u64,
+            ),
             Constant::new("u8", "fence", &[], WqeFlags::FENCE.bits() as u64),
             Constant::new("u8", "solicited", &[], WqeFlags::SOLICITED.bits() as u64),
             Constant::new("u8", "inline_data", &[], WqeFlags::INLINE.bits() as u64),

@@ -8,7 +8,7 @@ use crate::scenario::{End, NOTES, Rule, Scenario, ThreadSpec, Time};
 use std::mem::offset_of;
 use std::rc::Rc;
 use warpverbs_mlx5::export::{
-    Cq, CqMode, NicFormat, FENCED_RECORD, Fault, PollWord, PostState, Qp, QueueState,
+    Cq, CqMode, FENCED_RECORD, Fault, NicFormat, PollWord, PostState, Qp, QueueState,
 };
 
 /// Note of the NIC's: everything below has been executed.

@@ -79,7 +79,9 @@ fn equal(mirror: &mut Mirror, segments: &[&str], bytes: &[u8]) {
 #[test]
 fn packet_numbers_and_doorbells_are_alike() {
     let mut mirror = mirror();
-    for (len, place, first) in [(0, 0, PSN), (1, 1, 0xff_ffff), (1024, 255, 0), (3000, 7, 0xff_fffe)] {
+    for (len, place, first) in
+        [(0, 0, PSN), (1, 1, 0xff_ffff), (1024, 255, 0), (3000, 7, 0xff_fffe)]
+    {
         let mut entry = [0; 8];
         let packets = Packets::of(first, len, Mtu::B1024, place * 3);
         packets.write(Table::Msn, 0, &mut entry).expect("the size of an entry");

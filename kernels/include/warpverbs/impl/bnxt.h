@@ -28,7 +28,9 @@ struct IndexAndPacket {
   static WV_DEVICE u32 packet_of(u64 word, u64 index) {
     return static_cast<u32>((word - index) >> index_bits);
   }
-  static WV_DEVICE bool is_at(u64 word, u64 index) { return (word - index) << (64 - index_bits) == 0; }
+  static WV_DEVICE bool is_at(u64 word, u64 index) {
+    return (word - index) << (64 - index_bits) == 0;
+  }
 };
 
 }  // namespace impl
@@ -180,7 +182,7 @@ struct Nic {
   // The CQE counts the WQEs that have ended, modulo 2^16.
   static WV_DEVICE u16 newest(u64 cqe) {
     constexpr u32 at = WV_OFFSETOF(SendCqe, consumed);
-    return static_cast<u16>(load<order::relaxed, scope::system>(impl::at<u32>(cqe + at)) - 1);
+    return static_cast<u16>(impl::cqe_word(cqe, at) - 1);
   }
   static WV_DEVICE u64 index_in(u64 cqe, Tail, u64 done) {
     return done + static_cast<u16>(newest(cqe) - static_cast<u16>(done));
@@ -223,11 +225,8 @@ struct Nic {
                       : (tail.flags() & has_imm) != 0 ? mlx5::cqe_opcode::resp_send_imm
                       : (tail.flags() & has_key) != 0 ? mlx5::cqe_opcode::resp_send_inv
                                                       : mlx5::cqe_opcode::resp_send;
-    const auto word = [cqe](u32 at) {
-      return load<order::relaxed, scope::system>(impl::at<u32>(cqe + at));
-    };
-    return {word(WV_OFFSETOF(RecvCqe, length)), word(WV_OFFSETOF(RecvCqe, imm_or_key)),
-            static_cast<u32>(kind)};
+    return {impl::cqe_word(cqe, WV_OFFSETOF(RecvCqe, length)),
+            impl::cqe_word(cqe, WV_OFFSETOF(RecvCqe, imm_or_key)), static_cast<u32>(kind)};
   }
 };
 

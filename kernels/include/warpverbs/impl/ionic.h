@@ -147,7 +147,7 @@ struct Nic {
   // The CQE counts the messages that have ended, 24 bits, and every WQE that kernels post is one.
   static WV_DEVICE u32 newest(u64 cqe) {
     constexpr u32 at = WV_OFFSETOF(SendCqe, msn);
-    return bswap32(load<order::relaxed, scope::system>(impl::at<u32>(cqe + at))) - 1;
+    return bswap32(impl::cqe_word(cqe, at)) - 1;
   }
   static WV_DEVICE u64 index_in(u64 cqe, Tail, u64 done) {
     return done + ((newest(cqe) - static_cast<u32>(done)) & ((1u << msn_bits) - 1));
@@ -177,9 +177,7 @@ struct Nic {
     u32 bytes, imm, opcode;
   };
   static WV_DEVICE Arrived arrived(u64 cqe, Tail tail) {
-    const auto word = [cqe](u32 at) {
-      return bswap32(load<order::relaxed, scope::system>(impl::at<u32>(cqe + at)));
-    };
+    const auto word = [cqe](u32 at) { return bswap32(impl::cqe_word(cqe, at)); };
     const u32 op = word(WV_OFFSETOF(RecvCqe, source_op)) >> 24 & 0x1f;
     const auto kind = op == 0   ? mlx5::cqe_opcode::resp_send
                       : op == 1 ? mlx5::cqe_opcode::resp_send_inv

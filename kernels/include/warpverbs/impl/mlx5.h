@@ -257,8 +257,7 @@ struct Nic {
 
   // A CQE of another kind is not understood, and nothing after it counts.
   static WV_DEVICE Status failure(u64 cqe, Tail tail) {
-    const CqeSyndrome syndrome{
-        load<order::relaxed, scope::system>(impl::at<u32>(cqe + cqe_syndrome_offset))};
+    const CqeSyndrome syndrome{impl::cqe_word(cqe, cqe_syndrome_offset)};
     const outcome kind = tail.opcode() == cqe_opcode::req_err    ? outcome::requester
                          : tail.opcode() == cqe_opcode::resp_err ? outcome::responder
                                                                  : outcome::bad_error;
@@ -277,10 +276,8 @@ struct Nic {
     u32 bytes, imm, opcode;
   };
   static WV_DEVICE Arrived arrived(u64 cqe, Tail tail) {
-    const auto word = [cqe](u32 offset) {
-      return bswap32(load<order::relaxed, scope::system>(impl::at<u32>(cqe + offset)));
-    };
-    return {word(cqe_byte_cnt_offset), word(cqe_imm_offset), static_cast<u32>(tail.opcode())};
+    return {bswap32(impl::cqe_word(cqe, cqe_byte_cnt_offset)),
+            bswap32(impl::cqe_word(cqe, cqe_imm_offset)), static_cast<u32>(tail.opcode())};
   }
 };
 

@@ -22,6 +22,11 @@ WV_DEVICE T* at(u64 address) {
   return reinterpret_cast<T*>(address);
 }
 
+// A word of a CQE that is known to be new.
+WV_DEVICE u32 cqe_word(u64 cqe, u32 offset) {
+  return load<order::relaxed, scope::system>(at<u32>(cqe + offset));
+}
+
 WV_DEVICE PostState* state_of(const QpLayout& qp) { return at<PostState>(qp.state); }
 
 // The word `reserved` of a queue whose posters count nothing but indexes.

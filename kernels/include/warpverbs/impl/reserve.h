@@ -68,8 +68,8 @@ WV_DEVICE Reserved try_reserve(const Queue& q, u32 n, u32 packets, Refresh refre
       refresh();
       continue;
     }
-    const u64 now = compare_exchange<order::relaxed, scope::gpu>(
-        &c->reserved, word, word + Counter::amount(n, packets));
+    const u64 next = word + Counter::amount(n, packets);
+    const u64 now = compare_exchange<order::relaxed, scope::gpu>(&c->reserved, word, next);
     if (now == word) {
       r.packet = Counter::packet_of(word, r.base);
       return r;
@@ -96,8 +96,8 @@ WV_DEVICE Reserved reserve(const QpOf<Nic>& qp, const SendQueue<Nic>& q, u32 n, 
   if (flags.has(no_wait)) return try_reserve_send(qp, q, n, packets);
   QueueState* c = q.counters();
   Reserved r{};
-  const u64 word =
-      fetch_add<order::relaxed, scope::gpu>(&c->reserved, Counter::amount(n, packets));
+  const u64 amount = Counter::amount(n, packets);
+  const u64 word = fetch_add<order::relaxed, scope::gpu>(&c->reserved, amount);
   u64 published = 0;
   u64 reserved = 0;
   bool holds_token = false;

@@ -156,9 +156,7 @@ fn every_request_by_lanes_of_several_blocks() {
 }
 
 fn same(found: &[u8], expected: &[u8], steps: &[k::Step], what: &str) {
-    for ((found, expected), step) in
-        found.chunks(PIECE).zip(expected.chunks(PIECE)).zip(steps)
-    {
+    for ((found, expected), step) in found.chunks(PIECE).zip(expected.chunks(PIECE)).zip(steps) {
         assert!(found == expected, "step {} of {} bytes, {what}", step.kind, step.bytes);
     }
 }
@@ -209,7 +207,8 @@ fn messages_over_many_laps_of_the_receive_queue() {
             status,
         });
         let taken = rig.bed.read(&taken);
-        let words: Vec<_> = taken.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        let words: Vec<_> =
+            taken.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         for i in 0..count {
             let bytes = i * 37 % (room + 1);
             let at = i * room..i * room + bytes;

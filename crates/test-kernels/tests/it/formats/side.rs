@@ -11,8 +11,8 @@ use warpverbs::raw::mlx5::export::{
     self, Cq, CqMode, NicFormat, PollWord, PostState, SCRATCH_SLOTS,
 };
 use warpverbs::raw::nic::{
-    self, BnxtLibrary, BnxtMode, BnxtQueues, CqConfig, IonicProtocol, Mr, Mtu,
-    PacketTable, Pd, QpAttrs, QpConfig, QpFormat, QpState, RqConfig,
+    self, BnxtLibrary, BnxtMode, BnxtQueues, CqConfig, IonicProtocol, Mr, Mtu, PacketTable, Pd,
+    QpAttrs, QpConfig, QpFormat, QpState, RqConfig,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -165,16 +165,10 @@ impl Side {
 
     /// Leaves RESET for RTS, connected to `peer`.
     pub(crate) fn connect(&self, peer: &Self, mtu: Mtu) {
-        let rtr = QpAttrs {
-            mtu: Some(mtu),
-            rq_psn: Some(peer.psn),
-            ..QpAttrs::rtr(peer.qp.qpn())
-        };
+        let rtr = QpAttrs { mtu: Some(mtu), rq_psn: Some(peer.psn), ..QpAttrs::rtr(peer.qp.qpn()) };
         let rts = QpAttrs { sq_psn: Some(self.psn), rnr_retry: Some(7), ..QpAttrs::rts() };
         let init = QpAttrs::init(Access::all());
-        for (state, attrs) in
-            [(QpState::Init, &init), (QpState::Rtr, &rtr), (QpState::Rts, &rts)]
-        {
+        for (state, attrs) in [(QpState::Init, &init), (QpState::Rtr, &rtr), (QpState::Rts, &rts)] {
             self.qp.modify(state, attrs).expect("the usual way to RTS");
         }
     }
