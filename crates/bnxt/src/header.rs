@@ -11,7 +11,7 @@ use crate::slot::{
 use crate::status::{RecvStatus, SendStatus};
 use warpverbs_layout::{Constant, Header, Item};
 
-/// What kernels write and read of these formats.
+/// The parts of these formats that kernels write and read.
 pub const HEADER: Header = Header {
     path: "bnxt/layout.h",
     table: "bnxt/src/header.rs; fields are little-endian",

@@ -8,7 +8,7 @@ use crate::opcode::{Opcode, Protocol, WqeFlags};
 use crate::status::Failure;
 use warpverbs_layout::{Constant, Header, Item};
 
-/// What kernels write and read of these formats.
+/// The parts of these formats that kernels write and read.
 pub const HEADER: Header = Header {
     path: "ionic/layout.h",
     table: "ionic/src/header.rs; fields are big-endian but for indexes and doorbells",

@@ -5,7 +5,7 @@
 
 using namespace wv;
 
-// What one thread does with one piece of memory.
+// One request of a thread, on its own piece of memory.
 struct Step {
   u32 kind;
   u32 bytes;

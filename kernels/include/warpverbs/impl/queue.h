@@ -33,7 +33,7 @@ WV_DEVICE PostState* state_of(const QpLayout& qp) { return at<PostState>(qp.stat
 struct IndexAlone {
   static constexpr bool counts_packets = false;
 
-  // What a reservation of `n` entries, which take `packets` packets, adds to the word.
+  // The summand of a reservation of `n` entries, which take `packets` packets.
   static WV_DEVICE u64 amount(u32 n, u32) { return n; }
   // The index in a word; `near`: one that is less than 2^39 away from it.
   static WV_DEVICE u64 index_of(u64 word, u64) { return word; }

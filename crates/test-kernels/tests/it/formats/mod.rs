@@ -88,7 +88,7 @@ fn each(seeds: u64, test: impl Fn(&Rig, &mut StdRng)) {
 /// Bytes of a piece of memory.
 const PIECE: usize = 2048;
 
-/// What a step leaves in the two pieces.
+/// Applies a step to the two pieces.
 fn expect(kind: u32, bytes: usize, offset: u64, here: &mut [u8], there: &mut [u8]) {
     match kind {
         0 | 2 | 6 | 7 | 9 => there[..bytes].copy_from_slice(&here[..bytes]),
