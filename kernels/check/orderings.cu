@@ -56,7 +56,7 @@ WV_KERNEL(give_back_cqes)(const Qp* qp) {
 }
 WV_KERNEL(try_reserve_one)(const Qp* qp, u64* base) {
   const impl::SendQueue q(*qp);
-  *base = impl::try_reserve(q, 1, [] {}).base;
+  *base = impl::try_reserve(q, 1, 0, [] {}).base;
 }
 WV_KERNEL(take_receive_one)(const Qp* qp, u64* done, Received* out) {
   (void)impl::take_receive(*qp, *done, *out);

@@ -33,7 +33,7 @@ warpverbs_layout::layout! {
     }
 
     /// The 8 bytes as a native number of a little-endian machine.
-    word Bits[raw: u64] {
+    pub(crate) word DoorbellWord[raw: u64] {
         /// Position.
         index: u32 = 0..24,
         /// Lap.
@@ -50,7 +50,7 @@ warpverbs_layout::layout! {
 }
 
 /// The bits that no field has.
-const RESERVED: u64 = !Bits::new(0xff_ffff, true, true, 0xf_ffff, true, 0xf).0;
+const RESERVED: u64 = !DoorbellWord::new(0xff_ffff, true, true, 0xf_ffff, true, 0xf).0;
 
 /// A doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Doorbell {
     /// Decodes the register's 8 bytes, as a little-endian number.
     #[inline]
     pub const fn parse(word: u64) -> Result<Self, DoorbellViolation> {
-        let bits = Bits(word);
+        let bits = DoorbellWord(word);
         if word & RESERVED != 0 {
             return Err(DoorbellViolation::Reserved { value: word, reserved: RESERVED });
         }
@@ -150,6 +150,14 @@ impl Doorbell {
     #[inline]
     pub const fn word(self) -> u64 {
         let (index, queue) = (self.index & 0xff_ffff, self.queue & 0xf_ffff);
-        Bits::new(index, self.epoch, self.toggle, queue, self.valid, self.kind.value() & 0xf).0
+        DoorbellWord::new(
+            index,
+            self.epoch,
+            self.toggle,
+            queue,
+            self.valid,
+            self.kind.value() & 0xf,
+        )
+        .0
     }
 }

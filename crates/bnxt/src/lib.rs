@@ -53,6 +53,7 @@
 
 pub mod cqe;
 pub mod doorbell;
+pub mod header;
 pub mod opcode;
 pub mod packets;
 pub mod recv;

@@ -5,7 +5,7 @@ use warpverbs_rdma::Qpn;
 
 warpverbs_layout::layout! {
     /// The 8 bytes as a native number of a little-endian machine.
-    word Bits[raw: u64] {
+    pub(crate) word DoorbellWord[raw: u64] {
         /// Position.
         index: u16 = 0..16,
         /// Arm.
@@ -18,7 +18,7 @@ warpverbs_layout::layout! {
 }
 
 /// The bits that no field has.
-const RESERVED: u64 = !Bits::new(0xffff, true, true, Qpn::MAX.get()).0;
+const RESERVED: u64 = !DoorbellWord::new(0xffff, true, true, Qpn::MAX.get()).0;
 
 /// Bytes of the block of eight registers, which fills the page again and again: lanes of a GPU use
 /// different copies, so that their stores are not merged.
@@ -88,7 +88,7 @@ impl Doorbell {
     /// Decodes the register's 8 bytes, as a little-endian number.
     #[inline]
     pub const fn parse(word: u64) -> Result<Self, DoorbellViolation> {
-        let bits = Bits(word);
+        let bits = DoorbellWord(word);
         if word & RESERVED != 0 {
             return Err(DoorbellViolation::Reserved { value: word, reserved: RESERVED });
         }
@@ -105,6 +105,6 @@ impl Doorbell {
     #[inline]
     pub const fn word(self) -> u64 {
         let solicited = matches!(self.arm, Some(Arm::Solicited));
-        Bits::new(self.index, self.arm.is_some(), solicited, self.queue.get()).0
+        DoorbellWord::new(self.index, self.arm.is_some(), solicited, self.queue.get()).0
     }
 }

@@ -49,6 +49,7 @@
 pub mod body;
 pub mod cqe;
 pub mod doorbell;
+pub mod header;
 pub mod opcode;
 pub mod recv;
 pub mod ring;

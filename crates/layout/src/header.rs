@@ -99,9 +99,9 @@ fn cpp(field: &Field) -> (&str, Count<'_>) {
     }
     // In the byte order of the NIC; bytes where no integer of C++ may lie.
     let integer = match ty {
-        "U16<BE>" => "u16",
-        "U32<BE>" => "u32",
-        "U64<BE>" => "u64",
+        "U16<BE>" | "U16<LE>" => "u16",
+        "U32<BE>" | "U32<LE>" => "u32",
+        "U64<BE>" | "U64<LE>" => "u64",
         "Be24" => "",
         _ => return (ty, Count::One),
     };

@@ -35,8 +35,8 @@ pub use heap::{
     WindowPeer,
 };
 pub use qp::{
-    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, PollWord, PostState,
-    Qp, QueueState, SCRATCH_SLOTS, TOKEN_OFFERED,
+    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, NicFormat, PollWord,
+    PostState, Qp, QueueState, SCRATCH_SLOTS, TOKEN_OFFERED,
 };
 pub use status::{Outcome, Status, WaitFor};
 pub use stop::StopRecord;

@@ -11,6 +11,7 @@ pub(crate) const HEADER: Header = Header {
     includes: &["arch/types.h"],
     items: &[
         CqMode::LAYOUT,
+        NicFormat::LAYOUT,
         Cq::LAYOUT,
         Qp::LAYOUT,
         PollWord::LAYOUT,
@@ -31,11 +32,22 @@ crate::layout! {
         Collapsed = 1,
     }
 
+    /// Whose format the queues of a queue pair have.
+    pub enum NicFormat: u8 as "nic_format" {
+        /// NVIDIA's ConnectX.
+        Mlx5 = 0,
+        /// Broadcom's Thor: bnxt_re's, in variable mode with an MSN table.
+        Bnxt = 1,
+        /// AMD Pensando's Pollara: ionic's, of protocol 2.
+        Ionic = 2,
+    }
+
     /// A completion queue as the poster sees it.
     pub struct Cq[24]: Default {
-        /// Address of the first 64-byte CQE.
+        /// Address of the first CQE: 64 bytes each, or 32 of other formats than mlx5's.
         pub buf: u64,
-        /// Address of the CQ doorbell record: be32 SET_CI, be32 ARM.
+        /// Address of the CQ doorbell record: be32 SET_CI, be32 ARM. Of other formats than mlx5's, that of
+        /// the 64-bit doorbell.
         pub dbr: u64,
         /// CQ number.
         pub cqn: u32,
@@ -47,13 +59,15 @@ crate::layout! {
         pub reserved: [u8; 2],
     }
 
-    /// A queue pair as the poster sees it. Never written after it was handed out.
-    pub struct Qp[192] {
-        /// Address of the send queue, 64-byte WQEBBs.
+    /// A queue pair as the poster sees it. Never written after it was handed out. "WQEBB" is the unit of a
+    /// send queue: 64 bytes, or of bnxt_re's format a WQE of three 16-byte slots.
+    pub struct Qp[192] as "QpLayout" {
+        /// Address of the send queue.
         pub sq: u64,
         /// Address of the receive queue, or 0 if there is none (SRQ, or no receives).
         pub rq: u64,
-        /// Address of the QP doorbell record: be32 RCV counter, be32 SND counter.
+        /// Address of the QP doorbell record: be32 RCV counter, be32 SND counter. Of other formats than
+        /// mlx5's, that of the 64-bit doorbell of the receive queue.
         pub dbr: u64,
         /// Address of the 64-bit doorbell register.
         pub doorbell: u64,
@@ -89,8 +103,16 @@ crate::layout! {
         pub inline_words: u8,
         /// The QP number, with `fenced_record` where that applies.
         pub send_tag: u32,
+        /// Of bnxt_re's format: address of the MSN table, one u64 for each entry.
+        pub packets: u64,
+        /// A [`NicFormat`].
+        pub format: u8 as "nic_format",
+        /// Of bnxt_re's format: log2 of the entries of the MSN table, at least `log_sq`.
+        pub log_packets: u8,
+        /// Of bnxt_re's format: log2 of the path MTU, 8 to 12.
+        pub log_mtu: u8,
         /// Zero.
-        pub reserved: [u8; 40],
+        pub reserved: [u8; 29],
     }
 
     /// `completed` of a queue and the lock of its poller, in one word: one release both raises the one
@@ -114,7 +136,8 @@ crate::layout! {
     /// never share a line. Counters are in WQEBBs (SQ) or WQEs (RQ) and do not wrap: 64-bit, and
     /// `completed` 63-bit. `reserved ≥ published ≥ completed`.
     pub struct QueueState[384] {
-        /// Next index to hand out; fetch-add by posters.
+        /// Next index to hand out; fetch-add by posters. Of bnxt_re's format the low 40 bits, with the
+        /// packet number of the next WQE above.
         pub reserved: u64,
         /// End of the newest reservation that has no CQE of its own; raised by posters.
         pub unsignalled: u64,

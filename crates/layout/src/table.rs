@@ -26,6 +26,18 @@ pub struct Constant {
     pub value: u64,
 }
 
+impl Constant {
+    /// A number of this type and name, with this comment.
+    pub const fn new(
+        ty: &'static str,
+        name: &'static str,
+        doc: &'static [&'static str],
+        value: u64,
+    ) -> Self {
+        Self { name, ty, doc, value }
+    }
+}
+
 /// A structure. Comments are those of the Rust type, line by line.
 #[derive(Clone, Copy, Debug)]
 pub struct Structure {

@@ -8,6 +8,6 @@
 //! native (little-endian) byte order, unlike everything the NIC reads.
 
 pub use warpverbs_layout::{
-    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, Outcome, PollWord,
-    PostState, Qp, QueueState, SCRATCH_SLOTS, Status, TOKEN_OFFERED, WaitFor,
+    Cq, CqMode, ErrorWord, FAULT_COMPLETE, FENCED_RECORD, Fault, MOST_PASSES, NicFormat, Outcome,
+    PollWord, PostState, Qp, QueueState, SCRATCH_SLOTS, Status, TOKEN_OFFERED, WaitFor,
 };

@@ -53,22 +53,22 @@ const NUMBERS: Header = Header {
     includes: &["arch/types.h"],
     items: &[
         Item::Constants(&[
-            number("u32", "wqebb_bytes", &[], WQEBB as u64),
-            number("u32", "segment_bytes", &[], SEGMENT as u64),
-            number("u32", "max_ds", &[], MAX_DS as u64),
-            number(
+            Constant::new("u32", "wqebb_bytes", &[], WQEBB as u64),
+            Constant::new("u32", "segment_bytes", &[], SEGMENT as u64),
+            Constant::new("u32", "max_ds", &[], MAX_DS as u64),
+            Constant::new(
                 "u32",
                 "lkey_terminator",
                 &[" lkey of the segment that ends a receive WQE early."],
                 TERMINATOR.0 as u64,
             ),
-            number("u32", "inline_bit", &[], INLINE_BIT as u64),
+            Constant::new("u32", "inline_bit", &[], INLINE_BIT as u64),
         ]),
         SendOpcode::LAYOUT,
         Item::Constants(&[
-            number("u8", "opmod_none", &[" Of masked atomics: the operand size."], 0),
-            number("u8", "opmod_masked_4b", &[], OPMOD_4B as u64),
-            number("u8", "opmod_masked_8b", &[], OPMOD_8B as u64),
+            Constant::new("u8", "opmod_none", &[" Of masked atomics: the operand size."], 0),
+            Constant::new("u8", "opmod_masked_4b", &[], OPMOD_4B as u64),
+            Constant::new("u8", "opmod_masked_8b", &[], OPMOD_8B as u64),
         ]),
         Completion::LAYOUT,
         Fence::LAYOUT,
@@ -76,12 +76,3 @@ const NUMBERS: Header = Header {
         Syndrome::LAYOUT,
     ],
 };
-
-const fn number(
-    ty: &'static str,
-    name: &'static str,
-    doc: &'static [&'static str],
-    value: u64,
-) -> Constant {
-    Constant { name, ty, doc, value }
-}

@@ -8,7 +8,7 @@ use crate::scenario::{End, NOTES, Rule, Scenario, ThreadSpec, Time};
 use std::mem::offset_of;
 use std::rc::Rc;
 use warpverbs_mlx5::export::{
-    Cq, CqMode, FENCED_RECORD, Fault, PollWord, PostState, Qp, QueueState,
+    Cq, CqMode, FENCED_RECORD, Fault, NicFormat, PollWord, PostState, Qp, QueueState,
 };
 
 /// Note of the NIC's: everything below has been executed.
@@ -253,7 +253,11 @@ impl World {
             log_rq_stride: 4,
             inline_words: 30,
             send_tag: QPN | if self.shape.reads_record { FENCED_RECORD } else { 0 },
-            reserved: [0; 40],
+            packets: 0,
+            format: NicFormat::Mlx5 as u8,
+            log_packets: 0,
+            log_mtu: 0,
+            reserved: [0; 29],
         }
     }
 

@@ -1,6 +1,6 @@
 // The duties of every device: identifiers, collectives, divergence, barriers, shared memory, atomics.
 // tests/it/selftest.rs runs these on host SIMT and on GPUs.
-#include "warpverbs/impl/wqe.h"
+#include "warpverbs/impl/mlx5.h"
 
 using namespace wv;
 
@@ -40,12 +40,12 @@ WV_SAFE_KERNEL(fill_ring)(u8* ring WV_COUNT(16384), u64 base, u32 together) {
   qp.sq = reinterpret_cast<u64>(ring);
   qp.log_sq = 8;
   const impl::SendQueue q(qp);
-  const impl::SendRing out{q, together != 0, 2};
+  const impl::SendRing<mlx5::Nic> out{q, together != 0, 2};
   for (u32 i = 0; i < 2; ++i) {
     const u64 index = base + 2 * u64{lane_id()} + i;
     impl::Wqebb wqebb;
     for (u32 w = 0; w < 16; ++w) wqebb.seg[w / 4].w[w % 4] = static_cast<u32>(16 * index + w);
-    out(index, wqebb);
+    impl::put_wqebb(out, index, wqebb);
   }
 }
 

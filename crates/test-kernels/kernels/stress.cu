@@ -79,7 +79,7 @@ WV_D Status swap_masked(const Place& p, Flags flags) {
   const MaskedCompareSwap<u64> step{now, ~u64{0}, now + 1, ~u64{0}};
   // Lanes in lockstep must not post by verbs on one queue pair.
   if (lockstep()) {
-    const auto op = impl::atomic_op(p.from(24), p.to(24), step);
+    const auto op = impl::atomic_op<mlx5::Nic>(p.from(24), p.to(24), step);
     return impl::post(thread, p.qp, op, flags, {}).status;
   }
   const Posted posted = post_atomic(p.qp, p.from(24), p.to(24), step, flags);

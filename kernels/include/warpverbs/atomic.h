@@ -15,28 +15,28 @@
 
 namespace wv {
 
-template <class Coop, class T>
-WV_DEVICE Status fetch_add(const Coop& coop, const Qp& qp, Remote remote, T add, T& old,
+template <class Coop, class T, class Nic>
+WV_DEVICE Status fetch_add(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T add, T& old,
                            Timeout = {});
 
 // Stores `desired` if the word is `expected`.
-template <class Coop, class T>
-WV_DEVICE Status compare_swap(const Coop& coop, const Qp& qp, Remote remote, T expected, T desired,
-                              T& old, Timeout = {});
+template <class Coop, class T, class Nic>
+WV_DEVICE Status compare_swap(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T expected,
+                              T desired, T& old, Timeout = {});
 
 // Stores `desired` whatever the word is.
-template <class Coop, class T>
-WV_DEVICE Status swap(const Coop& coop, const Qp& qp, Remote remote, T desired, T& old,
+template <class Coop, class T, class Nic>
+WV_DEVICE Status swap(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T desired, T& old,
                       Timeout = {});
 
 // The masked operands of verbs.h; T as in them.
-template <class Coop, class Operands, class T>
-WV_DEVICE Status fetch_atomic(const Coop& coop, const Qp& qp, Remote remote, Operands operands,
-                              T& old, Timeout = {});
+template <class Coop, class Operands, class T, class Nic>
+WV_DEVICE Status fetch_atomic(const Coop& coop, const QpOf<Nic>& qp, Remote remote,
+                              Operands operands, T& old, Timeout = {});
 
 // Without a result: posted and rung on return, done after wait or quiet (wait.h).
-template <class Coop, class T>
-WV_DEVICE Posted add(const Coop& coop, const Qp& qp, Remote remote, T value, Flags = {},
+template <class Coop, class T, class Nic>
+WV_DEVICE Posted add(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T value, Flags = {},
                      Timeout = {});
 
 }  // namespace wv

@@ -11,14 +11,14 @@
 namespace wv {
 
 // bytes: below 2^31.
-template <class Coop>
-WV_DEVICE Posted get(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
+template <class Coop, class Nic>
+WV_DEVICE Posted get(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote, u32 bytes,
                      Flags = {}, Timeout = {});
 
 // As put_each: every member its own transfer, one reservation per warp. All members must call.
-template <class Coop>
-WV_DEVICE Posted get_each(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                          Flags = {}, Timeout = {});
+template <class Coop, class Nic>
+WV_DEVICE Posted get_each(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote,
+                          u32 bytes, Flags = {}, Timeout = {});
 
 }  // namespace wv
 

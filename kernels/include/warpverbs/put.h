@@ -22,36 +22,36 @@ struct SignalSet {
 };
 
 // bytes: below 2^31.
-template <class Coop>
-WV_DEVICE Posted put(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
+template <class Coop, class Nic>
+WV_DEVICE Posted put(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote, u32 bytes,
                      Flags = {}, Timeout = {});
 
 // Every member of `coop` posts its own transfer, all of them under one reservation per warp, with
 // one doorbell and at most one CQE: the way to many small messages. All members must call. If one
 // member's length is too long, its whole warp gets too_long and posts nothing.
-template <class Coop>
-WV_DEVICE Posted put_each(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                          Flags = {}, Timeout = {});
+template <class Coop, class Nic>
+WV_DEVICE Posted put_each(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote,
+                          u32 bytes, Flags = {}, Timeout = {});
 
 // Copies from any memory the posting thread can read. bytes: at most 4 * qp.inline_words.
-template <class Coop>
-WV_DEVICE Posted put_inline(const Coop& coop, const Qp& qp, const void* source, Remote remote,
-                            u32 bytes, Flags = {}, Timeout = {});
+template <class Coop, class Nic>
+WV_DEVICE Posted put_inline(const Coop& coop, const QpOf<Nic>& qp, const void* source,
+                            Remote remote, u32 bytes, Flags = {}, Timeout = {});
 
 // T is an integer of 1, 2, 4 or 8 bytes.
-template <class Coop, class T>
-WV_DEVICE Posted put_value(const Coop& coop, const Qp& qp, T value, Remote remote, Flags = {},
-                           Timeout = {});
+template <class Coop, class T, class Nic>
+WV_DEVICE Posted put_value(const Coop& coop, const QpOf<Nic>& qp, T value, Remote remote,
+                           Flags = {}, Timeout = {});
 
 // Also takes a receive of the peer, which completes with `imm` once the bytes are there.
-template <class Coop>
-WV_DEVICE Posted put_imm(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                         u32 imm, Flags = {}, Timeout = {});
+template <class Coop, class Nic>
+WV_DEVICE Posted put_imm(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote,
+                         u32 bytes, u32 imm, Flags = {}, Timeout = {});
 
 // The signal is given after these bytes, and all earlier puts of this queue pair, are in place.
-template <class Coop, class Signal>
-WV_DEVICE Posted put_signal(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                            Remote signal_at, Signal signal, Flags = {}, Timeout = {});
+template <class Coop, class Signal, class Nic>
+WV_DEVICE Posted put_signal(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote,
+                            u32 bytes, Remote signal_at, Signal signal, Flags = {}, Timeout = {});
 
 }  // namespace wv
 

@@ -27,24 +27,26 @@ struct Received {
 };
 
 // bytes: below 2^31.
-template <class Coop>
-WV_DEVICE Posted send(const Coop& coop, const Qp& qp, Local local, u32 bytes, Flags = {},
+template <class Coop, class Nic>
+WV_DEVICE Posted send(const Coop& coop, const QpOf<Nic>& qp, Local local, u32 bytes, Flags = {},
                       Timeout = {});
-template <class Coop>
-WV_DEVICE Posted send_imm(const Coop& coop, const Qp& qp, Local local, u32 bytes, u32 imm,
+template <class Coop, class Nic>
+WV_DEVICE Posted send_imm(const Coop& coop, const QpOf<Nic>& qp, Local local, u32 bytes, u32 imm,
                           Flags = {}, Timeout = {});
 
 // Offers a buffer for one message. Posted.index counts receives.
-template <class Coop>
-WV_DEVICE Posted receive(const Coop& coop, const Qp& qp, Local local, u32 bytes, Timeout = {});
+template <class Coop, class Nic>
+WV_DEVICE Posted receive(const Coop& coop, const QpOf<Nic>& qp, Local local, u32 bytes,
+                         Timeout = {});
 
 // Takes the next completion if there is one: ok, or no_room if there is none or another thread is
 // looking. An error completion fails the queue pair and gives its cause.
-WV_DEVICE Status poll_recv(const Qp& qp, Received& out);
+template <class Nic>
+WV_DEVICE Status poll_recv(const QpOf<Nic>& qp, Received& out);
 
 // The same, but waits. The message is visible to all members.
-template <class Coop>
-WV_DEVICE Status wait_recv(const Coop& coop, const Qp& qp, Received& out, Timeout = {});
+template <class Coop, class Nic>
+WV_DEVICE Status wait_recv(const Coop& coop, const QpOf<Nic>& qp, Received& out, Timeout = {});
 
 }  // namespace wv
 

@@ -15,16 +15,16 @@ namespace wv {
 enum class compare : u32 { eq, ne, ge, gt, le, lt };
 
 // `what` is SignalAdd or SignalSet.
-template <class Coop, class Signal>
-WV_DEVICE Posted signal(const Coop& coop, const Qp& qp, Remote at, Signal what, Flags = {},
+template <class Coop, class Signal, class Nic>
+WV_DEVICE Posted signal(const Coop& coop, const QpOf<Nic>& qp, Remote at, Signal what, Flags = {},
                         Timeout = {});
 
 WV_DEVICE u64 read_signal(const u64* word);
 
 // Waits until `*word how value`, unsigned. The queue pair gives deadline and abort word, and takes
 // the fault: expected is `value`, actual what the word was.
-template <class Coop>
-WV_DEVICE Status wait_signal(const Coop& coop, const Qp& qp, const u64* word, compare how,
+template <class Coop, class Nic>
+WV_DEVICE Status wait_signal(const Coop& coop, const QpOf<Nic>& qp, const u64* word, compare how,
                              u64 value, Timeout = {});
 
 }  // namespace wv

@@ -14,11 +14,11 @@ const REMOTE: Remote = Remote::new(0x99aa_bbcc_ddee_ff00, 0x5566_7788);
 const LOCAL: u64 = 0x1122_3344_5566_7788;
 const LKEY: u32 = 0xaabb_ccdd;
 const IMM: u32 = 0xcafe_f00d;
-const PSN: u32 = 0x12_3456;
+pub(crate) const PSN: u32 = 0x12_3456;
 const QPN: u32 = 0x42;
 
 /// Bytes written as hexadecimal digits, with spaces where they help.
-fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
     let byte =
         |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16).expect("two digits");
@@ -31,7 +31,7 @@ fn signaled(op: Op, len: u32) -> Request {
 }
 
 /// The requests, in the order in which they were posted, and their bytes.
-fn wqes() -> [(Request, &'static str); 7] {
+pub(crate) fn wqes() -> [(Request, &'static str); 7] {
     let unsignaled = |op, bytes: &[u8]| Request {
         payload: Payload::Inline(bytes.to_vec()),
         flags: SendFlags::UNSIGNALED,

@@ -4,6 +4,7 @@
 
 mod any_bytes;
 mod counting;
+mod cpp;
 mod cqes;
 mod exercise;
 mod golden;

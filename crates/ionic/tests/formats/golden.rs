@@ -16,7 +16,7 @@ const IMM: u32 = 0xcafe_f00d;
 const OPERAND: u64 = 0x0102_0304_0506_0708;
 
 /// Bytes written as hexadecimal digits, with spaces where they help; the rest of 64 is zero.
-fn wqe(text: &str) -> Vec<u8> {
+pub(crate) fn wqe(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
     let byte =
         |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16).expect("two digits");
@@ -40,15 +40,15 @@ fn check(counter: u64, protocol: Protocol, request: &Request, bytes: &[u8]) {
     assert!(request.is(&posted), "{posted:?}");
 }
 
-#[test]
-fn send_wqes() {
+/// The requests in the order in which they were posted, from the beginning of the ring on, and their bytes.
+pub(crate) fn posted() -> [(Request, &'static str); 7] {
     let swap = 0x1112_1314_1516_1718;
     let inline = Request {
         payload: Payload::Inline(vec![1, 2, 3, 4, 5, 6, 7, 8]),
         flags: SendFlags::UNSIGNALED,
         ..signaled(Op::Write(REMOTE), 0)
     };
-    let posted = [
+    [
         (
             signaled(Op::Write(REMOTE), 3000),
             "0000000000000000 21 01 0018 00000000 99aabbcc ddeeff00 55667788 00000bb8
@@ -84,8 +84,12 @@ fn send_wqes() {
             "0600000000000000 21 00 0014 00000000 99aabbcc ddeeff00 55667788 00000008
              01020304 05060708",
         ),
-    ];
-    for (counter, (request, bytes)) in (0..).zip(&posted) {
+    ]
+}
+
+#[test]
+fn send_wqes() {
+    for (counter, (request, bytes)) in (0..).zip(&posted()) {
         check(counter, Protocol::V2, request, &wqe(bytes));
     }
 }

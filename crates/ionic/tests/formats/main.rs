@@ -2,6 +2,7 @@
 //! description of the bytes, against themselves, and against arbitrary bytes.
 
 mod any_bytes;
+mod cpp;
 mod cqes;
 mod exercise;
 mod golden;

@@ -3,6 +3,7 @@
 
 mod bed;
 mod device;
+mod formats;
 mod lockstep;
 mod model;
 mod nvrtc;

@@ -4,7 +4,7 @@ use super::Memory;
 use super::plan::Part;
 use crate::TransportError;
 use warpverbs_gpu::Buffer;
-use warpverbs_mlx5::export::{Cq, CqMode, FENCED_RECORD, Qp};
+use warpverbs_mlx5::export::{Cq, CqMode, FENCED_RECORD, NicFormat, Qp};
 use zerocopy::IntoBytes;
 
 /// Fields of the exported QP that are not in its memory's layout.
@@ -61,7 +61,11 @@ impl Memory {
             log_rq_stride: shape.log_stride,
             inline_words: (shape.inline_bytes / 4) as u8,
             send_tag: qp.qpn | if qp.fenced_record { FENCED_RECORD } else { 0 },
-            reserved: [0; 40],
+            packets: 0,
+            format: NicFormat::Mlx5 as u8,
+            log_packets: 0,
+            log_mtu: 0,
+            reserved: [0; 29],
         };
         self.write(&self.state_buf, s.qp.at, image.as_bytes())?;
         Ok(self.state_buf.slice(s.qp.at, s.qp.len)?)

@@ -33,7 +33,7 @@ template <>
 struct Operand<u32> {
   static WV_DEVICE u32 read(u64 address) {
     // 4-byte results come back big-endian.
-    return mlx5::bswap32(load<order::relaxed, scope::system>(at<u32>(address)));
+    return bswap32(load<order::relaxed, scope::system>(at<u32>(address)));
   }
   static WV_DEVICE auto add(u32 v) { return MaskedFetchAdd<u32>{v, 0}; }
   static WV_DEVICE auto compare_swap(u32 expected, u32 desired) {
@@ -51,8 +51,9 @@ struct Operand<u64> {
   }
 };
 
-template <class T, class Post>
-WV_DEVICE Status fetch_through(const Qp& qp, u32 slot, T& old, Deadline deadline, Post post) {
+template <class T, class Post, class Nic>
+WV_DEVICE Status fetch_through(const QpOf<Nic>& qp, u32 slot, T& old, Deadline deadline,
+                               Post post) {
   const u64 address = qp.scratch + u64{slot} * 8;
   const Posted posted = post(Local{address, qp.scratch_lkey}, deadline);
   if (!posted.ok()) {
@@ -69,8 +70,8 @@ WV_DEVICE Status fetch_through(const Qp& qp, u32 slot, T& old, Deadline deadline
 
 // Takes a slot, and does everything within the turn that found one: where lanes run in lockstep,
 // those that have a slot must not wait for those that have none.
-template <class T, class Post>
-WV_DEVICE Status fetch(const Qp& qp, T& old, Timeout timeout, Post post) {
+template <class T, class Post, class Nic>
+WV_DEVICE Status fetch(const QpOf<Nic>& qp, T& old, Timeout timeout, Post post) {
   PostState* state = state_of(qp);
   const Deadline deadline = deadline_of(qp, timeout);
   Backoff backoff;
@@ -99,19 +100,19 @@ struct Fetched {
 
 }  // namespace impl
 
-template <class Coop, class Operands, class T>
-WV_DEVICE Status fetch_atomic(const Coop& coop, const Qp& qp, Remote remote, Operands operands,
-                              T& old, Timeout timeout) {
+template <class Coop, class Operands, class T, class Nic>
+WV_DEVICE Status fetch_atomic(const Coop& coop, const QpOf<Nic>& qp, Remote remote,
+                              Operands operands, T& old, Timeout timeout) {
   if constexpr (Coop::alone) {
     return impl::fetch(qp, old, timeout, [&](Local local, impl::Deadline until) {
-      return impl::post_each(qp, impl::atomic_op(local, remote, operands), {}, until);
+      return impl::post_each(qp, impl::atomic_op<Nic>(local, remote, operands), {}, until);
     });
   } else {
     coop.sync();
     impl::Fetched<T> result{};
     if (coop.thread_rank() == 0) {
       result.status = impl::fetch(qp, result.old, timeout, [&](Local local, impl::Deadline until) {
-        return impl::post_fitting(qp, impl::Alone{}, impl::atomic_op(local, remote, operands), {},
+        return impl::post_fitting(qp, impl::Alone{}, impl::atomic_op<Nic>(local, remote, operands), {},
                                   until);
       });
     }
@@ -121,30 +122,30 @@ WV_DEVICE Status fetch_atomic(const Coop& coop, const Qp& qp, Remote remote, Ope
   }
 }
 
-template <class Coop, class T>
-WV_DEVICE Status fetch_add(const Coop& coop, const Qp& qp, Remote remote, T add, T& old,
+template <class Coop, class T, class Nic>
+WV_DEVICE Status fetch_add(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T add, T& old,
                            Timeout timeout) {
   return fetch_atomic(coop, qp, remote, impl::Operand<T>::add(add), old, timeout);
 }
 
-template <class Coop, class T>
-WV_DEVICE Status compare_swap(const Coop& coop, const Qp& qp, Remote remote, T expected, T desired,
-                              T& old, Timeout timeout) {
+template <class Coop, class T, class Nic>
+WV_DEVICE Status compare_swap(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T expected,
+                              T desired, T& old, Timeout timeout) {
   const auto operands = impl::Operand<T>::compare_swap(expected, desired);
   return fetch_atomic(coop, qp, remote, operands, old, timeout);
 }
 
-template <class Coop, class T>
-WV_DEVICE Status swap(const Coop& coop, const Qp& qp, Remote remote, T desired, T& old,
+template <class Coop, class T, class Nic>
+WV_DEVICE Status swap(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T desired, T& old,
                       Timeout timeout) {
   const MaskedCompareSwap<T> operands{0, 0, desired, static_cast<T>(~T{0})};
   return fetch_atomic(coop, qp, remote, operands, old, timeout);
 }
 
-template <class Coop, class T>
-WV_DEVICE Posted add(const Coop& coop, const Qp& qp, Remote remote, T value, Flags flags,
+template <class Coop, class T, class Nic>
+WV_DEVICE Posted add(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T value, Flags flags,
                      Timeout timeout) {
-  const auto op = impl::atomic_op(impl::sink(qp), remote, impl::Operand<T>::add(value));
+  const auto op = impl::atomic_op<Nic>(impl::sink(qp), remote, impl::Operand<T>::add(value));
   return impl::post(coop, qp, op, flags, timeout);
 }
 

@@ -8,12 +8,15 @@ namespace wv {
 namespace impl {
 
 // A signalled NOP: the CQE that work without one of its own completes with. Rare beside waiting.
-WV_DEVICE Posted post_tail(const Qp& qp, Flags flags, Deadline deadline) {
+template <class Nic>
+WV_DEVICE Posted post_tail(const QpOf<Nic>& qp, Flags flags, Deadline deadline) {
   return post_fitting(qp, Alone{}, Nop{}, flags, deadline);
 }
 
 // Waits until everything below `upto` is done; posts a signalled WQE where no CQE would report it.
-WV_DEVICE Status complete(const Qp& qp, u64 upto, Deadline deadline, Expected expected = {}) {
+template <class Nic>
+WV_DEVICE Status complete(const QpOf<Nic>& qp, u64 upto, Deadline deadline,
+                          Expected expected = {}) {
   for (;;) {
     const Waited waited =
         await_send<true, true>(qp, upto, wait_for::completion, deadline, expected);
@@ -34,13 +37,14 @@ WV_DEVICE Status once(const Coop& coop, Body body) {
 
 }  // namespace impl
 
-WV_DEVICE bool done(const Qp& qp, Posted posted) {
+template <class Nic>
+WV_DEVICE bool done(const QpOf<Nic>& qp, Posted posted) {
   if (!posted.ok()) return false;
   return impl::load_poll_word(&impl::state_of(qp)->sq).completed() >= posted.end();
 }
 
-template <class Coop>
-WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Timeout timeout) {
+template <class Coop, class Nic>
+WV_DEVICE Status wait(const Coop& coop, const QpOf<Nic>& qp, Posted posted, Timeout timeout) {
   const impl::Deadline deadline = impl::deadline_of(qp, timeout);
   // Of work that was posted together the last member's is done last: that member waits, and the
   // others usually find theirs done. Each still makes sure of its own, which may be later work.
@@ -56,18 +60,18 @@ WV_DEVICE Status wait(const Coop& coop, const Qp& qp, Posted posted, Timeout tim
   return impl::complete(qp, posted.end(), deadline, own);
 }
 
-template <class Coop>
-WV_DEVICE Status quiet(const Coop& coop, const Qp& qp, Timeout timeout) {
+template <class Coop, class Nic>
+WV_DEVICE Status quiet(const Coop& coop, const QpOf<Nic>& qp, Timeout timeout) {
   // The members' postings before the look at `reserved`.
   coop.sync();
   return impl::once(coop, [&] {
-    const u64 upto = load<order::relaxed, scope::gpu>(&impl::state_of(qp)->sq.reserved);
+    const u64 upto = impl::next_index(qp);
     return impl::complete(qp, upto, impl::deadline_of(qp, timeout));
   });
 }
 
-template <class Coop>
-WV_DEVICE Status flush(const Coop& coop, const Qp& qp, Timeout timeout) {
+template <class Coop, class Nic>
+WV_DEVICE Status flush(const Coop& coop, const QpOf<Nic>& qp, Timeout timeout) {
   coop.sync();
   return impl::once(coop, [&] {
     const impl::Deadline deadline = impl::deadline_of(qp, timeout);

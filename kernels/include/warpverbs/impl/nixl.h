@@ -296,7 +296,7 @@ WV_DEVICE Status transfer_status(const Transfer& transfer) {
     if (completed >= end) return Status{};
   }
   if (!status.ok()) return status;
-  if (impl::tail_is_unsignalled(queue)) {
+  if (impl::tail_is_unsignalled(qp)) {
     // No CQE would ever report it. Without waiting for room: the next look tries again.
     const Posted tail = impl::post_tail(qp, no_wait, impl::Deadline{0});
     if (!tail.ok()) return tail.status;

@@ -10,40 +10,61 @@ namespace impl {
 
 constexpr u64 no_base = ~u64{0};
 
-// Writes one lane's Op at `index`. `signalled`: a member of its group asks for a CQE.
-// `together`: as in SendRing.
-template <class Op>
-WV_DEVICE void write_op(const SendQueue& q, u64 index, const Op& op, Flags flags, bool signalled,
+// Writes one lane's Op. `signalled`: a member of its group asks for a CQE. `together`: as in SendRing.
+template <class Op, class Nic>
+WV_DEVICE void write_op(const SendQueue<Nic>& q, Slot to, const Op& op, Flags flags, bool signalled,
                         bool together = false) {
   const u32 n = op.wqebbs();
-  const bool cqe = signalled || must_signal(q, index, n);
-  const u8 fence = flags.has(fenced) ? fence_bits : u8{0};
-  const u8 event = flags.has(solicited) ? mlx5::solicited : u8{0};
-  const SendRing ring{q, together, n};
-  op.write(ring, index, fence, static_cast<u8>((cqe ? signal_bits : 0) | event));
+  const bool cqe = signalled || must_signal(q, to.index, n);
+  const u8 fence = flags.has(fenced) ? Nic::fence_bits : u8{0};
+  const u8 event = flags.has(solicited) ? Nic::solicited_bits : u8{0};
+  const SendRing<Nic> ring{q, together, n};
+  write_wqes(ring, to, op, fence, static_cast<u8>((cqe ? Nic::signal_bits : 0) | event));
   if (cqe) {
-    // Tells the poller how far the CQE of the WQE that starts here reaches.
-    const u64 start = index + op.before_last();
-    store<order::relaxed, scope::gpu>(q.span + q.slot(start),
-                                      static_cast<u8>(n - op.before_last()));
+    const u64 start = to.index + op.before_last();
+    q.nic.note_span(q.slot(start), n - op.before_last());
   }
+}
+
+// Packets of the lanes before the caller's, and of all lanes of its group.
+struct Packets {
+  u32 before;
+  u32 all;
+};
+WV_DEVICE Packets count_packets(const Alone&, u32 mine) { return {0, mine}; }
+WV_DEVICE Packets count_packets(const Group& group, u32 mine) {
+  // Mostly all lanes post the same.
+  const u32 first = group.from_leader(mine);
+  if (!group.any(mine != first)) return {group.rank * first, group.count * first};
+  Packets sum{0, 0};
+  u32 rank = 0;
+  for (lane_mask left = group.lanes(); left != 0; left &= left - 1) {
+    const u32 theirs = shfl(group.lanes(), mine, lowest_bit(left));
+    if (rank < group.rank) sum.before += theirs;
+    sum.all += theirs;
+    rank += 1;
+  }
+  return sum;
 }
 
 // Every lane of the group posts its own Op, all of the same size, in the order of the lanes. Only
 // the last one is signalled, if anybody wants to be: its CQE says all. All or none are `deferred`.
-template <class Lanes, class Op, class Until>
-WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Flags flags,
+template <class Lanes, class Op, class Until, class Nic>
+WV_DEVICE Posted post_fitting(const QpOf<Nic>& qp, const Lanes& group, const Op& op, Flags flags,
                               Until until) {
   // Nothing behind a reserved index is rung until that is, so no lane may wait in between for others.
   const Unbroken section(group.lanes());
-  const SendQueue q(qp);
+  const SendQueue<Nic> q(qp);
   const u32 each = op.wqebbs();
   const u32 total = each * group.count;
+  Packets packets{0, 0};
+  if constexpr (Nic::Counter::counts_packets) packets = count_packets(group, packets_of(q, op));
   Reserved r{};
   const bool eager = group.count == 1 && !flags.has(deferred);
-  if (group.leads()) r = reserve(qp, q, total, eager, flags, until);
+  if (group.leads()) r = reserve(qp, q, total, packets.all, eager, flags, until);
   const u64 base = group.from_leader(r.status.ok() ? r.base : no_base);
   if (base == no_base) return {Status{group.from_leader(r.status.code)}, each, 0};
+  if constexpr (Nic::Counter::counts_packets) r.packet = group.from_leader(r.packet);
   // The leader's acquire of `completed` before the other lanes' stores to the slots.
   group.sync();
   const u64 index = base + group.rank * each;
@@ -56,7 +77,7 @@ WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Fl
     // Before the release in publish; see tail_is_unsignalled.
     raise<order::relaxed, scope::gpu>(&q.counters()->unsignalled, base + total);
   }
-  write_op(q, index, op, flags, any && last,
+  write_op(q, Slot{index, r.packet + packets.before}, op, flags, any && last,
            lanes_fill_lines && group.count == warp_size);
   if (defers) publish_deferred(q, group, base, total);
   else publish(q, group, base, total, r.token);
@@ -64,8 +85,8 @@ WV_DEVICE Posted post_fitting(const Qp& qp, const Lanes& group, const Op& op, Fl
 }
 
 // The same for any number of WQEBBs: takes turns where they are more than half the ring.
-template <class Op, class Until>
-WV_DEVICE Posted post_group(const Qp& qp, lane_mask lanes, const Op& op, Flags flags,
+template <class Op, class Until, class Nic>
+WV_DEVICE Posted post_group(const QpOf<Nic>& qp, lane_mask lanes, const Op& op, Flags flags,
                             Until until) {
   const Group group(lanes);
   if constexpr (Op::max_wqebbs * warp_size <= 64) {
@@ -85,8 +106,8 @@ WV_DEVICE Posted post_group(const Qp& qp, lane_mask lanes, const Op& op, Flags f
 
 // For callers who each have something to post: those who arrive together post together, if they
 // take as much of the ring and wait as long.
-template <class Op, class Until>
-WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Until until) {
+template <class Op, class Until, class Nic>
+WV_DEVICE Posted post_each(const QpOf<Nic>& qp, const Op& op, Flags flags, Until until) {
   // State addresses are below 2^57.
   constexpr u64 kind = Op::max_wqebbs * warp_size <= 64 ? 0 : u64{1} << 57;
   const u64 waits = flags.has(no_wait) ? 0 : u64{1} << 63;
@@ -98,8 +119,8 @@ WV_DEVICE Posted post_each(const Qp& qp, const Op& op, Flags flags, Until until)
 }
 
 // Once for the whole of `coop`.
-template <class Coop, class Op>
-WV_DEVICE Posted post(const Coop& coop, const Qp& qp, const Op& op, Flags flags,
+template <class Coop, class Op, class Nic>
+WV_DEVICE Posted post(const Coop& coop, const QpOf<Nic>& qp, const Op& op, Flags flags,
                       Timeout timeout) {
   if constexpr (Coop::alone) {
     return post_each(qp, op, flags, timeout);
@@ -113,19 +134,20 @@ WV_DEVICE Posted post(const Coop& coop, const Qp& qp, const Op& op, Flags flags,
 }
 
 // Receives: the same steps, without signalling and doorbell register.
-template <class Lanes>
-WV_DEVICE Posted publish_receives(const RecvQueue& q, const Lanes& group, const Receive& op,
+template <class Lanes, class Nic>
+WV_DEVICE Posted publish_receives(const RecvQueue<Nic>& q, const Lanes& group, const Receive& op,
                                   u64 base) {
   // The leader's acquire of `completed` before the other lanes' stores to the slots.
   group.sync();
-  op.write(q, base + group.rank);
+  Nic::write(q, base + group.rank, op);
   publish(q, group, base, group.count);
   return {Status{}, 1, base + group.rank};
 }
 
-WV_DEVICE Posted post_receive(const Qp& qp, const Receive& op, Deadline deadline) {
+template <class Nic>
+WV_DEVICE Posted post_receive(const QpOf<Nic>& qp, const Receive& op, Deadline deadline) {
   const Unbroken section(lane_bit(lane_id()));
-  const RecvQueue q(qp);
+  const RecvQueue<Nic> q(qp);
   const Reserved r = reserve_recv(qp, q, 1, deadline);
   if (!r.status.ok()) return {r.status, 1, 0};
   return publish_receives(q, Alone{}, op, r.base);
@@ -133,13 +155,14 @@ WV_DEVICE Posted post_receive(const Qp& qp, const Receive& op, Deadline deadline
 
 // Together if there is room for all at once, else each by itself: room comes from those who consume
 // completions, and a lane that got its receive through may be one of them.
-WV_DEVICE Posted post_receives(const Qp& qp, lane_mask lanes, const Receive& op,
+template <class Nic>
+WV_DEVICE Posted post_receives(const QpOf<Nic>& qp, lane_mask lanes, const Receive& op,
                                Timeout timeout) {
-  const RecvQueue q(qp);
+  const RecvQueue<Nic> q(qp);
   const Group group(lanes);
   u64 base = no_base;
   if (group.leads() && group.count != 1) {
-    const Reserved r = try_reserve(q, group.count, [] {});
+    const Reserved r = try_reserve(q, group.count, 0, [] {});
     if (r.status.ok()) base = r.base;
   }
   base = group.from_leader(base);

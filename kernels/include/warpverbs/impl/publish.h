@@ -239,7 +239,8 @@ WV_DEVICE void publish_deferred(const Queue& q, const Lanes& group, u64 base, u6
   if (group.leads()) {
     mark_ready<order::release>(q, base, n);
     was = fetch_add<order::acq_rel, scope::gpu>(word, 0u);
-    if (was != 0 || load<order::relaxed, scope::gpu>(&q.counters()->reserved) != base + n) {
+    const u64 reserved = load<order::relaxed, scope::gpu>(&q.counters()->reserved);
+    if (was != 0 || !Queue::Counter::is_at(reserved, base + n)) {
       was = fetch_add<order::acq_rel, scope::gpu>(word, 1u);  // bits were released by the look
       must_ring = was == 0 || was == token_offered;
     }

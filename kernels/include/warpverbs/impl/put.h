@@ -8,20 +8,23 @@ namespace wv {
 namespace impl {
 
 // The destination of unused results: the word after the scratch slots.
-WV_DEVICE Local sink(const Qp& qp) {
+template <class Nic>
+WV_DEVICE Local sink(const QpOf<Nic>& qp) {
   return {qp.scratch + u64{scratch_slots} * 8, qp.scratch_lkey};
 }
 
-WV_DEVICE Atomic signal_op(const Qp& qp, Remote at, SignalAdd signal) {
-  return atomic_op(sink(qp), at, FetchAdd{signal.value});
+template <class Nic>
+WV_DEVICE auto signal_op(const QpOf<Nic>& qp, Remote at, SignalAdd signal) {
+  return atomic_op<Nic>(sink(qp), at, FetchAdd{signal.value});
 }
-WV_DEVICE WriteValue signal_op(const Qp&, Remote at, SignalSet signal) {
+template <class Nic>
+WV_DEVICE WriteValue signal_op(const QpOf<Nic>&, Remote at, SignalSet signal) {
   return {at, signal.value, 8};
 }
 
 // One transfer for each lane of the calling warp; none if one of them is too long.
-template <class Coop>
-WV_DEVICE Posted post_all(const Coop& coop, const Qp& qp, const Rdma& op, Flags flags,
+template <class Coop, class Nic>
+WV_DEVICE Posted post_all(const Coop& coop, const QpOf<Nic>& qp, const Rdma& op, Flags flags,
                           Timeout timeout) {
   const bool refused = op.bytes > max_message;
   if constexpr (Coop::alone) {
@@ -36,32 +39,32 @@ WV_DEVICE Posted post_all(const Coop& coop, const Qp& qp, const Rdma& op, Flags 
 
 }  // namespace impl
 
-template <class Coop>
-WV_DEVICE Posted put(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
+template <class Coop, class Nic>
+WV_DEVICE Posted put(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote, u32 bytes,
                      Flags flags, Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   return impl::post(coop, qp, impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write}, flags,
                     timeout);
 }
 
-template <class Coop>
-WV_DEVICE Posted put_each(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                          Flags flags, Timeout timeout) {
+template <class Coop, class Nic>
+WV_DEVICE Posted put_each(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote,
+                          u32 bytes, Flags flags, Timeout timeout) {
   return impl::post_all(coop, qp, impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write},
                         flags, timeout);
 }
 
-template <class Coop>
-WV_DEVICE Posted put_inline(const Coop& coop, const Qp& qp, const void* source, Remote remote,
-                            u32 bytes, Flags flags, Timeout timeout) {
+template <class Coop, class Nic>
+WV_DEVICE Posted put_inline(const Coop& coop, const QpOf<Nic>& qp, const void* source,
+                            Remote remote, u32 bytes, Flags flags, Timeout timeout) {
   if (bytes > u32{qp.inline_words} * 4) return impl::refuse(outcome::too_long);
-  return impl::post(coop, qp, impl::WriteInline{remote, static_cast<const u8*>(source), bytes},
+  return impl::post(coop, qp, typename Nic::WriteInline{remote, static_cast<const u8*>(source), bytes},
                     flags, timeout);
 }
 
-template <class Coop, class T>
-WV_DEVICE Posted put_value(const Coop& coop, const Qp& qp, T value, Remote remote, Flags flags,
-                           Timeout timeout) {
+template <class Coop, class T, class Nic>
+WV_DEVICE Posted put_value(const Coop& coop, const QpOf<Nic>& qp, T value, Remote remote,
+                           Flags flags, Timeout timeout) {
   static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "an integer");
   constexpr u64 ones = ~u64{0} >> (64 - 8 * sizeof(T));
   return impl::post(coop, qp,
@@ -69,18 +72,19 @@ WV_DEVICE Posted put_value(const Coop& coop, const Qp& qp, T value, Remote remot
                     timeout);
 }
 
-template <class Coop>
-WV_DEVICE Posted put_imm(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                         u32 imm, Flags flags, Timeout timeout) {
+template <class Coop, class Nic>
+WV_DEVICE Posted put_imm(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote,
+                         u32 bytes, u32 imm, Flags flags, Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   return impl::post(coop, qp,
                     impl::Rdma{local, remote, bytes, mlx5::opcode::rdma_write_imm, imm}, flags,
                     timeout);
 }
 
-template <class Coop, class Signal>
-WV_DEVICE Posted put_signal(const Coop& coop, const Qp& qp, Local local, Remote remote, u32 bytes,
-                            Remote signal_at, Signal signal, Flags flags, Timeout timeout) {
+template <class Coop, class Signal, class Nic>
+WV_DEVICE Posted put_signal(const Coop& coop, const QpOf<Nic>& qp, Local local, Remote remote,
+                            u32 bytes, Remote signal_at, Signal signal, Flags flags,
+                            Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   const impl::Rdma data{local, remote, bytes, mlx5::opcode::rdma_write};
   const auto after = impl::signal_op(qp, signal_at, signal);

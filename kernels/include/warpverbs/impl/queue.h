@@ -1,9 +1,16 @@
 // The two work queues of a QP as the posting protocol sees them. The hot fields are copied out of
 // the Qp once: every acquire would otherwise make the compiler fetch them again.
+//
+// Reservation, ready bits, combining and waiting are the same for every NIC. A class `Nic` has what its
+// format decides (impl/mlx5.h, impl/bnxt.h, impl/ionic.h):
+//   Counter              the word `reserved` (IndexAlone below)
+//   unused               entries of a ring that have to stay free
+//   Sends                what a send queue needs beside the fields of SendQueue; its doorbell
+//   wqebb_bytes, write   the bytes of WQEs (impl/wqe.h)
+//   announce             how receives are made known
+//   look and what takes its result   CQEs (impl/drain.h)
 #pragma once
 
-#include "warpverbs/mlx5/doorbell.h"
-#include "warpverbs/mlx5/segment.h"
 #include "warpverbs/qp.h"
 #include "warpverbs/status.h"
 
@@ -15,66 +22,86 @@ WV_DEVICE T* at(u64 address) {
   return reinterpret_cast<T*>(address);
 }
 
-WV_DEVICE PostState* state_of(const Qp& qp) { return at<PostState>(qp.state); }
+// A word of a CQE that is known to be new.
+WV_DEVICE u32 cqe_word(u64 cqe, u32 offset) {
+  return load<order::relaxed, scope::system>(at<u32>(cqe + offset));
+}
 
+WV_DEVICE PostState* state_of(const QpLayout& qp) { return at<PostState>(qp.state); }
+
+// The word `reserved` of a queue whose posters count nothing but indexes.
+struct IndexAlone {
+  static constexpr bool counts_packets = false;
+
+  // The summand of a reservation of `n` entries, which take `packets` packets.
+  static WV_DEVICE u64 amount(u32 n, u32) { return n; }
+  // The index in a word; `near`: one that is less than 2^39 away from it.
+  static WV_DEVICE u64 index_of(u64 word, u64) { return word; }
+  // The first packet number of the entry at `index`, which a word tells.
+  static WV_DEVICE u32 packet_of(u64, u64) { return 0; }
+  static WV_DEVICE bool is_at(u64 word, u64 index) { return word == index; }
+};
+
+template <class Nic>
 struct SendQueue {
+  using Counter = typename Nic::Counter;
+
   PostState* state;
   u8* ring;
   u64* ready;
-  u8* span;
-  u32* record;
-  u64* doorbell;
-  u32 qpn;  // Qp::send_tag
+  typename Nic::Sends nic;
   u32 log_depth;
 
-  explicit WV_DEVICE SendQueue(const Qp& qp)
-      : state(state_of(qp)), ring(at<u8>(qp.sq)), ready(at<u64>(qp.sq_ready)),
-        span(at<u8>(qp.sq_span)), record(at<u32>(qp.dbr) + mlx5::dbr_snd),
-        doorbell(at<u64>(qp.doorbell)), qpn(qp.send_tag), log_depth(qp.log_sq) {}
+  explicit WV_DEVICE SendQueue(const QpOf<Nic>& qp)
+      : state(state_of(qp)), ring(at<u8>(qp.sq)), ready(at<u64>(qp.sq_ready)), nic(qp),
+        log_depth(qp.log_sq) {}
 
   WV_DEVICE QueueState* counters() const { return &state->sq; }
   WV_DEVICE u64 depth() const { return u64{1} << log_depth; }
+  WV_DEVICE u64 room() const { return depth() - Nic::unused; }
   WV_DEVICE u32 slot(u64 index) const { return static_cast<u32>(index & (depth() - 1)); }
-  WV_DEVICE u8* wqebb(u64 index) const { return ring + u64{slot(index)} * mlx5::wqebb_bytes; }
+  WV_DEVICE u8* wqebb(u64 index) const { return ring + u64{slot(index)} * Nic::wqebb_bytes; }
 
-  // The send counter of the doorbell record.
-  WV_DEVICE void set_record(u64 next) const {
-    // WQEs before the record, which a device may read ahead of the doorbell.
-    if ((qpn & fenced_record) != 0) fence<order::release, scope::system>();
-    store<order::relaxed, scope::system>(record, mlx5::dbr_value(next));
+  // The doorbell alone: the record and `published` are stored already.
+  WV_DEVICE void ring_doorbell(u64 next) const {
+    store<order::release, scope::system>(nic.doorbell, nic.doorbell_value(next, log_depth));
   }
 
   // Tells the NIC that everything below `next` may be executed. Combiner only.
   WV_DEVICE void announce(u64 next) const {
     // The doorbell's release covers the record and `published`, which is therefore never behind
     // what a poller sees completed.
-    set_record(next);
+    nic.set_record(next);
     store<order::relaxed, scope::gpu>(&counters()->published, next);
-    store<order::release, scope::system>(doorbell, mlx5::doorbell_next(next, qpn));
+    ring_doorbell(next);
   }
 };
 
+template <class Nic>
 struct RecvQueue {
+  using Counter = IndexAlone;
+
   PostState* state;
   u8* ring;
   u64* ready;
-  u32* record;
+  u64 record;  // Qp::dbr
+  u32 qpn;
   u32 log_stride;
   u32 log_depth;
 
-  explicit WV_DEVICE RecvQueue(const Qp& qp)
-      : state(state_of(qp)), ring(at<u8>(qp.rq)), ready(at<u64>(qp.rq_ready)),
-        record(at<u32>(qp.dbr) + mlx5::dbr_rcv), log_stride(qp.log_rq_stride),
-        log_depth(qp.log_rq) {}
+  explicit WV_DEVICE RecvQueue(const QpOf<Nic>& qp)
+      : state(state_of(qp)), ring(at<u8>(qp.rq)), ready(at<u64>(qp.rq_ready)), record(qp.dbr),
+        qpn(qp.qpn), log_stride(qp.log_rq_stride), log_depth(qp.log_rq) {}
 
   WV_DEVICE QueueState* counters() const { return &state->rq; }
   WV_DEVICE u64 depth() const { return u64{1} << log_depth; }
-  WV_DEVICE u8* wqe(u64 index) const { return ring + ((index & (depth() - 1)) << log_stride); }
+  WV_DEVICE u64 room() const { return depth() - Nic::unused; }
+  WV_DEVICE u32 slot(u64 index) const { return static_cast<u32>(index & (depth() - 1)); }
+  WV_DEVICE u8* wqe(u64 index) const { return ring + (u64{slot(index)} << log_stride); }
 
-  // Receive queues have no doorbell register: the record is what the NIC reads.
   WV_DEVICE void announce(u64 next) const {
     store<order::relaxed, scope::gpu>(&counters()->published, next);
-    store<order::release, scope::system>(record, mlx5::dbr_value(next));
+    Nic::announce_receives(*this, next);
   }
 };
 

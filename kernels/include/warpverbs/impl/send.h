@@ -11,30 +11,33 @@ namespace impl {
 // Consumes one entry of the receive CQ, if there is one, and moves `done` past its receive: they
 // are consumed in order. The caller holds the queue's poll lock; its unlock gives the receive's
 // slot back.
-WV_DEVICE Status take_receive(const Qp& qp, u64& done, Received& out) {
+template <class Nic>
+WV_DEVICE Status take_receive(const QpOf<Nic>& qp, u64& done, Received& out) {
   PostState* state = state_of(qp);
   QueueState* q = &state->rq;
   const u64 ci = load<order::relaxed, scope::gpu>(&q->cq_ci);
-  const u64 cqe = cqe_address(qp.recv_cq.buf, qp.recv_cq.log_size, ci);
+  const u64 cqe = cqe_address<Nic>(qp.recv_cq, ci);
   // Acquire, pairs with the NIC's last store to the entry: the message and the rest of the entry.
-  const mlx5::CqeTail tail = cqe_tail(cqe);
-  if (!mlx5::owned_by_software(tail, ci, qp.recv_cq.log_size)) return Status::of(outcome::no_room);
+  const typename Nic::Tail tail = Nic::look(cqe);
+  if (!Nic::is_new(tail, ci, qp.recv_cq.log_size)) return Status::of(outcome::no_room);
   Status status;
   if (tail.is_error()) {
-    status = claim_cqe_error(state, cqe, tail.raw);
+    status = claim_cqe_error<Nic>(state, cqe, tail, done);
   } else {
+    const typename Nic::Arrived arrived = Nic::arrived(cqe, tail);
     out.index = done;
-    out.bytes = mlx5::bswap32(cqe_word(cqe, mlx5::cqe_byte_cnt_offset));
-    out.imm = mlx5::bswap32(cqe_word(cqe, mlx5::cqe_imm_offset));
-    out.opcode = static_cast<u32>(tail.opcode());
+    out.bytes = arrived.bytes;
+    out.imm = arrived.imm;
+    out.opcode = arrived.opcode;
   }
   store<order::relaxed, scope::gpu>(&q->cq_ci, ci + 1);
-  return_cqes_in_time(qp.recv_cq, ci, ci + 1);
+  return_cqes_in_time<Nic>(qp.recv_cq, ci, ci + 1);
   done += 1;
   return status;
 }
 
-WV_DEVICE Status await_receive(const Qp& qp, Received& out, Timeout timeout) {
+template <class Nic>
+WV_DEVICE Status await_receive(const QpOf<Nic>& qp, Received& out, Timeout timeout) {
   const Deadline deadline = deadline_of(qp, timeout);
   Backoff backoff;
   Status status;
@@ -56,23 +59,23 @@ struct ReceivedStatus {
 
 }  // namespace impl
 
-template <class Coop>
-WV_DEVICE Posted send(const Coop& coop, const Qp& qp, Local local, u32 bytes, Flags flags,
+template <class Coop, class Nic>
+WV_DEVICE Posted send(const Coop& coop, const QpOf<Nic>& qp, Local local, u32 bytes, Flags flags,
                       Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   return impl::post(coop, qp, impl::Send{local, bytes, mlx5::opcode::send}, flags, timeout);
 }
 
-template <class Coop>
-WV_DEVICE Posted send_imm(const Coop& coop, const Qp& qp, Local local, u32 bytes, u32 imm,
+template <class Coop, class Nic>
+WV_DEVICE Posted send_imm(const Coop& coop, const QpOf<Nic>& qp, Local local, u32 bytes, u32 imm,
                           Flags flags, Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   return impl::post(coop, qp, impl::Send{local, bytes, mlx5::opcode::send_imm, imm}, flags,
                     timeout);
 }
 
-template <class Coop>
-WV_DEVICE Posted receive(const Coop& coop, const Qp& qp, Local local, u32 bytes,
+template <class Coop, class Nic>
+WV_DEVICE Posted receive(const Coop& coop, const QpOf<Nic>& qp, Local local, u32 bytes,
                          Timeout timeout) {
   if (bytes > impl::max_message) return impl::refuse(outcome::too_long);
   const impl::Receive op(local, bytes);
@@ -90,7 +93,8 @@ WV_DEVICE Posted receive(const Coop& coop, const Qp& qp, Local local, u32 bytes,
   }
 }
 
-WV_DEVICE Status poll_recv(const Qp& qp, Received& out) {
+template <class Nic>
+WV_DEVICE Status poll_recv(const QpOf<Nic>& qp, Received& out) {
   PostState* state = impl::state_of(qp);
   Status taken = Status::of(outcome::no_room);
   if (!impl::if_unlocked(&state->rq, [&](u64& done) {
@@ -99,13 +103,16 @@ WV_DEVICE Status poll_recv(const Qp& qp, Received& out) {
     return taken;
   }
   if (taken.kind() != outcome::no_room) return taken;
+  if constexpr (!Nic::flushes_receives) {
+    (void)impl::if_unlocked(&state->sq, [&](u64& done) { (void)impl::drain_send<true>(qp, done); });
+  }
   // Only now: what arrived before the queue pair failed is still delivered.
   const Status error = impl::error_of(state);
   return error.ok() ? taken : error;
 }
 
-template <class Coop>
-WV_DEVICE Status wait_recv(const Coop& coop, const Qp& qp, Received& out, Timeout timeout) {
+template <class Coop, class Nic>
+WV_DEVICE Status wait_recv(const Coop& coop, const QpOf<Nic>& qp, Received& out, Timeout timeout) {
   coop.sync();
   impl::ReceivedStatus result{};
   if (coop.thread_rank() == 0) {

@@ -20,7 +20,8 @@ WV_DEVICE bool holds(u64 actual, compare how, u64 value) {
   return false;
 }
 
-WV_DEVICE Status await_signal(const Qp& qp, const u64* word, compare how, u64 value,
+template <class Nic>
+WV_DEVICE Status await_signal(const QpOf<Nic>& qp, const u64* word, compare how, u64 value,
                               Timeout timeout) {
   const Deadline deadline = deadline_of(qp, timeout);
   Backoff backoff;
@@ -36,8 +37,8 @@ WV_DEVICE Status await_signal(const Qp& qp, const u64* word, compare how, u64 va
 
 }  // namespace impl
 
-template <class Coop, class Signal>
-WV_DEVICE Posted signal(const Coop& coop, const Qp& qp, Remote at, Signal what, Flags flags,
+template <class Coop, class Signal, class Nic>
+WV_DEVICE Posted signal(const Coop& coop, const QpOf<Nic>& qp, Remote at, Signal what, Flags flags,
                         Timeout timeout) {
   return impl::post(coop, qp, impl::signal_op(qp, at, what), flags, timeout);
 }
@@ -47,8 +48,8 @@ WV_DEVICE u64 read_signal(const u64* word) {
   return load<order::acquire, scope::system>(word);
 }
 
-template <class Coop>
-WV_DEVICE Status wait_signal(const Coop& coop, const Qp& qp, const u64* word, compare how,
+template <class Coop, class Nic>
+WV_DEVICE Status wait_signal(const Coop& coop, const QpOf<Nic>& qp, const u64* word, compare how,
                              u64 value, Timeout timeout) {
   return impl::once(coop, [&] { return impl::await_signal(qp, word, how, value, timeout); });
 }

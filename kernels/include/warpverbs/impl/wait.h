@@ -19,10 +19,12 @@ WV_DEVICE Deadline deadline_within(Timeout timeout, u64 usual) {
   const u64 end = now + (timeout.ns != 0 ? timeout.ns : usual);
   return Deadline{end >= now ? end : ~u64{0}};
 }
-WV_DEVICE Deadline deadline_of(const Qp& qp, Timeout timeout) {
+template <class Nic>
+WV_DEVICE Deadline deadline_of(const QpOf<Nic>& qp, Timeout timeout) {
   return deadline_within(timeout, qp.timeout_ns);
 }
-WV_DEVICE Deadline deadline_of(const Qp&, Deadline deadline) { return deadline; }
+template <class Nic>
+WV_DEVICE Deadline deadline_of(const QpOf<Nic>&, Deadline deadline) { return deadline; }
 
 // Posting takes a Timeout, or the Deadline of a call that has begun to wait. Lanes post together if
 // they may wait about as long.
@@ -48,8 +50,9 @@ struct Backoff {
 };
 
 // One turn of a wait that is not for the send CQ: pauses, or says why the wait must end.
-WV_DEVICE Status pause_or_give_up(const Qp& qp, Backoff& backoff, Deadline deadline, wait_for what,
-                                  u64 expected, u64 actual) {
+template <class Nic>
+WV_DEVICE Status pause_or_give_up(const QpOf<Nic>& qp, Backoff& backoff, Deadline deadline,
+                                  wait_for what, u64 expected, u64 actual) {
   const bool late = deadline.passed();
   if (late || (backoff.look_at_host() && host_aborts(at<u32>(qp.abort)))) {
     const Status status = Status::of(late ? outcome::timeout : outcome::aborted);
@@ -98,9 +101,20 @@ WV_DEVICE bool if_unlocked(QueueState* q, Body body) {
 // Whether the newest reservation is one without a CQE, so that no CQE will ever report it.
 // `unsignalled` is raised before such work is published. A poster that has reserved and not raised
 // it yet makes this false now and true later.
-WV_DEVICE bool tail_is_unsignalled(QueueState* q) {
+template <class Nic>
+WV_DEVICE bool tail_is_unsignalled(const QpOf<Nic>& qp) {
+  const QueueState* q = &state_of(qp)->sq;
   const u64 tail = load<order::relaxed, scope::gpu>(&q->unsignalled);
-  return tail != 0 && tail == load<order::relaxed, scope::gpu>(&q->reserved);
+  return tail != 0 && Nic::Counter::is_at(load<order::relaxed, scope::gpu>(&q->reserved), tail);
+}
+
+// The next index of the send queue.
+template <class Nic>
+WV_DEVICE u64 next_index(const QpOf<Nic>& qp) {
+  QueueState* q = &state_of(qp)->sq;
+  const u64 word = load<order::relaxed, scope::gpu>(&q->reserved);
+  if constexpr (!Nic::Counter::counts_packets) return word;
+  else return Nic::Counter::index_of(word, load_poll_word(q).completed());
 }
 
 struct Waited {
@@ -110,8 +124,8 @@ struct Waited {
 };
 
 // The poller's part. Returns with the lock still held.
-template <bool StopAtTail, bool ReturnCqes>
-WV_DEVICE Waited poll_until(const Qp& qp, u64 upto, Deadline deadline, u64& done,
+template <bool StopAtTail, bool ReturnCqes, class Nic>
+WV_DEVICE Waited poll_until(const QpOf<Nic>& qp, u64 upto, Deadline deadline, u64& done,
                             Expected expected) {
   PostState* state = state_of(qp);
   QueueState* q = &state->sq;
@@ -128,7 +142,7 @@ WV_DEVICE Waited poll_until(const Qp& qp, u64 upto, Deadline deadline, u64& done
     }
     // Not every time: the CQ may lie across PCIe, and looks at it should follow one another.
     if (turn % 8 == 1) {
-      if (StopAtTail && tail_is_unsignalled(q)) return {Status{}, true};
+      if (StopAtTail && tail_is_unsignalled(qp)) return {Status{}, true};
       if (deadline.passed()) return {Status::of(outcome::timeout), false};
     }
     pause(0);
@@ -136,8 +150,8 @@ WV_DEVICE Waited poll_until(const Qp& qp, u64 upto, Deadline deadline, u64& done
 }
 
 // Waits until `completed` of the send queue is at least `upto`.
-template <bool StopAtTail, bool ReturnCqes>
-WV_DEVICE Waited await_send(const Qp& qp, u64 upto, wait_for what, Deadline deadline,
+template <bool StopAtTail, bool ReturnCqes, class Nic>
+WV_DEVICE Waited await_send(const QpOf<Nic>& qp, u64 upto, wait_for what, Deadline deadline,
                             Expected expected = {}) {
   PostState* state = state_of(qp);
   QueueState* q = &state->sq;

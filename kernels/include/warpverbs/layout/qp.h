@@ -16,10 +16,19 @@ enum class cq_mode : u8 {
   collapsed = 1,
 };
 
+// Whose format the queues of a queue pair have.
+enum class nic_format : u8 {
+  mlx5 = 0,  // NVIDIA's ConnectX.
+  bnxt = 1,  // Broadcom's Thor: bnxt_re's, in variable mode with an MSN table.
+  ionic = 2,  // AMD Pensando's Pollara: ionic's, of protocol 2.
+};
+
 // A completion queue as the poster sees it.
 struct Cq {
-  u64 buf;  // Address of the first 64-byte CQE.
-  u64 dbr;  // Address of the CQ doorbell record: be32 SET_CI, be32 ARM.
+  u64 buf;  // Address of the first CQE: 64 bytes each, or 32 of other formats than mlx5's.
+  // Address of the CQ doorbell record: be32 SET_CI, be32 ARM. Of other formats than mlx5's, that of
+  // the 64-bit doorbell.
+  u64 dbr;
   u32 cqn;  // CQ number.
   u8 log_size;  // log2 of the number of CQEs.
   cq_mode mode;  // A `CqMode`.
@@ -33,11 +42,14 @@ WV_AT(Cq, log_size, 20);
 WV_AT(Cq, mode, 21);
 WV_AT(Cq, reserved, 22);
 
-// A queue pair as the poster sees it. Never written after it was handed out.
-struct Qp {
-  u64 sq;  // Address of the send queue, 64-byte WQEBBs.
+// A queue pair as the poster sees it. Never written after it was handed out. "WQEBB" is the unit of a
+// send queue: 64 bytes, or of bnxt_re's format a WQE of three 16-byte slots.
+struct QpLayout {
+  u64 sq;  // Address of the send queue.
   u64 rq;  // Address of the receive queue, or 0 if there is none (SRQ, or no receives).
-  u64 dbr;  // Address of the QP doorbell record: be32 RCV counter, be32 SND counter.
+  // Address of the QP doorbell record: be32 RCV counter, be32 SND counter. Of other formats than
+  // mlx5's, that of the 64-bit doorbell of the receive queue.
+  u64 dbr;
   u64 doorbell;  // Address of the 64-bit doorbell register.
   Cq send_cq;  // Completions of the send queue.
   Cq recv_cq;  // Completions of the receive queue.
@@ -58,30 +70,38 @@ struct Qp {
   u8 log_rq_stride;  // log2 of the bytes of one receive WQE, 4 to 10.
   u8 inline_words;  // Largest inline payload in bytes divided by 4.
   u32 send_tag;  // The QP number, with `fenced_record` where that applies.
-  u8 reserved[40];  // Zero.
+  u64 packets;  // Of bnxt_re's format: address of the MSN table, one u64 for each entry.
+  nic_format format;  // A `NicFormat`.
+  u8 log_packets;  // Of bnxt_re's format: log2 of the entries of the MSN table, at least `log_sq`.
+  u8 log_mtu;  // Of bnxt_re's format: log2 of the path MTU, 8 to 12.
+  u8 reserved[29];  // Zero.
 };
-static_assert(sizeof(Qp) == 192 && alignof(Qp) == 8, "Qp");
-WV_AT(Qp, sq, 0);
-WV_AT(Qp, rq, 8);
-WV_AT(Qp, dbr, 16);
-WV_AT(Qp, doorbell, 24);
-WV_AT(Qp, send_cq, 32);
-WV_AT(Qp, recv_cq, 56);
-WV_AT(Qp, state, 80);
-WV_AT(Qp, sq_ready, 88);
-WV_AT(Qp, rq_ready, 96);
-WV_AT(Qp, sq_span, 104);
-WV_AT(Qp, abort, 112);
-WV_AT(Qp, scratch, 120);
-WV_AT(Qp, timeout_ns, 128);
-WV_AT(Qp, scratch_lkey, 136);
-WV_AT(Qp, qpn, 140);
-WV_AT(Qp, log_sq, 144);
-WV_AT(Qp, log_rq, 145);
-WV_AT(Qp, log_rq_stride, 146);
-WV_AT(Qp, inline_words, 147);
-WV_AT(Qp, send_tag, 148);
-WV_AT(Qp, reserved, 152);
+static_assert(sizeof(QpLayout) == 192 && alignof(QpLayout) == 8, "QpLayout");
+WV_AT(QpLayout, sq, 0);
+WV_AT(QpLayout, rq, 8);
+WV_AT(QpLayout, dbr, 16);
+WV_AT(QpLayout, doorbell, 24);
+WV_AT(QpLayout, send_cq, 32);
+WV_AT(QpLayout, recv_cq, 56);
+WV_AT(QpLayout, state, 80);
+WV_AT(QpLayout, sq_ready, 88);
+WV_AT(QpLayout, rq_ready, 96);
+WV_AT(QpLayout, sq_span, 104);
+WV_AT(QpLayout, abort, 112);
+WV_AT(QpLayout, scratch, 120);
+WV_AT(QpLayout, timeout_ns, 128);
+WV_AT(QpLayout, scratch_lkey, 136);
+WV_AT(QpLayout, qpn, 140);
+WV_AT(QpLayout, log_sq, 144);
+WV_AT(QpLayout, log_rq, 145);
+WV_AT(QpLayout, log_rq_stride, 146);
+WV_AT(QpLayout, inline_words, 147);
+WV_AT(QpLayout, send_tag, 148);
+WV_AT(QpLayout, packets, 152);
+WV_AT(QpLayout, format, 160);
+WV_AT(QpLayout, log_packets, 161);
+WV_AT(QpLayout, log_mtu, 162);
+WV_AT(QpLayout, reserved, 163);
 
 // `completed` of a queue and the lock of its poller, in one word: one release both raises the one
 // and gives back the other.
@@ -128,7 +148,9 @@ struct [[nodiscard]] ErrorWord {
 // never share a line. Counters are in WQEBBs (SQ) or WQEs (RQ) and do not wrap: 64-bit, and
 // `completed` 63-bit. `reserved ≥ published ≥ completed`.
 struct QueueState {
-  u64 reserved;  // Next index to hand out; fetch-add by posters.
+  // Next index to hand out; fetch-add by posters. Of bnxt_re's format the low 40 bits, with the
+  // packet number of the next WQE above.
+  u64 reserved;
   u64 unsignalled;  // End of the newest reservation that has no CQE of its own; raised by posters.
   u64 pad0[14];  // Keeps the line to itself.
   // Everything below this was rung. Written by the combiner only, who holds `ring_token`.

@@ -1,4 +1,4 @@
-// Encoders of WQE segments: plain values in, one 16-byte segment out, fields already big-endian.
+// Encoders of WQE segments: plain values in, one 16-byte segment (a DS unit) out, fields already big-endian.
 // No memory is touched here; store a Seg with one 16-byte store.
 //
 //   WRITE, 1 SGE   ctrl(.., 3) raddr data
@@ -12,12 +12,6 @@
 
 namespace wv {
 namespace mlx5 {
-
-// One DS unit. w[i] holds bytes 4i..4i+3 in memory order.
-struct alignas(16) Seg {
-  u32 w[4];
-};
-static_assert(sizeof(Seg) == 16 && alignof(Seg) == 16, "one 16-byte store");
 
 // Control segment byte 11: FM in bits 7..5, CE in bits 3..2, SE in bit 1. Or the values together.
 constexpr u8 solicited = 0x02;
@@ -43,9 +37,6 @@ WV_HD constexpr Seg ctrl(u64 index, opcode op, u32 qpn, u32 ds, u8 flags, u32 im
   return Seg{{ctrl_word0(index, op, opmod), ctrl_word1(qpn, ds), static_cast<u32>(flags) << 24,
               bswap32(imm)}};
 }
-
-WV_HD constexpr u32 hi32(u64 v) { return static_cast<u32>(v >> 32); }
-WV_HD constexpr u32 lo32(u64 v) { return static_cast<u32>(v); }
 
 // Two be64 halves.
 WV_HD constexpr Seg pair(u64 first, u64 second) {
