@@ -99,7 +99,7 @@ fn hip(report: &Report) -> Section {
     section
 }
 
-/// How the library allocates on a device, how processes and NICs reach that, and whether the device is an emulator.
+/// How the library allocates on a device, how that is reached, and whether the device is an emulator.
 fn hip_memory(info: &GpuInfo) -> String {
     let arenas = match info.shareable {
         true => "arenas (symmetric heaps): uncached, shared by descriptors",
