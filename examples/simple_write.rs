@@ -33,7 +33,7 @@ struct Flags {
     host: String,
     #[arg(long, default_value_t = 9998)]
     port: u16,
-    /// Where kernels run: auto, simt, cuda or cuda:N
+    /// Where kernels run: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     gpu: String,
     /// A NIC for memory that cannot be mapped; without one the GPUs must share a machine

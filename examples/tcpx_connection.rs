@@ -42,7 +42,7 @@ struct Flags {
     /// Seconds to wait for the other end
     #[arg(long, default_value_t = 60)]
     wait: u64,
-    /// Whose memory is bound to queues: auto, simt, cuda or cuda:N
+    /// Whose memory is bound to queues: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     gpu: String,
 }

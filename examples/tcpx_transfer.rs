@@ -46,7 +46,7 @@ struct Flags {
     /// Seconds to wait for the other end
     #[arg(long, default_value_t = 60)]
     wait: u64,
-    /// Whose memory: auto, simt, cuda or cuda:N
+    /// Whose memory: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     gpu: String,
     /// Bytes that the client sends (K, M, G are powers of 1024)

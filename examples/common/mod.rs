@@ -27,7 +27,7 @@ pub(crate) const MAX_BYTES: u64 = 1 << 30;
 /// Flags of every example that has a NIC.
 #[derive(Args, Clone)]
 pub(crate) struct Common {
-    /// Where kernels run: auto, simt, cuda or cuda:N
+    /// Where kernels run: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     pub(crate) gpu: String,
     /// The NIC that consumes the queues: auto, soft or a name

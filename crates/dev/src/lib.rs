@@ -1,6 +1,6 @@
 //! Helpers for the tests of several crates: queues in host memory or where only a copy engine reaches
 //! them, two connected QPs on one NIC or two, a fake device that executes proxied QPs, posting by
-//! hand, processes of their own, a PCI bus, and seeds.
+//! hand, processes of their own, a PCI bus, the GPU of tests, and seeds.
 //!
 //! The posting here is the plain one of a single thread: WQE, record, doorbell. It checks nothing,
 //! so that tests can post what no correct poster would.
@@ -12,6 +12,7 @@ mod consumer;
 mod device;
 mod fake;
 mod format;
+mod gpu;
 pub mod machine;
 mod net;
 mod pair;
@@ -27,6 +28,7 @@ pub use consumer::Reported;
 pub use device::Device;
 pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
 pub use format::QueueFormat;
+pub use gpu::gpu;
 pub use net::{Host, Net, addresses};
 pub use pair::{
     Pair, PairConfig, bytes, connect, connect_over, connect_proxied, local, remote, sge,

@@ -73,6 +73,11 @@ impl GpuInfo {
             uuid: None,
         }
     }
+
+    /// Whether it is an emulator's device, and no hardware: a name that begins with `emulated` says so.
+    pub fn is_emulated(&self) -> bool {
+        self.name.starts_with("emulated ")
+    }
 }
 
 /// A device that runs kernels.

@@ -66,7 +66,7 @@ impl Family for Sides {
 /// Options of a server: the client chooses everything else.
 #[derive(Args)]
 pub(super) struct ServerArgs {
-    /// Where kernels run: auto, simt, cuda or cuda:N
+    /// Where kernels run: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     pub(super) gpu: String,
     /// The NIC that consumes the queues: auto, soft or a name

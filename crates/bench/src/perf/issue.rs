@@ -20,7 +20,7 @@ use warpverbs_test_kernels::perf;
 /// Options of `perf issue`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct IssueArgs {
-    /// Where kernels run: auto, simt, cuda or cuda:N
+    /// Where kernels run: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     gpu: String,
     /// The NIC: soft, which only consumes, or another, which also executes (auto: the best one)

@@ -6,7 +6,7 @@ use warpverbs::transport::{Context, ContextBuilder, VerbsProvider, Way};
 /// Where kernels run, and which NIC consumes the queues.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Common {
-    /// Where kernels run: auto, simt, cuda or cuda:N
+    /// Where kernels run: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "auto", env = "WARPVERBS_GPU")]
     pub(crate) gpu: String,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use warpverbs::transport::{Context, Device, VerbsProvider, Way};
 /// The devices of all ranks.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Ranks {
-    /// Where the kernels of each rank run: auto, simt, cuda:N, separated by commas; the same one
+    /// Where the kernels of each rank run: auto, simt, cuda:N, hip:N, separated by commas; the same one
     /// several times is shared by as many ranks. Under a launcher, which gives rank and world size by
     /// the environment, one for every process
     #[arg(long, value_delimiter = ',', default_values_t = ["auto".to_owned(), "auto".to_owned()])]

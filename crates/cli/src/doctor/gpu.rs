@@ -1,9 +1,10 @@
 //! Devices that run kernels, the libraries they need, and what `auto` makes of them.
 
+use super::root::Root;
 use serde::Serialize;
 use std::path::Path;
 use warpverbs::gpu::{self, GpuChoice, GpuError};
-use warpverbs::raw::gpu::{cuda, driver::Cache};
+use warpverbs::raw::gpu::{cuda, driver::Cache, hip};
 use warpverbs::transport::{Context, Decision, NicChoice, Reason};
 
 /// A library that is loaded at run time.
@@ -19,6 +20,20 @@ pub(super) struct Library {
 pub(super) struct Cuda {
     pub(super) driver: Library,
     pub(super) nvrtc: Library,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Hip {
+    pub(super) runtime: Library,
+    pub(super) hiprtc: Library,
+    /// AMD's kernel driver, through which the run time finds its devices.
+    pub(super) kernel_driver: KernelDriver,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct KernelDriver {
+    pub(super) usable: bool,
+    pub(super) why_not: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,16 +62,48 @@ pub(super) struct Choice {
 pub(super) fn cuda() -> Cuda {
     let driver = cuda::driver_version();
     let nvrtc = cuda::nvrtc().map(|nvrtc| nvrtc.version());
-    Cuda { driver: library(driver, "libcuda.so"), nvrtc: library(nvrtc, "libnvrtc.so") }
+    Cuda { driver: library(driver, &["libcuda.so"]), nvrtc: library(nvrtc, &["libnvrtc.so"]) }
 }
 
-fn library(version: Result<(u32, u32), GpuError>, stem: &str) -> Library {
+pub(super) fn hip(root: &Root) -> Hip {
+    let compiler = hip::hiprtc().map(|hiprtc| hiprtc.version());
+    let runtime = "libamdhip64.so";
+    Hip {
+        runtime: library(hip::hip_version(), &[runtime]),
+        // Until HIP 6 it was a part of the run time, and with the emulator it is.
+        hiprtc: library(compiler, &["libhiprtc.so", runtime]),
+        kernel_driver: kernel_driver(root),
+    }
+}
+
+fn kernel_driver(root: &Root) -> KernelDriver {
+    let file = "dev/kfd";
+    let opened = || {
+        if !root.exists(file) {
+            return Err("it is not there: is amdgpu loaded, and the file seen in the container \
+                        (--device /dev/kfd --device /dev/dri)?"
+                .to_owned());
+        }
+        let open = std::fs::File::options().read(true).write(true).open(root.join(file));
+        open.map(drop).map_err(|error| {
+            format!("{error}: is this user in the groups render and video, which own it?")
+        })
+    };
+    let why_not = opened().err().map(|why| format!("/{file}: {why}"));
+    KernelDriver { usable: why_not.is_none(), why_not }
+}
+
+/// The first of `stems` that is loaded is taken for the library's file.
+fn library(version: Result<(u32, u32), GpuError>, stems: &[&str]) -> Library {
     match version {
-        Ok((major, minor)) => Library {
-            version: Some(format!("{major}.{minor}")),
-            path: mapped(&std::fs::read_to_string("/proc/self/maps").unwrap_or_default(), stem),
-            why_not: None,
-        },
+        Ok((major, minor)) => {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            Library {
+                version: Some(format!("{major}.{minor}")),
+                path: stems.iter().find_map(|stem| mapped(&maps, stem)),
+                why_not: None,
+            }
+        }
         Err(error) => Library { why_not: Some(error.to_string()), ..Library::default() },
     }
 }
@@ -149,6 +196,16 @@ mod tests {
                     7f04-7f05 rw-p 00000000 00:00 0\n";
         assert_eq!(mapped(maps, "libnvrtc.so").as_deref(), Some("/opt/cuda/lib64/libnvrtc.so.13"));
         assert_eq!(mapped(maps, "libcuda.so"), None);
+    }
+
+    #[test]
+    fn a_missing_kernel_driver_of_amd_is_said_with_what_to_do() {
+        let (_dir, root) = crate::doctor::root::fake(&[]);
+        let missing = kernel_driver(&root);
+        assert!(!missing.usable && missing.why_not.unwrap().contains("--device /dev/kfd"));
+        crate::doctor::root::add(&root, "dev/kfd", "");
+        let there = kernel_driver(&root);
+        assert!(there.usable && there.why_not.is_none(), "{there:?}");
     }
 
     #[test]

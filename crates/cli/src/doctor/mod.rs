@@ -33,7 +33,7 @@ pub(crate) struct DoctorArgs {
 enum Topic {
     /// The way bytes take between two devices, and what keeps a faster one from being taken
     Path {
-        /// A device: simt, cuda:0, soft, mlx5_0
+        /// A device: simt, cuda:0, hip:0, soft, mlx5_0
         from: String,
         /// Another one
         to: String,
@@ -55,6 +55,7 @@ struct Report {
     limits: system::Limits,
     gpus: Vec<Found>,
     cuda: gpu::Cuda,
+    hip: gpu::Hip,
     compile_cache: gpu::CompileCache,
     rdma: rdma::Rdma,
     shared_memory: shared::Shared,
@@ -97,6 +98,7 @@ fn report(root: &Root) -> Report {
         limits: system::limits(root),
         gpus,
         cuda: gpu::cuda(),
+        hip: gpu::hip(root),
         compile_cache: gpu::compile_cache(),
         shared_memory: shared::shared(root),
         auto: gpu::auto(),

@@ -8,7 +8,7 @@ use super::rdma::{Device, Port};
 use super::root::Root;
 use anyhow::bail;
 use serde::Serialize;
-use warpverbs::gpu::{self, Found, GpuKind};
+use warpverbs::gpu::{self, Found, GpuChoice, GpuKind};
 use warpverbs::raw::transport::pci::{Distance, Slot};
 use warpverbs::raw::transport::{Decision, DeviceSurvey, Reader};
 
@@ -55,7 +55,7 @@ fn find<'a>(report: &'a Report, name: &str) -> anyhow::Result<End<'a>> {
     if name == "soft" {
         return Ok(End::Soft);
     }
-    let full = if name == "cuda" { "cuda:0" } else { name };
+    let full = name.parse().map_or(name.to_owned(), |gpu: GpuChoice| gpu.to_string());
     if let Some(gpu) = report.gpus.iter().find(|gpu| gpu.name == full && gpu.info.is_some()) {
         return Ok(End::Gpu(gpu));
     }
@@ -218,8 +218,7 @@ impl Path {
         }
         if one.kind != other.kind {
             self.step("the software NIC copies through pinned host memory");
-            return self
-                .held_back("one of the two is the host, which has no link to turn around on");
+            return self.held_back("devices of two kinds do not map each other's memory");
         }
         let slot = |gpu: &Found| {
             gpu.info.as_ref().and_then(|info| Slot::at(root.path(), info.pci.as_deref()?))
@@ -227,7 +226,7 @@ impl Path {
         let far = slot(one).zip(slot(other)).map_or(Distance::Unknown, |(a, b)| a.distance(&b));
         match peers(one, other) {
             Ok(()) => self.step(format!(
-                "{}'s copy engine writes into {}: by NVLink if there is one, else {}",
+                "{}'s copy engine writes into {}: by NVLink or xGMI if there is one, else {}",
                 one.name,
                 other.name,
                 far.words()

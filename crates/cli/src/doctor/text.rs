@@ -2,6 +2,7 @@
 
 use super::path::Path;
 use super::{Report, gpu, rdma, shared, system};
+use warpverbs::gpu::{GpuInfo, GpuKind};
 use warpverbs_bench::units;
 
 /// Lines below one heading.
@@ -25,6 +26,8 @@ pub(super) fn render(report: &Report) -> String {
         auto(report),
         gpus(report),
         cuda(report),
+        hip(report),
+        compiled(report),
         rdma(&report.rdma),
         shared_memory(report),
         machine(report),
@@ -77,19 +80,58 @@ fn gpus(report: &Report) -> Section {
 
 fn cuda(report: &Report) -> Section {
     let mut section = Section::new("CUDA");
-    let part = |library: &gpu::Library| match (&library.version, &library.why_not) {
-        (Some(version), _) => match &library.path {
-            Some(path) => format!("{version}, {path}"),
-            None => version.clone(),
-        },
-        (None, Some(why)) => format!("no: {why}"),
-        (None, None) => "no".to_owned(),
+    section.row("driver", library(&report.cuda.driver));
+    section.row("NVRTC", library(&report.cuda.nvrtc));
+    section
+}
+
+fn hip(report: &Report) -> Section {
+    let mut section = Section::new("HIP");
+    let gpu::Hip { runtime, hiprtc, kernel_driver } = &report.hip;
+    section.row("run time", library(runtime));
+    section.row("HIPRTC", library(hiprtc));
+    let driver = kernel_driver.why_not.as_ref().map(|why| format!("no: {why}"));
+    section.row("kernel driver", driver.unwrap_or_else(|| "/dev/kfd".to_owned()));
+    let found = report.gpus.iter().filter(|gpu| gpu.kind == GpuKind::Hip);
+    for info in found.filter_map(|gpu| gpu.info.as_ref()) {
+        section.row(format!("memory of hip:{}", info.ordinal), hip_memory(info));
+    }
+    section
+}
+
+/// How the library allocates on a device, how that is reached, and whether the device is an emulator.
+fn hip_memory(info: &GpuInfo) -> String {
+    let arenas = match info.shareable {
+        true => "arenas (symmetric heaps): uncached, shared by descriptors",
+        false => "no arenas, so no symmetric heaps: uncached mappings need HIP 7.1",
     };
-    section.row("driver", part(&report.cuda.driver));
-    section.row("NVRTC", part(&report.cuda.nvrtc));
+    let dmabuf = match info.dmabuf {
+        true => "dmabufs for NICs",
+        false => "no dmabufs for NICs: they need ROCm 5.5 (HSA) or HIP 7.0",
+    };
+    let what = format!("uncached, shared by IPC handles\n{arenas}\n{dmabuf}");
+    match info.is_emulated() {
+        true => format!(
+            "{what}\nan emulator, which runs its machine code on the CPU: no AMD GPU is used"
+        ),
+        false => what,
+    }
+}
+
+fn library(library: &gpu::Library) -> String {
+    match (&library.version, &library.path, &library.why_not) {
+        (Some(version), Some(path), _) => format!("{version}, {path}"),
+        (Some(version), None, _) => version.clone(),
+        (None, _, Some(why)) => format!("no: {why}"),
+        (None, ..) => "no".to_owned(),
+    }
+}
+
+fn compiled(report: &Report) -> Section {
+    let mut section = Section::new("Compiled kernels");
     let cache = &report.compile_cache;
     section.row(
-        "compile cache",
+        "cache",
         match &cache.path {
             None => cache.state.to_owned(),
             Some(path) if cache.entries == 0 => format!("{path}, {}", cache.state),

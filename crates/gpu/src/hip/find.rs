@@ -6,8 +6,6 @@ use crate::{Found, Gpu, GpuChoice, GpuError, GpuKind};
 use std::sync::Arc;
 
 const DRIVER: &str = "HIP run time";
-/// The names of devices that are no hardware begin so.
-const EMULATED: &str = "emulated ";
 
 /// How many devices `auto` may take: kernels can be compiled, and no device is emulated.
 pub(crate) fn usable() -> Result<u32, GpuError> {
@@ -15,7 +13,7 @@ pub(crate) fn usable() -> Result<u32, GpuError> {
     if count == 0 {
         return Err(none("hip", DRIVER));
     }
-    if attributes::describe(0)?.name.starts_with(EMULATED) {
+    if attributes::describe(0)?.is_emulated() {
         let what = "being chosen by auto: it is an emulator, for tests";
         return Err(GpuError::Unsupported { device: "hip:0".to_owned(), what });
     }

@@ -90,11 +90,7 @@ impl Call {
 
 /// The GPU with this ordinal: of AMD if `WARPVERBS_TEST_GPU` is `hip`, else of NVIDIA.
 pub(crate) fn choice(ordinal: u32) -> GpuChoice {
-    match std::env::var("WARPVERBS_TEST_GPU").as_deref() {
-        Ok("hip") => GpuChoice::Hip(ordinal),
-        Ok("cuda") | Err(_) => GpuChoice::Cuda(ordinal),
-        Ok(other) => panic!("WARPVERBS_TEST_GPU is {other}, expected cuda or hip"),
-    }
+    warpverbs_dev::gpu(ordinal).parse().expect("a device's name")
 }
 
 /// Device `ordinal`, with [`IMAGE`] loaded and no cache.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use warpverbs_dev::{Child, say};
-use warpverbs_gpu::{Buffer, Gpu, GpuChoice, Place};
+use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_peer::descriptor::Trust;
 use warpverbs_peer::{
     Exporter, Identity, Introduction, RangeOffer, RangePlace, Reason, RemoteRange, Route, reach,
@@ -248,12 +248,12 @@ fn memory_of_a_killed_process_stays_and_is_not_to_be_had_anew() {
     assert!(late.decision().not_better.len() >= 3, "{}", late.decision().explain());
 }
 
-/// Segments by descriptors, `cuMemAlloc` by an IPC handle, and memory that was adopted.
+/// Segments by descriptors, plain device memory by an IPC handle, and memory that was adopted.
 #[test]
-#[ignore = "needs an NVIDIA GPU"]
+#[ignore = "needs a GPU"]
 fn memory_of_a_gpu_is_mapped_by_another_process() {
-    let device = std::env::var("WARPVERBS_TEST_OWNER").unwrap_or_else(|_| "cuda:0".to_owned());
-    let gpu = warpverbs_gpu::open(GpuChoice::Cuda(0)).unwrap();
+    let device = std::env::var("WARPVERBS_TEST_OWNER").unwrap_or_else(|_| warpverbs_dev::gpu(0));
+    let gpu = warpverbs_gpu::open(warpverbs_dev::gpu(0).parse().unwrap()).unwrap();
     let (child, said) = start_owner(&device);
     for (offer, by) in said.offers.iter().zip(["abstract socket", "IPC handle", "abstract socket"])
     {

@@ -13,7 +13,7 @@ use warpverbs::transport::{Context, Device, LinkKind};
 /// Devices of one end.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SideArgs {
-    /// Device for kernels and memory: auto, simt, cuda or cuda:N
+    /// Device for kernels and memory: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "simt", env = "WARPVERBS_GPU")]
     pub(super) gpu: String,
     /// NICs of the network path at both ends: none, soft or the name of a NIC; several are separated

@@ -38,7 +38,7 @@ pub(crate) struct MeasureArgs {
     /// Bandwidth and message rate only
     #[arg(long)]
     bw: bool,
-    /// Has a kernel of the client's post instead of the host: auto, simt, cuda or cuda:N
+    /// Has a kernel of the client's post instead of the host: auto, simt, cuda[:N] or hip[:N]
     #[arg(long)]
     gpu: Option<String>,
     /// Blocks of a posting kernel [default: 1]

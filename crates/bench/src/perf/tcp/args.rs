@@ -12,7 +12,7 @@ use warpverbs::tcp::{Config, Domain, Receive};
 /// The device of one end, and how it receives.
 #[derive(Args)]
 pub(crate) struct SideArgs {
-    /// Whose memory holds the bytes: auto, simt, cuda or cuda:N
+    /// Whose memory holds the bytes: auto, simt, cuda[:N] or hip[:N]
     #[arg(long, default_value = "simt", env = "WARPVERBS_GPU")]
     pub(super) gpu: String,
     /// Receive queues to be bound to memory of the device, such as eth0:7, or auto (needs root);

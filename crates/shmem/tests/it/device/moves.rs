@@ -115,7 +115,7 @@ fn every_call_moves_its_bytes_and_no_others() {
 #[test]
 #[ignore = "needs a GPU"]
 fn on_a_gpu_every_call_moves_its_bytes_and_no_others() {
-    every_small_call(Routes::Mixed, Pace::Cuda, 0x5eed);
+    every_small_call(Routes::Mixed, Pace::Gpu, 0x5eed);
 }
 
 #[test]

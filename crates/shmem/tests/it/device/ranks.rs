@@ -47,8 +47,8 @@ pub(crate) enum Pace {
     Networked(u64, FaultPlan),
     /// The NIC on a thread of its own.
     Real,
-    /// The same, and kernels on an NVIDIA GPU.
-    Cuda,
+    /// The same, and kernels on a GPU.
+    Gpu,
 }
 
 pub(crate) struct Ranks {
@@ -111,9 +111,9 @@ impl Ranks {
             Pace::Seeded(seed) => Bed::seeded(seed, Config::default()),
             Pace::Networked(seed, plan) => Bed::networked(seed, world, plan),
             Pace::Real => Bed::real(simt(), Config::default()),
-            Pace::Cuda => {
-                let choice = "cuda".parse().expect("a choice");
-                Bed::real(warpverbs::gpu::open(choice).expect("an NVIDIA GPU"), Config::default())
+            Pace::Gpu => {
+                let choice = warpverbs_dev::gpu(0).parse().expect("a choice");
+                Bed::real(warpverbs::gpu::open(choice).expect("a GPU"), Config::default())
             }
         };
         bed.what = format!("{world} ranks, {routes:?}, {}", bed.what);

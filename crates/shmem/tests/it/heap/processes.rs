@@ -5,7 +5,7 @@ use crate::heap::ranks::{PATIENCE, Rank, SIZE, serve, world_config};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_gpu::{Gpu, GpuChoice, GpuKind, Place};
+use warpverbs_gpu::{Gpu, Place};
 use warpverbs_rendezvous::World;
 pub(crate) use warpverbs_shmem::ROUTE_ENV;
 use warpverbs_shmem::{Heap, HeapConfig, Route, Signal, Sym};
@@ -17,15 +17,15 @@ pub(crate) const PART: &str = "SHMEM_TEST_PART";
 /// `caller::block`.
 pub(crate) const BLOCK: u32 = 2;
 
-/// `simt`, or `cuda` for the GPU of the rank's number.
+/// `simt`, or `gpu` for the GPU of the rank's number.
 pub(crate) const GPU: &str = "SHMEM_TEST_GPU";
 /// Bytes of the heap.
 const BYTES: &str = "SHMEM_TEST_BYTES";
 
 fn gpu(rank: u32) -> Arc<dyn Gpu> {
-    let cuda = std::env::var(GPU).is_ok_and(|kind| kind == "cuda");
-    let choice = if cuda { GpuChoice::Cuda(rank) } else { GpuChoice::Simt };
-    warpverbs_gpu::open(choice).unwrap()
+    let is_gpu = std::env::var(GPU).is_ok_and(|kind| kind == "gpu");
+    let name = if is_gpu { warpverbs_dev::gpu(rank) } else { "simt".to_owned() };
+    warpverbs_gpu::open(name.parse().unwrap()).unwrap()
 }
 
 /// This process as a rank, with a NIC that reaches others by UDP.
@@ -203,32 +203,35 @@ fn kernels_of_several_processes_reach_each_other_directly_by_rdma_and_mixed() {
 
 /// Whether there are two; says so if there is one. Without a driver the test fails.
 pub(crate) fn two_gpus() -> bool {
-    let found = warpverbs_gpu::list().into_iter().filter(|found| found.kind == GpuKind::Cuda);
-    let count = found.filter(|found| found.info.is_some()).count();
-    assert!(count > 0, "no NVIDIA GPU here");
-    let two = count >= 2;
-    if !two {
-        eprintln!("SKIPPED: one NVIDIA GPU here, two are needed");
+    let found: Vec<_> =
+        warpverbs_gpu::list().into_iter().filter(|gpu| gpu.info.is_some()).collect();
+    let [first, second] = [0, 1].map(|ordinal| {
+        let name = warpverbs_dev::gpu(ordinal);
+        found.iter().any(|gpu| gpu.name == name)
+    });
+    assert!(first, "no {} here", warpverbs_dev::gpu(0));
+    if !second {
+        eprintln!("SKIPPED: no {} here", warpverbs_dev::gpu(1));
     }
-    two
+    second
 }
 
 #[test]
-#[ignore = "needs two NVIDIA GPUs with peer access"]
+#[ignore = "needs two GPUs with peer access"]
 fn kernels_of_two_gpus_reach_each_other_directly_and_by_rdma() {
     if !two_gpus() {
         return;
     }
-    assert_eq!(processes_on("cuda", SIZE, 2, "direct"), ["od", "do"]);
-    assert_eq!(processes_on("cuda", SIZE, 2, "rdma"), ["or", "ro"]);
+    assert_eq!(processes_on("gpu", SIZE, 2, "direct"), ["od", "do"]);
+    assert_eq!(processes_on("gpu", SIZE, 2, "rdma"), ["or", "ro"]);
 }
 
 /// The times of each step are in the reports that it prints.
 #[test]
-#[ignore = "needs two NVIDIA GPUs with peer access"]
+#[ignore = "needs two GPUs with peer access"]
 fn a_heap_of_two_gpus_grows_by_a_gibibyte_beside_a_kernel() {
     if !two_gpus() {
         return;
     }
-    assert_eq!(processes_on("cuda", 1 << 30, 2, "direct"), ["od", "do"]);
+    assert_eq!(processes_on("gpu", 1 << 30, 2, "direct"), ["od", "do"]);
 }

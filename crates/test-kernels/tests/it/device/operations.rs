@@ -218,7 +218,7 @@ fn fill_and_check_agree_and_a_wrong_byte_is_counted() {
 fn on_a_gpu_every_kind_of_transfer_moves_its_bytes() {
     for policy in [DoorbellPolicy::DoorbellFirst, DoorbellPolicy::RecordFirst] {
         for mode in [CqMode::Collapsed, CqMode::Ring] {
-            every_kind(&World::real("cuda", policy), mode);
+            every_kind(&World::real(&warpverbs_dev::gpu(0), policy), mode);
         }
     }
 }

@@ -226,6 +226,6 @@ fn everything(world: &World) {
 #[ignore = "needs a GPU"]
 fn on_a_gpu_everything_is_done_once_and_in_order() {
     for policy in POLICIES {
-        everything(&World::real("cuda", policy));
+        everything(&World::real(&warpverbs_dev::gpu(0), policy));
     }
 }

@@ -289,6 +289,6 @@ fn lanes_of_a_warp_do_not_wait_for_one_another() {
 #[ignore = "needs a GPU"]
 fn on_a_gpu_no_wait_outlives_its_deadline() {
     for case in ALL {
-        case(&World::real("cuda", DoorbellPolicy::DoorbellFirst));
+        case(&World::real(&warpverbs_dev::gpu(0), DoorbellPolicy::DoorbellFirst));
     }
 }

@@ -71,10 +71,10 @@ fn every_call_between_processes() {
 }
 
 #[test]
-#[ignore = "needs two NVIDIA GPUs with peer access"]
+#[ignore = "needs two GPUs with peer access"]
 fn every_call_between_two_gpus() {
     if !two_gpus() {
         return;
     }
-    run(&WORLDS[..1], "cuda", MORE);
+    run(&WORLDS[..1], "gpu", MORE);
 }
