@@ -208,15 +208,8 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let killed = Campaign::new("expert parallelism: kills", format!("{trials} trials"), test);
     all.push(killed.env("WARPVERBS_KILLS", trials));
     all.push(thread_sanitizer()?);
-    let python = Campaign::new(
-        "Python: killed peers",
-        format!("{rounds} kills"),
-        "xtask python -- -k killed",
-    );
-    all.push(python.env("WARPVERBS_RUNS", rounds));
-    let name = "Python: programs that use NIXL";
-    all.push(Campaign::new(name, "their tests".into(), "xtask python --consumers"));
-    all.extend(wheels().into_iter().chain(emulated()?));
+    all.extend(python(rounds));
+    all.extend(emulated()?);
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();
@@ -242,6 +235,19 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)
+}
+
+/// The Python package: `rounds` killed peers, programs of others, the wheels.
+fn python(rounds: u64) -> Vec<Campaign> {
+    let what = format!("{rounds} kills");
+    let killed = Campaign::new("Python: killed peers", what, "xtask python -- -k killed");
+    let name = "Python: programs that use NIXL";
+    let mut all = vec![
+        killed.env("WARPVERBS_RUNS", rounds),
+        Campaign::new(name, "their tests".into(), "xtask python --consumers"),
+    ];
+    all.extend(wheels());
+    all
 }
 
 /// On the emulator of an AMD GPU: what takes too long for CI, kernels in lazy mode under a seed of the day, and whether
