@@ -138,6 +138,6 @@ fn every_call_of_many_has_the_hash_of_the_reference() {
 #[ignore = "needs a GPU"]
 fn every_call_of_many_on_a_gpu_has_the_hash_of_the_reference() {
     for seed in simt_seeds(0xb00, 4) {
-        again(&at_pace(Pace::Cuda, seed, |rng| batches(rng, Routes::Direct)), 100_000);
+        again(&at_pace(Pace::Gpu, seed, |rng| batches(rng, Routes::Direct)), 100_000);
     }
 }

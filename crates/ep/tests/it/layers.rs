@@ -71,7 +71,7 @@ fn tiles_and_parts_of_rows_fit_together() {
 #[ignore = "needs a GPU"]
 fn any_layer_on_a_gpu_is_that_of_the_reference() {
     for seed in simt_seeds(0x100, 40) {
-        let layers = at_pace(Pace::Cuda, seed, |rng| {
+        let layers = at_pace(Pace::Gpu, seed, |rng| {
             let mut case = Case::random(rng);
             case.timeout_ns = 10_000_000_000;
             case

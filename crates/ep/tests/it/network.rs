@@ -2,23 +2,11 @@
 
 use crate::case::Case;
 use crate::cases::{Layers, at_pace, under_seed};
-use crate::ranks::{Pace, Routes};
+use crate::ranks::{Pace, Routes, faults};
+use rand::RngExt;
 use rand::rngs::SmallRng;
-use rand::{RngExt, SeedableRng};
-use std::time::Duration;
 use warpverbs::raw::nic::NetStats;
-use warpverbs::raw::nic::link::{Chance, FaultPlan};
 use warpverbs_dev::simt_seeds;
-
-/// Faults by chance. A retransmission is due after milliseconds.
-fn faults(seed: u64) -> FaultPlan {
-    let mut rng = SmallRng::seed_from_u64(!seed);
-    let mut chance = |most| Chance::thousandths(rng.random_range(0..=most));
-    let (loss, duplicate, reorder) = (chance(60), chance(200), chance(200));
-    let delay = Duration::from_micros(rng.random_range(0..200));
-    let late = Duration::from_micros(rng.random_range(0..2000));
-    FaultPlan { seed, loss, duplicate, reorder, delay, late, ..FaultPlan::default() }
-}
 
 fn networked(seed: u64, case: impl FnOnce(&mut SmallRng) -> Case) -> Layers {
     at_pace(Pace::Networked(seed, faults(seed)), seed, |rng| {

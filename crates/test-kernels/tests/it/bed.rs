@@ -6,10 +6,7 @@ use warpverbs::gpu::simt::{Mode, SimtConfig, SimtDevice};
 use warpverbs::gpu::{
     Buffer, DeviceStatus, Dim, Gpu, KernelPtr, LaunchError, Place, Qp, SafeKernel,
 };
-use warpverbs::raw::nic::link::FaultPlan;
-use warpverbs::raw::nic::{
-    Clock, Config, EngineThread, LinkConfig, SoftNic, Step, UdpConfig, VirtualClock,
-};
+use warpverbs::raw::nic::{Clock, Config, EngineThread, SoftNic, VirtualClock};
 use warpverbs::transport::{Context, Device, Endpoint, EndpointConfig, KernelStatus, Outcome};
 
 /// Bounds a test that goes wrong.
@@ -36,7 +33,7 @@ pub(crate) fn simt() -> Arc<dyn Gpu> {
     Arc::new(SimtDevice::new(SimtConfig::default().lockstep(lockstep())).expect("SIMT device"))
 }
 
-fn open(nic: &SoftNic) -> Device {
+pub(crate) fn open(nic: &SoftNic) -> Device {
     let context = Context::builder().soft_nic(nic.clone()).build().expect("context");
     context.open("soft").expect("the software NIC")
 }
@@ -61,45 +58,6 @@ impl Bed {
         Self::of(Arc::new(simt.expect("SIMT device")), nic, what, None)
     }
 
-    /// The same with `machines` NICs, which reach each other over links with the faults of `plan`.
-    pub(crate) fn networked(seed: u64, machines: u32, plan: FaultPlan) -> Self {
-        let clock = VirtualClock::new();
-        let bind = ([127, 0, 0, 1], 0).into();
-        let make = |machine: u32| {
-            let config = Config {
-                name: format!("soft{machine}"),
-                seed: Some(seed ^ u64::from(machine)),
-                clock: Clock::Virtual(clock.clone()),
-                link: LinkConfig::Udp(UdpConfig::at(bind)),
-                faults: plan,
-                ..Config::default()
-            };
-            SoftNic::new(config.for_process(machine)).expect("NIC")
-        };
-        let nics: Vec<_> = (0..machines.max(1)).map(make).collect();
-        let engines = nics.clone();
-        let stepper = move || {
-            let busy = |nic: &SoftNic| u32::from(matches!(nic.step(), Step::Busy(_)));
-            if engines.iter().map(busy).sum::<u32>() != 0 {
-                return true;
-            }
-            let wait = engines.iter().filter_map(SoftNic::next_timer).min();
-            wait.into_iter().for_each(|wait| clock.expire(wait));
-            wait.is_some()
-        };
-        let simt = SimtConfig::seeded(seed).lockstep(lockstep());
-        let what = format!(
-            "WARPVERBS_SIMT_SEED={seed:#x} WARPVERBS_SIMT_LOCKSTEP={}, {plan}",
-            u8::from(simt.lockstep)
-        );
-        let simt = SimtDevice::with_stepper(simt, Arc::new(stepper)).expect("SIMT device");
-        let mut nics = nics.into_iter();
-        let first = nics.next().expect("a NIC");
-        let mut bed = Self::of(Arc::new(simt), first, what, None);
-        bed.others = nics.map(|nic| (nic.clone(), open(&nic))).collect();
-        bed
-    }
-
     /// Launches that run at once, and a NIC on a thread of its own.
     pub(crate) fn real(gpu: Arc<dyn Gpu>, config: Config) -> Self {
         let nic = SoftNic::new(config).expect("NIC");
@@ -108,7 +66,12 @@ impl Bed {
         Self::of(gpu, nic, what, Some(engine))
     }
 
-    fn of(gpu: Arc<dyn Gpu>, nic: SoftNic, what: String, engine: Option<EngineThread>) -> Self {
+    pub(crate) fn of(
+        gpu: Arc<dyn Gpu>,
+        nic: SoftNic,
+        what: String,
+        engine: Option<EngineThread>,
+    ) -> Self {
         let (device, others) = (open(&nic), Vec::new());
         Self { gpu, nic, device, others, endpoints: Vec::new(), what, _engine: engine }
     }

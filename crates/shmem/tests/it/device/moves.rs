@@ -2,7 +2,7 @@
 //! compared after each call.
 
 use crate::calls::{Move, WAIT, Wait, put_value};
-use crate::device::ranks::{Pace, Ranks, Routes};
+use crate::device::ranks::{Pace, Ranks, Routes, faults};
 use crate::model::Model;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -164,20 +164,32 @@ fn long_transfers_cross_segments() {
     }
 }
 
+/// Each call with a few lengths, at places that the seed chooses.
+fn a_few_lengths(routes: Routes, pace: Pace, seed: u64) {
+    let mut run = Run::new(3, 1 << 17, routes, pace, seed);
+    for call in CALLS {
+        for group in GROUPS {
+            for bytes in [0, 3, 17, 1000] {
+                let shifts = (run.rng.random_range(0..16), run.rng.random_range(0..16));
+                run.one(call, group, bytes, shifts);
+            }
+        }
+    }
+}
+
 #[test]
 fn calls_are_right_in_whatever_order_lanes_and_nic_take_turns() {
     for seed in simt_seeds(0x40, 6) {
         for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
-            let mut run = Run::new(3, 1 << 17, routes, Pace::Seeded(seed), seed);
-            for call in CALLS {
-                for group in GROUPS {
-                    for bytes in [0, 3, 17, 1000] {
-                        let shifts = (run.rng.random_range(0..16), run.rng.random_range(0..16));
-                        run.one(call, group, bytes, shifts);
-                    }
-                }
-            }
+            a_few_lengths(routes, Pace::Seeded(seed), seed);
         }
+    }
+}
+
+#[test]
+fn calls_are_right_over_a_bad_network() {
+    for seed in simt_seeds(0x60, 3) {
+        a_few_lengths(Routes::Rdma, Pace::Networked(seed, faults(seed)), seed);
     }
 }
 

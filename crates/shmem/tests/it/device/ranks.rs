@@ -1,16 +1,19 @@
 //! Several ranks' heaps in one process, and what their kernels need.
 
-use crate::bed::{Bed, simt};
+use crate::bed::{Bed, lockstep, open, simt};
 use crate::model::Model;
 use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
+use warpverbs::gpu::simt::{SimtConfig, SimtDevice};
 use warpverbs::gpu::{
     Buffer, DeviceHeap, DeviceStatus, Dim, Element, KernelPtr, Local, Qp, SafeKernel,
 };
 use warpverbs::raw::gpu::KernelArg;
-use warpverbs::raw::nic::Config;
-use warpverbs::raw::nic::link::FaultPlan;
+use warpverbs::raw::nic::link::{Chance, FaultPlan};
+use warpverbs::raw::nic::{Clock, Config, LinkConfig, SoftNic, Step, UdpConfig, VirtualClock};
 use warpverbs::transport::{Access, Device, EndpointConfig, MemoryRegion, Outcome};
 use warpverbs_shmem::layout::{HeapFault, HeapState};
 use warpverbs_shmem::{Export, Rank, RdmaRoute};
@@ -51,6 +54,16 @@ pub(crate) enum Pace {
     Gpu,
 }
 
+/// Faults by chance. A retransmission is due after milliseconds.
+pub(crate) fn faults(seed: u64) -> FaultPlan {
+    let mut rng = SmallRng::seed_from_u64(!seed);
+    let mut chance = |most| Chance::thousandths(rng.random_range(0..=most));
+    let (loss, duplicate, reorder) = (chance(60), chance(200), chance(200));
+    let delay = Duration::from_micros(rng.random_range(0..200));
+    let late = Duration::from_micros(rng.random_range(0..2000));
+    FaultPlan { seed, loss, duplicate, reorder, delay, late, ..FaultPlan::default() }
+}
+
 pub(crate) struct Ranks {
     bed: Bed,
     pub(crate) heaps: Vec<KernelPtr<DeviceHeap>>,
@@ -66,6 +79,45 @@ impl Deref for Ranks {
     fn deref(&self) -> &Bed {
         &self.bed
     }
+}
+
+/// As [`Bed::seeded`] with `machines` NICs, which reach each other over links with the faults of `plan`.
+fn networked(seed: u64, machines: u32, plan: FaultPlan) -> Bed {
+    let clock = VirtualClock::new();
+    let bind = ([127, 0, 0, 1], 0).into();
+    let make = |machine: u32| {
+        let config = Config {
+            name: format!("soft{machine}"),
+            seed: Some(seed ^ u64::from(machine)),
+            clock: Clock::Virtual(clock.clone()),
+            link: LinkConfig::Udp(UdpConfig::at(bind)),
+            faults: plan,
+            ..Config::default()
+        };
+        SoftNic::new(config.for_process(machine)).expect("NIC")
+    };
+    let nics: Vec<_> = (0..machines.max(1)).map(make).collect();
+    let engines = nics.clone();
+    let stepper = move || {
+        let busy = |nic: &SoftNic| u32::from(matches!(nic.step(), Step::Busy(_)));
+        if engines.iter().map(busy).sum::<u32>() != 0 {
+            return true;
+        }
+        let wait = engines.iter().filter_map(SoftNic::next_timer).min();
+        wait.into_iter().for_each(|wait| clock.expire(wait));
+        wait.is_some()
+    };
+    let simt = SimtConfig::seeded(seed).lockstep(lockstep());
+    let what = format!(
+        "WARPVERBS_SIMT_SEED={seed:#x} WARPVERBS_SIMT_LOCKSTEP={}, {plan}",
+        u8::from(simt.lockstep)
+    );
+    let simt = SimtDevice::with_stepper(simt, Arc::new(stepper)).expect("SIMT device");
+    let mut nics = nics.into_iter();
+    let first = nics.next().expect("a NIC");
+    let mut bed = Bed::of(Arc::new(simt), first, what, None);
+    bed.others = nics.map(|nic| (nic.clone(), open(&nic))).collect();
+    bed
 }
 
 /// `[start, end)` of every segment of a heap of `bytes`.
@@ -109,7 +161,7 @@ impl Ranks {
     pub(crate) fn new(world: u32, bytes: u64, routes: Routes, pace: Pace) -> Self {
         let mut bed = match pace {
             Pace::Seeded(seed) => Bed::seeded(seed, Config::default()),
-            Pace::Networked(seed, plan) => Bed::networked(seed, world, plan),
+            Pace::Networked(seed, plan) => networked(seed, world, plan),
             Pace::Real => Bed::real(simt(), Config::default()),
             Pace::Gpu => {
                 let choice = warpverbs_dev::gpu(0).parse().expect("a choice");
