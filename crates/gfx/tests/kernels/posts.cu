@@ -82,7 +82,7 @@ WV_DEVICE Status post(const Qp& qp, const Lanes& lanes, const u64* from, u64* to
   const impl::SendQueue q(qp);
   const impl::Deadline deadline = impl::deadline_of(qp, Timeout{});
   impl::Reserved r{};
-  if (lanes.leads()) r = impl::reserve(qp, q, lanes.count, lanes.count == 1, Flags{}, deadline);
+  if (lanes.leads()) r = impl::reserve(qp, q, lanes.count, 0, lanes.count == 1, Flags{}, deadline);
   const u64 base = lanes.from_leader(r.base), index = base + lanes.rank;
   (void)post_write(qp, index, Local{reinterpret_cast<u64>(from), 1}, Remote{reinterpret_cast<u64>(to), 2}, 8);
   impl::publish(q, lanes, base, lanes.count, r.token);

@@ -145,12 +145,12 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
 
 // Calls `each(source, slot, part, parts)` by a warp for each of this block's share of the received rows of
 // every source of the set `from`, whose rows this block or a plan has counted. Before the first of a source, by all
-// members, `begin(source)` says whether to take its rows. `done`: of by_warps, with the source. The own
-// rank's rows come first.
+// members, `begin(source)` says whether to take its rows. `done`: of by_warps, with the source. Rows of the
+// source `start` come first.
 template <class Begin, class Each, class Done>
-WV_DEVICE void received_rows(const EpCall& call, u64 from, Begin begin, Each each, Done done) {
-  const u32 ranks = fixed(call.ep.ranks), me = fixed(call.ep.rank);
-  const auto source_of = [&](u32 i) { return me + i < ranks ? me + i : me + i - ranks; };
+WV_DEVICE void received_rows(const EpCall& call, u64 from, u32 start, Begin begin, Each each, Done done) {
+  const u32 ranks = fixed(call.ep.ranks);
+  const auto source_of = [&](u32 i) { return start + i < ranks ? start + i : start + i - ranks; };
   for (u32 first = 0; first < ranks; first += warp.size()) {
     // All numbers are read at once.
     const u32 own = first + lane_id();
@@ -158,7 +158,9 @@ WV_DEVICE void received_rows(const EpCall& call, u64 from, Begin begin, Each eac
     for (u32 i = first; i < ranks && i < first + warp.size(); ++i) {
       const u32 source = source_of(i), rows = shfl(all_lanes(), mine, i - first);
       if (!has_rank(from, source)) continue;
-      const Units units = units_of(receivers_of(call, source), rows);
+      const EpCall takers = receivers_of(call, source, rows);
+      if (takers.share.index >= takers.share.count) continue;
+      const Units units = units_of(takers, rows);
       if (units.begin == units.end || !begin(source)) continue;
       by_warps(
           call.ep, units.begin, units.end,
@@ -183,7 +185,8 @@ WV_DEVICE Status unpack(const EpCall& call, const EpPacked& packed, HeapDeadline
   WV_EP_PHASE(counted);
   const Plan plan = plan_of(call);
   received_rows(
-      call, call.members,
+      // What needs not be waited for comes first.
+      call, call.members, fixed(ep.rank),
       [&](u32 source) {
         const u64 late = await_rows(call, u64{1} << source, deadline, first);
         WV_EP_PHASE(arrived);
