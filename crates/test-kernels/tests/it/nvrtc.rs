@@ -7,11 +7,12 @@ use warpverbs::kernels as examples;
 use warpverbs::raw::gpu::cuda::{nvrtc, options};
 use warpverbs_test_kernels as kernels;
 
-const TESTS: [&Image; 16] = [
+const TESTS: [&Image; 17] = [
     &kernels::conform::IMAGE,
     &kernels::ep::IMAGE,
     &kernels::ep_perf::IMAGE,
     &kernels::faults::IMAGE,
+    &kernels::formats::IMAGE,
     &kernels::lockstep::IMAGE,
     &kernels::nixl::IMAGE,
     &kernels::nixl_litmus::IMAGE,

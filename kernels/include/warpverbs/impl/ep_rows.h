@@ -166,16 +166,31 @@ WV_DEVICE void sum_rows(const RowList& list, void* to, Packs packs) {
     constexpr u32 n = decltype(together)::count;
     const u64 begin = (packs.begin + first) * pack_bytes;
     Sums sums[n]{};
-    list.each([&](u64 row, u32 lane) {
-      const f32 weight = list.weight(lane);
-      vec16 held[n];
+    // Loads of two rows are under way at a time.
+    WV_ROLLED
+    for (lane_mask left = list.held; left != 0;) {
+      const u32 one = lowest_bit(left);
+      left &= left - 1;
+      const bool both = left != 0;
+      const u32 two = both ? lowest_bit(left) : one;
+      left &= left - 1;
+      const u64 rows[2] = {list.at(one) + begin, list.at(two) + begin};
+      vec16 held[2][n];
       WV_UNROLL
-      for (u32 k = 0; k < n; ++k) {
-        held[k] = mine ? read16(at<u8>(row + begin) + k * warp_size * pack_bytes) : vec16{0, 0};
+      for (u32 row = 0; row < 2; ++row) {
+        WV_UNROLL
+        for (u32 k = 0; k < n; ++k) {
+          const bool reads = mine && (row == 0 || both);
+          held[row][k] = reads ? read16(wv::impl::at<u8>(rows[row]) + k * warp_size * pack_bytes) : vec16{0, 0};
+        }
       }
+      const f32 weights[2] = {list.weight(one), list.weight(two)};
       WV_UNROLL
-      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weight, held[k]);
-    });
+      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weights[0], held[0][k]);
+      if (!both) break;
+      WV_UNROLL
+      for (u32 k = 0; k < n; ++k) add_pack(sums[k], weights[1], held[1][k]);
+    }
     WV_UNROLL
     for (u32 k = 0; k < n; ++k) {
       if (mine) write16(static_cast<u8*>(to) + begin + k * warp_size * pack_bytes, pack_of(sums[k]));
