@@ -185,7 +185,7 @@ WV_DEVICE Status unpack(const EpCall& call, const EpPacked& packed, HeapDeadline
   WV_EP_PHASE(counted);
   const Plan plan = plan_of(call);
   received_rows(
-      // What needs not be waited for comes first.
+      // The own rank has its rows at once.
       call, call.members, fixed(ep.rank),
       [&](u32 source) {
         const u64 late = await_rows(call, u64{1} << source, deadline, first);
