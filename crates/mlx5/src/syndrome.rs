@@ -63,6 +63,14 @@ impl Syndrome {
         })
     }
 
+    /// The syndrome of work that has failed with this status, which is not success.
+    pub const fn of_failure(status: Status) -> Self {
+        match Self::of(status) {
+            Some(syndrome) => syndrome,
+            None => Self::LocalQpOp,
+        }
+    }
+
     /// The status that a library for mlx5 makes of it, or the one that [`Self::of`] kept in it.
     pub fn status(self) -> Status {
         if let Self::Unknown(byte) = self {

@@ -191,7 +191,7 @@ impl Health {
             Some(TransportError::Work(work)) => Some(work.syndrome),
             _ => None,
         };
-        self.first_error.as_ref().and_then(|first| Syndrome::of(first.status)).or(of_poster)
+        self.first_error.as_ref().map(|first| Syndrome::of_failure(first.status)).or(of_poster)
     }
 }
 

@@ -130,7 +130,7 @@ pub(crate) fn parse_shared_receive(raw: &[u8]) -> Result<(u16, Sges<'_>), Rule> 
 pub(super) fn cqe(done: &Done) -> Cqe {
     let (qpn, wqe_counter) = (done.qpn, done.index as u16);
     let error = |side, opcode, status, vendor: Option<u8>, srqn| {
-        let syndrome = Syndrome::of(status).unwrap_or(Syndrome::LocalQpOp);
+        let syndrome = Syndrome::of_failure(status);
         let vendor = vendor.unwrap_or(syndrome.usual_vendor());
         Cqe::Error { side, qpn, wqe_counter, opcode, syndrome, vendor, srqn }
     };

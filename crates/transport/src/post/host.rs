@@ -128,7 +128,7 @@ impl HostQueues {
                 if seen.is_flushed_send() =>
             {
                 let opcode = Some(rings.opcode(send, first.index));
-                let syndrome = Syndrome::of(first.status).unwrap_or(Syndrome::LocalQpOp);
+                let syndrome = Syndrome::of_failure(first.status);
                 let (index, vendor) = (first.index as u16, syndrome.usual_vendor());
                 WorkError { index, syndrome, vendor, opcode, ..seen }.into()
             }

@@ -30,10 +30,7 @@ use warpverbs_nic::Gone;
 use warpverbs_rdma::{Completion, Status};
 
 /// The syndrome of work whose NIC is gone.
-const GONE: Syndrome = match Syndrome::of(Status::Fatal) {
-    Some(syndrome) => syndrome,
-    None => Syndrome::LocalQpOp,
-};
+const GONE: Syndrome = Syndrome::of_failure(Status::Fatal);
 /// Completions taken at a time.
 const BATCH: usize = 32;
 

@@ -48,9 +48,9 @@ impl Direct {
             true => Some(Syndrome::WrFlush),
             false => {
                 let posted = receiving.post(id, sges)?;
-                posted.err().and_then(|rule| {
+                posted.err().map(|rule| {
                     tracing::warn!(%rule, qpn = q.qpn.get(), index, "receive refused");
-                    Syndrome::of(receive_status(&rule))
+                    Syndrome::of_failure(receive_status(&rule))
                 })
             }
         };

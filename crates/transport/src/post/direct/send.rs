@@ -167,7 +167,7 @@ impl Direct {
             sending.broken = true;
         }
         let failure = broken.map(|rule| Failure {
-            syndrome: rule.status().and_then(Syndrome::of).unwrap_or(Syndrome::LocalQpOp),
+            syndrome: rule.status().map_or(Syndrome::LocalQpOp, Syndrome::of_failure),
             rule: Some(rule),
         });
         sending.deferred.push_back(Deferred { index, end: id.end, failure });
