@@ -37,18 +37,14 @@ struct IndexAndPacket {
 
 namespace bnxt {
 
-struct Nic {
+struct Nic : impl::WithoutRecord<CqeTail, cqe_tail_offset> {
   using Counter = impl::IndexAndPacket;
   using WriteInline = impl::WriteShort;
   using Out = impl::SendRing<Nic>;
-  using Tail = CqeTail;
 
   // The epoch tells a full ring from an empty one.
   static constexpr u32 unused = 0;
   static constexpr u32 wqebb_bytes = wqe_bytes;
-  static constexpr bool masked_atomics = false;
-  // Of an entry that is overwritten, count and status could not be read together.
-  static constexpr bool collapses = false;
   static constexpr bool flushes_receives = false;
   static constexpr u32 cqe_bytes = bnxt::cqe_bytes;
 
@@ -166,16 +162,8 @@ struct Nic {
     impl::write_segment(wqe, 2, entry(op.local.addr, op.bytes, op.local.lkey));
   }
 
-  template <class Operands>
-  static WV_DEVICE auto atomic(Local local, Remote remote, Operands operands) {
-    return impl::PlainAtomic<Operands>(local, remote, operands);
-  }
-
   // ---- CQEs
 
-  static WV_DEVICE Tail look(u64 cqe) {
-    return {load<order::acquire, scope::system>(impl::at<u64>(cqe + cqe_tail_offset))};
-  }
   static WV_DEVICE bool is_new(Tail tail, u64 ci, u32 log_size) {
     return bnxt::is_new(tail, ci, log_size);
   }
@@ -190,7 +178,6 @@ struct Nic {
   static WV_DEVICE bool names(u64 cqe, Tail, u64 index) {
     return newest(cqe) == static_cast<u16>(index);
   }
-  static WV_DEVICE u32 span(const QpLayout&, u64) { return 1; }
   // An error is that of the oldest WQE that no CQE has reported.
   static WV_DEVICE u16 counter(Tail, u64 done) { return static_cast<u16>(done); }
 
@@ -209,8 +196,6 @@ struct Nic {
       default: return Status::of(outcome::bad_error);
     }
   }
-
-  static WV_DEVICE Status stray(Tail) { return Status::of(outcome::stray_cqe); }
 
   static WV_DEVICE void return_cqes(const Cq& cq, u64 ci) {
     store<order::release, scope::system>(

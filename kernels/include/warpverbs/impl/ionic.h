@@ -10,17 +10,14 @@
 namespace wv {
 namespace ionic {
 
-struct Nic {
+struct Nic : impl::WithoutRecord<CqeTail, cqe_tail_offset> {
   using Counter = impl::IndexAlone;
   using WriteInline = impl::WriteShort;
   using Out = impl::SendRing<Nic>;
-  using Tail = CqeTail;
 
   // Doorbells tell a place alone: that of a full ring would be that of an empty one.
   static constexpr u32 unused = 1;
   static constexpr u32 wqebb_bytes = wqe_bytes;
-  static constexpr bool masked_atomics = false;
-  static constexpr bool collapses = false;
   static constexpr bool flushes_receives = true;
   static constexpr u32 cqe_bytes = ionic::cqe_bytes;
 
@@ -131,16 +128,8 @@ struct Nic {
     impl::write_segment(wqe, 3, Seg{});
   }
 
-  template <class Operands>
-  static WV_DEVICE auto atomic(Local local, Remote remote, Operands operands) {
-    return impl::PlainAtomic<Operands>(local, remote, operands);
-  }
-
   // ---- CQEs
 
-  static WV_DEVICE Tail look(u64 cqe) {
-    return {load<order::acquire, scope::system>(impl::at<u64>(cqe + cqe_tail_offset))};
-  }
   static WV_DEVICE bool is_new(Tail tail, u64 ci, u32 log_size) {
     return ionic::is_new(tail, ci, log_size);
   }
@@ -155,7 +144,6 @@ struct Nic {
   static WV_DEVICE bool names(u64 cqe, Tail, u64 index) {
     return ((newest(cqe) ^ static_cast<u32>(index)) & ((1u << msn_bits) - 1)) == 0;
   }
-  static WV_DEVICE u32 span(const QpLayout&, u64) { return 1; }
   static WV_DEVICE u16 counter(Tail, u64 done) { return static_cast<u16>(done); }
 
   static WV_DEVICE Status failure(u64, Tail tail) {
@@ -166,8 +154,6 @@ struct Nic {
     const auto why = syndrome_of(static_cast<ionic::failure>(tail.status_length()));
     return Status::of(kind, static_cast<u8>(why), static_cast<u8>(tail.status_length()));
   }
-
-  static WV_DEVICE Status stray(Tail) { return Status::of(outcome::stray_cqe); }
 
   static WV_DEVICE void return_cqes(const Cq& cq, u64 ci) {
     store<order::release, scope::system>(impl::at<u64>(cq.dbr), doorbell(cq.cqn, ci, cq.log_size));

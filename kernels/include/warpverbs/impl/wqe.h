@@ -115,6 +115,27 @@ struct PlainAtomic : OneWqebb {
   WV_DEVICE PlainAtomic(Local l, Remote r, Operands o) : local(l), remote(r), operands(o) {}
 };
 
+// The part that is alike in NICs whose queues have no doorbell record, one WQE in a place of the ring, and CQEs with a
+// tail at `tail_offset`.
+template <class CqeTail, u32 tail_offset>
+struct WithoutRecord {
+  using Tail = CqeTail;
+  static constexpr bool masked_atomics = false;
+  // Of an entry that is overwritten, count and status could not be read together.
+  static constexpr bool collapses = false;
+
+  static WV_DEVICE Tail look(u64 cqe) {
+    return {load<order::acquire, scope::system>(at<u64>(cqe + tail_offset))};
+  }
+  static WV_DEVICE u32 span(const QpLayout&, u64) { return 1; }
+  static WV_DEVICE Status stray(Tail) { return Status::of(outcome::stray_cqe); }
+
+  template <class Operands>
+  static WV_DEVICE auto atomic(Local local, Remote remote, Operands operands) {
+    return PlainAtomic<Operands>(local, remote, operands);
+  }
+};
+
 // Two WQEs of one WQEBB each, next to each other: the second is executed after the first.
 template <class First, class Second>
 struct Pair {
