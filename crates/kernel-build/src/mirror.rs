@@ -52,6 +52,19 @@ impl Mirror {
         let _ = writeln!(self.0, "{expression} == {value}, R\"({expression} == {value})\");");
     }
 
+    /// Expects these bytes of 16-byte segments, each a value with four words `w`, the lowest byte first.
+    ///
+    /// # Panics
+    /// If there are not 16 bytes for each segment.
+    pub fn segments(&mut self, segments: &[&str], bytes: &[u8]) {
+        assert_eq!(bytes.len(), 16 * segments.len());
+        for (segment, bytes) in segments.iter().zip(bytes.chunks(16)) {
+            for (i, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
+                self.equal(&format!("{segment}.w[{i}]"), format!("{}u", u32::from_le_bytes(*word)));
+            }
+        }
+    }
+
     /// Compiles with `$CXX` or `c++`, in C++20 and without warnings, headers from `include`.
     ///
     /// # Errors

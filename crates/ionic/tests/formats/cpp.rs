@@ -39,16 +39,6 @@ fn the_header_is_that_of_the_tables() {
     generated(&include().join("warpverbs").join(HEADER.path), &HEADER.to_string()).unwrap();
 }
 
-/// The segments are these bytes.
-fn equal(mirror: &mut Mirror, segments: &[&str], bytes: &[u8]) {
-    assert_eq!(bytes.len(), 16 * segments.len());
-    for (segment, bytes) in segments.iter().zip(bytes.chunks(16)) {
-        for (i, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
-            mirror.equal(&format!("{segment}.w[{i}]"), format!("{}u", u32::from_le_bytes(*word)));
-        }
-    }
-}
-
 #[test]
 fn encoders_make_the_bytes_of_the_library() {
     let mut mirror = mirror();
@@ -72,7 +62,7 @@ fn encoders_make_the_bytes_of_the_library() {
         ],
     ];
     for ((_, bytes), parts) in posted().iter().zip(parts) {
-        equal(&mut mirror, &parts, &wqe(bytes));
+        mirror.segments(&parts, &wqe(bytes));
     }
     // The colour of each lap.
     for (index, flags) in [(63, 0x18), (64, 0x08), (127, 0x08), (128, 0x18)] {
@@ -82,7 +72,7 @@ fn encoders_make_the_bytes_of_the_library() {
     let (mut raw, at) = ([0; 64], Position { counter: 77, log_depth: 6 });
     let sge = Sge::new(0x1122_3344_5566_7788, 3000, 0xaabb_ccdd);
     recv::build(&mut raw, at, &[sge]).expect("it fits");
-    equal(&mut mirror, &["ionic::receive_header(77, 6, 3000)", "none", "entry", "none"], &raw);
+    mirror.segments(&["ionic::receive_header(77, 6, 3000)", "none", "entry", "none"], &raw);
     mirror.compile(&include()).unwrap();
 }
 
