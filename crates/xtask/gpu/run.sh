@@ -4,7 +4,7 @@
 #
 #   ./run.sh [WORDS]    tests whose program and name contain WORDS
 #   LIMIT=600           seconds for each test
-#   UNDER=COMMAND       runs each under a tool: UNDER="compute-sanitizer --error-exitcode 1"
+#   UNDER=COMMAND       runs each under a tool: UNDER="compute-sanitizer --report-api-errors no --error-exitcode 1"
 #
 # The last line says how many passed, failed and were skipped; the status is 0 if none failed and
 # some test was run.
