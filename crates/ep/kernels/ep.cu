@@ -66,6 +66,7 @@ WV_SAFE_KERNEL(moe_begin)(const Ep* ep, Status* status WV_COUNT(1)) {
   const impl::Telling telling = impl::Telling::of(call, ep->returned);
   for (u32 rank = thread_index(); rank < ep->ranks; rank += block_size()) {
     if (!impl::has_rank(call.members, rank)) continue;
+    telling.release(rank);
     keep_first(status, telling.tell(rank, 1));
   }
 }

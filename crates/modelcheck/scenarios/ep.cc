@@ -67,6 +67,7 @@ void tell(const wv::EpCall& call, wv::u64 kind, wv::u32* done, wv::u64 to) {
   if (!wv::impl::last_of_lane(call, done)) return;
   for (wv::u32 rank = wv::lane_id(); rank < 2; rank += wv::warp.size()) {
     if (!wv::impl::has_rank(to, rank)) continue;
+    telling.release(rank);
     require_ok(telling.tell(rank, telling.lanes), "signal");
   }
 }
@@ -86,10 +87,10 @@ void wv_ep_sends(const void*, wv::u64) {
     const wv::EpCall sending = wv::impl::shared_by(call, b - (blocks - senders), senders);
     if (sending.share.index < senders) {
       await(call, returned_at, 1, call.epoch - 1, "credit");
-      wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_credit);
-      require_ok(wv::impl::await_own(call, &wv::impl::state_of(call.ep)->epoch, deadline), "all blocks");
       if (senders == 1) wv::check::write(row(1, 0), value(call, 0));
       wv::check::write(row(1, b), value(call, b));
+      wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_credit);
+      require_ok(wv::impl::await_own(call, &wv::impl::state_of(call.ep)->epoch, deadline), "all blocks");
       tell(sending, arrived_at, wv::impl::state_of(call.ep)->sent, 2);
     }
     await(call, returned_at, 1, call.epoch, "results");

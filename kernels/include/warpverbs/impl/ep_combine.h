@@ -159,6 +159,7 @@ WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
         refused = !waited.ok();
         if (refused) (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
       }
+      telling.release(rank);
       const u32 lanes = telling.lanes | (refused || refuses ? ep_refused : 0);
       first_of(first, telling.tell(rank, lanes));
     }
@@ -174,10 +175,13 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
   if (!first.ok()) leave_incomplete(call);
   // Rows are left out that this block has not waited for, and all of them if it left out a step.
-  const u64 from = block.broadcast(is_incomplete(call) ? 0 : call.members & ~missing_ranks(call));
+  const auto which = [&] {
+    const u64 missing = missing_ranks(call);
+    return block.broadcast(is_incomplete(call) ? 0 : call.members & ~missing);
+  };
+  // Blocks begin with different ranks, so that memory and links are busy at a time.
   received_rows(
-      // Blocks begin with different ranks, so that memory and links are busy at a time.
-      call, from, (fixed(ep.rank) + call.share.index) % fixed(ep.ranks), [](u32) { return true; },
+      call, (fixed(ep.rank) + call.share.index) % fixed(ep.ranks), which, [](u32) { return true; },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         store_results(call, plan, inputs, {source, slot}, part, parts);
       },

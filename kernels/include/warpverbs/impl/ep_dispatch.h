@@ -21,16 +21,26 @@ struct Leaving {
   const Tile& tile;
   u32 begin, token;  // of the tile; the row's
   bool packed;
+};
 
-  // Word i of the header.
-  WV_DEVICE u32 header_word(u32 k, u32 i) const {
-    const u64 ranks = tile.ranks[token - begin];
-    if (i < 4) return i == 0 ? token : i == 1 ? 0 : static_cast<u32>(i == 2 ? ranks : ranks >> 32);
-    const u32 field = i < 4 + k ? 0 : i < 4 + 2 * k ? 1 : 2, j = i - 4 - field * k;
-    if (j >= k) return 0;
-    const u32 choice = (token - begin) * k + j;
-    if (field == 1) return peek(reinterpret_cast<const u32*>(tokens.weights) + token * k + j);
-    return field == 0 ? tile.experts[choice] : packed ? tile.places[choice] : 0;
+// The words of a row's header, on the lanes of a warp those of a choice each.
+struct Header {
+  u32 expert, weight, place;
+
+  WV_DEVICE static Header of(const Leaving& leaving, u32 k) {
+    if (lane_id() >= k) return {0, 0, 0};
+    const u32 choice = (leaving.token - leaving.begin) * k + lane_id();
+    const u32* weights = reinterpret_cast<const u32*>(leaving.tokens.weights);
+    const u32 place = leaving.packed ? leaving.tile.places[choice] : 0;
+    return {leaving.tile.experts[choice], peek(weights + leaving.token * k + lane_id()), place};
+  }
+  WV_DEVICE void store_to(u32* row, const Leaving& leaving, u32 k) const {
+    if (lane_id() == 0) write16(row, {leaving.token, leaving.tile.ranks[leaving.token - leaving.begin]});
+    if (lane_id() >= k) return;
+    u32* words = row + 4 + lane_id();
+    store<order::relaxed, scope::system>(words, expert);
+    store<order::relaxed, scope::system>(words + k, weight);
+    store<order::relaxed, scope::system>(words + 2 * k, place);
   }
 };
 
@@ -53,7 +63,7 @@ WV_DEVICE void store_payload(const Ep& ep, const RowList& list, const Leaving& l
 }
 
 // Stores a part of a token's row to every direct rank of `to` that it goes to, and to the stage if it
-// goes to another.
+// goes to another. The last part brings the header.
 WV_DEVICE void store_row(const EpCall& call, const Leaving& leaving, u64 to, u32 part, u32 parts) {
   const Ep& ep = call.ep;
   const u32 k = fixed(ep.top_k), token = leaving.token;
@@ -73,20 +83,13 @@ WV_DEVICE void store_row(const EpCall& call, const Leaving& leaving, u64 to, u32
   const lane_mask nic = ballot(all_lanes(), by_nic);
   if (by_nic && rank_in(nic) == 0) mine.at = reinterpret_cast<u64>(stage_at(ep, token));
   const RowList list = RowList::of(mine);
+  const bool has_header = part + 1 == parts;
+  // Its loads are under way while the payload is stored.
+  Header header{0, 0, 0};
+  if (has_header) header = Header::of(leaving, k);
   store_payload(ep, list, leaving, packs_of(payload_cut(ep), part, parts));
-  if (part != 0) return;
-  const u32 packs = fixed(ep.header_bytes) / pack_bytes;
-  for (u32 first = 0; first < packs; first += warp.size()) {
-    const u32 i = first + lane_id();
-    vec16 pack{0, 0};
-    if (i < packs) {
-      const auto word = [&](u32 n) { return u64{leaving.header_word(k, 4 * i + n)}; };
-      pack = {word(0) | word(1) << 32, word(2) | word(3) << 32};
-    }
-    list.each([&](u64 target, u32) {
-      if (i < packs) write16(at<u8>(target) + u64{i} * pack_bytes, pack);
-    });
-  }
+  if (!has_header) return;
+  list.each([&](u64 target, u32) { header.store_to(at<u32>(target), leaving, k); });
 }
 
 // A failed put: its rank is not told that the rows have come.
@@ -148,8 +151,7 @@ WV_DEVICE Status check_tokens(const Ep& ep, const EpTokens& tokens, u32 count) {
   return is_aligned(tokens.rows) && !lacks_scales ? Status{} : Status::of(outcome::bad_address);
 }
 
-// Ranks that have consumed this rank's rows of the last call; none until all blocks of this rank have begun
-// this one, before which they may read results of the last.
+// Ranks that have consumed this rank's rows of the last call.
 WV_DEVICE u64 await_credits(const EpCall& call, HeapDeadline& deadline, Status& status) {
   const Ep& ep = call.ep;
   u64* lacking = state_of(ep)->unanswered + (call.epoch & 1);
@@ -158,12 +160,36 @@ WV_DEVICE u64 await_credits(const EpCall& call, HeapDeadline& deadline, Status& 
     const Status waited =
         await_lanes_of(call, fixed(ep.returned), rank, wait_for::ep_results,
                        (call.epoch - 1) & epoch_mask, deadline, value);
-    const bool own = rank == fixed(ep.rank);
-    const Status begun = own && waited.ok() ? await_own(call, &state_of(ep)->epoch, deadline) : waited;
-    first_of(status, begun);
-    return begun.ok();
+    first_of(status, waited);
+    return waited.ok();
   });
-  return has_rank(late, fixed(ep.rank)) ? 0 : call.members & ~late;
+  return call.members & ~late;
+}
+
+// Waits until all blocks of this rank have begun the call: before that they may read results of the last, which
+// ranks overwrite once they are told that rows have come. On the first thread, whose warp has no header to store if a
+// row has several parts. If it fails nobody is told.
+WV_DEVICE Status await_begun(const EpCall& call, HeapDeadline& deadline) {
+  if (thread_index() != 0) return Status{};
+  EpState* state = state_of(call.ep);
+  const Status begun = await_own(call, &state->epoch, deadline);
+  if (!begun.ok()) give_up_on(call, state->unanswered, fixed(call.ep.rank));
+  return begun;
+}
+
+// By the warp that last_of_lane chose: tells every rank that it has its rows, and in rank-major layout how many.
+WV_DEVICE Status tell_rows(const EpCall& call, const Telling& telling, bool counts) {
+  const Ep& ep = call.ep;
+  const Plan plan = plan_of(call);
+  Status first;
+  for (u32 rank = lane_id(); rank < fixed(ep.ranks); rank += warp.size()) {
+    const u32 rows = counts ? peek(plan.rows_to + rank) << lane_bits : 0;
+    const u64 lacking = unanswered_ranks(call);
+    telling.release(rank);
+    const bool told = has_rank(call.members & ~lacking, rank) && !has_rank(lacking, fixed(ep.rank));
+    if (told) first_of(first, telling.tell(rank, rows | telling.lanes));
+  }
+  return first;
 }
 
 // Plans, stores and posts this block's share of the rows, once `begin()` has said to which ranks. All of
@@ -200,18 +226,12 @@ WV_DEVICE Status send_rows(const EpCall& call, const EpTokens& tokens, u32 count
   return first;
 }
 
-// A call of the ranks that take part now. The host changes them between calls.
-WV_DEVICE EpCall members_of(EpCall call) {
-  const EpState* state = state_of(call.ep);
-  return {call.ep, call.share, call.timeout, call.epoch, peek(&state->generation),
-          peek(&state->members)};
-}
-
 }  // namespace impl
 
 WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
   EpState* state = impl::state_of(ep);
-  const u32 epoch = (impl::peek(&state->epoch) + 1) & impl::epoch_mask;
+  const EpCall last = this_call(ep, share, timeout);
+  const u32 epoch = (last.epoch + 1) & impl::epoch_mask;
   sync_block();
   // On the last thread, for what the first ones do meanwhile. The last block to come has seen that all
   // others have read the word. No block comes again before: at the end of a call it has waited for its own
@@ -225,12 +245,14 @@ WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
     // Release, for what all blocks did before: it pairs with the acquire of await_own.
     store<order::release, scope::gpu>(&state->epoch, epoch);
   }
-  return impl::members_of({ep, share, timeout, epoch, 0, 0});
+  return {ep, share, timeout, epoch, last.generation, last.members};
 }
 
 WV_DEVICE EpCall this_call(const Ep& ep, Share share, Timeout timeout) {
-  const u32 epoch = impl::peek(&impl::state_of(ep)->epoch);
-  return impl::members_of({ep, share, timeout, epoch, 0, 0});
+  // The host changes who takes part between calls.
+  const EpState* state = impl::state_of(ep);
+  const u32 epoch = impl::peek(&state->epoch), generation = impl::peek(&state->generation);
+  return {ep, share, timeout, epoch, generation, impl::peek(&state->members)};
 }
 
 WV_DEVICE u32 first_expert(const Ep& ep, u32 rank) {
@@ -289,23 +311,15 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
     return first;
   }
   impl::first_of(first, impl::send_rows(sending, tokens, count, begin));
-  if (!impl::is_packed(ep) && share.index + 1 == share.count) {
-    sync_block();
-    // It has counted up to the last token.
-    impl::keep_counts(call, impl::shared_tile(), count);
-  }
+  // The last block has counted up to the last token.
+  if (!impl::is_packed(ep) && share.index + 1 == share.count) impl::keep_counts(call, impl::shared_tile(), count);
+  impl::first_of(first, impl::await_begun(call, deadline));
   WV_EP_PHASE(stored);
   const impl::Telling telling = impl::Telling::of(sending, impl::fixed(ep.arrived));
+  // The first lane has the last block, and says how many rows there are.
   const bool counts = !impl::is_packed(ep) && impl::lane_of(sending) == 0;
-  const u32 ranks = impl::fixed(ep.ranks), me = impl::fixed(ep.rank);
-  if (!impl::last_of_lane(sending, impl::state_of(ep)->sent)) return first;
-  const u64 lacking = unanswered_ranks(call);
-  const u64 told = impl::has_rank(lacking, me) ? 0 : call.members & ~lacking;
-  for (u32 rank = lane_id(); rank < ranks; rank += warp.size()) {
-    if (!impl::has_rank(told, rank)) continue;
-    // The first lane has the last block, and says how many rows there are.
-    const u32 rows = counts ? impl::peek(plan.rows_to + rank) << impl::lane_bits : 0;
-    impl::first_of(first, telling.tell(rank, rows | telling.lanes));
+  if (impl::last_of_lane(sending, impl::state_of(ep)->sent)) {
+    impl::first_of(first, impl::tell_rows(call, telling, counts));
   }
   return first;
 }

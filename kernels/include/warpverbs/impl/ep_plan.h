@@ -8,7 +8,7 @@ namespace wv {
 namespace impl {
 
 constexpr u32 no_key = 0xffffffff;
-constexpr u32 counted_experts = 1024;  // that are counted at a time
+constexpr u32 counted_experts = 1024;  // that are counted at a time, if rows are put in order by expert
 constexpr u32 tile_choices = 1024;     // that are planned at a time
 
 // Of a plan, in u32.
@@ -156,11 +156,12 @@ WV_DEVICE void each_choice(const EpCall& call, const EpTokens& tokens, u32 begin
 WV_DEVICE Status count_before(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 end,
                               u32 first) {
   Status status;
-  for (u32 i = thread_index(); i < counted_experts; i += block_size()) tile.rows[i] = 0;
+  const u32 experts = is_packed(call.ep) ? counted_experts : 0;
+  for (u32 i = thread_index(); i < experts; i += block_size()) tile.rows[i] = 0;
   for (u32 i = thread_index(); i < ep_ranks; i += block_size()) tile.rows_to[i] = 0;
   sync_block();
   const auto count = [&](const ChoiceLanes&, u32, Choice choice) {
-    if (choice.expert - first < counted_experts && rank_in(choice.same_expert) == 0) {
+    if (choice.expert - first < experts && rank_in(choice.same_expert) == 0) {
       add_shared(&tile.rows[choice.expert - first], popcount(choice.same_expert));
     }
     if (choice.owner != no_rank && rank_in(choice.same_owner) == 0) {
@@ -190,11 +191,12 @@ WV_DEVICE Status number_tile(const EpCall& call, const EpTokens& tokens, Tile& t
   const Ep& ep = call.ep;
   const Plan plan = plan_of(call);
   const bool exact = fixed(ep.combine) == ep_combine::exact;
+  const u32 experts = is_packed(ep) ? counted_experts : 0;
   Status status;
   each_choice(call, tokens, begin, end, 0, 1, status, [&](const ChoiceLanes& lanes, u32 token, Choice choice) {
     const bool mine = lanes.token < lanes.tokens && token < end;
     const u32 number = token * lanes.top_k + lanes.choice, i = number - begin * lanes.top_k;
-    const bool counts = choice.expert - first < counted_experts;
+    const bool counts = choice.expert - first < experts;
     const u32 rank = rank_in(choice.same_expert);
     const u32 place = counts ? tile.rows[choice.expert - first] : 0;
     const u32 slot = choice.owner != no_rank ? tile.rows_to[choice.owner] : 0;

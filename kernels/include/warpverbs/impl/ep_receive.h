@@ -144,28 +144,28 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
 }
 
 // Calls `each(source, slot, part, parts)` by a warp for each of this block's share of the received rows of
-// every source of the set `from`, whose rows this block or a plan has counted. Before the first of a source, by all
-// members, `begin(source)` says whether to take its rows. `done`: of by_warps, with the source. Rows of the
-// source `start` come first.
-template <class Begin, class Each, class Done>
-WV_DEVICE void received_rows(const EpCall& call, u64 from, u32 start, Begin begin, Each each, Done done) {
+// every source of the set `which()`, which the block's threads agree on, and whose rows this block or a plan has
+// counted. Before the first of a source, by all members, `begin(source)` says whether to take its rows. `done`: of
+// by_warps, with the source. Rows of the source `start` come first.
+template <class Which, class Begin, class Each, class Done>
+WV_DEVICE void received_rows(const EpCall& call, u32 start, Which which, Begin begin, Each each, Done done) {
   const u32 ranks = fixed(call.ep.ranks);
-  const auto source_of = [&](u32 i) { return start + i < ranks ? start + i : start + i - ranks; };
+  u64 from = 0;
   for (u32 first = 0; first < ranks; first += warp.size()) {
-    // All numbers are read at once.
-    const u32 own = first + lane_id();
-    const u32 mine = own < ranks ? rows_of(call, source_of(own)) : 0;
-    for (u32 i = first; i < ranks && i < first + warp.size(); ++i) {
-      const u32 source = source_of(i), rows = shfl(all_lanes(), mine, i - first);
-      if (!has_rank(from, source)) continue;
-      const EpCall takers = receivers_of(call, source, rows);
-      if (takers.share.index >= takers.share.count) continue;
-      const Units units = units_of(takers, rows);
-      if (units.begin == units.end || !begin(source)) continue;
+    // Each lane looks at a source of its own.
+    const u32 i = first + lane_id(), own = start + i < ranks ? start + i : start + i - ranks;
+    const u32 rows = i < ranks ? rows_of(call, own) : 0;
+    if (first == 0) from = which();
+    const bool takes = i < ranks && has_rank(from, own);
+    const Units mine = takes ? units_of(receivers_of(call, own, rows), rows) : Units{1, 0, 0};
+    for (lane_mask left = ballot(all_lanes(), mine.begin != mine.end); left != 0; left &= left - 1) {
+      const u32 lane = lowest_bit(left), source = shfl(all_lanes(), own, lane);
+      const u32 parts = shfl(all_lanes(), mine.parts, lane);
+      const u32 units = shfl(all_lanes(), mine.begin, lane), end = shfl(all_lanes(), mine.end, lane);
+      if (!begin(source)) continue;
       by_warps(
-          call.ep, units.begin, units.end,
-          [&](u32 unit) { each(source, unit / units.parts, unit % units.parts, units.parts); },
-          [&](u32 some, u32 end) { done(source, some, end); });
+          call.ep, units, end, [&](u32 unit) { each(source, unit / parts, unit % parts, parts); },
+          [&](u32 some, u32 end_of) { done(source, some, end_of); });
     }
   }
 }
@@ -186,7 +186,7 @@ WV_DEVICE Status unpack(const EpCall& call, const EpPacked& packed, HeapDeadline
   const Plan plan = plan_of(call);
   received_rows(
       // The own rank has its rows at once.
-      call, call.members, fixed(ep.rank),
+      call, fixed(ep.rank), [&] { return call.members; },
       [&](u32 source) {
         const u64 late = await_rows(call, u64{1} << source, deadline, first);
         WV_EP_PHASE(arrived);

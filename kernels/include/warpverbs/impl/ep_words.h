@@ -105,15 +105,14 @@ WV_DEVICE void first_of(Status& first, Status next) {
 // Counts for how long the first block waits for a rank, of which one thread at a time does so.
 struct Stopwatch {
   u64* waited;
-  u64 begun;
+  u64 before, begun;  // read before the wait, behind which nothing more is loaded
 
   WV_DEVICE Stopwatch(const EpCall& call, u32 rank)
       : waited(call.share.index == 0 ? state_of(call.ep)->waited + rank : nullptr),
+        before(waited != nullptr ? load<order::relaxed, scope::gpu>(waited) : 0),
         begun(waited != nullptr ? now_ns() : 0) {}
   WV_DEVICE ~Stopwatch() {
-    if (waited == nullptr) return;
-    const u64 before = load<order::relaxed, scope::gpu>(waited);
-    store<order::relaxed, scope::gpu>(waited, before + (now_ns() - begun));
+    if (waited != nullptr) store<order::relaxed, scope::gpu>(waited, before + (now_ns() - begun));
   }
 };
 
@@ -222,7 +221,7 @@ WV_DEVICE bool last_of_lane(const EpCall& call, u32* done) {
 }
 
 // A lane's words of `kind` to ranks. It is made before last_of_lane: behind an acquire all that kernels read as
-// constants is far away once more.
+// constants is far away once more. A lane tells a rank by `release`, then `tell`.
 struct Telling {
   const EpCall& call;
   u64 kind;
@@ -238,9 +237,15 @@ struct Telling {
     if (stores) telling.near = &way.at(word)->direct;
     return telling;
   }
+  // All that this lane did or synchronised with before is there for who sees the rank's word. Loads that the word's
+  // value needs may be under way meanwhile.
+  WV_DEVICE void release(u32 rank) const {
+    // Release, pairs with the acquire of read_signal.
+    if (rank == lane_id() && near != nullptr) fence<order::release, scope::system>();
+  }
   WV_DEVICE Status tell(u32 rank, u32 value) const {
     if (rank == lane_id() && near != nullptr) {
-      signal_word<order::release>(near, word_of(call, value));
+      signal_word<order::relaxed>(near, word_of(call, value));
       return Status{};
     }
     Signal* word = words_of(call.ep, kind, fixed(call.ep.rank)) + lane_of(call);
