@@ -97,7 +97,7 @@ mod tests {
         let peer = |name: &str, ns: u32| {
             let time = format!(r#"{{"p50_ns":{ns},"p99_ns":{ns}}}"#);
             let row = format!(
-                r#"{{"peer":"{name}","tokens":8,"pair_ns":20000,"dispatch":{time},"combine":{time}}}"#
+                r#"{{"peer":"{name}","tokens":8,"bytes":3000000,"pair_ns":20000,"dispatch":{time},"combine":{time}}}"#
             );
             put(name, &format!("[ \"$3\" = 8 ] && echo '{row}'"));
         };
@@ -110,7 +110,7 @@ mod tests {
             let comma = if rows.is_empty() { "" } else { "," };
             write!(
                 rows,
-                r#"{comma}{{"layout":"{layout}","combine":"{combine}","tokens":8,"dispatch":{part},"back":{part},"pair_ns":30000}}"#
+                r#"{comma}{{"layout":"{layout}","combine":"{combine}","tokens":8,"dispatch":{part},"back":{part},"pair_ns":30000,"channel_bytes":2500000}}"#
             )
             .unwrap();
         }
@@ -150,6 +150,7 @@ mod tests {
         let found: Vec<_> =
             rows.iter().map(|row| (row["combine"].as_str().unwrap(), ratio(row))).collect();
         assert_eq!(found, [("summed", 2.0), ("reduced", 0.5), ("exact", 0.5)]);
+        assert!(text.lines().any(|line| line.ends_with(" 3.0    2.5")), "{text}");
     }
 
     #[test]
