@@ -39,7 +39,9 @@ impl Part {
     fn of_env() -> Option<Self> {
         let part = std::env::var(PART).ok()?;
         let numbers: Vec<u64> = part.split(' ').map(|n| n.parse().unwrap()).collect();
-        let [rank, count, ip, port, own, victim, life, seed] = numbers[..] else { panic!("{part}") };
+        let [rank, count, ip, port, own, victim, life, seed] = numbers[..] else {
+            panic!("{part}")
+        };
         let [rank, count, ip, victim] = [rank, count, ip, victim].map(|n| n as u32);
         let store = SocketAddrV4::new(ip.into(), port as u16);
         Some(Self { rank, count, store, own: own != 0, victim, life, seed })
