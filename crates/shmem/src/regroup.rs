@@ -82,11 +82,11 @@ impl Heap {
             }
         }
         self.parts.gpu.zero(&self.parts.state)?;
+        // Before alarms of the last view are taken back, its watch has ended.
+        let watched = self.watch.take().is_some();
         for rank in 0..self.world() {
             self.parts.alarms.lose(rank, !members.contains(&rank))?;
         }
-        // Before the alarm of the last view is taken back, its watch has ended.
-        let watched = self.watch.take().is_some();
         self.parts.alarms.abort(false)?;
         if watched { self.watch(world) } else { Ok(()) }
     }

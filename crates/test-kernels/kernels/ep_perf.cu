@@ -92,26 +92,32 @@ struct EpLoop {
   u32 count;    // tokens of this rank
 };
 
-// Dispatch and combine, again and again. `outputs`: what the experts make of the rows, given. gate[2] and
+// Dispatch and combine, again and again. `given`, `into`: u16 of a token's row and of a packed one; `scaled`: words
+// of a token's scales, if the caller has them. `outputs`: what the experts make of the rows, given. gate[2] and
 // gate[3]: the complement of the begin of the measured calls, and their end.
-WV_SAFE_KERNEL(ep_calls)(const Ep* ep, EpLoop loop, u32 hidden, u32 top_k, u32 tokens,
-                         const u16* rows WV_COUNT(tokens * hidden),
+WV_SAFE_KERNEL(ep_calls)(const Ep* ep, EpLoop loop, u32 hidden, u32 top_k, u32 tokens, u32 given,
+                         const u16* rows WV_COUNT(tokens * given), u32 scaled,
+                         const u32* scales WV_COUNT(tokens * scaled),
                          const i32* experts WV_COUNT(tokens * top_k),
                          const f32* weights WV_COUNT(tokens * top_k), u32 local, u32 ranks,
-                         u64 capacity, u16* packed WV_COUNT(capacity * hidden),
+                         u64 capacity, u32 into, u16* packed WV_COUNT(capacity * into),
+                         u64 scale_room, u32* packed_scale WV_COUNT(scale_room),
                          u32* of_token WV_COUNT(capacity), u32* counts WV_COUNT(local),
                          u32* bases WV_COUNT(local), u64* ranges WV_COUNT(local * ranks), u64 inputs,
                          const u16* outputs WV_COUNT(inputs * hidden),
                          u16* sums WV_COUNT(tokens * hidden), u32 measured,
                          u64* times WV_COUNT(measured * 13), u64* gate WV_COUNT(4),
                          u64* report WV_COUNT(1)) {
+  const u32 words = ep->payload == ep_payload::fp8 ? ep->scale_words : 0;
   if (ep->hidden != hidden || ep->top_k != top_k || ep->tokens < loop.count ||
       tokens < loop.count || experts_of(*ep, ep->rank) > local || ep->ranks != ranks ||
+      given != given_words(*ep) || into != packed_words(*ep) || scaled != words ||
+      (capacity != 0 && scale_room < packed_scales(*ep, capacity)) ||
       (loop.aligned != 0 && measured < loop.iters)) {
     return;
   }
-  const EpTokens given{rows, experts, weights, loop.count};
-  const EpPacked into{packed, capacity, counts, bases, ranges, of_token};
+  const EpTokens from{rows, experts, weights, loop.count, nullptr, scales};
+  const EpPacked to{packed, capacity, counts, bases, ranges, of_token, packed_scale};
   Gate meeting{impl::heap_of(*ep), loop.team_block, gate, gate + 1};
   Status first = meeting.pass();
   for (u32 i = 0; i < loop.warmup + loop.iters && first.ok(); ++i) {
@@ -133,8 +139,8 @@ WV_SAFE_KERNEL(ep_calls)(const Ep* ep, EpLoop loop, u32 hidden, u32 top_k, u32 t
     };
     begin(ep_phase::begin_dispatch);
     const EpCall call = next_call(*ep, whole_grid());
-    step(dispatch_send(call, given), ep_phase::sent);
-    step(dispatch_recv(call, into), ep_phase::received);
+    step(dispatch_send(call, from), ep_phase::sent);
+    step(dispatch_recv(call, to), ep_phase::received);
     begin(ep_phase::begin_combine);
     step(combine_send(call, outputs, inputs), ep_phase::told);
     step(combine_recv(call, sums, loop.count), ep_phase::summed);

@@ -7,16 +7,18 @@ use crate::threads::{PATIENCE, Rank, serve, simt, world_config};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::{Signal, getpid, kill_process};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use warpverbs::transport::{Context, LinkKind};
 use warpverbs_dev::seed;
 use warpverbs_ep::{Combine, Ep, EpConfig, EpError, Layout};
 use warpverbs_gpu::Dim;
-use warpverbs_rendezvous::{World, WorldError};
+use warpverbs_rendezvous::{Host, World, WorldError};
 use warpverbs_shmem::{Heap, HeapConfig, ROUTE_ENV};
 
-/// Rank, number of ranks, port of the store, the rank that is killed, its life from 0, and the seed.
+/// Rank, number of ranks, loopback address and port of the store, whether rank 0 runs it, the rank that is killed,
+/// its life from 0, and the seed.
 const PART: &str = "EP_TEST_PART";
 /// How often it is killed.
 const LIVES: u64 = 3;
@@ -26,7 +28,8 @@ const CALLS: u32 = 3;
 struct Part {
     rank: u32,
     count: u32,
-    port: u16,
+    store: SocketAddrV4,
+    own: bool,
     victim: u32,
     life: u64,
     seed: u64,
@@ -36,14 +39,18 @@ impl Part {
     fn of_env() -> Option<Self> {
         let part = std::env::var(PART).ok()?;
         let numbers: Vec<u64> = part.split(' ').map(|n| n.parse().unwrap()).collect();
-        let [rank, count, port, victim, life, seed] = numbers[..] else { panic!("{part}") };
-        let [rank, count, victim] = [rank, count, victim].map(|n| n as u32);
-        Some(Self { rank, count, port: port as u16, victim, life, seed })
+        let [rank, count, ip, port, own, victim, life, seed] = numbers[..] else {
+            panic!("{part}")
+        };
+        let [rank, count, ip, victim] = [rank, count, ip, victim].map(|n| n as u32);
+        let store = SocketAddrV4::new(ip.into(), port as u16);
+        Some(Self { rank, count, store, own: own != 0, victim, life, seed })
     }
 
     fn start(&self, route: &str) -> Child {
-        let Self { rank, count, port, victim, life, seed } = self;
-        let part = format!("{rank} {count} {port} {victim} {life} {seed}");
+        let Self { rank, count, store, own, victim, life, seed } = self;
+        let (ip, port, own) = (u32::from(*store.ip()), store.port(), u32::from(*own));
+        let part = format!("{rank} {count} {ip} {port} {own} {victim} {life} {seed}");
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "killed::part", "--nocapture"]);
         command.env(PART, part).env(ROUTE_ENV, route).stdin(Stdio::null());
@@ -73,7 +80,11 @@ struct Worker {
 }
 
 fn live(part: &Part) {
-    let world = world_config(part.rank, part.count, part.port);
+    let mut world = world_config(part.rank, part.count, part.store.port());
+    if part.own {
+        world.master_addr = part.store.ip().to_string();
+        world.host = Host::RankZero;
+    }
     let world = match part.is_victim() && part.life > 0 {
         true => World::rejoin(&world).unwrap(),
         false => World::join(&world).unwrap(),
@@ -178,14 +189,15 @@ fn open_files_and_mappings() -> (usize, usize) {
 }
 
 /// One trial: three processes, and one more for each life of the one that is killed.
-fn trial(seed: u64, route: &str) {
-    let server = serve();
-    let victim = (seed % 3) as u32;
+fn trial(seed: u64, route: &str, own: bool) {
+    let server = (!own).then(serve);
+    let victim = if own { 0 } else { (seed % 3) as u32 };
     println!("seed {seed}, {route}, rank {victim}");
-    let part = |rank, life| {
-        let port = server.local_addr().port();
-        Part { rank, count: 3, port, victim, life, seed }
+    let store = match &server {
+        Some(server) => SocketAddrV4::new(Ipv4Addr::LOCALHOST, server.local_addr().port()),
+        None => free_address(),
     };
+    let part = |rank, life| Part { rank, count: 3, store, own, victim, life, seed };
     let mut others: Vec<_> =
         (0..3).filter(|rank| *rank != victim).map(|rank| part(rank, 0).start(route)).collect();
     for life in 0..LIVES {
@@ -215,6 +227,19 @@ fn others_go_on_without_a_killed_rank_and_with_the_one_that_takes_its_place() {
     let trials = std::env::var("WARPVERBS_KILLS").map_or(3, |n| n.parse().unwrap());
     let seed = seed();
     for n in 0..trials {
-        trial(seed.wrapping_add(n), ["direct", "rdma", "rdma:1"][n as usize % 3]);
+        trial(seed.wrapping_add(n), ["direct", "rdma", "rdma:1"][n as usize % 3], false);
     }
+}
+
+/// The store goes with it, and another rank runs the next one.
+#[test]
+fn others_go_on_without_the_rank_that_runs_the_store() {
+    trial(seed(), "direct", true);
+}
+
+/// A loopback address that no other test has, and a port that the system gives to nobody.
+fn free_address() -> SocketAddrV4 {
+    let [a, b, c] = rand::random::<[u8; 3]>();
+    let port = rand::random_range(20_000..30_000);
+    SocketAddrV4::new(Ipv4Addr::new(127, a.max(1), b, c.clamp(1, 254)), port)
 }

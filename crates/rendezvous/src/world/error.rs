@@ -26,6 +26,12 @@ pub enum WorldError {
     /// No store.
     #[error("store of the job: {0}")]
     Connect(ConnectError),
+    /// The store ended with the rank that ran it, and no member has run another at its address.
+    #[error(
+        "rank {rank} is gone, and the store with it; within {waited:.1?} no member on its machine has run another: {cause}. \
+         Start the job again, with a store that no rank runs (`Host::Elsewhere`) if it is to outlive any machine of the ranks"
+    )]
+    StoreGone { rank: u32, waited: Duration, cause: ConnectError },
     /// A call on the store failed, and no rank is known to be lost.
     #[error(transparent)]
     Client(ClientError),

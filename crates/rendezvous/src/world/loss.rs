@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::keeper::is_end;
 use super::{World, WorldError, borrowed};
 use crate::store::WILL_PREFIX;
 use crate::{ClientError, Deadline};
@@ -208,14 +209,10 @@ impl World {
 
     /// A store that has gone is a rank that has gone, where a rank runs it.
     pub(super) fn refine(&self, error: ClientError) -> WorldError {
-        let ended = matches!(
-            error,
-            ClientError::Ended { .. } | ClientError::Io { .. } | ClientError::Broken { .. }
-        );
         let silent = matches!(error, ClientError::Silent { .. });
-        match (&self.signs, self.rank_zero_serves && self.rank != 0) {
-            (_, true) if ended => WorldError::Lost { rank: 0, loss: Loss::Gone },
-            (Some(signs), true) if silent => WorldError::silent(0, signs.silence),
+        match (&self.signs, self.other_keeper()) {
+            (_, Some(rank)) if is_end(&error) => WorldError::Lost { rank, loss: Loss::Gone },
+            (Some(signs), Some(rank)) if silent => WorldError::silent(rank, signs.silence),
             _ => WorldError::Client(error),
         }
     }

@@ -13,6 +13,7 @@
 //! | `warpverbs/JOB/GENERATION/left/RANK` | `1` | each rank, when it leaves |
 //! | `warpverbs/JOB/GENERATION/alive/RANK` | a number that rises | each rank, if [`WorldConfig::silence`] is less than the timeout |
 //! | `warpverbs/JOB/GENERATION/lost` | `RANK gone`, `RANK failed CAUSE`: the first loss | the rank itself, or our store |
+//! | `warpverbs/JOB/GENERATION/store` | who runs the store: `keeper.rs` | the rank that does |
 //! | `warpverbs/JOB/GENERATION/refused` | why a rank was not let in | that rank |
 //!
 //! SEQUENCE counts the uses of a name from 0. Joining ends with the barrier `join`. Keys of ranks that
@@ -21,6 +22,7 @@
 mod background;
 mod config;
 mod error;
+mod keeper;
 mod loss;
 mod pulse;
 mod regroup;
@@ -30,11 +32,14 @@ mod view;
 mod watch;
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use background::Background;
 pub use config::{Host, WorldConfig};
 pub use error::WorldError;
+use keeper::Keeper;
 use loss::FAREWELL;
 pub use loss::Loss;
 use pulse::{Signs, start_beating};
@@ -76,9 +81,12 @@ pub struct World {
     /// `None` if no rank shows signs of life.
     signs: Option<Signs>,
     pulse: Option<Background>,
-    rank_zero_serves: bool,
+    /// The rank that runs the store, unless that runs elsewhere.
+    keeper: Option<Keeper>,
     /// Whether all have met.
     joined: bool,
+    /// Whether this rank has left: the store may end at any time.
+    left: Arc<AtomicBool>,
     /// How often each name has been used.
     used: HashMap<String, u64>,
     /// How long a failed rank that runs the store keeps it, so that the others learn of the failure.
@@ -100,11 +108,13 @@ impl World {
             return Err(world.turn_away(error));
         }
         world.make_will().map_err(|error| world.refine(error))?;
-        start_beating(&mut world, config)?;
+        world.tell_keeper()?;
+        start_beating(&mut world)?;
         if let Err(error) = world.gather("barrier", "join", b"1", deadline) {
             return Err(world.turn_away(error));
         }
         world.joined = true;
+        world.learn_keeper()?;
         Ok(world)
     }
 
@@ -215,6 +225,7 @@ impl World {
     /// Ends together: the rank that runs the store keeps it until the others have left as well.
     pub fn leave(mut self) -> Result<(), WorldError> {
         let mine = self.key(&format!("left/{}", self.rank));
+        self.left.store(true, Ordering::Release);
         self.withdraw_will().map_err(|error| self.refine(error))?;
         self.client.set(&mine, b"1").map_err(|error| self.refine(error))?;
         if self.server.is_none() {
@@ -325,8 +336,9 @@ impl WorldConfig {
             timeout: self.timeout,
             signs: beats.then(|| Signs::new(silence)),
             pulse: None,
-            rank_zero_serves: self.host != Host::Elsewhere,
+            keeper: (self.host != Host::Elsewhere).then(|| Keeper::of_rank(0)),
             joined: false,
+            left: Arc::default(),
             used: HashMap::new(),
             farewell: FAREWELL,
             server,

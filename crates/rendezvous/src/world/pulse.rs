@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::background::Background;
-use super::{World, WorldConfig, WorldError, borrowed};
+use super::{World, WorldError, borrowed};
 use crate::{Client, ClientError};
 
 /// Pause between two beats of a small world.
@@ -73,13 +73,12 @@ impl Signs {
 }
 
 /// Shows signs of life, if ranks do.
-pub(super) fn start_beating(world: &mut World, config: &WorldConfig) -> Result<(), WorldError> {
-    if world.signs.is_none() {
-        return Ok(());
-    }
+pub(super) fn start_beating(world: &mut World) -> Result<(), WorldError> {
+    let Some(silence) = world.signs.as_ref().map(|signs| signs.silence) else { return Ok(()) };
     let key = world.sign(world.rank);
     world.client.set(&key, b"1").map_err(|error| world.refine(error))?;
-    world.pulse = beat(config.connect(world.server.as_ref())?, key, world.beat());
+    let client = world.connect_again(silence).map_err(WorldError::Connect)?;
+    world.pulse = beat(client, key, world.beat());
     Ok(())
 }
 

@@ -36,15 +36,20 @@ impl World {
     /// first proposal holds for all, and [`World::members`] says which it is. Exchanges and barriers begin
     /// anew. On failure it can be called again.
     ///
+    /// Where the rank that ran the store is gone, a member on its machine runs the next one, at the same address;
+    /// keys of the caller's own are not there.
+    ///
     /// # Errors
     /// [`WorldError::Excluded`] if the view is one without this rank; [`WorldError::Missing`] or
-    /// [`WorldError::Lost`] if a member does not come.
+    /// [`WorldError::Lost`] if a member does not come; [`WorldError::StoreGone`] if the store is gone, and no
+    /// member on its machine has come.
     pub fn regroup(&mut self, members: &[u32]) -> Result<(), WorldError> {
         let (rank, world_size) = (self.rank, self.world_size);
         if let Some(&rank) = members.iter().find(|&&rank| rank >= world_size) {
             return Err(WorldError::Rank { rank, world_size });
         }
         let deadline = Deadline::after(self.timeout);
+        self.find_store(deadline)?;
         let mut proposed: Vec<u32> = members.iter().copied().chain([rank]).collect();
         proposed.sort_unstable();
         proposed.dedup();
@@ -67,7 +72,7 @@ impl World {
         let deadline = Deadline::after(config.timeout);
         let mut world = config.open(None)?;
         world.agree()?;
-        start_beating(&mut world, config)?;
+        start_beating(&mut world)?;
         let token = random_token()?;
         let (rank, root) = (world.rank, world.root.clone());
         let asks = world.client.set(&format!("{root}/asks/{rank}"), token.as_bytes());
@@ -88,6 +93,7 @@ impl World {
         let (number, members) = text.split_once(' ').unwrap_or_default();
         let number = number.parse().ok();
         let view = number.and_then(|number| View::decode(number, members.as_bytes()));
+        world.learn_keeper()?;
         enter(&mut world, view, text.as_bytes(), deadline)?;
         Ok(world)
     }

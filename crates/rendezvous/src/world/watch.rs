@@ -1,9 +1,11 @@
 //! News of a world for those who do not call it: whoever waits for ranks by other means learns that one of
 //! them is lost.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::background::{Background, Stop};
+use super::keeper::is_end;
 use super::loss::{LOST, decode, slice};
 use super::regroup::members_key;
 use super::{Loss, World, WorldError};
@@ -32,8 +34,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Calls `tell` on another thread with the news of the present view, each once. A rank that is only
-    /// silent is no news: see [`World::check`].
+    /// Calls `tell` on another thread with the news of the present view, each once. The end of a store that another
+    /// rank runs is the loss of that rank, and the last news. A rank that is only silent is no news: see [`World::check`].
     ///
     /// # Errors
     /// No connection to the store.
@@ -41,18 +43,21 @@ impl Watch {
         world: &World,
         tell: impl FnMut(News) + Send + 'static,
     ) -> Result<Self, WorldError> {
-        let (peer, limits) = (world.client.peer(), world.limits.clone());
-        let client = Client::connect(&peer.ip().to_string(), peer.port(), world.timeout, limits);
+        let client = world.connect_again(world.timeout).map_err(WorldError::Connect)?;
+        let (keeper, left) = (world.other_keeper(), world.left.clone());
+        let mut tell = tell;
         let watching = Watching {
-            client: client.map_err(WorldError::Connect)?,
+            client,
             lost: world.key(LOST),
             next: members_key(world, world.view.number() + 1),
             slice: slice(world, SLICE),
         };
         let thread = Background::start("warpverbs-watch", move |stop| {
-            if let Err(error) = watching.run(stop, tell) {
-                tracing::debug!(%error, "no more news of the world");
-            }
+            let Err(error) = watching.run(stop, &mut tell) else { return };
+            tracing::debug!(%error, "no more news of the world");
+            // The store stays for a rank that has not left, unless its own is gone.
+            let lost = keeper.filter(|_| is_end(&error) && !left.load(Ordering::Acquire));
+            lost.into_iter().for_each(|rank| tell(News::Lost(rank, Loss::Gone)));
         });
         Ok(Watch { _thread: thread.map_err(WorldError::Thread)? })
     }
@@ -66,7 +71,7 @@ struct Watching {
 }
 
 impl Watching {
-    fn run(mut self, stop: &Stop, mut tell: impl FnMut(News)) -> Result<(), ClientError> {
+    fn run(mut self, stop: &Stop, tell: &mut impl FnMut(News)) -> Result<(), ClientError> {
         let (mut told, mut since) = (false, 0);
         loop {
             let listens = !told && since == 0;

@@ -1,6 +1,7 @@
 //! Ranks that leave a world and come back.
 
-use std::sync::mpsc;
+use std::net::SocketAddr;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -118,4 +119,126 @@ fn a_rank_that_is_not_let_in_says_so() {
     let server = serve(Limits::default());
     let error = World::rejoin(&config(0, &server).timeout(Duration::from_millis(200))).unwrap_err();
     assert!(matches!(error, WorldError::NotLetIn { rank: 0, .. }), "{error}");
+}
+
+/// A loopback address that no other test has, and a port that the system gives to nobody.
+fn free_address() -> SocketAddr {
+    let [a, b, c, d, e] = getrandom::u64().unwrap().to_le_bytes()[..5].try_into().unwrap();
+    ([127, 1 + a % 250, b, 1 + c % 250], 20_000 + u16::from_le_bytes([d, e]) % 10_000).into()
+}
+
+/// A world of which rank 0 runs the store.
+fn own_store(rank: u32, addr: SocketAddr) -> WorldConfig {
+    WorldConfig::at(rank, WORLD, addr.ip().to_string(), addr.port()).job("test").timeout(PATIENCE)
+}
+
+/// The rank that runs the store is gone, then the one that has run it since; each comes back.
+#[test]
+fn others_go_on_without_the_rank_that_runs_the_store() {
+    let addr = free_address();
+    let ended = Barrier::new(WORLD as usize);
+    thread::scope(|scope| {
+        for rank in 0..WORLD {
+            let ended = &ended;
+            scope.spawn(move || {
+                let config = own_store(rank, addr);
+                let mut world = World::join(&config).unwrap();
+                let mut before = (0..WORLD).collect::<Vec<_>>();
+                for life in 1..=3 {
+                    exchanged(&mut world, life);
+                    let (tell, told) = mpsc::channel();
+                    let watch = Watch::start(&world, move |news| drop(tell.send(news))).unwrap();
+                    let serves = world.server().is_some();
+                    let keeper = world.exchange("serves", &[serves.into()]).unwrap();
+                    let keeper = keeper.iter().position(|one| one == &[1]).unwrap() as u32;
+                    assert_eq!(world.members(), before);
+                    ended.wait();
+                    if serves {
+                        drop(watch);
+                        drop(world);
+                        world = World::rejoin(&config).unwrap();
+                        assert_eq!(world.view().newcomers(), [rank]);
+                    } else {
+                        let error = world.barrier("without").unwrap_err();
+                        let WorldError::Lost { rank: lost, loss: Loss::Gone } = error else {
+                            panic!("{error}")
+                        };
+                        assert_eq!(lost, keeper);
+                        let news = told.recv_timeout(PATIENCE).unwrap();
+                        assert_eq!(news, News::Lost(keeper, Loss::Gone));
+                        before.retain(|rank| *rank != keeper);
+                        world.regroup(&before).unwrap();
+                        exchanged(&mut world, 100 + life);
+                        before = (0..WORLD).collect();
+                        world.regroup(&before).unwrap();
+                        assert_eq!(world.view().newcomers(), [keeper]);
+                    }
+                }
+                exchanged(&mut world, 200);
+                world.leave().unwrap();
+            });
+        }
+    });
+}
+
+/// Members in different views, or calls, when the store goes, and one that does not know of it.
+#[test]
+fn members_of_different_views_meet_at_the_next_store() {
+    let addr = free_address();
+    let (begun, ended) = (Barrier::new(2), Barrier::new(WORLD as usize));
+    thread::scope(|scope| {
+        for rank in 0..WORLD {
+            let (begun, ended) = (&begun, &ended);
+            scope.spawn(move || {
+                let short = Duration::from_millis(300);
+                let mut world = World::join(&own_store(rank, addr)).unwrap();
+                if rank == 1 {
+                    // Enters the next view alone.
+                    world.set_timeout(short);
+                    let error = world.regroup(&[0, 1, 2, 3]).unwrap_err();
+                    assert!(matches!(error, WorldError::Missing { .. }), "{error}");
+                    world.set_timeout(PATIENCE);
+                    begun.wait();
+                }
+                if rank == 0 {
+                    begun.wait();
+                    drop(world);
+                    ended.wait();
+                    return;
+                }
+                ended.wait();
+                world.regroup(&[1, 2, 3]).unwrap();
+                exchanged(&mut world, 9);
+                world.leave().unwrap();
+            });
+        }
+    });
+}
+
+/// Of another machine nobody takes the store over: a typed error within the timeout.
+#[test]
+fn without_a_member_that_can_run_the_store_there_is_an_error() {
+    let addr = SocketAddr::from(([0, 0, 0, 0], free_address().port()));
+    thread::scope(|scope| {
+        for rank in 0..2 {
+            scope.spawn(move || {
+                let config = WorldConfig::at(rank, 2, "127.0.0.1", addr.port());
+                // All of a machine's addresses: those of another machine look the same.
+                let config = config.host(Host::RankZeroAt(addr)).timeout(PATIENCE);
+                let mut world = World::join(&config).unwrap();
+                world.barrier("there").unwrap();
+                if rank == 0 {
+                    return;
+                }
+                let error = world.barrier("gone").unwrap_err();
+                assert!(matches!(error, WorldError::Lost { rank: 0, .. }), "{error}");
+                world.set_timeout(Duration::from_millis(300));
+                for _ in 0..2 {
+                    let error = world.regroup(&[1]).unwrap_err();
+                    assert!(matches!(error, WorldError::StoreGone { rank: 0, .. }), "{error}");
+                    println!("{error}");
+                }
+            });
+        }
+    });
 }

@@ -1,7 +1,8 @@
 //! Tokens of all ranks, from a seed. Every rank knows those of the others, and so what it must get.
 
-use super::plan::Sizes;
+use super::plan::{Elements, SCALE, Sizes};
 use crate::rig::pattern::mix;
+use warpverbs::raw::ep::reference::cast;
 
 /// The tokens of all ranks in one case.
 pub(super) struct Load {
@@ -88,6 +89,25 @@ impl Load {
                 row.extend(((value.to_bits() >> 16) as u16).to_le_bytes());
             }
         }
+    }
+
+    /// A token's row as it arrives, and its scales as bytes.
+    pub(super) fn arriving(&self, rank: u32, token: u32, elements: Elements) -> (Vec<u8>, Vec<u8>) {
+        let mut row = Vec::new();
+        self.push_row(rank, token, 1, &mut row);
+        if elements == Elements::Bf16 {
+            return (row, Vec::new());
+        }
+        let halves: Vec<u16> =
+            row.as_chunks().0.iter().map(|two| u16::from_le_bytes(*two)).collect();
+        let (row, words) = cast(SCALE, &halves);
+        (row, words.into_iter().flat_map(u32::to_le_bytes).collect())
+    }
+
+    /// Sources and tokens of an expert's rows, in order.
+    pub(super) fn of_expert(&self, expert: u32) -> Vec<(u32, u32)> {
+        let all = (0..self.ranks).flat_map(|rank| (0..self.sizes.tokens).map(move |t| (rank, t)));
+        all.filter(|&(rank, token)| self.choices(rank, token).contains(&expert)).collect()
     }
 
     /// All rows of a rank, each `times` over.

@@ -15,7 +15,7 @@ use crate::units;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use load::Load;
-use plan::{Back, By, Case, LIMIT, Loop, Sizes};
+use plan::{Back, By, Case, Elements, LIMIT, Loop, Sizes};
 use rank::Rank;
 use row::EpRow;
 use warpverbs::ep::EpConfig;
@@ -47,6 +47,9 @@ pub(crate) struct EpArgs {
     /// Where received rows lie
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [By::Expert, By::Rank])]
     layout: Vec<By>,
+    /// Elements of the rows of a dispatch
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Elements::Bf16])]
+    payload: Vec<Elements>,
     /// Rows that come back
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Back::Reduced])]
     combine: Vec<Back>,
@@ -99,7 +102,9 @@ impl EpArgs {
         let usual: &[u32] = if simt { &[1, 8] } else { &[1, 8, 32, 128, 512, 4096] };
         let tokens = self.tokens.as_deref().unwrap_or(usual);
         let mut cases = Vec::new();
-        for &by in &self.layout {
+        for (&elements, &by) in
+            self.payload.iter().flat_map(|one| self.layout.iter().map(move |by| (one, by)))
+        {
             for &back in &self.combine {
                 // Rank-major has one combine.
                 if by == By::Rank && back != self.combine[0] {
@@ -108,7 +113,7 @@ impl EpArgs {
                 for &tokens in tokens {
                     let sizes = Sizes { tokens, hidden, top_k: self.top_k, experts };
                     let dims = blocks.iter().map(|&blocks| Dim::new(blocks, threads));
-                    cases.extend(dims.map(|dim| Case { by, back, sizes, dim }));
+                    cases.extend(dims.map(|dim| Case { elements, by, back, sizes, dim }));
                 }
             }
         }
@@ -185,8 +190,8 @@ fn one_rank(args: &EpArgs, config: &WorldConfig, opened: Opened, nic: &Device) -
 
 const DEFINITIONS: &str = "times: from the first block's begin to the last block's end on a rank's own clock, \
     ranks aligned by a barrier before, the slowest rank of each call; L2 as the calls before leave it. pair: \
-    calls in a row without barriers. wire: bytes that leave a rank for others, headers too. algo: rows of all \
-    choices, the own rank's too, as DeepEP counts. bound: 2.8 µs, half a flag's round trip, and the wire bytes \
+    calls in a row without barriers. wire: bytes that leave a rank for others, headers and scales too. algo: rows of \
+    all choices with their scales, the own rank's too, as DeepEP counts. bound: 2.8 µs, half a flag's round trip, and the wire bytes \
     at the rate of the peer copy. All in resident kernels, without launches.";
 
 fn describe(yardsticks: &Yardsticks) -> String {
@@ -200,7 +205,7 @@ fn describe(yardsticks: &Yardsticks) -> String {
 
 /// Bytes that a rank gives to an all-gather of the rows of a case, with headers.
 fn gathered_by_one(case: &Case) -> u64 {
-    u64::from(case.sizes.tokens) * case.sizes.moved_row_bytes()
+    u64::from(case.sizes.tokens) * case.moved_row_bytes()
 }
 
 /// Of the heap, with what it brings.
@@ -236,7 +241,7 @@ fn enough_blocks(rows: &[EpRow]) -> Vec<String> {
         let [dispatch, combine] =
             [enough(|row| row.dispatch.time.p50_ns), enough(|row| row.back.time.p50_ns)];
         notes.push(format!(
-            "{}: 90 % of the best rate with {dispatch} blocks for dispatch, {combine} for combine",
+            "{}: 90 % of the best rate with {dispatch} multiprocessors (blocks) for dispatch, {combine} for combine",
             group[0].name()
         ));
     }

@@ -4,8 +4,9 @@ use clap::ValueEnum;
 use serde::Serialize;
 use std::ops::Range;
 use std::time::Duration;
-use warpverbs::ep::{Combine, EpConfig, Layout};
+use warpverbs::ep::{Combine, EpConfig, Layout, Payload, Scale, Ways};
 use warpverbs::gpu::Dim;
+use warpverbs::raw::ep::Regions;
 
 /// How long ranks wait for each other.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -27,14 +28,9 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// Of a row without its header.
+    /// Of a bf16 row.
     pub(super) fn row_bytes(&self) -> u64 {
         2 * u64::from(self.hidden)
-    }
-
-    /// Of a row with its header: `Regions::row_bytes` of `crates/ep`.
-    pub(super) fn moved_row_bytes(&self) -> u64 {
-        self.row_bytes() + (16 + 12 * u64::from(self.top_k)).next_multiple_of(16)
     }
 
     fn config(&self) -> EpConfig {
@@ -69,8 +65,24 @@ pub(super) enum Back {
     Exact,
 }
 
+/// Elements of the rows of a dispatch. Results are bf16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Elements {
+    /// bf16
+    Bf16,
+    /// e4m3 with an f32 scale for 128 channels, cast from the caller's bf16 as it leaves
+    Cast,
+    /// The same, cast by the caller before
+    Fp8,
+}
+
+/// Of fp8 rows, as DeepEP has them by default.
+pub(super) const SCALE: Scale = Scale::F32;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Case {
+    pub(super) elements: Elements,
     pub(super) by: By,
     pub(super) back: Back,
     pub(super) sizes: Sizes,
@@ -79,7 +91,11 @@ pub(super) struct Case {
 
 impl Case {
     pub(super) fn config(&self) -> EpConfig {
-        let config = self.sizes.config();
+        let config = self.sizes.config().payload(match self.elements {
+            Elements::Bf16 => Payload::Bf16,
+            Elements::Cast => Payload::Cast(SCALE),
+            Elements::Fp8 => Payload::Fp8(SCALE),
+        });
         match (self.by, self.back) {
             (By::Rank, _) => config.layout(Layout::RankMajor).combine(Combine::Summed),
             (By::Expert, back) => config.layout(Layout::ExpertMajor).combine(back.combine()),
@@ -88,9 +104,39 @@ impl Case {
     }
 
     pub(super) fn name(&self) -> String {
-        let Self { by, back, sizes, dim } = self;
+        let Self { elements, by, back, sizes, dim } = self;
         let grid = format!("{} blocks of {}", dim.blocks(), dim.threads());
-        format!("{} tokens, {by:?}-major, {back:?}, {grid}", sizes.tokens)
+        format!("{} tokens, {elements:?}, {by:?}-major, {back:?}, {grid}", sizes.tokens)
+    }
+
+    /// Of an element of a dispatch's row.
+    fn element_bytes(&self) -> u64 {
+        if self.elements == Elements::Bf16 { 2 } else { 1 }
+    }
+
+    /// Of a dispatch's row without header and scales.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        self.element_bytes() * u64::from(self.sizes.hidden)
+    }
+
+    /// Of a dispatch's row with its scales.
+    pub(super) fn scaled_row_bytes(&self) -> u64 {
+        self.payload_bytes() + 4 * u64::from(self.config().scale_words())
+    }
+
+    /// With its header as well: what travels.
+    pub(super) fn moved_row_bytes(&self) -> u64 {
+        Regions::new(&self.config(), Ways { ranks: 1, lanes: 1, staged: false }, 0).row_bytes
+    }
+
+    /// The first packed row of each of a rank's experts.
+    pub(super) fn bases(&self, rows: &[u64], ranks: u32) -> Vec<u64> {
+        let most = u64::from(ranks) * u64::from(self.sizes.tokens);
+        let of = |(e, _): (usize, &u64)| match self.by {
+            By::Flat => rows[..e].iter().sum(),
+            By::Expert | By::Rank => e as u64 * most,
+        };
+        rows.iter().enumerate().map(of).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! One rank of `perf ep`: its heap, its part in each row, and the comparison.
 
 use super::load::Load;
-use super::plan::{By, Case, LIMIT, Loop, Sizes, Times, latest, times_of};
+use super::plan::{By, Case, Elements, LIMIT, Loop, Sizes, Times, latest, times_of};
 use crate::rig::kernel::{Report, read_words};
 use crate::rig::pattern::{compare, pattern};
 use crate::rig::ranks::leave;
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use warpverbs::ep::{Ep, EpConfig, Packed, Ways};
 use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place};
+use warpverbs::raw::ep::Regions;
 use warpverbs::rendezvous::World;
 use warpverbs::shmem::{Heap, HeapConfig, RoutePolicy, Sym, TEAM_BLOCK_BYTES};
 use warpverbs::transport::Device;
@@ -39,6 +40,7 @@ pub(super) struct Figures {
 struct Memory {
     count: u32,
     rows: Buffer,
+    scales: Buffer,
     experts: Buffer,
     weights: Buffer,
     packed: Packed,
@@ -103,9 +105,9 @@ impl Rank {
 
     fn figures(&mut self, case: &Case, load: &Load, ep: &Ep, memory: &Memory) -> Result<Figures> {
         let (aligned, _) = self.calls(case, ep, memory, true)?;
-        self.verify(case, load, memory)?;
+        self.verify(case, load, ep, memory)?;
         let (_, pair) = self.calls(case, ep, memory, false)?;
-        self.verify(case, load, memory)?;
+        self.verify(case, load, ep, memory)?;
         let bytes: Vec<u8> = aligned.iter().flatten().flat_map(|ns| ns.to_le_bytes()).collect();
         let ranks = self.world.exchange("times", &bytes)?;
         let times = |bytes: &Vec<u8>| -> Times {
@@ -134,15 +136,26 @@ impl Rank {
         let words = |words: &mut dyn Iterator<Item = [u8; 4]>| words.flatten().collect::<Vec<u8>>();
         let experts = words(&mut load.experts(rank).iter().map(|expert| expert.to_le_bytes()));
         let weights = words(&mut load.experts(rank).iter().map(|_| 1f32.to_le_bytes()));
-        let outputs = match case.by {
-            By::Rank => self.buffer(&self.own_sums(case, load))?,
-            By::Expert | By::Flat => packed.rows.clone(),
+        let outputs = match (case.by, case.elements) {
+            (By::Rank, _) => self.buffer(&self.own_sums(case, load))?,
+            (By::Expert | By::Flat, Elements::Bf16) => packed.rows.clone(),
+            (By::Expert | By::Flat, _) => self.expert_rows(case, load, inputs)?,
         };
-        let rows = load.rows(rank, 1);
+        let (mut rows, mut scales) = (load.rows(rank, 1), Vec::new());
+        let sums = self.gpu.alloc(rows.len().max(16), Place::Device)?;
+        if case.elements == Elements::Fp8 {
+            rows.clear();
+            for token in 0..case.sizes.tokens {
+                let (row, words) = load.arriving(rank, token, case.elements);
+                rows.extend(row);
+                scales.extend(words);
+            }
+        }
         Ok(Memory {
             count: case.sizes.tokens,
-            sums: self.gpu.alloc(rows.len().max(16), Place::Device)?,
+            sums,
             rows: self.buffer(&rows)?,
+            scales: self.buffer(&scales)?,
             experts: self.buffer(&experts)?,
             weights: self.buffer(&weights)?,
             packed,
@@ -166,6 +179,27 @@ impl Rank {
         all
     }
 
+    /// Rows of each of this rank's experts, which give them back as the callers had them: of fp8 rows in bf16.
+    fn expert_rows(&self, case: &Case, load: &Load, places: u64) -> Result<Buffer> {
+        let each = case.sizes.row_bytes();
+        let outputs = self.gpu.alloc((places * each).max(16) as usize, Place::Device)?;
+        for (_, base, from) in self.groups(case, load) {
+            let mut rows = Vec::new();
+            from.iter().for_each(|&(source, token)| load.push_row(source, token, 1, &mut rows));
+            self.gpu.write(&outputs, base * each, &rows)?;
+        }
+        Ok(outputs)
+    }
+
+    /// Of each of this rank's experts the number, the first packed row, and where the rows come from.
+    fn groups(&self, case: &Case, load: &Load) -> Vec<(u32, u64, Vec<(u32, u32)>)> {
+        let local = case.sizes.experts_of(load.ranks, self.heap.rank());
+        let from: Vec<_> = local.clone().map(|expert| load.of_expert(expert)).collect();
+        let rows: Vec<_> = from.iter().map(|rows| rows.len() as u64).collect();
+        let bases = case.bases(&rows, load.ranks);
+        local.zip(bases).zip(from).map(|((expert, base), from)| (expert, base, from)).collect()
+    }
+
     /// Runs the kernel once: times of its calls, and nanoseconds of a pair.
     fn calls(
         &mut self,
@@ -183,6 +217,8 @@ impl Rank {
         let ranks = self.ways().ranks;
         let local = case.sizes.experts_of(ranks, self.heap.rank()).len() as u32;
         let packed = case.by != By::Rank;
+        let is_fp8 = case.elements == Elements::Fp8;
+        let scaled = if is_fp8 { case.config().scale_words() } else { 0 };
         let kernel = k::EpCalls {
             ep: ep.device(0)?,
             r#loop: k::EpLoop {
@@ -195,13 +231,19 @@ impl Rank {
             hidden,
             top_k,
             tokens: memory.count,
+            given: if is_fp8 { hidden / 2 } else { hidden },
             rows: KernelPtr::new(&memory.rows),
+            scaled,
+            scales: KernelPtr::new(&memory.scales),
             experts: KernelPtr::new(&memory.experts),
             weights: KernelPtr::new(&memory.weights),
             local,
             ranks,
             capacity: if packed { memory.inputs } else { 0 },
+            into: (case.payload_bytes() / 2) as u32,
             packed: KernelPtr::new(&memory.packed.rows),
+            scale_room: memory.packed.scales.len() as u64 / 4,
+            packed_scale: KernelPtr::new(&memory.packed.scales),
             of_token: KernelPtr::new(&memory.packed.tokens),
             counts: KernelPtr::new(&memory.packed.counts),
             bases: KernelPtr::new(&memory.packed.bases),
@@ -223,38 +265,60 @@ impl Rank {
     }
 
     /// Every received row lies where it belongs, and every sum is right.
-    fn verify(&self, case: &Case, load: &Load, memory: &Memory) -> Result<()> {
+    fn verify(&self, case: &Case, load: &Load, ep: &Ep, memory: &Memory) -> Result<()> {
         let me = self.heap.rank();
         let mut found = vec![0; memory.sums.len()];
         self.gpu.read(&memory.sums, 0, &mut found)?;
         let expected = load.rows(me, case.sizes.top_k);
         compare(0, &expected, &found).with_context(|| format!("sums of rank {me}"))?;
-        if case.by == By::Rank {
-            return Ok(());
+        match case.by {
+            By::Rank => self.verify_arrived(case, load, ep),
+            By::Expert | By::Flat => self.verify_packed(case, load, memory),
         }
-        let ranks = u64::from(load.ranks);
-        let local = case.sizes.experts_of(load.ranks, me);
-        let bases = self.words(&memory.packed.bases)?;
-        for (e, expert) in (0u64..).zip(local) {
-            let mut expected = Vec::new();
-            for source in 0..load.ranks {
-                let tokens = (0..case.sizes.tokens)
-                    .filter(|&token| load.choices(source, token).contains(&expert));
-                tokens.for_each(|token| load.push_row(source, token, 1, &mut expected));
+    }
+
+    fn verify_packed(&self, case: &Case, load: &Load, memory: &Memory) -> Result<()> {
+        for (expert, base, from) in self.groups(case, load) {
+            let (mut rows, mut scales) = (Vec::new(), Vec::new());
+            for (source, token) in from {
+                let (row, words) = load.arriving(source, token, case.elements);
+                rows.extend(row);
+                scales.extend(words);
             }
-            let at = u64::from(bases[e as usize]) * case.sizes.row_bytes();
-            let mut found = vec![0; expected.len()];
-            self.gpu.read(&memory.packed.rows, at, &mut found)?;
-            compare(0, &expected, &found)
-                .with_context(|| format!("rows of expert {expert} of {ranks} ranks"))?;
+            let words = 4 * u64::from(case.config().scale_words());
+            for (what, buffer, each, expected) in [
+                ("rows", &memory.packed.rows, case.payload_bytes(), rows),
+                ("scales", &memory.packed.scales, words, scales),
+            ] {
+                let mut found = vec![0; expected.len()];
+                self.gpu.read(buffer, base * each, &mut found)?;
+                let of = || format!("{what} of expert {expert} of {} ranks", load.ranks);
+                compare(0, &expected, &found).with_context(of)?;
+            }
         }
         Ok(())
     }
 
-    fn words(&self, buffer: &Buffer) -> Result<Vec<u32>> {
-        let mut bytes = vec![0; buffer.len()];
-        self.gpu.read(buffer, 0, &mut bytes)?;
-        Ok(bytes.as_chunks::<4>().0.iter().map(|four| u32::from_le_bytes(*four)).collect())
+    /// Rank-major: the rows where they came. Results that NICs take may lie there already.
+    fn verify_arrived(&self, case: &Case, load: &Load, ep: &Ep) -> Result<()> {
+        let regions = Regions::new(&case.config(), self.ways(), 0);
+        if self.ways().staged {
+            return Ok(());
+        }
+        let me = self.heap.rank();
+        let mut found = vec![0; regions.rows.end as usize];
+        self.heap.read(ep.place(0)?, &mut found)?;
+        for source in 0..load.ranks {
+            for (slot, token) in (0..).zip(load.slots(source, me)) {
+                let (mut expected, scales) = load.arriving(source, token, case.elements);
+                expected.extend(scales);
+                let place = u64::from(source) * u64::from(case.sizes.tokens) + slot;
+                let at = regions.rows.start + place * regions.row_bytes + regions.header_bytes;
+                compare(0, &expected, &found[at as usize..][..expected.len()])
+                    .with_context(|| format!("row {slot} of rank {source}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// An all-gather of `bytes` of each rank: nanoseconds of the slowest rank, by turn. None where a rank is

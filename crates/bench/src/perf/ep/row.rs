@@ -1,7 +1,7 @@
 //! A row of `perf ep`, and the bound beside it.
 
 use super::load::Moved;
-use super::plan::{Back, By, COMBINE, Case, DISPATCH, PHASES};
+use super::plan::{Back, By, COMBINE, Case, DISPATCH, Elements, PHASES};
 use super::rank::Figures;
 use crate::output::{Columns, Row};
 use crate::perf::shmem::Yardsticks;
@@ -37,6 +37,7 @@ pub(super) struct Part {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct EpRow {
     pub(super) tokens: u32,
+    payload: Elements,
     layout: By,
     combine: Back,
     pub(super) blocks: u32,
@@ -91,7 +92,6 @@ impl EpRow {
         gather: Option<Vec<u64>>,
     ) -> Option<Self> {
         let each = case.sizes.row_bytes();
-        let all = moved.choices * each;
         let back = if case.by == By::Rank || case.back == Back::Reduced {
             moved.remote
         } else {
@@ -99,6 +99,7 @@ impl EpRow {
         };
         Some(Self {
             tokens: case.sizes.tokens,
+            payload: case.elements,
             layout: case.by,
             combine: case.back,
             blocks: case.dim.blocks(),
@@ -106,11 +107,11 @@ impl EpRow {
             dispatch: part(
                 figures,
                 DISPATCH,
-                moved.remote * case.sizes.moved_row_bytes(),
-                all,
+                moved.remote * case.moved_row_bytes(),
+                moved.choices * case.scaled_row_bytes(),
                 yardsticks,
             )?,
-            back: part(figures, COMBINE, back * each, all, yardsticks)?,
+            back: part(figures, COMBINE, back * each, moved.choices * each, yardsticks)?,
             pair_ns: figures.pair,
             gather_ns: gather.and_then(Summary::of).map(|all| all.p50_ns),
             channel_bytes: figures.channel,
@@ -126,11 +127,12 @@ impl EpRow {
 
     /// All but the blocks.
     pub(super) fn name(&self) -> String {
-        format!("{} tokens, {}, {}", self.tokens, word(self.layout), self.combine())
+        let [payload, layout] = [word(self.payload), word(self.layout)];
+        format!("{} tokens, {payload}, {layout}, {}", self.tokens, self.combine())
     }
 
     pub(super) fn is_same_but_for_blocks(&self, other: &Self) -> bool {
-        let of = |row: &Self| (row.tokens, row.layout, row.combine, row.threads);
+        let of = |row: &Self| (row.tokens, row.payload, row.layout, row.combine, row.threads);
         of(self) == of(other)
     }
 
@@ -157,6 +159,7 @@ impl Row for EpRow {
         };
         let mut columns = vec![
             ("tokens", self.tokens.to_string()),
+            ("payload", word(self.payload)),
             ("layout", word(self.layout)),
             ("combine", self.combine()),
             ("grid", format!("{} x {}", self.blocks, self.threads)),
