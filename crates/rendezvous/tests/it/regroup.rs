@@ -215,6 +215,37 @@ fn members_of_different_views_meet_at_the_next_store() {
     });
 }
 
+/// The rank that runs the store is excluded and goes later: the others regroup once more.
+#[test]
+fn the_store_of_an_excluded_rank_is_followed_by_another() {
+    let addr = free_address();
+    let meet = Barrier::new(WORLD as usize);
+    thread::scope(|scope| {
+        for rank in 0..WORLD {
+            let meet = &meet;
+            scope.spawn(move || {
+                let mut world = World::join(&own_store(rank, addr)).unwrap();
+                if rank == 0 {
+                    meet.wait();
+                    drop(world);
+                    meet.wait();
+                    return;
+                }
+                world.regroup(&[1, 2, 3]).unwrap();
+                exchanged(&mut world, 1);
+                meet.wait();
+                meet.wait();
+                let error = world.barrier("after").unwrap_err();
+                assert!(matches!(error, WorldError::Lost { rank: 0, loss: Loss::Gone }), "{error}");
+                world.regroup(&[1, 2, 3]).unwrap();
+                assert_eq!(world.members(), [1, 2, 3]);
+                exchanged(&mut world, 2);
+                world.leave().unwrap();
+            });
+        }
+    });
+}
+
 /// Of another machine nobody takes the store over: a typed error within the timeout.
 #[test]
 fn without_a_member_that_can_run_the_store_there_is_an_error() {
