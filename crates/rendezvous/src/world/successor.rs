@@ -20,20 +20,29 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) fn find_store(world: &mut World, deadline: Deadline) -> Result<(), WorldError> {
     let last = world.keeper.clone().filter(|keeper| keeper.rank != world.rank);
     let Some(last) = last else { return Ok(()) };
-    match Keeper::ask(&mut world.client, &world.root) {
-        Ok(_) => return Ok(()),
-        Err(error) if error.is_end() => {}
+    let found = match Keeper::ask(&mut world.client, &world.root) {
+        Ok(found) if found.as_ref().map_or("", |keeper| &keeper.token) == last.token => {
+            return Ok(());
+        }
+        // Another store, of which an earlier call has not come to know everything.
+        Ok(found) => found,
+        Err(error) if error.is_end() => {
+            world.pulse = None;
+            world.client = next_store(world, &last, deadline)?;
+            Keeper::ask(&mut world.client, &world.root).map_err(|error| world.refine(error))?
+        }
         Err(error) => return Err(world.refine(error)),
-    }
-    world.pulse = None;
-    world.client = next_store(world, &last, deadline)?;
-    if let Some(server) = &world.server {
-        let keeper = Keeper::of_server(world.rank, server, random_token()?);
-        keeper.tell(&mut world.client, &world.root).map_err(|error| world.refine(error))?;
-    }
-    // Its rank says so as soon as it listens.
-    let keeper = Keeper::await_word(&mut world.client, &world.root, deadline);
-    let keeper = keeper.map_err(|error| world.refine(error))?;
+    };
+    let told = match (found, &world.server) {
+        (Some(keeper), _) => Ok(Some(keeper)),
+        (None, Some(server)) => {
+            let keeper = Keeper::of_server(world.rank, server, random_token()?);
+            keeper.tell(&mut world.client, &world.root).map(|()| Some(keeper))
+        }
+        // Its rank says so as soon as it listens.
+        (None, None) => Keeper::await_word(&mut world.client, &world.root, deadline),
+    };
+    let keeper = told.map_err(|error| world.refine(error))?;
     world.agree()?;
     if keeper.as_ref().is_none_or(|keeper| keeper.token != last.token) {
         tracing::info!(?keeper, "the store of rank {} is gone: there is another", last.rank);
