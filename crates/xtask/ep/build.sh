@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the programs that run FlashInfer's and DeepEP's kernels, which are not changed: flashinfer and deepep in FOLDER.
-# What is newer than its sources is kept. FlashInfer's kernels take two to ten minutes.
+# Files newer than their sources are kept. FlashInfer's kernels take two to ten minutes.
 #
 #   build.sh SOURCES FOLDER
 #

@@ -125,7 +125,7 @@ mod tests {
         folder
     }
 
-    /// What it printed, whether it succeeded, and the rows.
+    /// Its output, whether it succeeded, and the rows.
     fn ran(folder: &Path) -> (String, bool, Option<Value>) {
         let out = folder.join("out");
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());

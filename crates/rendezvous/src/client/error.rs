@@ -40,6 +40,11 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the store has ended, or the connection to it.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Io { .. } | Self::Broken { .. })
+    }
+
     pub(super) fn reply(
         call: Opcode,
         peer: SocketAddr,

@@ -64,6 +64,13 @@ impl Client {
         Ok(Client { stream, peer, timeout, grace: GRACE, limits, broken: false })
     }
 
+    /// Another connection to the same address, with the same settings.
+    pub(crate) fn again(&self, timeout: Duration) -> Result<Client, ConnectError> {
+        let (host, port) = (self.peer.ip().to_string(), self.peer.port());
+        let client = Self::connect(&host, port, timeout, self.limits.clone())?;
+        Ok(Client { timeout: self.timeout, grace: self.grace, ..client })
+    }
+
     /// The store's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer

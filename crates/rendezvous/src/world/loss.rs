@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::keeper::is_end;
+use super::keeper::Keeper;
 use super::{World, WorldError, borrowed};
 use crate::store::WILL_PREFIX;
 use crate::{ClientError, Deadline};
@@ -210,8 +210,8 @@ impl World {
     /// A store that has gone is a rank that has gone, where a rank runs it.
     pub(super) fn refine(&self, error: ClientError) -> WorldError {
         let silent = matches!(error, ClientError::Silent { .. });
-        match (&self.signs, self.other_keeper()) {
-            (_, Some(rank)) if is_end(&error) => WorldError::Lost { rank, loss: Loss::Gone },
+        match (&self.signs, Keeper::other(self.keeper.as_ref(), self.rank)) {
+            (_, Some(rank)) if error.is_end() => WorldError::Lost { rank, loss: Loss::Gone },
             (Some(signs), Some(rank)) if silent => WorldError::silent(rank, signs.silence),
             _ => WorldError::Client(error),
         }

@@ -26,6 +26,7 @@ mod keeper;
 mod loss;
 mod pulse;
 mod regroup;
+mod successor;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -108,13 +109,17 @@ impl World {
             return Err(world.turn_away(error));
         }
         world.make_will().map_err(|error| world.refine(error))?;
-        world.tell_keeper()?;
+        if let Some(server) = &world.server {
+            let keeper = Keeper::of_server(world.rank, server, random_token()?);
+            keeper.tell(&mut world.client, &world.root).map_err(|error| world.refine(error))?;
+        }
         start_beating(&mut world)?;
         if let Err(error) = world.gather("barrier", "join", b"1", deadline) {
             return Err(world.turn_away(error));
         }
         world.joined = true;
-        world.learn_keeper()?;
+        let keeper = Keeper::ask(&mut world.client, &world.root);
+        world.keeper = keeper.map_err(|error| world.refine(error))?.or(world.keeper);
         Ok(world)
     }
 

@@ -77,7 +77,7 @@ pub(super) fn start_beating(world: &mut World) -> Result<(), WorldError> {
     let Some(silence) = world.signs.as_ref().map(|signs| signs.silence) else { return Ok(()) };
     let key = world.sign(world.rank);
     world.client.set(&key, b"1").map_err(|error| world.refine(error))?;
-    let client = world.connect_again(silence).map_err(WorldError::Connect)?;
+    let client = world.client.again(silence).map_err(WorldError::Connect)?;
     world.pulse = beat(client, key, world.beat());
     Ok(())
 }

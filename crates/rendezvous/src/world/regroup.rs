@@ -11,8 +11,10 @@
 //! | `asks/RANK` | a token | a process that wants to be this rank |
 //! | `let-in/TOKEN` | number and members of its first view | that view's other members |
 
+use super::keeper::Keeper;
 use super::loss::await_while;
 use super::pulse::start_beating;
+use super::successor::find_store;
 use super::{View, World, WorldConfig, WorldError, random_token};
 use crate::{ClientError, Deadline};
 use std::time::Duration;
@@ -49,7 +51,7 @@ impl World {
             return Err(WorldError::Rank { rank, world_size });
         }
         let deadline = Deadline::after(self.timeout);
-        self.find_store(deadline)?;
+        find_store(self, deadline)?;
         let mut proposed: Vec<u32> = members.iter().copied().chain([rank]).collect();
         proposed.sort_unstable();
         proposed.dedup();
@@ -93,7 +95,8 @@ impl World {
         let (number, members) = text.split_once(' ').unwrap_or_default();
         let number = number.parse().ok();
         let view = number.and_then(|number| View::decode(number, members.as_bytes()));
-        world.learn_keeper()?;
+        let keeper = Keeper::ask(&mut world.client, &world.root);
+        world.keeper = keeper.map_err(|error| world.refine(error))?.or(world.keeper.take());
         enter(&mut world, view, text.as_bytes(), deadline)?;
         Ok(world)
     }

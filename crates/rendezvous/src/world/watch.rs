@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::background::{Background, Stop};
-use super::keeper::is_end;
+use super::keeper::Keeper;
 use super::loss::{LOST, decode, slice};
 use super::regroup::members_key;
 use super::{Loss, World, WorldError};
@@ -43,8 +43,8 @@ impl Watch {
         world: &World,
         tell: impl FnMut(News) + Send + 'static,
     ) -> Result<Self, WorldError> {
-        let client = world.connect_again(world.timeout).map_err(WorldError::Connect)?;
-        let (keeper, left) = (world.other_keeper(), world.left.clone());
+        let client = world.client.again(world.timeout).map_err(WorldError::Connect)?;
+        let (keeper, left) = (Keeper::other(world.keeper.as_ref(), world.rank), world.left.clone());
         let mut tell = tell;
         let watching = Watching {
             client,
@@ -56,7 +56,7 @@ impl Watch {
             let Err(error) = watching.run(stop, &mut tell) else { return };
             tracing::debug!(%error, "no more news of the world");
             // The store stays for a rank that has not left, unless its own is gone.
-            let lost = keeper.filter(|_| is_end(&error) && !left.load(Ordering::Acquire));
+            let lost = keeper.filter(|_| error.is_end() && !left.load(Ordering::Acquire));
             lost.into_iter().for_each(|rank| tell(News::Lost(rank, Loss::Gone)));
         });
         Ok(Watch { _thread: thread.map_err(WorldError::Thread)? })

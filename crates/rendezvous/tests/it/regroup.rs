@@ -98,19 +98,20 @@ fn a_rank_that_was_lost_before_a_view_with_it_is_named() {
 
 #[test]
 fn a_watch_tells_of_a_loss_and_of_a_regroup() {
+    let watching = Barrier::new(WORLD as usize);
     ranks(|_, mut world| {
         let (tell, told) = mpsc::channel();
         let _watch = Watch::start(&world, move |news| drop(tell.send(news))).unwrap();
-        world.barrier("watching").unwrap();
+        watching.wait();
         if world.rank() == 3 {
             return;
         }
         assert_eq!(told.recv_timeout(PATIENCE).unwrap(), News::Lost(3, Loss::Gone));
-        if world.rank() == 0 {
-            return world.regroup(&[0, 1, 2]).unwrap();
+        if world.rank() != 0 {
+            assert_eq!(told.recv_timeout(PATIENCE).unwrap(), News::Regrouping);
         }
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), News::Regrouping);
         world.regroup(&[0, 1, 2]).unwrap();
+        world.leave().unwrap();
     });
 }
 
@@ -185,23 +186,23 @@ fn others_go_on_without_the_rank_that_runs_the_store() {
 #[test]
 fn members_of_different_views_meet_at_the_next_store() {
     let addr = free_address();
-    let (begun, ended) = (Barrier::new(2), Barrier::new(WORLD as usize));
+    let ended = Barrier::new(WORLD as usize);
     thread::scope(|scope| {
         for rank in 0..WORLD {
-            let (begun, ended) = (&begun, &ended);
+            let ended = &ended;
             scope.spawn(move || {
-                let short = Duration::from_millis(300);
                 let mut world = World::join(&own_store(rank, addr)).unwrap();
                 if rank == 1 {
                     // Enters the next view alone.
-                    world.set_timeout(short);
                     let error = world.regroup(&[0, 1, 2, 3]).unwrap_err();
-                    assert!(matches!(error, WorldError::Missing { .. }), "{error}");
-                    world.set_timeout(PATIENCE);
-                    begun.wait();
+                    assert!(matches!(error, WorldError::Lost { rank: 0, .. }), "{error}");
+                    assert_eq!(world.view().number(), 1);
                 }
                 if rank == 0 {
-                    begun.wait();
+                    let entered = "warpverbs/test/0/view/1/barrier/join/0/1";
+                    while !world.client().check(&[entered]).unwrap() {
+                        thread::sleep(Duration::from_millis(10));
+                    }
                     drop(world);
                     ended.wait();
                     return;
@@ -215,18 +216,51 @@ fn members_of_different_views_meet_at_the_next_store() {
     });
 }
 
+/// The rank that runs the store is excluded and goes later: the others regroup once more.
+#[test]
+fn the_store_of_an_excluded_rank_is_followed_by_another() {
+    let addr = free_address();
+    let meet = Barrier::new(WORLD as usize);
+    thread::scope(|scope| {
+        for rank in 0..WORLD {
+            let meet = &meet;
+            scope.spawn(move || {
+                let mut world = World::join(&own_store(rank, addr)).unwrap();
+                if rank == 0 {
+                    meet.wait();
+                    drop(world);
+                    meet.wait();
+                    return;
+                }
+                world.regroup(&[1, 2, 3]).unwrap();
+                exchanged(&mut world, 1);
+                meet.wait();
+                meet.wait();
+                let error = world.barrier("after").unwrap_err();
+                assert!(matches!(error, WorldError::Lost { rank: 0, loss: Loss::Gone }), "{error}");
+                world.regroup(&[1, 2, 3]).unwrap();
+                assert_eq!(world.members(), [1, 2, 3]);
+                exchanged(&mut world, 2);
+                world.leave().unwrap();
+            });
+        }
+    });
+}
+
 /// Of another machine nobody takes the store over: a typed error within the timeout.
 #[test]
 fn without_a_member_that_can_run_the_store_there_is_an_error() {
     let addr = SocketAddr::from(([0, 0, 0, 0], free_address().port()));
+    let there = Barrier::new(2);
     thread::scope(|scope| {
         for rank in 0..2 {
+            let there = &there;
             scope.spawn(move || {
                 let config = WorldConfig::at(rank, 2, "127.0.0.1", addr.port());
                 // All of a machine's addresses: those of another machine look the same.
                 let config = config.host(Host::RankZeroAt(addr)).timeout(PATIENCE);
                 let mut world = World::join(&config).unwrap();
-                world.barrier("there").unwrap();
+                there.wait();
                 if rank == 0 {
                     return;
                 }

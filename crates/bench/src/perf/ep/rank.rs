@@ -36,6 +36,15 @@ pub(super) struct Figures {
     pub(super) channel: u64,
 }
 
+/// The rows of one of this rank's experts.
+struct Group {
+    expert: u32,
+    /// The first packed one.
+    base: u64,
+    /// Source and token of each.
+    from: Vec<(u32, u32)>,
+}
+
 /// Memory of the calls of one case.
 struct Memory {
     count: u32,
@@ -183,7 +192,7 @@ impl Rank {
     fn expert_rows(&self, case: &Case, load: &Load, places: u64) -> Result<Buffer> {
         let each = case.sizes.row_bytes();
         let outputs = self.gpu.alloc((places * each).max(16) as usize, Place::Device)?;
-        for (_, base, from) in self.groups(case, load) {
+        for Group { base, from, .. } in self.groups(case, load) {
             let mut rows = Vec::new();
             from.iter().for_each(|&(source, token)| load.push_row(source, token, 1, &mut rows));
             self.gpu.write(&outputs, base * each, &rows)?;
@@ -191,13 +200,13 @@ impl Rank {
         Ok(outputs)
     }
 
-    /// Of each of this rank's experts the number, the first packed row, and where the rows come from.
-    fn groups(&self, case: &Case, load: &Load) -> Vec<(u32, u64, Vec<(u32, u32)>)> {
+    fn groups(&self, case: &Case, load: &Load) -> Vec<Group> {
         let local = case.sizes.experts_of(load.ranks, self.heap.rank());
         let from: Vec<_> = local.clone().map(|expert| load.of_expert(expert)).collect();
         let rows: Vec<_> = from.iter().map(|rows| rows.len() as u64).collect();
         let bases = case.bases(&rows, load.ranks);
-        local.zip(bases).zip(from).map(|((expert, base), from)| (expert, base, from)).collect()
+        let groups = local.zip(bases).zip(from);
+        groups.map(|((expert, base), from)| Group { expert, base, from }).collect()
     }
 
     /// Runs the kernel once: times of its calls, and nanoseconds of a pair.
@@ -278,7 +287,7 @@ impl Rank {
     }
 
     fn verify_packed(&self, case: &Case, load: &Load, memory: &Memory) -> Result<()> {
-        for (expert, base, from) in self.groups(case, load) {
+        for Group { expert, base, from } in self.groups(case, load) {
             let (mut rows, mut scales) = (Vec::new(), Vec::new());
             for (source, token) in from {
                 let (row, words) = load.arriving(source, token, case.elements);
