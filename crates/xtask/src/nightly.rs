@@ -27,6 +27,9 @@ pub(crate) struct Nightly {
     /// Each campaign as short as it can be, to see that it starts, works and is reported.
     #[arg(long, conflicts_with_all = ["runs", "rounds", "fuzz_minutes"])]
     short: bool,
+    /// Where there are sources of ROCm's MORI: its kernels post to the software NIC.
+    #[arg(long, value_name = "DIR")]
+    sources: Option<PathBuf>,
     /// Campaigns whose names contain this; all of them otherwise.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
@@ -232,6 +235,12 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let wide = wide.env("WARPVERBS_SIMT_LOCKSTEP", 1).env("WARPVERBS_SIMT_LANES", 64);
     all.push(wide.env("CARGO_TARGET_DIR", folder.display()));
     all.push(Campaign::new("guests", "every step".into(), guests));
+    if let Some(sources) = &options.sources {
+        let sources = sources.canonicalize().with_context(|| sources.display().to_string())?;
+        let test = "test --release -p warpverbs-nic --test nic mori::";
+        let mori = Campaign::seeded("kernels of MORI", few, test);
+        all.push(mori.env("WARPVERBS_MORI", sources.display()));
+    }
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)
