@@ -215,11 +215,15 @@ void go(const std::vector<Op>& ops, bool together) {
             if (together) {
                 threadIdx.x = static_cast<unsigned>(thread);
                 wave = &lanes;
+                wave->await_turn();
             }
             for (const Op& op : ops) {
                 if (op.thread != thread) continue;
-                // Waiting is not for lanes that meet: what they see of the counters differs.
-                if (op.kind == QUIET) wave = nullptr;
+                if (op.kind == QUIET && wave) {
+                    // Waiting is not for lanes that meet: what they see of the counters differs.
+                    wave->end_turn();
+                    wave = nullptr;
+                }
                 run(op, fetched[thread]);
             }
         });

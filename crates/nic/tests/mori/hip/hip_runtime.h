@@ -1,6 +1,7 @@
 // HIP's device interface as far as MORI's RDMA kernels use it, for a host's compiler: a thread is a lane, of
 // a wave of its own or of one that it shares with others. Those meet where they vote and shuffle, so they must
-// all come there.
+// all come there. Between two meetings one runs after the other: the last, which announces for all, finds what
+// the others have stored, as where all go in step.
 #pragma once
 #include <hip/hip_runtime_api.h>
 #include <sched.h>
@@ -25,14 +26,22 @@ inline constexpr uint3 blockIdx{0, 0, 0}, blockDim{warpSize, 1, 1}, gridDim{1, 1
 struct Wave {
     std::barrier<> meeting{warpSize};
     std::atomic<uint64_t> told[warpSize];
+    std::atomic<unsigned> turn{0};
 
-    // What each lane tells at this place.
+    void await_turn() {
+        while (turn != threadIdx.x) sched_yield();
+    }
+    void end_turn() { turn = threadIdx.x + 1; }
+    // What all lanes tell at this place.
     template <typename Use>
     auto exchange(uint64_t value, Use use) {
         told[threadIdx.x] = value;
+        end_turn();
         meeting.arrive_and_wait();
         const auto result = use(told);
         meeting.arrive_and_wait();
+        if (threadIdx.x == 0) turn = 0;
+        await_turn();
         return result;
     }
 };

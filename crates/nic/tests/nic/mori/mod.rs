@@ -174,10 +174,16 @@ impl Rig {
         let expected: Vec<_> = plans.into_iter().map(|plan| plan.fetched).collect();
         assert_eq!(fetched, expected, "{:?}", self.device);
         let found = bytes(self.there.region(), 0, theirs.len());
-        assert!(found == theirs, "{:?}: at the peer", self.device);
+        same(&found, &theirs, format_args!("{:?}, {how}: at the peer, {steps:?}", self.device));
         let found = bytes(&self.shared, FROM, ours.len() - FROM as usize);
-        assert!(found == ours[FROM as usize..], "{:?}: here", self.device);
+        same(&found, &ours[FROM as usize..], format_args!("{:?}, {how}: here", self.device));
     }
+}
+
+/// The bytes are what they should be.
+fn same(found: &[u8], expected: &[u8], what: std::fmt::Arguments<'_>) {
+    let at = found.iter().zip(expected).position(|(one, other)| one != other);
+    assert_eq!(at, None, "{what}");
 }
 
 /// Its primitives: requests of which the last alone is signalled, completions from a ring, receives.

@@ -250,8 +250,9 @@ fn cq(
         cqe_size: Default::default(),
         buf: part(shared, at, CQ_LEN),
         dbr: part(shared, record, 8),
-        // Nobody consumes what is in a CQ of one entry, or in that of receives.
-        ignore_overrun: mode == CqMode::Collapsed || at == RECV_CQ,
+        // Nobody consumes what is in a CQ of one entry, or in that of receives, and MORI tells no CQ of bnxt_re
+        // what it has consumed.
+        ignore_overrun: mode == CqMode::Collapsed || at == RECV_CQ || device == Device::Bnxt,
         notice: None,
     };
     nic.create_cq(&config).expect("a CQ")
