@@ -18,6 +18,12 @@
 
 // Its structures are to be those of the host, the rest the device's.
 #include "mori/application/application_device_types.hpp"
+// MORI's evaluate their argument once for each byte. Where that is a volatile word of a CQE, bytes of two
+// CQEs come together: a count that goes from ff to 100 is then read as 1ff, and waits end too early.
+#undef BE16TOH
+#undef BE32TOH
+#define BE16TOH(x) __builtin_bswap16(x)
+#define BE32TOH(x) __builtin_bswap32(x)
 #define __HIPCC__ 1
 #include "mori/shmem/shmem_device_kernels.hpp"
 #include "mori/shmem/shmem_ibgda_kernels.hpp"
