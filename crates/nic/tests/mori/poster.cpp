@@ -209,7 +209,7 @@ void run(const Op& op, std::vector<uint64_t>& fetched) {
 
 // Every thread does what is its own, in order.
 void go(const std::vector<Op>& ops, bool together) {
-    // Whatever does not come: the test sees the end of this process.
+    // A completion that does not come is an end of this process, which the test sees.
     alarm(SECONDS);
     uint64_t count = 0;
     for (const Op& op : ops) count = op.thread >= count ? op.thread + 1 : count;

@@ -32,7 +32,7 @@ struct Wave {
         while (turn != threadIdx.x) sched_yield();
     }
     void end_turn() { turn = threadIdx.x + 1; }
-    // What all lanes tell at this place.
+    // The values of all lanes at this place.
     template <typename Use>
     auto exchange(uint64_t value, Use use) {
         told[threadIdx.x] = value;

@@ -1,4 +1,4 @@
-// What MORI's structures name of HIP's host interface.
+// The part of HIP's host interface that MORI's structures name.
 #pragma once
 struct hipIpcMemHandle_t {
     char reserved[64];

@@ -13,7 +13,7 @@ use warpverbs_nic::{
     Mtu, PacketTable, QpAttrs, QpConfig, QpFormat, QpState, RqConfig, SoftNic,
 };
 
-/// What MORI is compiled for.
+/// The device for which MORI is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Device {
     Mlx5,
@@ -74,7 +74,7 @@ const NOWHERE: u64 = 0xa100;
 /// Results of atomics.
 const RESULTS: u64 = 0xb000;
 const LOG_RESULTS: u8 = 6;
-/// What is sent, and where READs and receives go.
+/// Payload that is sent, and the place of READs and receives.
 pub(super) const FROM: u64 = 0x1_0000;
 pub(super) const TO: u64 = 0x8_0000;
 
@@ -114,7 +114,7 @@ fn program(sources: &Path, device: Device, folder: &Path) -> PathBuf {
     program
 }
 
-/// What the poster does, as it numbers it.
+/// The kinds of steps, as the poster numbers them.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(super) enum Kind {
@@ -151,7 +151,7 @@ pub(super) struct Rig {
     pub(super) peer: Poster,
     pub(super) there: Mr,
     child: Child,
-    /// What the poster is told next.
+    /// The next lines for the poster.
     text: String,
     _here: Mr,
     _folder: tempfile::TempDir,
@@ -190,7 +190,7 @@ impl Rig {
         Self { device, nic, shared, qp, peer, there, child, text, _here: here, _folder: folder }
     }
 
-    /// The poster does these steps, `how` it is told, while the NIC runs. What each of its threads has fetched.
+    /// The poster does these steps, `how` it is told, while the NIC runs. Returns the values that each thread has fetched.
     pub(super) fn run(&mut self, steps: &[Step], how: &str) -> Vec<Vec<u64>> {
         let Self { text, .. } = self;
         for Step { thread, kind, here, there, bytes, value } in steps {
