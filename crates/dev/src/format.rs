@@ -69,8 +69,17 @@ impl QueueFormat {
     pub(crate) fn of_qp(self, packets: &Region) -> QpFormat {
         let bnxt = |library, mode, table| {
             let (packets, handle) = (packets.clone(), HANDLE);
-            let (slots, log_packets) = (SLOTS, LOG_PACKETS);
-            QpFormat::Bnxt(BnxtQueues { library, mode, slots, table, packets, log_packets, handle })
+            let (slots, receive_slots, log_packets) = (SLOTS, None, LOG_PACKETS);
+            QpFormat::Bnxt(BnxtQueues {
+                library,
+                mode,
+                slots,
+                receive_slots,
+                table,
+                packets,
+                log_packets,
+                handle,
+            })
         };
         let current = |mode| bnxt(BnxtLibrary::Current, mode, PacketTable::Msn);
         match self {

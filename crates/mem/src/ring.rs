@@ -235,23 +235,30 @@ impl SendRing {
     }
 }
 
-/// A receive queue (or SRQ, or another table) as the NIC reads it: 2^n WQEs of 2^s bytes.
+/// A receive queue (or SRQ, or another table) as the NIC reads it: 2^n WQEs of one length.
 #[derive(Debug)]
 pub struct ReceiveRing {
     words: Words,
     mask: u64,
-    log_stride: u8,
+    stride: usize,
 }
 
 impl ReceiveRing {
-    /// The first 2^`log` WQEs of 2^`log_stride` bytes of `region`, which must be 16-byte aligned.
+    /// The first 2^`log` WQEs of `stride` bytes of `region`, which must be 16-byte aligned.
     ///
     /// # Panics
-    /// If a WQE would be shorter than 8 or longer than 1024 bytes.
-    pub fn new(region: &Region, log: u8, log_stride: u8) -> Result<Self, MemError> {
-        assert!((3..=10).contains(&log_stride), "receive WQEs of 2^{log_stride} bytes");
-        let words = Words::of_any(region, bytes_of(log, 1 << log_stride), 16)?;
-        Ok(Self { words, mask: (1 << log) - 1, log_stride })
+    /// If a WQE would have other than 8 to 1024 bytes, in words of 8.
+    pub fn new(region: &Region, log: u8, stride: usize) -> Result<Self, MemError> {
+        let is_words = stride.is_multiple_of(8) && (8..=1024).contains(&stride);
+        assert!(is_words, "receive WQEs of {stride} bytes");
+        let words = Words::of_any(region, bytes_of(log, stride as u64), 16)?;
+        Ok(Self { words, mask: (1 << log) - 1, stride })
+    }
+
+    /// Where the WQE at `index` begins.
+    #[inline]
+    fn place(&self, index: u64) -> u64 {
+        (index & self.mask) * self.stride as u64
     }
 
     /// Where the queue lies.
@@ -265,7 +272,7 @@ impl ReceiveRing {
     /// The copy engine failed, now or before.
     #[inline]
     pub fn fetch(&self, index: u64) -> Result<(), MemError> {
-        self.words.fetch((index & self.mask) << self.log_stride, 1 << self.log_stride)
+        self.words.fetch(self.place(index), self.stride)
     }
 
     /// Receives in the ring.
@@ -276,15 +283,15 @@ impl ReceiveRing {
     /// The first 8 bytes at `index`, which is masked, in native byte order.
     #[inline]
     pub fn first(&self, index: u64) -> u64 {
-        self.words.load((index & self.mask) << self.log_stride, Ordering::Relaxed)
+        self.words.load(self.place(index), Ordering::Relaxed)
     }
 
     /// The WQE at `index`, which is masked, copied into `out`. Relaxed loads: the acquire is that
     /// of the record that announced it.
     #[inline]
     pub fn load<'a>(&self, index: u64, out: &'a mut [u64]) -> &'a [u8] {
-        let at = (index & self.mask) << self.log_stride;
-        let words = &mut out[..1 << (self.log_stride - 3)];
+        let at = self.place(index);
+        let words = &mut out[..self.stride / 8];
         for (i, word) in (0u64..).zip(words.iter_mut()) {
             *word = self.words.load(at + i * 8, Ordering::Relaxed);
         }
@@ -368,7 +375,7 @@ mod tests {
         assert!(matches!(SendRing::new(&region, 7), Err(MemError::OutOfBounds { .. })));
         let odd = region.slice(32, 2048).unwrap();
         assert!(matches!(SendRing::new(&odd, 3), Err(MemError::Misaligned { .. })));
-        assert!(ReceiveRing::new(&odd, 3, 4).is_ok());
+        assert!(ReceiveRing::new(&odd, 3, 16).is_ok());
         assert!(QueueRecord::new(&region.slice(4, 8).unwrap()).is_err());
         assert!(QueueRecord::for_srq(&region.slice(4, 4).unwrap()).is_ok());
     }
@@ -380,7 +387,7 @@ mod tests {
         for log in [58, 60, 64, 255] {
             assert!(SendRing::new(&region, log).is_err_and(refused), "{log}");
             assert!(CompletionRing::new(&region, log).is_err_and(refused), "{log}");
-            assert!(ReceiveRing::new(&region, log, 6).is_err_and(refused), "{log}");
+            assert!(ReceiveRing::new(&region, log, 64).is_err_and(refused), "{log}");
         }
     }
 
@@ -390,7 +397,7 @@ mod tests {
         region.write(64 * 3 + 8, &7u64.to_ne_bytes()).unwrap();
         let ring = SendRing::new(&region, 2).unwrap();
         assert_eq!(ring.load(u64::MAX)[1], 7);
-        let receive = ReceiveRing::new(&region, 3, 5).unwrap();
+        let receive = ReceiveRing::new(&region, 3, 32).unwrap();
         let mut wqe = [0; 128];
         let bytes = receive.load(6 + 8 * 1000, &mut wqe);
         assert_eq!((bytes.len(), bytes[8]), (32, 7));

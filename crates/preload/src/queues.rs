@@ -36,6 +36,7 @@ fn format(
             library: BnxtLibrary::Early,
             mode: BnxtMode::Static,
             slots: 0,
+            receive_slots: None,
             table: PacketTable::PsnExt,
             packets: queue("packet numbers", sq.wrapping_add(bytes), 16 << log)?,
             log_packets: log,

@@ -27,6 +27,9 @@ pub(crate) struct Nightly {
     /// Each campaign as short as it can be, to see that it starts, works and is reported.
     #[arg(long, conflicts_with_all = ["runs", "rounds", "fuzz_minutes"])]
     short: bool,
+    /// Where there are sources of ROCm's MORI: its kernels post to the software NIC.
+    #[arg(long, value_name = "DIR")]
+    sources: Option<PathBuf>,
     /// Campaigns whose names contain this; all of them otherwise.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
@@ -232,9 +235,18 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let wide = wide.env("WARPVERBS_SIMT_LOCKSTEP", 1).env("WARPVERBS_SIMT_LANES", 64);
     all.push(wide.env("CARGO_TARGET_DIR", folder.display()));
     all.push(Campaign::new("guests", "every step".into(), guests));
+    all.extend(options.sources.as_deref().map(|sources| mori(few, sources)).transpose()?);
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)
+}
+
+/// Kernels of MORI, from a folder of its sources, post to the software NIC.
+fn mori(runs: u64, sources: &Path) -> Result<Campaign> {
+    let sources = sources.canonicalize().with_context(|| sources.display().to_string())?;
+    let test = "test --release -p warpverbs-nic --test nic mori::";
+    let campaign = Campaign::seeded("kernels of MORI", runs, test);
+    Ok(campaign.env("WARPVERBS_MORI", sources.display()))
 }
 
 /// The Python package: `rounds` killed peers, programs of others, the wheels.

@@ -35,6 +35,9 @@ pub struct BnxtQueues {
     /// Slots of the send queue in variable mode, at most 65536, any number. In static mode it has
     /// 2^`log_sq` WQEs of 128 bytes.
     pub slots: u32,
+    /// Slots of each receive, 3 to 64, whose doorbells then count slots, as GPU libraries have them;
+    /// `None`: receives have the bytes of their ring, and doorbells count receives.
+    pub receive_slots: Option<u8>,
     /// The form of its packet numbers.
     pub table: Table,
     /// 2^`log_packets` entries of packet numbers, 16-byte aligned, host memory or memory with a copy
@@ -77,8 +80,7 @@ pub(crate) struct Sends {
 impl Sends {
     pub(crate) fn new(queues: &BnxtQueues, units: u32) -> Result<Self, MemError> {
         let &BnxtQueues { library, mode, table, log_packets, .. } = queues;
-        let log_entry = table.entry().ilog2() as u8;
-        let entries = ReceiveRing::new(&queues.packets, log_packets, log_entry)?;
+        let entries = ReceiveRing::new(&queues.packets, log_packets, table.entry())?;
         Ok(Self {
             library,
             mode,
@@ -249,6 +251,32 @@ fn told(ring: Ring, word: u64, expected: Bell, before: u64) -> Result<(u32, u64)
         return Err(FormatViolation::BnxtKind { found, expected });
     }
     Ok((bell.queue, ring.counter(&bell, before)?))
+}
+
+/// The receives of a queue, which doorbells count in units of so many each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receives {
+    ring: Ring,
+    units: u32,
+}
+
+impl Receives {
+    /// 2^`log` receives of so many units each.
+    pub(super) fn new(log: u8, units: u8, library: Library) -> Self {
+        let units = u32::from(units);
+        Self { ring: ring(units << log, library), units }
+    }
+
+    /// As [`counter`], in receives: one whose last units are not announced is none.
+    pub(super) fn counter(
+        self,
+        word: u64,
+        kind: Bell,
+        before: u64,
+    ) -> Result<u64, FormatViolation> {
+        let units = u64::from(self.units);
+        Ok(counter(self.ring, word, kind, before * units)? / units)
+    }
 }
 
 /// The counter that the last doorbell of a queue tells; one that was never rung is 0.

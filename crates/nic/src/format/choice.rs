@@ -5,7 +5,8 @@ use super::{At, FormatViolation, Head, Sges, Short, TakesPayload, ionic, mlx5};
 use crate::NicError;
 use crate::violation::Rule;
 use warpverbs_bnxt::doorbell::Kind;
-use warpverbs_bnxt::ring::{Library, Ring};
+use warpverbs_bnxt::ring::Library;
+use warpverbs_bnxt::slot::SLOT;
 use warpverbs_ionic::opcode::Protocol;
 use warpverbs_mem::{Block, QueueRecord, SendRing};
 use warpverbs_mlx5::num::WqeIndex;
@@ -251,18 +252,31 @@ impl Plain for OfIonic {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RecvFormat {
     Mlx5,
-    Bnxt(Ring),
+    Bnxt(bnxt::Receives),
     Ionic { log_depth: u8 },
 }
 
 impl RecvFormat {
-    /// Of a queue of 2^`log` receives.
+    /// Of an SRQ of 2^`log` receives.
     pub(crate) fn new(dialect: Dialect, log: u8) -> Self {
         match dialect {
             Dialect::Mlx5 => Self::Mlx5,
-            Dialect::Bnxt(library) => Self::Bnxt(bnxt::ring(1 << log, library)),
+            Dialect::Bnxt(library) => Self::Bnxt(bnxt::Receives::new(log, 1, library)),
             Dialect::Ionic => Self::Ionic { log_depth: log },
         }
+    }
+
+    /// Of a QP's own queue of 2^`log` receives, and the bytes of one, if its format says so.
+    pub(crate) fn own(format: &QpFormat, log: u8) -> Result<(Self, Option<usize>), NicError> {
+        let &QpFormat::Bnxt(BnxtQueues { library, receive_slots: Some(slots), .. }) = format else {
+            return Ok((Self::new(format.dialect(), log), None));
+        };
+        if !(3..=64).contains(&slots) {
+            let (what, value) = ("slots of a receive", u64::from(slots));
+            return Err(NicError::OutOfRange { what, value, min: 3, max: 64 });
+        }
+        let receives = bnxt::Receives::new(log, slots, library);
+        Ok((Self::Bnxt(receives), Some(usize::from(slots) * SLOT)))
     }
 
     /// Receives posted so far by the record, of which there were `before`.
@@ -275,9 +289,9 @@ impl RecvFormat {
     ) -> Result<u64, Rule> {
         match self {
             Self::Mlx5 => Ok(WqeIndex(record.receive()).widen(before)),
-            Self::Bnxt(ring) => {
+            Self::Bnxt(receives) => {
                 let kind = if queue == QueueKind::Shared { Kind::Shared } else { Kind::Receive };
-                Ok(bnxt::counter(*ring, record.word(), kind, before)?)
+                Ok(receives.counter(record.word(), kind, before)?)
             }
             Self::Ionic { log_depth } => Ok(ionic::counter(record.word(), before, *log_depth)?),
         }

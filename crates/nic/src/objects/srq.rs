@@ -66,7 +66,7 @@ impl SharedReceiveQueue {
         range("log_size of an SRQ", config.log_size, 0u8, 15u8)?;
         range("log_stride of an SRQ", config.log_stride, 5u8, 10u8)?;
         let memory = |what| move |cause| NicError::Memory { what, cause };
-        let ring = ReceiveRing::new(&config.buf, config.log_size, config.log_stride)
+        let ring = ReceiveRing::new(&config.buf, config.log_size, 1 << config.log_stride)
             .map_err(memory("SRQ buffer"))?;
         let record = match config.dialect {
             Dialect::Mlx5 => QueueRecord::for_srq(&config.dbr),

@@ -33,7 +33,7 @@ pub enum RqConfig {
         buf: Region,
         /// log2 of the number of WQEs, 0 to 15.
         log_rq: u8,
-        /// log2 of the bytes of a WQE, 4 to 10.
+        /// log2 of the bytes of a WQE, 4 to 10, unless the format says how many.
         log_stride: u8,
     },
     /// An SRQ of the same protection domain.
@@ -116,17 +116,17 @@ fn memory(what: &'static str) -> impl Fn(warpverbs_mem::MemError) -> NicError {
 }
 
 impl RqConfig {
-    fn open(&self, dbr: &Region, dialect: Dialect) -> Result<Receives, NicError> {
+    fn open(&self, dbr: &Region, queues: &QpFormat) -> Result<Receives, NicError> {
         Ok(match self {
             Self::None => Receives::None,
             Self::Srq(srq) => Receives::Shared(srq.0.slot),
             Self::Own { buf, log_rq, log_stride } => {
                 in_range("log_rq", *log_rq, 0, 15)?;
                 in_range("log_stride", *log_stride, 4, 10)?;
-                let ring =
-                    ReceiveRing::new(buf, *log_rq, *log_stride).map_err(memory("RQ buffer"))?;
+                let (format, stride) = RecvFormat::own(queues, *log_rq)?;
+                let stride = stride.unwrap_or(1 << log_stride);
+                let ring = ReceiveRing::new(buf, *log_rq, stride).map_err(memory("RQ buffer"))?;
                 let record = QueueRecord::new(dbr).map_err(memory("QP doorbell record"))?;
-                let format = RecvFormat::new(dialect, *log_rq);
                 let (taken, posted) = (0, 0);
                 Receives::Own(OwnReceives { ring, format, record, taken, posted, broken: false })
             }
@@ -319,7 +319,7 @@ impl QpConfig {
             executor,
             flushing: false,
             grants: Grants::default(),
-            source: self.rq.open(&self.dbr, self.format.dialect())?,
+            source: self.rq.open(&self.dbr, &self.format)?,
             open: VecDeque::new(),
             generation: 0,
             cqes: self.target(&self.recv_cq, self.scatter_to_cqe.receives, log_rq),

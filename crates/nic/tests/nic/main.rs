@@ -22,6 +22,7 @@ mod hostile;
 mod ignored;
 mod long_messages;
 mod model;
+mod mori;
 mod network;
 mod network_atomics;
 mod network_bounce;

@@ -38,6 +38,11 @@ pub(crate) fn open(nic: &SoftNic) -> Device {
     context.open("soft").expect("the software NIC")
 }
 
+/// The variables that repeat a test on a device of this seed.
+pub(crate) fn repeat(seed: u64, simt: &SimtConfig) -> String {
+    format!("WARPVERBS_SIMT_SEED={seed:#x} WARPVERBS_SIMT_LOCKSTEP={}", u8::from(simt.lockstep))
+}
+
 impl Bed {
     /// Host SIMT and NIC on one thread, in turns as the seed says, under virtual clocks.
     pub(crate) fn seeded(seed: u64, config: Config) -> Self {
@@ -52,8 +57,7 @@ impl Bed {
         let nic = SoftNic::new(config).expect("NIC");
         let engine = nic.clone();
         let stepper = move || clock.drive(&engine);
-        let lockstep = u8::from(simt.lockstep);
-        let what = format!("WARPVERBS_SIMT_SEED={seed:#x} WARPVERBS_SIMT_LOCKSTEP={lockstep}");
+        let what = repeat(seed, &simt);
         let simt = SimtDevice::with_stepper(simt, Arc::new(stepper));
         Self::of(Arc::new(simt.expect("SIMT device")), nic, what, None)
     }

@@ -104,18 +104,21 @@ struct Nic : impl::WithoutRecord<CqeTail, cqe_tail_offset> {
     }
   }
 
+  // An RDMA request or a SEND, whose second slot is `target`.
+  template <class Op>
+  static WV_DEVICE void put_entry(const Out& out, impl::Slot to, const Op& op, u8 flags,
+                                  Seg target) {
+    put(out, to, op.bytes,
+        {{header(type_of(op.op), flags, op.bytes, op.imm), target,
+          entry(op.local.addr, op.bytes, op.local.lkey)}});
+  }
   static WV_DEVICE void write(const Out& out, impl::Slot to, const impl::Rdma& op, u8 fence,
                               u8 last) {
-    put(out, to, op.bytes,
-        {{header(type_of(op.op), fence | last, op.bytes, op.imm),
-          remote(op.remote.addr, op.remote.rkey),
-          entry(op.local.addr, op.bytes, op.local.lkey)}});
+    put_entry(out, to, op, fence | last, remote(op.remote.addr, op.remote.rkey));
   }
   static WV_DEVICE void write(const Out& out, impl::Slot to, const impl::Send& op, u8 fence,
                               u8 last) {
-    put(out, to, op.bytes,
-        {{header(type_of(op.op), fence | last, op.bytes, op.imm), Seg{},
-          entry(op.local.addr, op.bytes, op.local.lkey)}});
+    put_entry(out, to, op, fence | last, Seg{});
   }
   static WV_DEVICE void write(const Out& out, impl::Slot to, const impl::Nop&, u8 fence, u8 last) {
     put(out, to, 0, {{header(wqe_type::write, fence | last, 0), Seg{}, Seg{}}});

@@ -69,18 +69,20 @@ struct Nic : impl::WithoutRecord<CqeTail, cqe_tail_offset> {
     }
   }
 
+  // An RDMA request or a SEND, whose second part is `target`.
+  template <class Op>
+  static WV_DEVICE void put_entry(const Out& out, u64 index, const Op& op, u8 flags, Seg target) {
+    put(out, index,
+        {{head(out, index, opcode_of(op.op), 1, flags, op.imm), target,
+          entry(op.local.addr, op.bytes, op.local.lkey), Seg{}}});
+  }
   static WV_DEVICE void write(const Out& out, impl::Slot to, const impl::Rdma& op, u8 fence,
                               u8 last) {
-    put(out, to.index,
-        {{head(out, to.index, opcode_of(op.op), 1, fence | last, op.imm),
-          remote(op.remote.addr, op.remote.rkey, op.bytes),
-          entry(op.local.addr, op.bytes, op.local.lkey), Seg{}}});
+    put_entry(out, to.index, op, fence | last, remote(op.remote.addr, op.remote.rkey, op.bytes));
   }
   static WV_DEVICE void write(const Out& out, impl::Slot to, const impl::Send& op, u8 fence,
                               u8 last) {
-    put(out, to.index,
-        {{head(out, to.index, opcode_of(op.op), 1, fence | last, op.imm), message(op.bytes),
-          entry(op.local.addr, op.bytes, op.local.lkey), Seg{}}});
+    put_entry(out, to.index, op, fence | last, message(op.bytes));
   }
   static WV_DEVICE void write(const Out& out, impl::Slot to, const impl::Nop&, u8 fence, u8 last) {
     put(out, to.index,

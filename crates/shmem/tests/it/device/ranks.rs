@@ -1,6 +1,6 @@
 //! Several ranks' heaps in one process, and what their kernels need.
 
-use crate::bed::{Bed, lockstep, open, simt};
+use crate::bed::{Bed, lockstep, open, repeat, simt};
 use crate::model::Model;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -108,10 +108,7 @@ fn networked(seed: u64, machines: u32, plan: FaultPlan) -> Bed {
         wait.is_some()
     };
     let simt = SimtConfig::seeded(seed).lockstep(lockstep());
-    let what = format!(
-        "WARPVERBS_SIMT_SEED={seed:#x} WARPVERBS_SIMT_LOCKSTEP={}, {plan}",
-        u8::from(simt.lockstep)
-    );
+    let what = format!("{}, {plan}", repeat(seed, &simt));
     let simt = SimtDevice::with_stepper(simt, Arc::new(stepper)).expect("SIMT device");
     let mut nics = nics.into_iter();
     let first = nics.next().expect("a NIC");

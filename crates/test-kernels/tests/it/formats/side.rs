@@ -72,6 +72,7 @@ fn format_of_queues(format: NicFormat, packets: &Buffer) -> QpFormat {
             library: BnxtLibrary::Current,
             mode: BnxtMode::Variable,
             slots: 3 << LOG_SQ,
+            receive_slots: None,
             table: PacketTable::Msn,
             packets: packets.region().clone(),
             log_packets: LOG_PACKETS,
