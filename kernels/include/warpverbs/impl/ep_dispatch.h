@@ -226,6 +226,20 @@ WV_DEVICE Status send_rows(const EpCall& call, const EpTokens& tokens, u32 count
   return first;
 }
 
+// By the last block that begins a call: all have ended the one before, so nobody asks for its sets any more. Says
+// whether it had all rows and results.
+WV_DEVICE void end_last(EpState* state, u32 epoch, u32 blocks) {
+  const u32 parity = epoch & 1;
+  const u32 leaving = peek(&state->leaving), left_out = load<order::relaxed, scope::gpu>(state->left_out + parity);
+  const u64 lacking = peek(state->missing + parity) | peek(state->unanswered + parity);
+  if (leaving == 0 && left_out == 0 && lacking == 0) poke(&state->ended, epoch);
+  poke(&state->begun, 0);
+  poke(&state->leaving, blocks);
+  store<order::relaxed, scope::gpu>(state->left_out + parity, u8{0});
+  poke(state->missing + parity, 0);
+  poke(state->unanswered + parity, 0);
+}
+
 }  // namespace impl
 
 WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
@@ -238,10 +252,7 @@ WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
   // rank's results.
   if (thread_index() == block_size() - 1 &&
       fetch_add<order::acq_rel, scope::gpu>(&state->begun, 1) + 1 == share.count) {
-    store<order::relaxed, scope::gpu>(&state->begun, 0);
-    // All blocks have ended the last call, so nobody asks for its sets any more.
-    impl::poke(state->missing + ((epoch + 1) & 1), 0);
-    impl::poke(state->unanswered + ((epoch + 1) & 1), 0);
+    impl::end_last(state, last.epoch, share.count);
     // Release, for what all blocks did before: it pairs with the acquire of await_own.
     store<order::release, scope::gpu>(&state->epoch, epoch);
   }
