@@ -115,7 +115,7 @@ WV_DEVICE Status post_results(const EpCall& call, const Plan& plan, const Inputs
       const u64 row = input_row(call, plan, origin, lowest_bit(left), answer);
       from = at<const u8>(inputs.at(ep, row));
     }
-    status = put(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, answer), from,
+    status = put<route::rdma>(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, answer), from,
                  u64{rows} * fixed(ep.hidden) * 2, source, unsignalled, call.timeout);
     left = staged ? 0 : left & (left - 1);
   }
