@@ -31,14 +31,17 @@ struct Inputs {
   }
 };
 
-// Number of the caller's row for choice j of a received one, its local choice number `back`.
-WV_DEVICE u64 input_row(const EpCall& call, const Plan& plan, const Origin& origin, u32 j,
+// Number of the caller's row for a choice of a received one, its local choice number `back`.
+WV_DEVICE u32 input_row(const EpCall& call, const Plan& plan, const Origin& origin, u32 expert, u32 place,
                         u32 back) {
   const Ep& ep = call.ep;
-  if (fixed(ep.layout) != ep_layout::rank_major) {
-    return packed_row(call, plan, row_at(ep, origin.source, origin.slot), origin.source, j);
-  }
-  return (u64{origin.source} * fixed(ep.tokens) + origin.slot) * fixed(ep.backs) + back;
+  if (is_packed(ep)) return packed_row(call, plan, origin.source, expert, place);
+  return (origin.source * fixed(ep.tokens) + origin.slot) * fixed(ep.backs) + back;
+}
+
+// The choices of a received row, in its header: experts, weights and places, top_k of each.
+WV_DEVICE const u32* choices_of(const Ep& ep, const Origin& origin) {
+  return reinterpret_cast<const u32*>(row_at(ep, origin.source, origin.slot)) + 4;
 }
 
 // The caller's rows for a received one, on the lanes of a warp: those of its local experts, which are
@@ -46,17 +49,20 @@ WV_DEVICE u64 input_row(const EpCall& call, const Plan& plan, const Origin& orig
 WV_DEVICE RowList list_inputs(const EpCall& call, const Plan& plan, const Inputs& inputs,
                               const Origin& origin, lane_mask& local) {
   const Ep& ep = call.ep;
-  const u8* row = row_at(ep, origin.source, origin.slot);
-  const bool summed = fixed(ep.combine) == ep_combine::summed;
-  const u32 k = summed ? 1 : fixed(ep.top_k), me = fixed(ep.rank), j = lane_id();
-  const u32* header = reinterpret_cast<const u32*>(row);
-  const bool mine = j < k && (summed || owner_or_none(ep, peek(header + 4 + j)) == me);
-  local = ballot(all_lanes(), mine);
+  const u32 k = fixed(ep.top_k), j = lane_id();
   RowEntry input{0, bits_of(1)};
-  if (mine) {
-    input.at = inputs.at(ep, input_row(call, plan, origin, j, rank_in(local)));
-    if (!summed) input.weight = peek(header + 4 + k + j);
+  if (fixed(ep.combine) == ep_combine::summed) {
+    local = 1;
+    if (j == 0) input.at = inputs.at(ep, input_row(call, plan, origin, 0, 0, 0));
+    return RowList::of(input);
   }
+  // All loads are under way at a time.
+  const u32* choice = choices_of(ep, origin) + (j < k ? j : 0);
+  const u32 expert = peek(choice), place = peek(choice + 2 * k);
+  input.weight = peek(choice + k);
+  const bool mine = j < k && is_local(ep, expert);
+  local = ballot(all_lanes(), mine);
+  if (mine) input.at = inputs.at(ep, input_row(call, plan, origin, expert, place, rank_in(local)));
   return RowList::of(input);
 }
 
@@ -64,11 +70,10 @@ WV_DEVICE RowList list_inputs(const EpCall& call, const Plan& plan, const Inputs
 // first stands for all.
 WV_DEVICE u32 answering(const Ep& ep, const Origin& origin) {
   if (fixed(ep.combine) != ep_combine::exact) return 1;
-  const u32* header = reinterpret_cast<const u32*>(row_at(ep, origin.source, origin.slot));
   u32 choices = 0, found = 0;
   // A rank's header must not lead out of its own places.
   for (u32 j = 0; j < fixed(ep.top_k) && found < fixed(ep.answers); ++j) {
-    if (owner_or_none(ep, peek(header + 4 + j)) != fixed(ep.rank)) continue;
+    if (!is_local(ep, peek(choices_of(ep, origin) + j))) continue;
     choices |= u32{1} << j;
     found += 1;
   }
@@ -112,8 +117,9 @@ WV_DEVICE Status post_results(const EpCall& call, const Plan& plan, const Inputs
     const u32 rows = staged ? popcount(left) : 1;
     const u8* from = stage_back_at(ep, source, origin.slot, answer);
     if (!staged) {
-      const u64 row = input_row(call, plan, origin, lowest_bit(left), answer);
-      from = at<const u8>(inputs.at(ep, row));
+      const u32* choice = choices_of(ep, origin) + lowest_bit(left);
+      const u32 expert = peek(choice), place = peek(choice + 2 * fixed(ep.top_k));
+      from = at<const u8>(inputs.at(ep, input_row(call, plan, origin, expert, place, answer)));
     }
     status = put<route::rdma>(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, answer), from,
                  u64{rows} * fixed(ep.hidden) * 2, source, unsignalled, call.timeout);
@@ -141,7 +147,8 @@ WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
   const Ep& ep = call.ep;
   HeapDeadline deadline = patience(call, for_rows);
   u64* lacking = state_of(ep)->missing + (call.epoch & 1);
-  // A block of this lane that left something out said so before.
+  // A block of this lane that left something out said so before. Both loads are under way at a time.
+  const u64 missing = peek(lacking);
   const bool refuses = is_incomplete(call);
   // In rank-major layout all blocks have waited for all rows.
   const bool waited_for = !is_packed(ep) && !refuses;
@@ -150,7 +157,7 @@ WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
     for (u32 rank = lane_id(); rank < fixed(ep.ranks); rank += warp.size()) {
       if (!has_rank(call.members, rank)) continue;
       if ((!is_packed(ep) || rows_of(call, rank) != 0) != (turn == 0)) continue;
-      bool refused = has_rank(peek(lacking), rank);
+      bool refused = has_rank(missing, rank);
       if (!refused && !waited_for) {
         u32 value = 0;
         const Status waited = await_lanes_of(call, fixed(ep.arrived), rank, wait_for::ep_rows,
