@@ -81,12 +81,10 @@ struct EpState {
   u32 returned[ep_lanes];  // Blocks of each lane that have sent their results.
   u64 members;  // Ranks that take part, as bits.
   u32 generation;  // Of the ranks that take part.
-  // Of the last dispatch before this one whose combine has ended, with the rows and results of all
-  // members.
+  // Of the last dispatch before this one whose combine has ended, with the rows and results of all members.
   u32 ended;
   u32 leaving;  // Blocks that have yet to end the combine of the last dispatch.
-  // 1, by the epoch's lowest bit: a block did not do its part.
-  u8 left_out[2];
+  u8 left_out[2];  // 1, by the epoch's lowest bit: a block did not do its part.
   u8 reserved[2];  // Zero.
   u64 waited[ep_ranks];  // Nanoseconds that the first block has waited for words of each rank.
   u64 pad[119];  // Keeps the size a power of two.
