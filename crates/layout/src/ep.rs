@@ -105,12 +105,14 @@ crate::layout! {
         pub members: u64,
         /// Of the ranks that take part.
         pub generation: u32,
-        /// Of the last dispatch whose combine has ended, with the rows and results of all members.
+        /// Of the last dispatch before this one whose combine has ended, with the rows and results of all members.
         pub ended: u32,
-        /// Blocks that have ended the combine.
+        /// Blocks that have yet to end the combine of the last dispatch.
         pub leaving: u32,
+        /// 1, by the epoch's lowest bit: a block did not do its part.
+        pub left_out: [u8; 2],
         /// Zero.
-        pub reserved: u32,
+        pub reserved: [u8; 2],
         /// Nanoseconds that the first block has waited for words of each rank.
         pub waited: [u64; EP_RANKS],
         /// Keeps the size a power of two.

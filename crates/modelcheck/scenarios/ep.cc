@@ -90,11 +90,15 @@ void wv_ep_sends(const void*, wv::u64) {
       if (senders == 1) wv::check::write(row(1, 0), value(call, 0));
       wv::check::write(row(1, b), value(call, b));
       wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_credit);
-      require_ok(wv::impl::await_own(call, &wv::impl::state_of(call.ep)->epoch, deadline), "all blocks");
+      const wv::EpState* state = wv::impl::state_of(call.ep);
+      require_ok(wv::impl::await_own(call, &state->epoch, deadline), "all blocks");
+      const wv::u32 last = (call.epoch - 1) & wv::impl::epoch_mask;
+      wv::check::require(wv::impl::peek(&state->ended) == last, "the last call has ended");
       tell(sending, arrived_at, wv::impl::state_of(call.ep)->sent, 2);
     }
     await(call, returned_at, 1, call.epoch, "results");
     wv::check::require(wv::check::read(result(0, b)) == value(call, b), "the result of this call");
+    wv::impl::end_call(call);
   }
 }
 
@@ -111,6 +115,7 @@ void wv_ep_receives(const void*, wv::u64) {
     // To itself as well, so that all of its blocks are in this call when one begins the next.
     tell(call, returned_at, wv::impl::state_of(call.ep)->returned, 3);
     await(call, returned_at, 1, call.epoch, "the own word");
+    wv::impl::end_call(call);
   }
 }
 

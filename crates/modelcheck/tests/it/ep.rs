@@ -33,7 +33,9 @@ mod state {
     pub(super) const RETURNED: u64 = 304;
     pub(super) const MEMBERS: u64 = 560;
     pub(super) const GENERATION: u64 = 568;
+    pub(super) const ENDED: u64 = 572;
     pub(super) const LEAVING: u64 = 576;
+    pub(super) const LEFT_OUT: u64 = 580;
     pub(super) const WAITED: u64 = 584;
 }
 
@@ -56,12 +58,13 @@ fn memory() -> Vec<Initial> {
         put(STATE + state::COUNTED, 8, EPOCH);
         put(STATE + state::MEMBERS, 8, 3);
         put(STATE + state::GENERATION, 4, GENERATION);
-        for counter in [state::BEGUN, state::SENT, state::RETURNED, state::LEAVING] {
+        for counter in [state::BEGUN, state::SENT, state::RETURNED, state::ENDED, state::LEAVING] {
             put(STATE + counter, 4, 0);
         }
         for set in [state::MISSING, state::UNANSWERED] {
             (0..2).for_each(|parity| put(STATE + set + 8 * parity, 8, 0));
         }
+        (0..2).for_each(|parity| put(STATE + state::LEFT_OUT + parity, 1, 0));
         (0..2).for_each(|rank| put(STATE + state::WAITED + 8 * rank, 8, 0));
         (0..3).for_each(|alarm| put(ALARMS + 4 * alarm, 4, 0));
         for rank in 0..2 {

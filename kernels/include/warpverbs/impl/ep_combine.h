@@ -31,14 +31,17 @@ struct Inputs {
   }
 };
 
-// Number of the caller's row for choice j of a received one, its local choice number `back`.
-WV_DEVICE u64 input_row(const EpCall& call, const Plan& plan, const Origin& origin, u32 j,
+// Number of the caller's row for a choice of a received one, its local choice number `back`.
+WV_DEVICE u32 input_row(const EpCall& call, const Plan& plan, const Origin& origin, u32 expert, u32 place,
                         u32 back) {
   const Ep& ep = call.ep;
-  if (fixed(ep.layout) != ep_layout::rank_major) {
-    return packed_row(call, plan, row_at(ep, origin.source, origin.slot), origin.source, j);
-  }
-  return (u64{origin.source} * fixed(ep.tokens) + origin.slot) * fixed(ep.backs) + back;
+  if (is_packed(ep)) return packed_row(call, plan, origin.source, expert, place);
+  return (origin.source * fixed(ep.tokens) + origin.slot) * fixed(ep.backs) + back;
+}
+
+// The choices of a received row, in its header: experts, weights and places, top_k of each.
+WV_DEVICE const u32* choices_of(const Ep& ep, const Origin& origin) {
+  return reinterpret_cast<const u32*>(row_at(ep, origin.source, origin.slot)) + 4;
 }
 
 // The caller's rows for a received one, on the lanes of a warp: those of its local experts, which are
@@ -46,17 +49,20 @@ WV_DEVICE u64 input_row(const EpCall& call, const Plan& plan, const Origin& orig
 WV_DEVICE RowList list_inputs(const EpCall& call, const Plan& plan, const Inputs& inputs,
                               const Origin& origin, lane_mask& local) {
   const Ep& ep = call.ep;
-  const u8* row = row_at(ep, origin.source, origin.slot);
-  const bool summed = fixed(ep.combine) == ep_combine::summed;
-  const u32 k = summed ? 1 : fixed(ep.top_k), me = fixed(ep.rank), j = lane_id();
-  const u32* header = reinterpret_cast<const u32*>(row);
-  const bool mine = j < k && (summed || owner_or_none(ep, peek(header + 4 + j)) == me);
-  local = ballot(all_lanes(), mine);
+  const u32 k = fixed(ep.top_k), j = lane_id();
   RowEntry input{0, bits_of(1)};
-  if (mine) {
-    input.at = inputs.at(ep, input_row(call, plan, origin, j, rank_in(local)));
-    if (!summed) input.weight = peek(header + 4 + k + j);
+  if (fixed(ep.combine) == ep_combine::summed) {
+    local = 1;
+    if (j == 0) input.at = inputs.at(ep, input_row(call, plan, origin, 0, 0, 0));
+    return RowList::of(input);
   }
+  // All loads are under way at a time.
+  const u32* choice = choices_of(ep, origin) + (j < k ? j : 0);
+  const u32 expert = peek(choice), place = peek(choice + 2 * k);
+  input.weight = peek(choice + k);
+  const bool mine = j < k && is_local(ep, expert);
+  local = ballot(all_lanes(), mine);
+  if (mine) input.at = inputs.at(ep, input_row(call, plan, origin, expert, place, rank_in(local)));
   return RowList::of(input);
 }
 
@@ -64,11 +70,10 @@ WV_DEVICE RowList list_inputs(const EpCall& call, const Plan& plan, const Inputs
 // first stands for all.
 WV_DEVICE u32 answering(const Ep& ep, const Origin& origin) {
   if (fixed(ep.combine) != ep_combine::exact) return 1;
-  const u32* header = reinterpret_cast<const u32*>(row_at(ep, origin.source, origin.slot));
   u32 choices = 0, found = 0;
   // A rank's header must not lead out of its own places.
   for (u32 j = 0; j < fixed(ep.top_k) && found < fixed(ep.answers); ++j) {
-    if (owner_or_none(ep, peek(header + 4 + j)) != fixed(ep.rank)) continue;
+    if (!is_local(ep, peek(choices_of(ep, origin) + j))) continue;
     choices |= u32{1} << j;
     found += 1;
   }
@@ -112,10 +117,11 @@ WV_DEVICE Status post_results(const EpCall& call, const Plan& plan, const Inputs
     const u32 rows = staged ? popcount(left) : 1;
     const u8* from = stage_back_at(ep, source, origin.slot, answer);
     if (!staged) {
-      const u64 row = input_row(call, plan, origin, lowest_bit(left), answer);
-      from = at<const u8>(inputs.at(ep, row));
+      const u32* choice = choices_of(ep, origin) + lowest_bit(left);
+      const u32 expert = peek(choice), place = peek(choice + 2 * fixed(ep.top_k));
+      from = at<const u8>(inputs.at(ep, input_row(call, plan, origin, expert, place, answer)));
     }
-    status = put(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, answer), from,
+    status = put<route::rdma>(thread, heap_of(ep), result_at(ep, fixed(ep.rank), origin.slot, answer), from,
                  u64{rows} * fixed(ep.hidden) * 2, source, unsignalled, call.timeout);
     left = staged ? 0 : left & (left - 1);
   }
@@ -141,7 +147,8 @@ WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
   const Ep& ep = call.ep;
   HeapDeadline deadline = patience(call, for_rows);
   u64* lacking = state_of(ep)->missing + (call.epoch & 1);
-  // A block of this lane that left something out said so before.
+  // A block of this lane that left something out said so before. Both loads are under way at a time.
+  const u64 missing = peek(lacking);
   const bool refuses = is_incomplete(call);
   // In rank-major layout all blocks have waited for all rows.
   const bool waited_for = !is_packed(ep) && !refuses;
@@ -150,7 +157,7 @@ WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
     for (u32 rank = lane_id(); rank < fixed(ep.ranks); rank += warp.size()) {
       if (!has_rank(call.members, rank)) continue;
       if ((!is_packed(ep) || rows_of(call, rank) != 0) != (turn == 0)) continue;
-      bool refused = has_rank(peek(lacking), rank);
+      bool refused = has_rank(missing, rank);
       if (!refused && !waited_for) {
         u32 value = 0;
         const Status waited = await_lanes_of(call, fixed(ep.arrived), rank, wait_for::ep_rows,
@@ -194,45 +201,47 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   return first;
 }
 
-// The results of a token, by a warp: of ranks in their order, or of choices.
-WV_DEVICE RowList list_results(const EpCall& call, const Plan& plan, u64 from, u32 token) {
+// The results of a token, on the lanes of a warp: of ranks in their order, or of choices. `rank` of a lane gives its
+// one. Whether it came is not said.
+struct Results {
+  RowEntry entry;
+  u32 rank;
+
+  WV_DEVICE RowList of_ranks(u64 from) const {
+    return RowList::of(has_rank(from, rank) ? entry : RowEntry{0, 0});
+  }
+};
+WV_DEVICE Results list_results(const EpCall& call, const Plan& plan, u32 token) {
   const Ep& ep = call.ep;
   const bool exact = fixed(ep.combine) == ep_combine::exact;
-  const u32 k = fixed(ep.top_k), j = lane_id(), choice = token * k + j;
-  const u64 ranks = peek(plan.ranks + token) & from;
-  const u32 rank = j < k ? owner_or_none(ep, peek(plan.experts + choice)) : no_rank;
+  const u32 k = fixed(ep.top_k), j = lane_id(), choice = token * k + (j < k ? j : 0);
+  // All loads are under way at a time.
+  const u64 ranks = peek(plan.ranks + token);
+  const u32 expert = peek(plan.experts + choice), first_slot = peek(plan.slots + choice);
+  const u32 weight = exact ? peek(plan.weights + choice) : bits_of(1);
+  const u32 rank = j < k ? owner_or_none(ep, expert) : no_rank;
   // The first choice of a rank has the row's slot.
   const lane_mask same = match_any(all_lanes(), rank);
-  const u32 slot =
-      shfl(all_lanes(), j < k ? peek(plan.slots + choice) : no_key, lowest_bit(same));
-  const u32 answer = rank_in(same);
+  const u32 slot = shfl(all_lanes(), first_slot, lowest_bit(same)), answer = rank_in(same);
   const bool mine = rank < fixed(ep.ranks) && has_rank(ranks, rank) && (exact || answer == 0);
-  RowEntry entry{0, bits_of(1)};
-  if (mine) entry.at = reinterpret_cast<u64>(result_at(ep, rank, slot, answer));
-  if (exact) {
-    if (mine) entry.weight = peek(plan.weights + choice);
-    return RowList::of(entry);
-  }
+  Results found{{0, weight}, 0};
+  if (mine) found = {{reinterpret_cast<u64>(result_at(ep, rank, slot, answer)), weight}, rank};
+  if (exact) return found;
   const u32 place = mine ? popcount(ranks & ((u64{1} << rank) - 1)) : no_key;
-  RowEntry sorted{0, bits_of(1)};
-  for (u32 i = 0; i < k; ++i) {
-    const u32 there = shfl(all_lanes(), place, i);
-    const u64 at = shfl(all_lanes(), entry.at, i);
-    if (there == j) sorted.at = at;
+  Results sorted{{0, weight}, 0};
+  for (lane_mask left = ballot(all_lanes(), mine); left != 0; left &= left - 1) {
+    const u32 lane = lowest_bit(left);
+    const u64 at = shfl(all_lanes(), found.entry.at, lane);
+    const u32 of = shfl(all_lanes(), rank, lane);
+    if (shfl(all_lanes(), place, lane) == j) sorted = {{at, weight}, of};
   }
-  return RowList::of(sorted);
+  return sorted;
 }
 
-// At the end of a block's part: the last one says whether the call has all rows and results.
+// At the end of a block's part. The next call asks whether all blocks have come here.
 WV_DEVICE void end_call(const EpCall& call) {
   sync_block();
-  if (thread_index() != 0) return;
-  EpState* state = state_of(call.ep);
-  const u32 before = fetch_add<order::acq_rel, scope::gpu>(&state->leaving, 1);
-  if ((before & ~incomplete) + 1 != call.share.count) return;
-  poke(&state->leaving, 0);
-  const bool complete = (before & incomplete) == 0 && missing_ranks(call) == 0 && unanswered_ranks(call) == 0;
-  if (complete) poke(&state->ended, call.epoch);
+  if (thread_index() == 0) (void)fetch_add<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, ~u32{0});
 }
 
 }  // namespace impl
@@ -257,14 +266,24 @@ WV_DEVICE void* result_row(const EpCall& call, u32 rank, u32 slot, u32 choice) {
 WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   const Ep& ep = call.ep;
   const impl::Plan plan = impl::plan_of(call);
+  const u32 count = impl::peek(plan.count);
   Status first = impl::check_block();
-  if (impl::peek(plan.count) > tokens) first = Status::of(outcome::too_long);
+  if (count > tokens) first = Status::of(outcome::too_long);
   if (!impl::is_aligned(sums)) first = Status::of(outcome::bad_address);
   const bool adds = first.ok();
   impl::HeapDeadline deadline = impl::patience(call, impl::for_results);
   u64* lacking = impl::state_of(ep)->unanswered + (call.epoch & 1);
   // Those that took rows; and this rank, so that all of its blocks are in this call when one ends it.
-  const u64 lost = block.broadcast(unanswered_ranks(call));
+  const u64 missing = missing_ranks(call), lost = block.broadcast(unanswered_ranks(call));
+  const impl::RowCut cut = impl::result_cut(ep);
+  const impl::Units units = impl::units_of(call, adds ? count : 0);
+  // In rank-major layout all blocks have seen the own rank's rows, and with them the plan: a warp reads of its first
+  // token while results are under way.
+  const u32 unit = units.begin + warp_index();
+  const bool planned = !impl::is_packed(ep) && !impl::has_rank(missing, impl::fixed(ep.rank));
+  const bool ahead = planned && unit < units.end && warp_index() < impl::warps_of_block();
+  impl::Results next{{0, 0}, 0};
+  if (ahead) next = impl::list_results(call, plan, unit / units.parts);
   const u64 late = lost | impl::await_ranks(call, call.members & ~lost, lacking, [&](u32 rank) {
     if (rank != impl::fixed(ep.rank) && impl::peek(plan.rows_to + rank) == 0) return true;
     u32 value = 0;
@@ -277,13 +296,11 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
   WV_EP_PHASE(answered);
   // Now all blocks have given their results.
   if (!adds) impl::leave_incomplete(call);
-  const impl::RowCut cut = impl::result_cut(ep);
-  const impl::Units units = impl::units_of(call, adds ? impl::peek(plan.count) : 0);
-  impl::each_unit(units.begin, units.end, [&](u32 unit) {
-    const u32 token = unit / units.parts;
+  impl::each_unit(units.begin, units.end, [&](u32 at) {
+    const u32 token = at / units.parts;
+    if (at != unit || !ahead) next = impl::list_results(call, plan, token);
     u8* sum = static_cast<u8*>(sums) + u64{token} * impl::fixed(ep.hidden) * 2;
-    impl::sum_rows(impl::list_results(call, plan, ~late, token), sum,
-                   impl::packs_of(cut, unit % units.parts, units.parts));
+    impl::sum_rows(next.of_ranks(~late), sum, impl::packs_of(cut, at % units.parts, units.parts));
   });
   impl::end_call(call);
   return first;

@@ -111,7 +111,7 @@ WV_DEVICE Status post_rows(const EpCall& call, const Tile& tile, u32 begin, u64 
         if (tile.owners[i] == rank) slot = tile.slots[i];
       }
       if (slot == no_key) continue;
-      const Status status = put(thread, heap_of(ep), row_at(ep, fixed(ep.rank), slot),
+      const Status status = put<route::rdma>(thread, heap_of(ep), row_at(ep, fixed(ep.rank), slot),
                                 stage_at(ep, token), fixed(ep.row_bytes), rank, unsignalled,
                                 call.timeout);
       if (!status.ok()) give_up_on(call, state_of(ep)->unanswered, rank);
@@ -121,19 +121,32 @@ WV_DEVICE Status post_rows(const EpCall& call, const Tile& tile, u32 begin, u64 
   return first;
 }
 
+// By a warp: a rank's numbers of rows for each expert, and the word that says so.
+WV_DEVICE Status announce_to(const EpCall& call, u32 rank, SignalSet word) {
+  const Ep& ep = call.ep;
+  const Heap& heap = heap_of(ep);
+  u32* to = counts_from(ep, fixed(ep.rank));
+  const u32* from = counts_to(call, rank);
+  Signal* signals = words_of(ep, fixed(ep.announced), fixed(ep.rank));
+  if (!is_direct(ep, rank)) {
+    const u64 bytes = u64{experts_of(ep, rank)} * 4;
+    return put_signal<route::rdma>(warp, heap, to, from, bytes, signals, word, rank, unsignalled, call.timeout);
+  }
+  u8* there = at<u8>(direct_address(ep, to, rank));
+  for (u32 i = lane_id() * pack_bytes; i < counts_bytes(ep); i += warp_size * pack_bytes) {
+    write16(there + i, read16(reinterpret_cast<const u8*>(from) + i));
+  }
+  return by_leader(warp, [&] { return signal(thread, heap, signals, word, rank, unsignalled, call.timeout); });
+}
+
 // By the first block: tells each rank of `to` how many rows it gets for each expert.
 WV_DEVICE Status announce(const EpCall& call, const Plan& plan, u64 to) {
   const Ep& ep = call.ep;
-  const u32 me = fixed(ep.rank), warps = (block_size() + warp_size - 1) / warp_size;
+  const u32 warps = (block_size() + warp_size - 1) / warp_size;
   Status first;
   for (u32 rank = warp_index(); rank < fixed(ep.ranks); rank += warps) {
     if (!has_rank(to, rank)) continue;
-    const u64 bytes = u64{experts_of(ep, rank)} * 4;
-    const Status status = put_signal(
-        warp, heap_of(ep), counts_from(ep, me), counts_to(call, rank), bytes,
-        words_of(ep, fixed(ep.announced), me), word_of(call, peek(plan.rows_to + rank)), rank,
-        unsignalled, call.timeout);
-    first_of(first, status);
+    first_of(first, announce_to(call, rank, word_of(call, peek(plan.rows_to + rank))));
   }
   return first;
 }
@@ -226,6 +239,20 @@ WV_DEVICE Status send_rows(const EpCall& call, const EpTokens& tokens, u32 count
   return first;
 }
 
+// By the last block that begins a call: all have ended the one before, so nobody asks for its sets any more. Says
+// whether it had all rows and results.
+WV_DEVICE void end_last(EpState* state, u32 epoch, u32 blocks) {
+  const u32 parity = epoch & 1;
+  const u32 leaving = peek(&state->leaving), left_out = load<order::relaxed, scope::gpu>(state->left_out + parity);
+  const u64 lacking = peek(state->missing + parity) | peek(state->unanswered + parity);
+  if (leaving == 0 && left_out == 0 && lacking == 0) poke(&state->ended, epoch);
+  poke(&state->begun, 0);
+  poke(&state->leaving, blocks);
+  store<order::relaxed, scope::gpu>(state->left_out + parity, u8{0});
+  poke(state->missing + parity, 0);
+  poke(state->unanswered + parity, 0);
+}
+
 }  // namespace impl
 
 WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
@@ -238,10 +265,7 @@ WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
   // rank's results.
   if (thread_index() == block_size() - 1 &&
       fetch_add<order::acq_rel, scope::gpu>(&state->begun, 1) + 1 == share.count) {
-    store<order::relaxed, scope::gpu>(&state->begun, 0);
-    // All blocks have ended the last call, so nobody asks for its sets any more.
-    impl::poke(state->missing + ((epoch + 1) & 1), 0);
-    impl::poke(state->unanswered + ((epoch + 1) & 1), 0);
+    impl::end_last(state, last.epoch, share.count);
     // Release, for what all blocks did before: it pairs with the acquire of await_own.
     store<order::release, scope::gpu>(&state->epoch, epoch);
   }

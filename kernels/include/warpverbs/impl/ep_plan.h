@@ -151,25 +151,50 @@ WV_DEVICE void each_choice(const EpCall& call, const EpTokens& tokens, u32 begin
   }
 }
 
-// By a block: how many rows tokens [0, end) have for each of counted_experts experts from `first` on, and
-// for each rank.
+// The ranks to which a token goes, by one lane.
+WV_DEVICE u64 ranks_of_token(const EpCall& call, const EpTokens& tokens, u32 token) {
+  const u32 k = fixed(call.ep.top_k);
+  const u32* experts = reinterpret_cast<const u32*>(tokens.experts) + token * k;
+  u64 ranks = 0;
+  for (u32 j = 0; j < k; ++j) {
+    const u32 owner = owner_or_none(call.ep, peek(experts + j));
+    if (owner != no_rank) ranks |= u64{1} << owner;
+  }
+  return ranks & call.members;
+}
+
+// By the warps of a block: how many rows tokens [0, end) have for each rank, a token on each lane.
+WV_DEVICE void count_by_rank(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 end) {
+  for (u32 first = warp_index() * warp_size; first < end; first += warps_of_block() * warp_size) {
+    const u32 token = first + lane_id();
+    const u64 to = token < end ? ranks_of_token(call, tokens, token) : 0;
+    for (u32 rank = 0; rank < fixed(call.ep.ranks); ++rank) {
+      const lane_mask rows = ballot(all_lanes(), has_rank(to, rank));
+      if (lane_id() == rank % warp_size && rows != 0) add_shared(&tile.rows_to[rank], popcount(rows));
+    }
+  }
+}
+
+// By a block: how many rows tokens [0, end) have for each rank and, if rows are put in order by expert, for each of
+// counted_experts experts from `first` on.
 WV_DEVICE Status count_before(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 end,
                               u32 first) {
   Status status;
-  const u32 experts = is_packed(call.ep) ? counted_experts : 0;
+  const bool packed = is_packed(call.ep);
+  const u32 warps = warps_of_block(), experts = packed ? counted_experts : 0;
   for (u32 i = thread_index(); i < experts; i += block_size()) tile.rows[i] = 0;
   for (u32 i = thread_index(); i < ep_ranks; i += block_size()) tile.rows_to[i] = 0;
   sync_block();
   const auto count = [&](const ChoiceLanes&, u32, Choice choice) {
-    if (choice.expert - first < experts && rank_in(choice.same_expert) == 0) {
+    if (choice.expert - first < counted_experts && rank_in(choice.same_expert) == 0) {
       add_shared(&tile.rows[choice.expert - first], popcount(choice.same_expert));
     }
     if (choice.owner != no_rank && rank_in(choice.same_owner) == 0) {
       add_shared(&tile.rows_to[choice.owner], popcount(choice.same_owner));
     }
   };
-  const u32 warps = warps_of_block();
-  if (warp_index() < warps) each_choice(call, tokens, 0, end, warp_index(), warps, status, count);
+  if (warp_index() < warps && packed) each_choice(call, tokens, 0, end, warp_index(), warps, status, count);
+  if (warp_index() < warps && !packed) count_by_rank(call, tokens, tile, end);
   sync_block();
   return status;
 }

@@ -79,20 +79,23 @@ WV_DEVICE void place_experts(const EpCall& call, const EpPacked& packed) {
   }
 }
 
-// Number of the row that a received row has for choice j, in the caller's packed rows; no_key if the
-// choice is not one of this rank's.
-WV_DEVICE u32 packed_row(const EpCall& call, const Plan& plan, const u8* row, u32 source, u32 j) {
+// Whether this rank has an expert.
+WV_DEVICE bool is_local(const Ep& ep, u32 expert) {
+  return expert - first_expert(ep, fixed(ep.rank)) < experts_of(ep, fixed(ep.rank));
+}
+
+// Number of the row that a received row has in the caller's packed rows for a choice: an expert and the row's place
+// among those of the source. no_key if the expert is not one of this rank's.
+WV_DEVICE u32 packed_row(const EpCall& call, const Plan& plan, u32 source, u32 expert, u32 place) {
   const Ep& ep = call.ep;
-  const u32 k = fixed(ep.top_k), me = fixed(ep.rank), ranks = fixed(ep.ranks);
-  const u32* header = reinterpret_cast<const u32*>(row);
-  const u32 expert = peek(header + 4 + j) - first_expert(ep, me);
-  if (expert >= experts_of(ep, me)) return no_key;
-  const u32 place = peek(header + 4 + 2 * k + j);
-  const u32 end = source + 1 < ranks ? peek(plan.begins + expert * ranks + source + 1) : no_key;
-  const u32 at = peek(plan.begins + expert * ranks + source) + place;
+  if (!is_local(ep, expert)) return no_key;
+  const u32 local = expert - first_expert(ep, fixed(ep.rank)), ranks = fixed(ep.ranks);
+  const u32* begins = plan.begins + local * ranks + source;
+  // All loads are under way at a time. Behind the last begin there are bases.
+  const u32 begin = peek(begins), next = peek(begins + 1), base = peek(plan.bases + local);
+  const u32 end = source + 1 < ranks ? next : no_key;
   // A rank's header must not lead out of its own places.
-  if (place >= fixed(ep.tokens) || at >= end) return no_key;
-  return peek(plan.bases + expert) + at;
+  return place < fixed(ep.tokens) && begin + place < end ? base + begin + place : no_key;
 }
 
 // The scales of a received row to those of its places, which the list numbers; by a warp.
@@ -119,11 +122,15 @@ WV_DEVICE void unpack_row(const EpCall& call, const Plan& plan, const EpPacked& 
   const u8* row = row_at(ep, source, slot);
   const u64 bytes = fixed(ep.payload_bytes);
   RowEntry mine{0, 0};
-  if (lane_id() < fixed(ep.top_k)) {
-    const u32 to = packed_row(call, plan, row, source, lane_id());
+  const u32 k = fixed(ep.top_k);
+  if (lane_id() < k) {
+    const u32* header = reinterpret_cast<const u32*>(row);
+    const u32* choice = header + 4 + lane_id();
+    const u32 token = peek(header), expert = peek(choice), place = peek(choice + 2 * k);
+    const u32 to = packed_row(call, plan, source, expert, place);
     if (to < packed.capacity) {
       mine = {reinterpret_cast<u64>(packed.rows) + to * bytes, to};
-      if (part == 0) poke(packed.tokens + to, peek(reinterpret_cast<const u32*>(row)));
+      if (part == 0) poke(packed.tokens + to, token);
     }
   }
   const RowList list = RowList::of(mine);

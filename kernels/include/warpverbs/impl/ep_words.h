@@ -80,7 +80,6 @@ WV_DEVICE SignalSet word_of(const EpCall& call, u32 value) {
 
 constexpr u32 epoch_mask = 0xffffff;
 constexpr u32 lane_bits = 8;            // of the value of a word that counts lanes
-constexpr u32 incomplete = 0x80000000;  // in EpState::leaving
 
 // Fourths of a call's timeout that a wait may take. Waits for results are longer than those for rows,
 // which come before a result can be given, so that a rank that is lost is named, and no other.
@@ -173,10 +172,10 @@ WV_DEVICE u64 await_ranks(const EpCall& call, u64 of, u64* lacking, One one) {
 // A block that does not do its part: there are no results for anyone, and the call will not count as one that
 // has ended.
 WV_DEVICE void leave_incomplete(const EpCall& call) {
-  (void)fetch_or<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving, incomplete);
+  store<order::relaxed, scope::gpu>(state_of(call.ep)->left_out + (call.epoch & 1), u8{1});
 }
 WV_DEVICE bool is_incomplete(const EpCall& call) {
-  return (load<order::relaxed, scope::gpu>(&state_of(call.ep)->leaving) & incomplete) != 0;
+  return load<order::relaxed, scope::gpu>(state_of(call.ep)->left_out + (call.epoch & 1)) != 0;
 }
 
 // Waits, on one thread, until a word of the state that a block of this rank writes is the call's epoch.

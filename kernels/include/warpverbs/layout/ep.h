@@ -81,10 +81,11 @@ struct EpState {
   u32 returned[ep_lanes];  // Blocks of each lane that have sent their results.
   u64 members;  // Ranks that take part, as bits.
   u32 generation;  // Of the ranks that take part.
-  // Of the last dispatch whose combine has ended, with the rows and results of all members.
+  // Of the last dispatch before this one whose combine has ended, with the rows and results of all members.
   u32 ended;
-  u32 leaving;  // Blocks that have ended the combine.
-  u32 reserved;  // Zero.
+  u32 leaving;  // Blocks that have yet to end the combine of the last dispatch.
+  u8 left_out[2];  // 1, by the epoch's lowest bit: a block did not do its part.
+  u8 reserved[2];  // Zero.
   u64 waited[ep_ranks];  // Nanoseconds that the first block has waited for words of each rank.
   u64 pad[119];  // Keeps the size a power of two.
 };
@@ -100,7 +101,8 @@ WV_AT(EpState, members, 560);
 WV_AT(EpState, generation, 568);
 WV_AT(EpState, ended, 572);
 WV_AT(EpState, leaving, 576);
-WV_AT(EpState, reserved, 580);
+WV_AT(EpState, left_out, 580);
+WV_AT(EpState, reserved, 582);
 WV_AT(EpState, waited, 584);
 WV_AT(EpState, pad, 1096);
 
