@@ -46,8 +46,12 @@ impl Device {
     /// Gives a code object an address.
     ///
     /// # Errors
-    /// [`LoadError::Image`] where there is no memory for it.
+    /// [`LoadError::Target`] if it is for another processor, [`LoadError::Image`] where there is no memory for it.
     pub fn load(&self, object: &CodeObject) -> Result<Module, LoadError> {
+        let (found, device) = (object.target(), self.config.target);
+        if found != device {
+            return Err(LoadError::Target { found, device });
+        }
         Module::load(&self.ranges, object)
     }
 

@@ -1,4 +1,5 @@
 //! Errors, as values.
+use crate::target::Target;
 use std::fmt;
 
 /// A code object that cannot be used.
@@ -16,6 +17,14 @@ pub enum LoadError {
         found: u64,
         /// The expected value.
         expected: &'static str,
+    },
+    /// A code object for another processor than the device is.
+    #[error("the code object is for {found}, and the device is an emulated {device}")]
+    Target {
+        /// Of the code object.
+        found: Target,
+        /// Of the device.
+        device: Target,
     },
     /// No note with metadata, or one that cannot be read.
     #[error("the metadata note: {0}")]
@@ -137,6 +146,14 @@ pub enum Cause {
         /// The access.
         fault: MemoryFault,
     },
+    /// A buffer, or a base of scratch memory, that is not the wave's own: others are not emulated.
+    #[error("scratch memory at {found:#x}; expected the wave's own, at {expected:#x}")]
+    Scratch {
+        /// The first two words of the descriptor, or the base.
+        found: u64,
+        /// The same of the wave's own.
+        expected: u64,
+    },
     /// `s_trap`: the kernel gave up.
     #[error("trap {0}")]
     Trap(u32),
@@ -191,8 +208,10 @@ pub enum LaunchError {
         what: String,
     },
     /// A wave made an invalid access, ran an invalid instruction, or trapped.
-    #[error("emulated gfx942: {kernel} ended by an error of {place}: {cause}")]
+    #[error("emulated {target}: {kernel} ended by an error of {place}: {cause}")]
     Fault {
+        /// Of the device.
+        target: Target,
         /// The kernel.
         kernel: String,
         /// The wave.
@@ -202,10 +221,12 @@ pub enum LaunchError {
     },
     /// The deadline passed; some of the waves that had not ended are listed.
     #[error(
-        "emulated gfx942: {kernel} did not end in time; {left} waves were left, among them\n{}",
+        "emulated {target}: {kernel} did not end in time; {left} waves were left, among them\n{}",
         list(places)
     )]
     Deadline {
+        /// Of the device.
+        target: Target,
         /// The kernel.
         kernel: String,
         /// Waves that had begun and not ended.
@@ -215,10 +236,12 @@ pub enum LaunchError {
     },
     /// It was stopped by its [`Stop`](crate::Stop).
     #[error(
-        "emulated gfx942: {kernel} was stopped; {left} waves were left, among them\n{}",
+        "emulated {target}: {kernel} was stopped; {left} waves were left, among them\n{}",
         list(places)
     )]
     Stopped {
+        /// Of the device.
+        target: Target,
         /// The kernel.
         kernel: String,
         /// Waves that had begun and not ended.

@@ -1,9 +1,10 @@
-//! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, and DS.
+//! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, buffers of scratch memory, and DS.
 use crate::cache::{Port, Reach};
-use crate::code::OFF;
+use crate::code::{BUFFER, FLAT_SCRATCH, OFF};
 use crate::error::{Access, Cause, MemoryFault};
 use crate::inst::{Ds, Inst, Memory};
-use crate::wave::{APERTURE, PRIVATE_BASE, SHARED_BASE, Wave};
+use crate::target::Target;
+use crate::wave::{APERTURE, PRIVATE_BASE, SCRATCH_WORDS, SHARED_BASE, Wave};
 use std::collections::BTreeSet;
 
 impl Memory {
@@ -12,6 +13,7 @@ impl Memory {
         let base = match inst.segment {
             _ if inst.src[2] == OFF => true,
             1 => inst.src[2] < OFF,
+            BUFFER => inst.mask <= 100 && exists(inst.src[2], 1),
             _ => inst.src[2] <= 106,
         };
         let result = self.result(inst).is_none_or(|words| exists(inst.dst, words));
@@ -22,7 +24,7 @@ impl Memory {
     /// Vector registers of the address, if there are any: an offset alone if there is a base or it is scratch memory.
     pub(crate) fn address(inst: &Inst) -> u16 {
         match (inst.segment, inst.src[2]) {
-            (1, _) => 1,
+            (1 | BUFFER, _) => 1,
             (2, base) if base != OFF => 1,
             _ => 2,
         }
@@ -116,42 +118,42 @@ impl<'a> Local<'a> {
 }
 
 /// One lane's place in one of the kinds of memory.
-enum Target<'a, 'b> {
+enum Spot<'a, 'b> {
     Global(&'a mut Port<'b>, u64, Reach),
     Local(Local<'a>, u64),
 }
 
-impl Target<'_, '_> {
+impl Spot<'_, '_> {
     fn load(&mut self, at: u64, length: u64) -> Result<u64, Cause> {
         match self {
-            Target::Global(port, address, reach) => {
+            Spot::Global(port, address, reach) => {
                 port.load(address.wrapping_add(at), length, *reach).map_err(fault("global"))
             }
-            Target::Local(local, offset) => local.load(*offset + at, length),
+            Spot::Local(local, offset) => local.load(*offset + at, length),
         }
     }
 
     fn store(&mut self, at: u64, length: u64, value: u64) -> Result<(), Cause> {
         match self {
-            Target::Global(port, address, reach) => {
+            Spot::Global(port, address, reach) => {
                 port.store(address.wrapping_add(at), length, value, *reach).map_err(fault("global"))
             }
-            Target::Local(local, offset) => local.store(*offset + at, length, value),
+            Spot::Local(local, offset) => local.store(*offset + at, length, value),
         }
     }
 
     fn update(&mut self, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
         match self {
-            Target::Global(port, address, _) => {
+            Spot::Global(port, address, _) => {
                 port.update(*address, length, f).map_err(fault("global"))
             }
-            Target::Local(local, offset) => local.update(*offset, length, f),
+            Spot::Local(local, offset) => local.update(*offset, length, f),
         }
     }
 
     /// Whether a pair of words can be one access.
     fn pairs(&self) -> bool {
-        matches!(self, Target::Global(_, address, _) if address.is_multiple_of(8))
+        matches!(self, Spot::Global(_, address, _) if address.is_multiple_of(8))
     }
 }
 
@@ -169,7 +171,7 @@ fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
 }
 
 /// `words` of 4 bytes; a pair is one access if the address allows that.
-fn load_words(target: &mut Target<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
+fn load_words(target: &mut Spot<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
     let (mut data, mut word) = ([0; 4], 0);
     while word < words {
         let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
@@ -183,7 +185,7 @@ fn load_words(target: &mut Target<'_, '_>, words: u16) -> Result<[u32; 4], Cause
     Ok(data)
 }
 
-fn store_words(target: &mut Target<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
+fn store_words(target: &mut Spot<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
     let mut word = 0;
     while word < words {
         let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
@@ -237,6 +239,25 @@ impl Issued {
             data[lane] = registers(wave, inst.src[1], lane, memory.data());
         }
         Issued { inst: inst.clone(), memory, exec, addresses, data }
+    }
+
+    /// On gfx90a a wave finds its scratch memory by a descriptor, or a base, that the kernel has made of what it was given.
+    pub(crate) fn check_scratch(&self, wave: &Wave) -> Result<(), Cause> {
+        let is_private =
+            |lane| (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&self.addresses[lane]);
+        if self.inst.target != Target::Gfx90a || !lanes(self.exec).any(is_private) {
+            return Ok(());
+        }
+        let found = match self.inst.segment {
+            BUFFER => (wave.scalar64(self.inst.mask), wave.scalar64(self.inst.mask + 2)),
+            _ => (wave.scalar64(FLAT_SCRATCH), SCRATCH_WORDS),
+        };
+        let is_own = found == (wave.scratch_at, SCRATCH_WORDS);
+        if is_own {
+            Ok(())
+        } else {
+            Err(Cause::Scratch { found: found.0, expected: wave.scratch_at })
+        }
     }
 
     /// Whether no lane accesses global memory.
@@ -300,18 +321,24 @@ impl Issued {
         wave: &'a mut Wave,
         port: &'a mut Port<'b>,
         lds: &'a mut [u8],
-    ) -> Target<'a, 'b> {
+    ) -> Spot<'a, 'b> {
         let address = self.addresses[lane];
-        if self.inst.segment != 2 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
-            return Target::Local(Local::lds(lds), address - SHARED_BASE);
+        if self.inst.segment < 2 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
+            return Spot::Local(Local::lds(lds), address - SHARED_BASE);
         }
         if self.inst.segment != 2 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
             let size = wave.scratch_size as usize;
             let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
-            return Target::Local(Local { bytes, space: "scratch" }, address - PRIVATE_BASE);
+            return Spot::Local(Local { bytes, space: "scratch" }, address - PRIVATE_BASE);
         }
-        // SC1 is device or system scope.
-        Target::Global(port, address, if self.inst.sc1 { Reach::Memory } else { Reach::Vector })
+        let reach = match (self.inst.target, self.memory) {
+            // SC1 is device or system scope.
+            (Target::Gfx942, _) if self.inst.sc1 => Reach::Memory,
+            // GLC of a load is both.
+            (Target::Gfx90a, Memory::Load { .. }) if self.inst.sc0 => Reach::L2,
+            _ => Reach::Vector,
+        };
+        Spot::Global(port, address, reach)
     }
 }
 
@@ -319,9 +346,14 @@ impl Issued {
 fn address(wave: &Wave, inst: &Inst, lane: usize) -> u64 {
     let (base, offset) = (inst.src[2], i64::from(inst.offset));
     match (inst.segment, base) {
-        (1, base) => {
+        (1 | BUFFER, base) => {
             let vector = if inst.src[0] == OFF { 0 } else { wave.lane(inst.src[0], lane) };
-            let base = if base == OFF { 0 } else { wave.scalar(base) };
+            let base = match inst.segment {
+                // Of all lanes, whose words take turns.
+                BUFFER => wave.scalar(base) / 64,
+                _ if base == OFF => 0,
+                _ => wave.scalar(base),
+            };
             PRIVATE_BASE + u64::from(vector.wrapping_add(base).wrapping_add(offset as u32))
         }
         (2, base) if base != OFF => wave

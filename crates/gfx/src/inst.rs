@@ -1,5 +1,6 @@
 //! A decoded instruction, and what the tables say of an opcode.
 use crate::memory::Update;
+use crate::target::Target;
 use crate::wave::Wave;
 
 /// How the bits of an instruction are laid out; the names are the manual's.
@@ -134,9 +135,12 @@ pub(crate) enum Ds {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caches {
     WriteBack,
+    /// L1 and L2, in the scope that SC0 and SC1 say.
     Invalidate,
+    /// The L1.
+    InvalidateVector,
     InvalidateScalar,
-    /// Of scalar stores, which gfx942 does not have.
+    /// Of scalar stores, and of what an L2 holds of other devices' memory: neither exists here.
     Nothing,
 }
 
@@ -197,7 +201,7 @@ pub struct Inst {
     pub(crate) size: u8,
     /// Destination, by the code of a source operand.
     pub(crate) dst: u16,
-    /// Where a flag goes, if it is a mask.
+    /// Where a flag goes, if it is a mask. Of a buffer instruction: the first register of its descriptor.
     pub(crate) mask: u16,
     pub(crate) src: [u16; 3],
     pub(crate) literal: u32,
@@ -212,12 +216,14 @@ pub struct Inst {
     pub(crate) halves: [u8; 2],
     /// Offsets and immediates.
     pub(crate) offset: i32,
-    /// FLAT's segment: flat 0, scratch 1, global 2. Of a scalar load, where its offset is: in the instruction 0, in a
+    /// FLAT's segment: flat 0, scratch 1, global 2, and 3 for a buffer. Of a scalar load, where its offset is: in the instruction 0, in a
     /// register 1, in both 2.
     pub(crate) segment: u8,
+    /// GLC, SCC and SLC on gfx90a.
     pub(crate) sc0: bool,
     pub(crate) sc1: bool,
     pub(crate) nt: bool,
+    pub(crate) target: Target,
 }
 
 impl Inst {

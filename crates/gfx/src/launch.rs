@@ -1,6 +1,7 @@
 //! A launch: what is run, and the packet and arguments that its kernel finds.
 use crate::metadata::Hidden;
 use crate::object::Kernel;
+use crate::target::Target;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -8,11 +9,13 @@ use std::time::Instant;
 /// How the device behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// The processor. Code objects for others are refused.
+    pub target: Target,
     /// Of the order in which waves run: the same seed, launches and memory give the same order.
     pub seed: u64,
     /// Waves that run at the same time at most; groups beyond wait for others to end, and a group always fits.
     pub waves: usize,
-    /// Whether accesses of memory complete as late, and in as odd an order, as gfx942 lets them, and go through caches
+    /// Whether accesses of memory complete as late, and in as odd an order, as the GPU lets them, and go through caches
     /// that only instructions and chance keep coherent: a missing wait, write-back or invalidation shows.
     pub lazy: bool,
 }
@@ -20,7 +23,7 @@ pub struct Config {
 impl Default for Config {
     /// As many waves as 16 compute units hold.
     fn default() -> Config {
-        Config { seed: 1, waves: 512, lazy: false }
+        Config { target: Target::default(), seed: 1, waves: 512, lazy: false }
     }
 }
 

@@ -80,6 +80,15 @@ const fn ds_read(
     ds(number, name, Ds::Read { bytes, words, signed, count, stride })
 }
 
+/// On gfx90a alone, whose scratch memory is a buffer too: its loads and stores are numbered as those of FLAT.
+pub(super) static GFX90A: &[Op] = &[
+    special(Mubuf, 0x29, "buffer_invl2", None, &[], Run::Caches(Caches::Nothing)),
+    special(Mubuf, 0x3f, "buffer_wbinvl1_vol", None, &[], Run::Caches(Caches::InvalidateVector)),
+];
+
+pub(super) static GFX942: &[Op] =
+    &[special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches(Caches::Invalidate))];
+
 pub(super) static OPS: &[Op] = &[
     load(0x10, "load_ubyte", 1, 1, false),
     load(0x11, "load_sbyte", 1, 1, true),
@@ -118,7 +127,6 @@ pub(super) static OPS: &[Op] = &[
     flat(0x41, "atomic_cmpswap", Memory::Swap { words: 1 }),
     flat(0x61, "atomic_cmpswap_x2", Memory::Swap { words: 2 }),
     special(Mubuf, 0x28, "buffer_wbl2", None, &[], Run::Caches(Caches::WriteBack)),
-    special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches(Caches::Invalidate)),
     special(Smem, 0x0, "s_load_dword", None, &[], Run::ScalarLoad(1)),
     special(Smem, 0x1, "s_load_dwordx2", None, &[], Run::ScalarLoad(2)),
     special(Smem, 0x2, "s_load_dwordx4", None, &[], Run::ScalarLoad(4)),

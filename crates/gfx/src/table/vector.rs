@@ -174,7 +174,6 @@ pub(super) static OPS: &[Op] = compute! {
     Vop1 0x2c v_bfrev_b32(a: u32) -> u32 = a.reverse_bits();
     Vop1 0x2d v_ffbh_u32(a: u32) -> u32 = first(a.leading_zeros(), 32);
     Vop1 0x2e v_ffbl_b32(a: u32) -> u32 = first(a.trailing_zeros(), 32);
-    Vop1 0x38 v_mov_b64(a: u64) -> u64 = a;
     Vop1 0x52 v_accvgpr_mov_b32(a: u32) -> u32 = a;
     Vop2 0x00 v_cndmask_b32(a: u32, b: u32, c: bool) -> u32 = if c { b } else { a };
     Vop2 0x01 v_add_f32(a: f32, b: f32) -> f32 = a + b;
@@ -196,8 +195,6 @@ pub(super) static OPS: &[Op] = compute! {
     Vop2 0x13 v_and_b32(a: u32, b: u32) -> u32 = a & b;
     Vop2 0x14 v_or_b32(a: u32, b: u32) -> u32 = a | b;
     Vop2 0x15 v_xor_b32(a: u32, b: u32) -> u32 = a ^ b;
-    Vop2 0x17 v_fmamk_f32(a: f32, k: f32, b: f32) -> f32 = a.mul_add(k, b);
-    Vop2 0x18 v_fmaak_f32(a: f32, b: f32, k: f32) -> f32 = a.mul_add(b, k);
     Vop2 0x19 v_add_co_u32(a: u32, b: u32) -> (u32, bool) = carry(a, b, false);
     Vop2 0x1a v_sub_co_u32(a: u32, b: u32) -> (u32, bool) = borrow(a, b, false);
     Vop2 0x1b v_subrev_co_u32(a: u32, b: u32) -> (u32, bool) = borrow(b, a, false);
@@ -254,7 +251,6 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x200 v_lshl_or_b32(a: u32, b: u32, c: u32) -> u32 = a << (b & 31) | c;
     Vop3 0x201 v_and_or_b32(a: u32, b: u32, c: u32) -> u32 = a & b | c;
     Vop3 0x202 v_or3_b32(a: u32, b: u32, c: u32) -> u32 = a | b | c;
-    Vop3 0x208 v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64 = (a << (b & 7).min(4)).wrapping_add(c);
     Vop3 0x285 v_mul_lo_u32(a: u32, b: u32) -> u32 = a.wrapping_mul(b);
     Vop3 0x286 v_mul_hi_u32(a: u32, b: u32) -> u32 = ((u64::from(a) * u64::from(b)) >> 32) as u32;
     Vop3 0x287 v_mul_hi_i32(a: i32, b: i32) -> i32 = ((i64::from(a) * i64::from(b)) >> 32) as i32;
@@ -272,8 +268,31 @@ pub(super) static OPS: &[Op] = compute! {
         [a[0].mul_add(b[0], c[0]), a[1].mul_add(b[1], c[1])];
     Vop3p 0x31 v_pk_mul_f32(a: [f32; 2], b: [f32; 2]) -> [f32; 2] = [a[0] * b[0], a[1] * b[1]];
     Vop3p 0x32 v_pk_add_f32(a: [f32; 2], b: [f32; 2]) -> [f32; 2] = [a[0] + b[0], a[1] + b[1]];
+    Vop3p 0x33 v_pk_mov_b32(a: [u32; 2], b: [u32; 2]) -> [u32; 2] = [a[0], b[0]];
     Vop3p 0x58 v_accvgpr_read_b32(a: u32) -> u32 = a;
     Vop3p 0x59 v_accvgpr_write_b32(a: u32) -> u32 = a;
+};
+
+#[rustfmt::skip]
+pub(super) static GFX942: &[Op] = compute! {
+    Vop1 0x38 v_mov_b64(a: u64) -> u64 = a;
+    Vop2 0x17 v_fmamk_f32(a: f32, k: f32, b: f32) -> f32 = a.mul_add(k, b);
+    Vop2 0x18 v_fmaak_f32(a: f32, b: f32, k: f32) -> f32 = a.mul_add(b, k);
+    Vop3 0x208 v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64 = (a << (b & 7).min(4)).wrapping_add(c);
+};
+
+/// A product that is rounded before it is added to, and no denormal number anywhere, whatever the mode says.
+fn mad(a: f32, b: f32, c: f32) -> f32 {
+    let flush = |value: f32| if value.is_subnormal() { 0.0_f32.copysign(value) } else { value };
+    flush(flush(flush(a) * flush(b)) + flush(c))
+}
+
+#[rustfmt::skip]
+pub(super) static GFX90A: &[Op] = compute! {
+    Vop2 0x16 v_mac_f32(a: f32, b: f32, to: f32) -> f32 = mad(a, b, to);
+    Vop2 0x17 v_madmk_f32(a: f32, k: f32, b: f32) -> f32 = mad(a, k, b);
+    Vop2 0x18 v_madak_f32(a: f32, b: f32, k: f32) -> f32 = mad(a, b, k);
+    Vop3 0x1c1 v_mad_f32(a: f32, b: f32, c: f32) -> f32 = mad(a, b, c);
 };
 
 /// `width` bits, 1 to 31, with their sign.

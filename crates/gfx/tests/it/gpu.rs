@@ -51,7 +51,7 @@ impl Gpu {
     fn with(object: &[u8], config: Config) -> Gpu {
         let object = CodeObject::parse(object);
         let object = object.unwrap_or_else(|error| panic!("{error}"));
-        let device = Device::new(config);
+        let device = Device::new(Config { target: object.target(), ..config });
         let module = device.load(&object).expect("memory for the image");
         Gpu { device, module }
     }

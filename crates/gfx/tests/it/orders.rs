@@ -4,7 +4,7 @@ use crate::clang;
 use crate::gpu::Gpu;
 use crate::mutants::{self, Lacks};
 use std::time::Duration;
-use warpverbs_gfx::{Caching, Stop};
+use warpverbs_gfx::{Caching, Stop, Target};
 
 /// Each kernel's blocks and threads.
 const KERNELS: [(&str, u32, u32); 18] = [
@@ -50,9 +50,12 @@ fn orders_hold() {
     if clang::missing() {
         return;
     }
-    for kernel in KERNELS {
-        for seed in 0..SEEDS {
-            assert_eq!(complaints(clang::orders(), seed, kernel), Ok(0), "{kernel:?}, seed {seed}");
+    for target in Target::ALL {
+        for kernel in KERNELS {
+            for seed in 0..SEEDS {
+                let found = complaints(clang::orders(target), seed, kernel);
+                assert_eq!(found, Ok(0), "{kernel:?} on {target}, seed {seed}");
+            }
         }
     }
 }
@@ -91,7 +94,11 @@ fn a_missing_instruction_is_noticed() {
         return;
     }
     let names = KERNELS.map(|(name, ..)| name);
-    mutants::check(clang::orders(), &names, Lacks::One, &MAY_PASS, |object, seed, kernel| {
-        complaints(object, seed, KERNELS[kernel])
-    });
+    mutants::check(
+        clang::orders(Target::Gfx942),
+        &names,
+        Lacks::One,
+        &MAY_PASS,
+        |object, seed, kernel| complaints(object, seed, KERNELS[kernel]),
+    );
 }
