@@ -1,17 +1,23 @@
 //! The devices, and which one is current on a thread.
 
 use crate::code::{Answer, Code, answer, put};
-use crate::state::{LDS, MULTIPROCESSORS, THREADS};
+use crate::state::{LDS, MULTIPROCESSORS, THREADS, target};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use warpverbs_gfx::Target;
 
 /// Two, so that there is a peer. They share all memory.
 const DEVICES: c_int = 2;
 /// HIP 7.1.0.
 const VERSION: c_int = 70_100_000;
-const NAME: &CStr = c"emulated gfx942";
-/// As ROCm names an MI300, with features behind colons, which nothing here depends on.
-const ARCH: &CStr = c"gfx942:sramecc+:xnack-";
+/// The device's name, and its architecture as ROCm has it, with features behind colons, which nothing here depends on.
+fn names() -> (&'static CStr, &'static CStr) {
+    match target() {
+        Target::Gfx90a => (c"emulated gfx90a", c"gfx90a:sramecc+:xnack-"),
+        Target::Gfx942 => (c"emulated gfx942", c"gfx942:sramecc+:xnack-"),
+    }
+}
+
 /// Offset of `gcnArchName` in `hipDeviceProp_tR0600`, and in the structure of HIP 5.
 const ARCH_NAME: (usize, usize) = (1160, 396);
 /// Bytes of memory that a device reports. Allocations are not counted against it.
@@ -87,7 +93,7 @@ pub(crate) unsafe extern "C" fn hipDeviceGetName(
     device: c_int,
 ) -> c_int {
     // SAFETY: the caller's buffer.
-    answer(check(device).and_then(|()| unsafe { put_text(out, len, NAME) }))
+    answer(check(device).and_then(|()| unsafe { put_text(out, len, names().0) }))
 }
 
 /// # Safety
@@ -155,7 +161,7 @@ unsafe fn properties(properties: *mut c_void, device: c_int, offset: usize) -> A
         return Err(Code::InvalidValue);
     }
     // SAFETY: the name has 256 bytes at this offset.
-    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, ARCH) }
+    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, names().1) }
 }
 
 /// # Safety

@@ -2,7 +2,7 @@
 
 use crate::code::{Answer, Code, answer, put};
 use crate::handles::Handles;
-use crate::state::{CONCURRENT, LDS, THREADS, lock, state};
+use crate::state::{CONCURRENT, LDS, THREADS, lock, state, target};
 use crate::stream::enqueue;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C" fn hipModuleLoadData(
         // SAFETY: the caller's image.
         let bytes = unsafe { elf(image) }?;
         let said = |error: &dyn std::error::Error| {
-            eprintln!("emulated gfx942: {error}");
+            eprintln!("emulated {}: {error}", target());
             Code::InvalidImage
         };
         let object = CodeObject::parse(bytes).map_err(|error| said(&error))?;

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::handles::Handles;
 
-/// Names another clang than `clang++-19`, which knows gfx942 and has lld.
+/// Names another clang than `clang++-19`, which knows the target and has lld.
 const CLANG_ENV: &str = "WARPVERBS_CLANG";
 
 /// `hiprtcResult`.

@@ -66,4 +66,5 @@ pub use memory::{Caching, Registration, Rights};
 pub use metadata::Argument;
 pub use module::Module;
 pub use object::{CodeObject, Kernel};
+pub use table::opcodes;
 pub use target::{Target, UnknownTarget};

@@ -317,10 +317,10 @@ fn check_needs(
     if count != user {
         return Err(format!("{count} user SGPRs; its properties say {user}"));
     }
-    // Rounding to nearest and even, denormal numbers kept.
-    let mode = rsrc1 >> 12 & 0xff;
-    if mode != 0xf0 {
-        return Err(format!("floating-point mode {mode:#x}; expected 0xf0"));
+    // Rounding to nearest and even, denormal numbers kept, a clamp of NaN to 0, and IEEE 754's quiet NaNs.
+    let mode = rsrc1 >> 12 & 0xaff;
+    if mode != 0xaf0 {
+        return Err(format!("floating-point mode {mode:#x}; expected 0xaf0"));
     }
     if note.lds > 1 << 16
         || note.scratch > 1 << 20

@@ -9,6 +9,15 @@ mod vector;
 
 pub(crate) use vector::CLAMPED;
 
+/// The names of the scalar and vector opcodes that are emulated for `target`, and of scalar loads; those of FLAT, MUBUF
+/// and DS are not among them.
+pub fn opcodes(target: Target) -> impl Iterator<Item = &'static str> {
+    let own = if target == Target::Gfx90a { vector::GFX90A } else { vector::GFX942 };
+    let tables = [scalar::OPS, scalar::CONTROL, vector::OPS, vector::CROSS, vector::COMPARES, own];
+    let scalar_memory = memory::OPS.iter().filter(|op| op.encoding == Encoding::Smem);
+    tables.into_iter().flatten().chain(scalar_memory).map(|op| op.name)
+}
+
 /// The entry of an opcode.
 pub(crate) fn find(target: Target, encoding: Encoding, number: u32) -> Option<&'static Op> {
     let tables: &[&'static [Op]] = match (encoding, target) {

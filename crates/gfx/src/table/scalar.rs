@@ -26,8 +26,8 @@ pub(super) static OPS: &[Op] = compute! {
     Sop2 0x05 s_subb_u32(a: u32, b: u32, c: bool) -> (u32, bool) = borrow(a, b, c);
     Sop2 0x06 s_min_i32(a: i32, b: i32) -> (i32, bool) = (a.min(b), a < b);
     Sop2 0x07 s_min_u32(a: u32, b: u32) -> (u32, bool) = (a.min(b), a < b);
-    Sop2 0x08 s_max_i32(a: i32, b: i32) -> (i32, bool) = (a.max(b), a > b);
-    Sop2 0x09 s_max_u32(a: u32, b: u32) -> (u32, bool) = (a.max(b), a > b);
+    Sop2 0x08 s_max_i32(a: i32, b: i32) -> (i32, bool) = (a.max(b), a >= b);
+    Sop2 0x09 s_max_u32(a: u32, b: u32) -> (u32, bool) = (a.max(b), a >= b);
     Sop2 0x0a s_cselect_b32(a: u32, b: u32, c: bool) -> u32 = if c { a } else { b };
     Sop2 0x0b s_cselect_b64(a: u64, b: u64, c: bool) -> u64 = if c { a } else { b };
     Sop2 0x0c s_and_b32(a: u32, b: u32) -> (u32, bool) = nz(a & b);

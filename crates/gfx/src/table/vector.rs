@@ -1,6 +1,7 @@
 //! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
 use super::row::{Lane, borrow, carry, compute, first, special};
 use crate::inst::{Encoding::*, Kind::*, Op, Run};
+use std::cmp::Ordering;
 
 /// The low 24 bits, with and without a sign.
 fn u24(a: u32) -> u32 {
@@ -29,6 +30,27 @@ fn permute(a: u32, b: u32, selector: u32) -> u32 {
     };
     u32::from_le_bytes(selector.to_le_bytes().map(byte))
 }
+/// The fraction, which is less than 1 also where rounding would make it 1.
+fn fract(a: f32) -> f32 {
+    let rest = a - a.floor();
+    if rest == 1.0 { 1.0_f32.next_down() } else { rest }
+}
+/// The one of that order, where -0 is less than 0. A NaN gives way to a number unless it signals.
+fn extreme(a: f32, b: f32, order: Ordering) -> f32 {
+    let signals = |value: f32| value.is_nan() && value.to_bits() & 1 << 22 == 0;
+    if signals(a) || signals(b) {
+        f32::NAN
+    } else if b.is_nan() || !a.is_nan() && a.total_cmp(&b) == order {
+        a
+    } else {
+        b
+    }
+}
+/// The flag is the sign of the sum as 65 bits have it.
+fn mad_i64(a: i32, b: i32, c: i64) -> (i64, bool) {
+    let sum = i128::from(a) * i128::from(b) + i128::from(c);
+    (sum as i64, sum < 0)
+}
 /// 2 to the power of `exponent`, exact also where it is the factor of a denormal number.
 fn scale(value: f32, exponent: i32) -> f32 {
     (f64::from(value) * f64::from(exponent).exp2()) as f32
@@ -53,7 +75,7 @@ fn div_scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
     } else if denormal(1.0 / denominator) {
         (scale(value, -64), false)
     } else if denormal(numerator / denominator) {
-        (if same { value } else { scale(value, 64) }, true)
+        (if value.to_bits() == numerator.to_bits() { scale(value, 64) } else { value }, true)
     } else if n <= 23 {
         (scale(value, 64), false)
     } else {
@@ -65,8 +87,16 @@ fn div_fmas(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
     if !scaled {
         return a.mul_add(b, c);
     }
-    let exact = f64::from(a).mul_add(f64::from(b), f64::from(c));
-    (exact * if exponent(c) > 127 { 64.0_f64 } else { -64.0 }.exp2()) as f32
+    // The product is exact. What the sum loses sets its last bit, so that the one rounding is the last.
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let lost = (product - (sum - (sum - product))) + (c - (sum - product));
+    let mut exact = sum;
+    if lost.is_finite() && lost != 0.0 {
+        let is_beyond = (lost < 0.0) == (sum > 0.0);
+        exact = f64::from_bits((sum.to_bits() - u64::from(is_beyond)) | 1);
+    }
+    (exact * if exponent(c as f32) > 127 { 64.0_f64 } else { -64.0 }.exp2()) as f32
 }
 /// The quotient where the ordinary steps do not find it.
 fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
@@ -162,7 +192,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop1 0x12 v_cvt_f32_ubyte1(a: u32) -> f32 = (a >> 8 & 0xff) as f32;
     Vop1 0x13 v_cvt_f32_ubyte2(a: u32) -> f32 = (a >> 16 & 0xff) as f32;
     Vop1 0x14 v_cvt_f32_ubyte3(a: u32) -> f32 = (a >> 24) as f32;
-    Vop1 0x1b v_fract_f32(a: f32) -> f32 = (a - a.floor()).min(1.0_f32.next_down());
+    Vop1 0x1b v_fract_f32(a: f32) -> f32 = fract(a);
     Vop1 0x1c v_trunc_f32(a: f32) -> f32 = a.trunc();
     Vop1 0x1d v_ceil_f32(a: f32) -> f32 = a.ceil();
     Vop1 0x1e v_rndne_f32(a: f32) -> f32 = a.round_ties_even();
@@ -183,8 +213,8 @@ pub(super) static OPS: &[Op] = compute! {
     Vop2 0x06 v_mul_i32_i24(a: u32, b: u32) -> i32 = i24(a).wrapping_mul(i24(b));
     Vop2 0x08 v_mul_u32_u24(a: u32, b: u32) -> u32 = u24(a).wrapping_mul(u24(b));
     Vop2 0x09 v_mul_hi_u32_u24(a: u32, b: u32) -> u32 = ((u64::from(u24(a)) * u64::from(u24(b))) >> 32) as u32;
-    Vop2 0x0a v_min_f32(a: f32, b: f32) -> f32 = a.min(b);
-    Vop2 0x0b v_max_f32(a: f32, b: f32) -> f32 = a.max(b);
+    Vop2 0x0a v_min_f32(a: f32, b: f32) -> f32 = extreme(a, b, Ordering::Less);
+    Vop2 0x0b v_max_f32(a: f32, b: f32) -> f32 = extreme(a, b, Ordering::Greater);
     Vop2 0x0c v_min_i32(a: i32, b: i32) -> i32 = a.min(b);
     Vop2 0x0d v_max_i32(a: i32, b: i32) -> i32 = a.max(b);
     Vop2 0x0e v_min_u32(a: u32, b: u32) -> u32 = a.min(b);
@@ -241,7 +271,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x1e0 v_div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) = div_scale(a, b, c);
     Vop3 0x1e2 v_div_fmas_f32(a: f32, b: f32, c: f32, scaled: bool) -> f32 = div_fmas(a, b, c, scaled);
     Vop3 0x1e8 v_mad_u64_u32(a: u32, b: u32, c: u64) -> (u64, bool) = (u64::from(a) * u64::from(b)).overflowing_add(c);
-    Vop3 0x1e9 v_mad_i64_i32(a: i32, b: i32, c: i64) -> (i64, bool) = (i64::from(a) * i64::from(b)).overflowing_add(c);
+    Vop3 0x1e9 v_mad_i64_i32(a: i32, b: i32, c: i64) -> (i64, bool) = mad_i64(a, b, c);
     Vop3 0x1eb v_mad_legacy_u16(a: u16, b: u16, c: u16) -> u16 = a.wrapping_mul(b).wrapping_add(c);
     Vop3 0x1ed v_perm_b32(a: u32, b: u32, c: u32) -> u32 = permute(a, b, c);
     Vop3 0x1f3 v_xad_u32(a: u32, b: u32, c: u32) -> u32 = (a ^ b).wrapping_add(c);
@@ -278,7 +308,7 @@ pub(super) static GFX942: &[Op] = compute! {
     Vop1 0x38 v_mov_b64(a: u64) -> u64 = a;
     Vop2 0x17 v_fmamk_f32(a: f32, k: f32, b: f32) -> f32 = a.mul_add(k, b);
     Vop2 0x18 v_fmaak_f32(a: f32, b: f32, k: f32) -> f32 = a.mul_add(b, k);
-    Vop3 0x208 v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64 = (a << (b & 7).min(4)).wrapping_add(c);
+    Vop3 0x208 v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64 = (a << (b & 7)).wrapping_add(c);
 };
 
 /// A product that is rounded before it is added to, and no denormal number anywhere, whatever the mode says.

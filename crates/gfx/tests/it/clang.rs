@@ -58,6 +58,22 @@ pub(crate) fn compile(target: Target, source: &Path, folder: &Path) -> PathBuf {
     object
 }
 
+/// Assembles and links a text.
+pub(crate) fn assemble(target: Target, text: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [source, object] = ["kernels.s", "kernels.co"].map(|name| folder.path().join(name));
+    std::fs::write(&source, text).expect("room for the text");
+    let status = Command::new("clang-19")
+        .args(["--target=amdgcn-amd-amdhsa", "-x", "assembler"])
+        .arg(format!("-mcpu={target}"))
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "clang-19 does not assemble the text");
+    std::fs::read(object).expect("it was just written")
+}
+
 /// A kernel file of the tree.
 pub(crate) fn kernel(path: &str) -> PathBuf {
     root().join(path)
