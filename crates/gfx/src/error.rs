@@ -1,6 +1,7 @@
 //! Errors, as values.
 use crate::target::Target;
 use std::fmt;
+use warpverbs_code_object::MetadataError;
 
 /// A code object that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -26,9 +27,9 @@ pub enum LoadError {
         /// Of the device.
         device: Target,
     },
-    /// No note with metadata, or one that cannot be read.
-    #[error("the metadata note: {0}")]
-    Metadata(String),
+    /// No metadata that can be read.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
     /// A kernel whose metadata and descriptor do not fit, or that needs what is not emulated.
     #[error("kernel {kernel}: {what}")]
     Kernel {

@@ -59,6 +59,7 @@ pub(crate) fn step(
         Run::Ds(ds) => flat::ds(wave, inst, ds, lds)?,
         Run::Caches(caches) => next = self::caches(inst, caches, port),
         Run::Wait => next = Step::Wait(vmcnt(inst)),
+        Run::Nothing => {}
         Run::Barrier => next = Step::Barrier,
         Run::Sleep => next = Step::Sleep,
         Run::End => next = Step::End,

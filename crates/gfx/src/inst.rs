@@ -140,8 +140,6 @@ pub(crate) enum Caches {
     /// The L1.
     InvalidateVector,
     InvalidateScalar,
-    /// Of scalar stores, and of what an L2 holds of other devices' memory: neither exists here.
-    Nothing,
 }
 
 /// The effect of an opcode.
@@ -160,6 +158,8 @@ pub(crate) enum Run {
     Memory(Memory),
     Ds(Ds),
     Caches(Caches),
+    /// Of priorities, of code, and of what is not here: scalar stores, and an L2 with memory of other devices.
+    Nothing,
     /// Until so few accesses of the wave are under way as the offset says.
     Wait,
     Barrier,

@@ -63,8 +63,8 @@ pub use error::{
 pub use inst::Inst;
 pub use launch::{Config, Launch, Stop};
 pub use memory::{Caching, Registration, Rights};
-pub use metadata::Argument;
 pub use module::Module;
 pub use object::{CodeObject, Kernel};
 pub use table::opcodes;
 pub use target::{Target, UnknownTarget};
+pub use warpverbs_code_object::{Argument, MetadataError};

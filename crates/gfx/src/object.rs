@@ -1,13 +1,14 @@
 //! A code object: the ELF file of one compilation, checked, with its kernels, before it has an address.
 use crate::error::LoadError;
-use crate::metadata::{self, Argument, ArgumentNote, Hidden, KernelNote};
+use crate::metadata::{Hidden, hidden};
 use crate::target::Target;
-use object::elf::{EM_AMDGPU, PT_LOAD, PT_NOTE};
+use object::elf::{EM_AMDGPU, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
     Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
 use std::ops::Range;
+use warpverbs_code_object::Argument;
 
 /// More than any code object of ours by far, and little enough to lay out what a hostile one asks for.
 const IMAGE_AT_MOST: u64 = 1 << 28;
@@ -91,9 +92,8 @@ impl CodeObject {
         let elf = ElfFile64::<Endianness>::parse(bytes)?;
         let target = check_kind(&elf)?;
         let (image, code) = layout(&elf, bytes)?;
-        let note = metadata::parse(note(&elf, bytes)?)?;
         let symbol = |name: &str| elf.dynamic_symbols().find(|symbol| symbol.name() == Ok(name));
-        let kernels = note.kernels.into_iter().map(|note| {
+        let kernels = warpverbs_code_object::kernels(bytes)?.into_iter().map(|note| {
             let address = symbol(&note.symbol).map(|symbol| symbol.address());
             kernel(note, target, address, &image, &code)
         });
@@ -173,20 +173,6 @@ fn layout(
     Ok((image, code.ok_or_else(|| wrong("no segment of code"))?))
 }
 
-fn note<'a>(elf: &ElfFile64<'_, Endianness>, bytes: &'a [u8]) -> Result<&'a [u8], LoadError> {
-    let endian = elf.endian();
-    for header in elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_NOTE)
-    {
-        let Some(mut notes) = header.notes(endian, bytes)? else { continue };
-        while let Some(note) = notes.next()? {
-            if note.name() == b"AMDGPU" && note.n_type(endian) == metadata::NOTE {
-                return Ok(note.desc());
-            }
-        }
-    }
-    Err(LoadError::Metadata("none of the name AMDGPU and type 32".into()))
-}
-
 fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<Relocation>, LoadError> {
     let mut all = Vec::new();
     for (offset, relocation) in elf.dynamic_relocations().into_iter().flatten() {
@@ -227,7 +213,7 @@ fn globals(elf: &ElfFile64<'_, Endianness>) -> Vec<Global> {
 
 /// The descriptor is 64 bytes, little-endian; LLVM's AMDGPU usage guide calls it the kernel descriptor.
 fn kernel(
-    note: KernelNote,
+    note: warpverbs_code_object::Kernel,
     target: Target,
     address: Option<u64>,
     image: &[u8],
@@ -252,28 +238,29 @@ fn kernel(
         return Err(wrong("descriptor and metadata differ in LDS or scratch memory".into()));
     }
     check_needs(&note, target, word(48), word(52), word(56)).map_err(wrong)?;
-    let (mut arguments, mut hidden, mut explicit) = (Vec::new(), Vec::new(), 0);
-    for ArgumentNote { name, offset, size, kind } in note.arguments {
-        let end = offset.checked_add(size).filter(|&end| end <= note.kernarg);
+    let (mut arguments, mut implicit, mut explicit) = (Vec::new(), Vec::new(), 0);
+    for argument in note.arguments {
+        let Argument { offset, size, .. } = argument;
+        let end = offset.checked_add(size).filter(|&end| end <= note.kernarg_size);
         let end = end.ok_or_else(|| {
             wrong(format!(
                 "an argument of {size} bytes at {offset} in a buffer of {}",
-                note.kernarg
+                note.kernarg_size
             ))
         })?;
-        if let Some(kind) = metadata::hidden(&kind) {
-            hidden.push((offset, size, kind));
+        if let Some(kind) = argument.hidden() {
+            implicit.push((offset, size, hidden(kind)));
         } else {
             explicit = explicit.max(end);
-            arguments.push(Argument { name, offset, size, kind });
+            arguments.push(argument);
         }
     }
     Ok(Kernel {
         name: note.name,
-        kernarg_size: note.kernarg,
+        kernarg_size: note.kernarg_size,
         explicit_size: explicit,
         arguments,
-        hidden,
+        hidden: implicit,
         lds: note.lds,
         scratch: note.scratch,
         dynamic_stack: note.dynamic_stack,
@@ -291,7 +278,7 @@ fn kernel(
 
 /// Checks that the emulator has what the kernel needs. The words are those of the descriptor at 48, 52 and 56.
 fn check_needs(
-    note: &KernelNote,
+    note: &warpverbs_code_object::Kernel,
     target: Target,
     rsrc1: u32,
     rsrc2: u32,
@@ -324,7 +311,7 @@ fn check_needs(
     }
     if note.lds > 1 << 16
         || note.scratch > 1 << 20
-        || note.kernarg > 1 << 16
+        || note.kernarg_size > 1 << 16
         || note.block_at_most > 1024
     {
         return Err(

@@ -28,7 +28,9 @@ pub(crate) fn find(target: Target, encoding: Encoding, number: u32) -> Option<&'
         (Encoding::Vopc, _) => &[vector::COMPARES],
         (Encoding::Mubuf, Target::Gfx90a) => &[memory::OPS, memory::GFX90A],
         (Encoding::Mubuf, Target::Gfx942) => &[memory::OPS, memory::GFX942],
-        (Encoding::Smem | Encoding::Ds | Encoding::Flat, _) => &[memory::OPS],
+        (Encoding::Smem | Encoding::Ds | Encoding::Flat, _) => {
+            &[memory::OPS, memory::ATOMICS, memory::SIGNED]
+        }
         _ => &[scalar::OPS, scalar::CONTROL],
     };
     let mut all = tables.iter().flat_map(|table| table.iter());

@@ -1,6 +1,7 @@
 //! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
 use super::row::{Lane, borrow, carry, compute, first, special};
-use crate::inst::{Encoding::*, Kind::*, Op, Run};
+use crate::inst::{Encoding::*, Inst, Kind::*, Op, Run};
+use crate::wave::Wave;
 use std::cmp::Ordering;
 
 /// The low 24 bits, with and without a sign.
@@ -330,41 +331,22 @@ fn field(value: i32, width: u32) -> i32 {
     value << (32 - width) >> (32 - width)
 }
 
+fn read_first_lane(wave: &mut Wave, inst: &Inst) {
+    let lane = wave.exec().trailing_zeros() & 63;
+    wave.write32(inst.dst, wave.lane(inst.src[0], lane as usize));
+}
+fn read_lane(wave: &mut Wave, inst: &Inst) {
+    let lane = wave.scalar(inst.src[1]) & 63;
+    wave.write32(inst.dst, wave.lane(inst.src[0], lane as usize));
+}
+fn write_lane(wave: &mut Wave, inst: &Inst) {
+    let (value, lane) = (wave.scalar(inst.src[0]), wave.scalar(inst.src[1]) & 63);
+    wave.set_lane(inst.dst, lane as usize, value);
+}
+
 pub(super) static CROSS: &[Op] = &[
-    special(Vop1, 0x00, "v_nop", None, &[], Run::Wave(|_, _| ())),
-    special(
-        Vop1,
-        0x02,
-        "v_readfirstlane_b32",
-        B32,
-        &[B32],
-        Run::Wave(|wave, inst| {
-            let lane = wave.exec().trailing_zeros() & 63;
-            let value = wave.lane(inst.src[0], lane as usize);
-            wave.write32(inst.dst, value);
-        }),
-    ),
-    special(
-        Vop3,
-        0x289,
-        "v_readlane_b32",
-        B32,
-        &[B32, B32],
-        Run::Wave(|wave, inst| {
-            let lane = wave.scalar(inst.src[1]) & 63;
-            let value = wave.lane(inst.src[0], lane as usize);
-            wave.write32(inst.dst, value);
-        }),
-    ),
-    special(
-        Vop3,
-        0x28a,
-        "v_writelane_b32",
-        B32,
-        &[B32, B32],
-        Run::Wave(|wave, inst| {
-            let (value, lane) = (wave.scalar(inst.src[0]), wave.scalar(inst.src[1]) & 63);
-            wave.set_lane(inst.dst, lane as usize, value);
-        }),
-    ),
+    special(Vop1, 0x00, "v_nop", None, &[], Run::Nothing),
+    special(Vop1, 0x02, "v_readfirstlane_b32", B32, &[B32], Run::Wave(read_first_lane)),
+    special(Vop3, 0x289, "v_readlane_b32", B32, &[B32, B32], Run::Wave(read_lane)),
+    special(Vop3, 0x28a, "v_writelane_b32", B32, &[B32, B32], Run::Wave(write_lane)),
 ];
