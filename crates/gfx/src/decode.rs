@@ -267,6 +267,8 @@ fn ds(target: Target, first: u32, second: u32) -> Result<Inst, DecodeError> {
         return Err(wrong(&inst, "global data share does not exist", first));
     }
     inst.offset = bits(first, 15, 0).into();
+    // Whether it returns what was there.
+    inst.sc0 = inst.op.name.contains("_rtn_");
     let bank = if bit(first, 25) { ACC } else { VECTOR };
     inst.dst = bank + bits(second, 31, 24);
     inst.src =
@@ -343,7 +345,7 @@ fn check(inst: &Inst) -> Result<(), DecodeError> {
     };
     let found = match inst.op.run {
         Run::Memory(memory) => memory.registers_exist(inst, exists),
-        Run::Ds(ds) => ds.registers_exist(inst, exists),
+        Run::Ds(memory, stride) => memory.ds_exists(inst, stride, exists),
         Run::ScalarLoad(_) => true,
         _ => return check_operands(inst, exists),
     };

@@ -56,7 +56,7 @@ pub(crate) fn step(
                 issued.complete(wave, port, lds)?;
             }
         }
-        Run::Ds(ds) => flat::ds(wave, inst, ds, lds)?,
+        Run::Ds(memory, stride) => flat::ds(wave, inst, (memory, stride), lds)?,
         Run::Caches(caches) => next = self::caches(inst, caches, port),
         Run::Wait => next = Step::Wait(vmcnt(inst)),
         Run::Nothing => {}

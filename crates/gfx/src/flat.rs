@@ -2,7 +2,7 @@
 use crate::cache::{Port, Reach};
 use crate::code::{BUFFER, FLAT_SCRATCH, OFF};
 use crate::error::{Access, Cause, MemoryFault};
-use crate::inst::{Ds, Inst, Memory};
+use crate::inst::{Inst, Memory};
 use crate::target::Target;
 use crate::wave::{APERTURE, PRIVATE_BASE, SCRATCH_WORDS, SHARED_BASE, Wave};
 use std::collections::BTreeSet;
@@ -49,33 +49,34 @@ impl Memory {
     }
 }
 
-impl Ds {
-    /// Registers of the result.
-    pub(crate) fn result(self) -> u16 {
+/// Of DS.
+impl Memory {
+    /// Operands beside the address, and the registers of each.
+    pub(crate) fn ds_data(self, stride: u32) -> (usize, u16) {
         match self {
-            Ds::Read { words, count, .. } => words * count,
-            Ds::Write { .. } | Ds::Atomic { returns: false, .. } => 0,
-            Ds::Atomic { words, .. } | Ds::Swap { words } => words,
-            Ds::Permute { .. } => 1,
+            Memory::Load { .. } => (0, 0),
+            Memory::Store { words, .. } => (if stride == 0 { 1 } else { 2 }, words),
+            Memory::Atomic { words, .. } => (1, words),
+            Memory::Swap { words } => (2, words),
         }
     }
 
-    /// Operands beside the address, and the registers of each.
-    pub(crate) fn data(self) -> (usize, u16) {
-        match self {
-            Ds::Read { .. } => (0, 0),
-            Ds::Write { words, count, .. } => (count.into(), words),
-            Ds::Atomic { words, .. } => (1, words),
-            Ds::Swap { words } => (2, words),
-            Ds::Permute { .. } => (1, 1),
-        }
+    /// Registers of the result.
+    pub(crate) fn ds_result(self, inst: &Inst, stride: u32) -> u16 {
+        self.result(inst).unwrap_or(0) * if stride == 0 { 1 } else { 2 }
     }
 
     /// Whether the registers exist.
-    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
-        let (count, words) = self.data();
-        let sources = inst.src[1..=count].iter().all(|&code| exists(code, words));
-        sources && exists(inst.dst, self.result())
+    pub(crate) fn ds_exists(
+        self,
+        inst: &Inst,
+        stride: u32,
+        exists: impl Fn(u16, u16) -> bool,
+    ) -> bool {
+        let (count, words) = self.ds_data(stride);
+        let sources = inst.src[..=count].iter().zip([1, words, words]);
+        sources.into_iter().all(|(&code, words)| exists(code, words))
+            && exists(inst.dst, self.ds_result(inst, stride))
     }
 }
 
@@ -206,10 +207,6 @@ fn registers(wave: &Wave, code: u16, lane: usize, words: u16) -> [u32; 4] {
     data
 }
 
-fn operand(wave: &Wave, code: u16, lane: usize, words: u16) -> u64 {
-    if words == 2 { wave.lane64(code, lane) } else { wave.lane(code, lane).into() }
-}
-
 fn write(wave: &mut Wave, code: u16, lane: usize, words: u16, data: [u32; 4]) {
     for word in 0..words {
         wave.set_lane(code + word, lane, data[usize::from(word)]);
@@ -284,33 +281,9 @@ impl Issued {
         let (inst, memory) = (&self.inst, self.memory);
         wave.unsettled |= !matches!(memory, Memory::Load { .. });
         for lane in lanes(self.exec) {
-            let (data, mut target) = (self.data[lane], self.target(lane, wave, port, lds));
-            let found = match memory {
-                Memory::Load { bytes: 4, words, .. } => load_words(&mut target, words)?,
-                Memory::Load { bytes, signed, .. } => {
-                    halves(extend(target.load(0, bytes)?, bytes, signed).into())
-                }
-                Memory::Store { bytes: 4, words } => {
-                    store_words(&mut target, words, data)?;
-                    continue;
-                }
-                Memory::Store { bytes, .. } => {
-                    target.store(0, bytes, data[0].into())?;
-                    continue;
-                }
-                Memory::Atomic { words, f } => {
-                    let value = number(&data, 0, words);
-                    halves(target.update(4 * u64::from(words), |old| f(old, value))?)
-                }
-                Memory::Swap { words } => {
-                    let (new, wanted) = (number(&data, 0, words), number(&data, words, words));
-                    let swap = |old| if old == wanted { new } else { old };
-                    halves(target.update(4 * u64::from(words), swap)?)
-                }
-            };
-            if let Some(words) = memory.result(inst) {
-                write(wave, inst.dst, lane, words, found);
-            }
+            let mut target = self.target(lane, wave, port, lds);
+            let found = access(&mut target, memory, self.data[lane])?;
+            write(wave, inst.dst, lane, memory.result(inst).unwrap_or(0), found);
         }
         Ok(())
     }
@@ -364,6 +337,27 @@ fn address(wave: &Wave, inst: &Inst, lane: usize) -> u64 {
     }
 }
 
+/// One lane's access, and what it found.
+fn access(target: &mut Spot<'_, '_>, memory: Memory, data: [u32; 4]) -> Result<[u32; 4], Cause> {
+    Ok(match memory {
+        Memory::Load { bytes: 4, words, .. } => load_words(target, words)?,
+        Memory::Load { bytes, signed, .. } => {
+            [extend(target.load(0, bytes)?, bytes, signed), 0, 0, 0]
+        }
+        Memory::Store { bytes: 4, words } => store_words(target, words, data).map(|()| [0; 4])?,
+        Memory::Store { bytes, .. } => target.store(0, bytes, data[0].into()).map(|()| [0; 4])?,
+        Memory::Atomic { words, f } => {
+            let value = number(&data, 0, words);
+            halves(target.update(4 * u64::from(words), |old| f(old, value))?)
+        }
+        Memory::Swap { words } => {
+            let (new, wanted) = (number(&data, 0, words), number(&data, words, words));
+            let swap = |old| if old == wanted { new } else { old };
+            halves(target.update(4 * u64::from(words), swap)?)
+        }
+    })
+}
+
 /// One or two words, from the `first`.
 fn number(data: &[u32; 4], first: u16, words: u16) -> u64 {
     let first = usize::from(first);
@@ -372,56 +366,36 @@ fn number(data: &[u32; 4], first: u16, words: u16) -> u64 {
 }
 
 /// DS, one lane after the other.
-pub(crate) fn ds(wave: &mut Wave, inst: &Inst, ds: Ds, lds: &mut [u8]) -> Result<(), Cause> {
-    if let Ds::Permute { backward } = ds {
-        permute(wave, inst, backward);
-        return Ok(());
-    }
-    let mut lds = Local::lds(lds);
+pub(crate) fn ds(
+    wave: &mut Wave,
+    inst: &Inst,
+    (memory, stride): (Memory, u32),
+    lds: &mut [u8],
+) -> Result<(), Cause> {
+    let (offset, words) = (inst.offset as u32, memory.result(inst).unwrap_or(0));
+    let offsets =
+        [if stride == 0 { offset } else { (offset & 0xff) * stride }, (offset >> 8) * stride];
+    let count = if stride == 0 { 1 } else { 2 };
     for lane in lanes(wave.exec()) {
         let address = wave.lane(inst.src[0], lane);
-        let offset = |index: u16, count: u16, stride: u32| {
-            let offset = inst.offset as u32;
-            let own = if count == 1 { offset } else { (offset >> (8 * index) & 0xff) * stride };
-            u64::from(address.wrapping_add(own))
-        };
-        match ds {
-            Ds::Read { bytes, words, signed, count, stride } => {
-                let mut data = [0; 4];
-                for word in 0..words * count {
-                    let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
-                    data[usize::from(word)] = extend(lds.load(at, bytes)?, bytes, signed);
-                }
-                write(wave, inst.dst, lane, words * count, data);
-            }
-            Ds::Write { bytes, words, count, stride } => {
-                for word in 0..words * count {
-                    let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
-                    let value =
-                        wave.lane(inst.src[usize::from(1 + word / words)] + word % words, lane);
-                    lds.store(at, bytes, value.into())?;
-                }
-            }
-            Ds::Atomic { words, returns, f } => {
-                let value = operand(wave, inst.src[1], lane, words);
-                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), |old| f(old, value))?;
-                write(wave, inst.dst, lane, if returns { words } else { 0 }, halves(old));
-            }
-            Ds::Swap { words } => {
-                let wanted = operand(wave, inst.src[1], lane, words);
-                let new = operand(wave, inst.src[2], lane, words);
-                let swap = |old| if old == wanted { new } else { old };
-                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), swap)?;
-                write(wave, inst.dst, lane, words, halves(old));
-            }
-            Ds::Permute { .. } => {}
+        let (_, each) = memory.ds_data(stride);
+        let mut data = [1, 2].map(|index| registers(wave, inst.src[index], lane, each));
+        if let Memory::Swap { words } = memory {
+            let wanted = data[0];
+            data[0] = data[1];
+            data[0][words.into()..][..words.into()].copy_from_slice(&wanted[..words.into()]);
+        }
+        for index in 0..count {
+            let at = address.wrapping_add(offsets[index]).into();
+            let found = access(&mut Spot::Local(Local::lds(lds), at), memory, data[index])?;
+            write(wave, inst.dst + words * index as u16, lane, words, found);
         }
     }
     Ok(())
 }
 
 /// A lane that is not active gives 0; where two give to one lane, the higher one wins.
-fn permute(wave: &mut Wave, inst: &Inst, backward: bool) {
+pub(crate) fn permute(wave: &mut Wave, inst: &Inst, backward: bool) {
     let exec = wave.exec();
     let mut result = [0; 64];
     for lane in lanes(exec) {

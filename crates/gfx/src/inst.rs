@@ -75,7 +75,7 @@ impl Kind {
 /// Operands as the low bits of 64, a flag as 0 or 1; result and flag.
 pub(crate) type Compute = fn(&[u64; 4]) -> (u64, bool);
 
-/// On global memory, or whatever a flat address is of.
+/// On global memory, whatever a flat address is of, or LDS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Memory {
     /// `words` of 4 bytes, or one of fewer, extended.
@@ -88,46 +88,14 @@ pub(crate) enum Memory {
         bytes: u64,
         words: u16,
     },
-    /// The result and the operand to what is stored; returns what was there if SC0 is set.
+    /// The result and the operand to what is stored; returns what was there if SC0 is set, or the name of DS says so.
     Atomic {
         words: u16,
         f: Update,
     },
-    /// Stores the first operand if the second is there.
+    /// Stores the first operand if the second is there; of DS it is the other way round.
     Swap {
         words: u16,
-    },
-}
-
-/// On LDS.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Ds {
-    /// `count` times, each with an offset of its own in units of `stride` bytes if there are two.
-    Read {
-        bytes: u64,
-        words: u16,
-        signed: bool,
-        count: u16,
-        stride: u32,
-    },
-    Write {
-        bytes: u64,
-        words: u16,
-        count: u16,
-        stride: u32,
-    },
-    Atomic {
-        words: u16,
-        returns: bool,
-        f: Update,
-    },
-    /// Returns what was there; stores the second operand if that is the first.
-    Swap {
-        words: u16,
-    },
-    /// Among lanes: each takes from, or gives to, the lane that its address names.
-    Permute {
-        backward: bool,
     },
 }
 
@@ -156,7 +124,8 @@ pub(crate) enum Run {
     /// Words from memory into scalar registers.
     ScalarLoad(u16),
     Memory(Memory),
-    Ds(Ds),
+    /// On LDS; if the stride is not 0, with two addresses, each of which has an offset of its own in units of it.
+    Ds(Memory, u32),
     Caches(Caches),
     /// Of priorities, of code, and of what is not here: scalar stores, and an L2 with memory of other devices.
     Nothing,

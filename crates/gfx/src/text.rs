@@ -1,7 +1,7 @@
 //! An instruction as text, as LLVM's disassembler has it.
 use crate::code::{ACC, BUFFER, LITERAL, OFF, VCC, VECTOR};
 use crate::decode::is_scalar;
-use crate::inst::{Ds, Encoding, Inst, Kind, Memory, Run};
+use crate::inst::{Encoding, Inst, Kind, Memory, Run};
 use crate::target::Target;
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -9,7 +9,7 @@ impl Display for Inst {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let operands = match self.op.run {
             Run::Memory(memory) => self.memory(memory),
-            Run::Ds(ds) => self.ds(ds),
+            Run::Ds(memory, stride) => self.ds(memory, stride),
             Run::ScalarLoad(words) => self.scalar_load(words),
             Run::Caches(_) => String::new(),
             _ if self.encoding == Encoding::Sopp => self.program(),
@@ -145,23 +145,23 @@ impl Inst {
         text
     }
 
-    fn ds(&self, ds: Ds) -> String {
+    fn ds(&self, memory: Memory, stride: u32) -> String {
+        let (result, (count, words)) = (memory.ds_result(self, stride), memory.ds_data(stride));
         let mut parts = Vec::new();
-        if ds.result() > 0 {
-            parts.push(operand(self, self.dst, ds.result()));
+        if result > 0 {
+            parts.push(operand(self, self.dst, result));
         }
         parts.push(operand(self, self.src[0], 1));
-        let (count, words) = ds.data();
         parts.extend(self.src[1..=count].iter().map(|&code| operand(self, code, words)));
         let mut text = parts.join(", ");
-        if matches!(ds, Ds::Read { count: 2, .. } | Ds::Write { count: 2, .. }) {
-            for (index, offset) in [self.offset & 0xff, self.offset >> 8].into_iter().enumerate() {
-                if offset != 0 {
-                    let _ = write!(text, " offset{index}:{offset}");
-                }
-            }
-        } else {
+        if stride == 0 {
             self.offset(&mut text);
+            return text;
+        }
+        for (index, offset) in [self.offset & 0xff, self.offset >> 8].into_iter().enumerate() {
+            if offset != 0 {
+                let _ = write!(text, " offset{index}:{offset}");
+            }
         }
         text
     }
@@ -227,6 +227,9 @@ impl Inst {
             }
         }
         let mut text = parts.join(", ");
+        if self.encoding == Encoding::Ds {
+            self.offset(&mut text);
+        }
         self.modifiers(&mut text);
         text
     }

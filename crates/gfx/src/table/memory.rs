@@ -1,6 +1,7 @@
 //! FLAT (names without the segment that they are prefixed with), MUBUF, SMEM, DS.
 use super::row::special;
-use crate::inst::{Caches, Ds, Encoding::*, Inst, Kind::*, Memory, Op, Run};
+use crate::flat::permute;
+use crate::inst::{Caches, Encoding::*, Inst, Kind::*, Memory, Op, Run};
 use crate::memory::Update;
 use crate::wave::{Wave, ticks};
 
@@ -21,31 +22,20 @@ const fn atomic(number: u32, name: &'static str, words: u16, f: Update) -> Op {
     flat(number, name, Memory::Atomic { words, f })
 }
 
-const fn ds(number: u32, name: &'static str, ds: Ds) -> Op {
-    special(Ds, number, name, None, &[], Run::Ds(ds))
+const fn ds(number: u32, name: &'static str, memory: Memory, stride: u32) -> Op {
+    special(Ds, number, name, None, &[], Run::Ds(memory, stride))
 }
-const fn ds_atomic(number: u32, name: &'static str, words: u16, returns: bool, f: Update) -> Op {
-    ds(number, name, Ds::Atomic { words, returns, f })
+const fn ds_atomic(number: u32, name: &'static str, words: u16, f: Update) -> Op {
+    ds(number, name, Memory::Atomic { words, f }, 0)
 }
-/// Of bytes and words each of `count` times, `stride` bytes from one to the next.
-const fn ds_write(
-    number: u32,
-    name: &'static str,
-    (bytes, words): (u64, u16),
-    count: u16,
-    stride: u32,
-) -> Op {
-    ds(number, name, Ds::Write { bytes, words, count, stride })
+const fn write(number: u32, name: &'static str, (bytes, words): (u64, u16), stride: u32) -> Op {
+    ds(number, name, Memory::Store { bytes, words }, stride)
 }
-/// As [`ds_write`], and whether a part of a word is extended by its sign.
-const fn ds_read(
-    number: u32,
-    name: &'static str,
-    (bytes, words, signed): (u64, u16, bool),
-    count: u16,
-    stride: u32,
-) -> Op {
-    ds(number, name, Ds::Read { bytes, words, signed, count, stride })
+const fn read(number: u32, name: &'static str, (bytes, words): (u64, u16), stride: u32) -> Op {
+    ds(number, name, Memory::Load { bytes, words, signed: false }, stride)
+}
+const fn read_signed(number: u32, name: &'static str, bytes: u64) -> Op {
+    ds(number, name, Memory::Load { bytes, words: 1, signed: true }, 0)
 }
 
 /// On gfx90a alone, whose scratch memory is a buffer too: its loads and stores are numbered as those of FLAT.
@@ -65,10 +55,10 @@ macro_rules! atomics {
         &[$(
             atomic($number, concat!("atomic_", $flat), 1, $f),
             atomic($number + 0x20, concat!("atomic_", $flat, "_x2"), 2, $wide),
-            ds_atomic($ds_number, concat!("ds_", $ds, "_", $kind, "32"), 1, false, $f),
-            ds_atomic($ds_number + 0x20, concat!("ds_", $ds, "_rtn_", $kind, "32"), 1, true, $f),
-            ds_atomic($ds_number + 0x40, concat!("ds_", $ds, "_", $kind, "64"), 2, false, $wide),
-            ds_atomic($ds_number + 0x60, concat!("ds_", $ds, "_rtn_", $kind, "64"), 2, true, $wide),
+            ds_atomic($ds_number, concat!("ds_", $ds, "_", $kind, "32"), 1, $f),
+            ds_atomic($ds_number + 0x20, concat!("ds_", $ds, "_rtn_", $kind, "32"), 1, $f),
+            ds_atomic($ds_number + 0x40, concat!("ds_", $ds, "_", $kind, "64"), 2, $wide),
+            ds_atomic($ds_number + 0x60, concat!("ds_", $ds, "_rtn_", $kind, "64"), 2, $wide),
         )*]
     };
     ($($flat:literal $number:literal, $ds:literal $kind:literal $ds_number:literal, $f:expr;)*) => {
@@ -92,6 +82,12 @@ pub(super) static SIGNED: &[Op] = atomics! {
         |old, new| (old as i64).max(new as i64) as u64;
 };
 
+fn give(wave: &mut Wave, inst: &Inst) {
+    permute(wave, inst, false);
+}
+fn take(wave: &mut Wave, inst: &Inst) {
+    permute(wave, inst, true);
+}
 fn time(wave: &mut Wave, inst: &Inst) {
     wave.write64(inst.dst, ticks());
 }
@@ -125,32 +121,32 @@ pub(super) static OPS: &[Op] = &[
     special(Smem, 0x21, "s_dcache_wb", None, &[], Run::Nothing),
     special(Smem, 0x24, "s_memtime", B64, &[], Run::Wave(time)),
     special(Smem, 0x25, "s_memrealtime", B64, &[], Run::Wave(time)),
-    ds_atomic(0x2d, "ds_wrxchg_rtn_b32", 1, true, exchange),
-    ds(0x30, "ds_cmpst_rtn_b32", Ds::Swap { words: 1 }),
-    ds_write(0xd, "ds_write_b32", (4, 1), 1, 0),
-    ds_write(0xe, "ds_write2_b32", (4, 1), 2, 4),
-    ds_write(0xf, "ds_write2st64_b32", (4, 1), 2, 256),
-    ds_read(0x36, "ds_read_b32", (4, 1, false), 1, 0),
-    ds_read(0x37, "ds_read2_b32", (4, 1, false), 2, 4),
-    ds_read(0x38, "ds_read2st64_b32", (4, 1, false), 2, 256),
-    ds_atomic(0x6d, "ds_wrxchg_rtn_b64", 2, true, exchange),
-    ds(0x70, "ds_cmpst_rtn_b64", Ds::Swap { words: 2 }),
-    ds_write(0x4d, "ds_write_b64", (4, 2), 1, 0),
-    ds_write(0x4e, "ds_write2_b64", (4, 2), 2, 8),
-    ds_write(0x4f, "ds_write2st64_b64", (4, 2), 2, 512),
-    ds_read(0x76, "ds_read_b64", (4, 2, false), 1, 0),
-    ds_read(0x77, "ds_read2_b64", (4, 2, false), 2, 8),
-    ds_read(0x78, "ds_read2st64_b64", (4, 2, false), 2, 512),
-    ds_write(0x1e, "ds_write_b8", (1, 1), 1, 0),
-    ds_write(0x1f, "ds_write_b16", (2, 1), 1, 0),
-    ds_read(0x39, "ds_read_i8", (1, 1, true), 1, 0),
-    ds_read(0x3a, "ds_read_u8", (1, 1, false), 1, 0),
-    ds_read(0x3b, "ds_read_i16", (2, 1, true), 1, 0),
-    ds_read(0x3c, "ds_read_u16", (2, 1, false), 1, 0),
-    ds_write(0xde, "ds_write_b96", (4, 3), 1, 0),
-    ds_write(0xdf, "ds_write_b128", (4, 4), 1, 0),
-    ds_read(0xfe, "ds_read_b96", (4, 3, false), 1, 0),
-    ds_read(0xff, "ds_read_b128", (4, 4, false), 1, 0),
-    ds(0x3e, "ds_permute_b32", Ds::Permute { backward: false }),
-    ds(0x3f, "ds_bpermute_b32", Ds::Permute { backward: true }),
+    ds_atomic(0x2d, "ds_wrxchg_rtn_b32", 1, exchange),
+    ds(0x30, "ds_cmpst_rtn_b32", Memory::Swap { words: 1 }, 0),
+    write(0xd, "ds_write_b32", (4, 1), 0),
+    write(0xe, "ds_write2_b32", (4, 1), 4),
+    write(0xf, "ds_write2st64_b32", (4, 1), 256),
+    read(0x36, "ds_read_b32", (4, 1), 0),
+    read(0x37, "ds_read2_b32", (4, 1), 4),
+    read(0x38, "ds_read2st64_b32", (4, 1), 256),
+    ds_atomic(0x6d, "ds_wrxchg_rtn_b64", 2, exchange),
+    ds(0x70, "ds_cmpst_rtn_b64", Memory::Swap { words: 2 }, 0),
+    write(0x4d, "ds_write_b64", (4, 2), 0),
+    write(0x4e, "ds_write2_b64", (4, 2), 8),
+    write(0x4f, "ds_write2st64_b64", (4, 2), 512),
+    read(0x76, "ds_read_b64", (4, 2), 0),
+    read(0x77, "ds_read2_b64", (4, 2), 8),
+    read(0x78, "ds_read2st64_b64", (4, 2), 512),
+    write(0x1e, "ds_write_b8", (1, 1), 0),
+    write(0x1f, "ds_write_b16", (2, 1), 0),
+    read_signed(0x39, "ds_read_i8", 1),
+    read(0x3a, "ds_read_u8", (1, 1), 0),
+    read_signed(0x3b, "ds_read_i16", 2),
+    read(0x3c, "ds_read_u16", (2, 1), 0),
+    write(0xde, "ds_write_b96", (4, 3), 0),
+    write(0xdf, "ds_write_b128", (4, 4), 0),
+    read(0xfe, "ds_read_b96", (4, 3), 0),
+    read(0xff, "ds_read_b128", (4, 4), 0),
+    special(Ds, 0x3e, "ds_permute_b32", B32, &[B32, B32], Run::Wave(give)),
+    special(Ds, 0x3f, "ds_bpermute_b32", B32, &[B32, B32], Run::Wave(take)),
 ];

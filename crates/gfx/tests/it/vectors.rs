@@ -4,6 +4,7 @@ use crate::gpu::Gpu;
 use crate::random;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
+use std::cmp::Ordering;
 use std::time::Duration;
 use warpverbs_gfx::{Access, Cause, LaunchError, Stop, Target};
 
@@ -88,6 +89,11 @@ fn integers_are_the_hosts() {
     }
 }
 
+/// The lower or the higher one, where -0 is below 0, which Rust's `min` and `max` leave open.
+fn extreme(a: f32, b: f32, wanted: Ordering) -> f32 {
+    if b.is_nan() || !a.is_nan() && a.total_cmp(&b) == wanted { a } else { b }
+}
+
 fn floats(a: f32, b: f32, c: f32) -> Vec<u32> {
     let bits = a.to_bits();
     let flags = [a < b, a <= c, b == c, a.is_nan(), a.abs() > -c];
@@ -104,7 +110,7 @@ fn floats(a: f32, b: f32, c: f32) -> Vec<u32> {
         ((u64::from(bits) << 17 | u64::from(bits)) as f32).to_bits(),
         flags,
         bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000,
-        (a.min(b) + b.max(c)).to_bits(),
+        (extreme(a, b, Ordering::Less) + extreme(b, c, Ordering::Greater)).to_bits(),
         (-a.abs() * c).to_bits(),
     ]
 }
