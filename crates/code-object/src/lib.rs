@@ -70,18 +70,22 @@ pub struct Kernel {
     /// Threads that a group has at most.
     #[serde(rename = ".max_flat_workgroup_size")]
     pub block_at_most: u32,
-    /// Scalar registers of a wave.
-    #[serde(rename = ".sgpr_count", default)]
-    pub sgprs: u32,
-    /// Vector registers of a wave, accumulation registers among them.
-    #[serde(rename = ".vgpr_count", default)]
-    pub vgprs: u32,
-    /// Accumulation registers of a wave.
-    #[serde(rename = ".agpr_count", default)]
-    pub agprs: u32,
     /// Whether it calls functions whose need of scratch memory the compiler does not know.
     #[serde(rename = ".uses_dynamic_stack", default)]
     pub dynamic_stack: bool,
+}
+
+impl Kernel {
+    /// The arguments that the source declares; the others are the run time's to supply.
+    pub fn explicit(&self) -> impl Iterator<Item = &Argument> {
+        self.arguments.iter().filter(|argument| argument.hidden().is_none())
+    }
+
+    /// Bytes of the buffer that the explicit arguments take.
+    pub fn explicit_size(&self) -> u32 {
+        let ends = self.explicit().map(|argument| argument.offset.saturating_add(argument.size));
+        ends.max().unwrap_or(0)
+    }
 }
 
 /// One argument of a kernel. Arguments are packed into one buffer, each at its offset, little-endian.

@@ -7,7 +7,7 @@ use crate::stream::enqueue;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use warpverbs_gfx::{CodeObject, Kernel, Launch, Module, Stop};
+use warpverbs_gfx::{CodeObject, Launch, Metadata, Module, Stop};
 
 /// Kernels end by their own deadlines; this is for those that have none.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -20,8 +20,8 @@ struct Function {
 }
 
 impl Function {
-    fn kernel(&self) -> Answer<&Kernel> {
-        self.module.kernel(&self.name).ok_or(Code::NotFound)
+    fn kernel(&self) -> Answer<&Metadata> {
+        self.module.kernel(&self.name).map(|kernel| &kernel.metadata).ok_or(Code::NotFound)
     }
 }
 
@@ -78,9 +78,9 @@ impl Room {
 ///
 /// # Safety
 /// As many pointers as the kernel has arguments, each to as many bytes as the argument has.
-unsafe fn pack(kernel: &Kernel, params: *mut *mut c_void) -> Vec<u8> {
-    let mut packed = vec![0; kernel.explicit_size as usize];
-    for (index, argument) in kernel.arguments.iter().enumerate() {
+unsafe fn pack(kernel: &Metadata, params: *mut *mut c_void) -> Vec<u8> {
+    let mut packed = vec![0; kernel.explicit_size() as usize];
+    for (index, argument) in kernel.explicit().enumerate() {
         let to = &mut packed[argument.offset as usize..][..argument.size as usize];
         // SAFETY: one of the pointers (the caller's obligation).
         let from = unsafe { params.wrapping_add(index).read() };

@@ -65,7 +65,7 @@ impl Device {
             .kernel(launch.kernel)
             .ok_or_else(|| wrong("no such kernel in the module".into()))?;
         check(kernel, launch).map_err(wrong)?;
-        let mut memory = MmapMut::map_anon(PACKET as usize + kernel.kernarg_size as usize)
+        let mut memory = MmapMut::map_anon(PACKET as usize + kernel.metadata.kernarg_size as usize)
             .map_err(|error| wrong(format!("no memory for its arguments: {error}")))?;
         let packet = memory.as_ptr() as u64;
         fill_packet(&mut memory, kernel, module.base(), launch);

@@ -141,7 +141,7 @@ impl Grid<'_> {
 
     fn group(&self, index: u64, unit: usize) -> Group {
         let waves = self.waves_of_group();
-        let lds = (self.kernel.lds + self.launch.dynamic_lds) as usize;
+        let lds = (self.kernel.metadata.lds + self.launch.dynamic_lds) as usize;
         Group {
             index,
             unit,
@@ -158,8 +158,8 @@ impl Grid<'_> {
         let (kernel, block, grid) = (self.kernel, self.launch.block, self.launch.grid);
         let threads = block.iter().product::<u32>() - 64 * number;
         let exec = if threads >= 64 { u64::MAX } else { (1 << threads) - 1 };
-        let stack =
-            u64::from(kernel.scratch) + if kernel.dynamic_stack { DYNAMIC_STACK } else { 0 };
+        let stack = u64::from(kernel.metadata.scratch)
+            + if kernel.metadata.dynamic_stack { DYNAMIC_STACK } else { 0 };
         let mut wave = Wave::new(self.module.base(), kernel.entry, exec, stack);
         let mut next = 0;
         for (bit, size) in USER_SIZES.into_iter().filter(|(bit, _)| kernel.user >> bit & 1 != 0) {
@@ -171,7 +171,7 @@ impl Grid<'_> {
                 1 => wave.write64(next, self.packet),
                 3 => wave.write64(next, self.packet + PACKET),
                 5 => wave.write64(next, SCRATCH_BASE),
-                6 => wave.write32(next, kernel.scratch),
+                6 => wave.write32(next, kernel.metadata.scratch),
                 _ => {}
             }
             next += size as u16;
@@ -270,7 +270,7 @@ impl Grid<'_> {
         let waves = groups.flat_map(|group| (0..group.waves.len()).map(move |wave| (group, wave)));
         let left = waves.filter(|(group, wave)| !group.ended[*wave]).take(LISTED);
         let places = left.map(|(group, wave)| place(self.module, group, wave)).collect();
-        let (kernel, left) = (self.kernel.name.clone(), self.live);
+        let (kernel, left) = (self.kernel.metadata.name.clone(), self.live);
         let target = self.module.object.target;
         Err(if stopped {
             LaunchError::Stopped { target, kernel, left, places }
@@ -289,7 +289,7 @@ fn fault(
 ) -> LaunchError {
     let place = Box::new(place(module, group, number));
     let target = module.object.target;
-    LaunchError::Fault { target, kernel: kernel.name.clone(), place, cause }
+    LaunchError::Fault { target, kernel: kernel.metadata.name.clone(), place, cause }
 }
 
 fn place(module: &Module, group: &Group, number: usize) -> Place {

@@ -67,4 +67,4 @@ pub use module::Module;
 pub use object::{CodeObject, Kernel};
 pub use table::opcodes;
 pub use target::{Target, UnknownTarget};
-pub use warpverbs_code_object::{Argument, MetadataError};
+pub use warpverbs_code_object::{Argument, Kernel as Metadata, MetadataError};

@@ -1,6 +1,5 @@
 //! A code object: the ELF file of one compilation, checked, with its kernels, before it has an address.
 use crate::error::LoadError;
-use crate::metadata::{Hidden, hidden};
 use crate::target::Target;
 use object::elf::{EM_AMDGPU, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -8,7 +7,7 @@ use object::{
     Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
 use std::ops::Range;
-use warpverbs_code_object::Argument;
+use warpverbs_code_object::{Argument, Kernel as Metadata};
 
 /// More than any code object of ours by far, and little enough to lay out what a hostile one asks for.
 const IMAGE_AT_MOST: u64 = 1 << 28;
@@ -37,29 +36,8 @@ pub struct CodeObject {
 /// A kernel, as its metadata and descriptor have it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The function's name.
-    pub name: String,
-    /// Bytes of the argument buffer, with what the runtime appends.
-    pub kernarg_size: u32,
-    /// Bytes of it that the caller supplies.
-    pub explicit_size: u32,
-    /// Arguments that the caller supplies.
-    pub arguments: Vec<Argument>,
-    /// Bytes of LDS that each group has, without what a launch adds.
-    pub lds: u32,
-    /// Bytes of scratch memory that each lane has.
-    pub scratch: u32,
-    /// Whether it calls functions whose need of scratch memory the compiler does not know.
-    pub dynamic_stack: bool,
-    /// Scalar registers of a wave.
-    pub sgprs: u32,
-    /// Vector registers of a wave, accumulation registers among them.
-    pub vgprs: u32,
-    /// Accumulation registers of a wave.
-    pub agprs: u32,
-    /// Threads that a group has at most.
-    pub block_at_most: u32,
-    pub(crate) hidden: Vec<(u32, u32, Hidden)>,
+    /// Name, arguments and needs.
+    pub metadata: Metadata,
     pub(crate) descriptor: u64,
     pub(crate) entry: u64,
     /// Bits 0 to 6 of the descriptor's properties: which user SGPRs there are.
@@ -115,7 +93,7 @@ impl CodeObject {
 
     /// The kernel of that name.
     pub fn kernel(&self, name: &str) -> Option<&Kernel> {
-        self.kernels.iter().find(|kernel| kernel.name == name)
+        self.kernels.iter().find(|kernel| kernel.metadata.name == name)
     }
 
     /// The address of the code and its bytes, for callers that decode all of it.
@@ -213,7 +191,7 @@ fn globals(elf: &ElfFile64<'_, Endianness>) -> Vec<Global> {
 
 /// The descriptor is 64 bytes, little-endian; LLVM's AMDGPU usage guide calls it the kernel descriptor.
 fn kernel(
-    note: warpverbs_code_object::Kernel,
+    note: Metadata,
     target: Target,
     address: Option<u64>,
     image: &[u8],
@@ -238,36 +216,16 @@ fn kernel(
         return Err(wrong("descriptor and metadata differ in LDS or scratch memory".into()));
     }
     check_needs(&note, target, word(48), word(52), word(56)).map_err(wrong)?;
-    let (mut arguments, mut implicit, mut explicit) = (Vec::new(), Vec::new(), 0);
-    for argument in note.arguments {
-        let Argument { offset, size, .. } = argument;
-        let end = offset.checked_add(size).filter(|&end| end <= note.kernarg_size);
-        let end = end.ok_or_else(|| {
-            wrong(format!(
-                "an argument of {size} bytes at {offset} in a buffer of {}",
-                note.kernarg_size
-            ))
-        })?;
-        if let Some(kind) = argument.hidden() {
-            implicit.push((offset, size, hidden(kind)));
-        } else {
-            explicit = explicit.max(end);
-            arguments.push(argument);
+    for Argument { offset, size, .. } in &note.arguments {
+        if offset.checked_add(*size).is_none_or(|end| end > note.kernarg_size) {
+            let buffer = note.kernarg_size;
+            return Err(wrong(format!(
+                "an argument of {size} bytes at {offset} in a buffer of {buffer}"
+            )));
         }
     }
     Ok(Kernel {
-        name: note.name,
-        kernarg_size: note.kernarg_size,
-        explicit_size: explicit,
-        arguments,
-        hidden: implicit,
-        lds: note.lds,
-        scratch: note.scratch,
-        dynamic_stack: note.dynamic_stack,
-        sgprs: note.sgprs,
-        vgprs: note.vgprs,
-        agprs: note.agprs,
-        block_at_most: note.block_at_most,
+        metadata: note,
         descriptor,
         entry,
         user: word(56) as u16 & 0x7f,
@@ -278,7 +236,7 @@ fn kernel(
 
 /// Checks that the emulator has what the kernel needs. The words are those of the descriptor at 48, 52 and 56.
 fn check_needs(
-    note: &warpverbs_code_object::Kernel,
+    note: &Metadata,
     target: Target,
     rsrc1: u32,
     rsrc2: u32,

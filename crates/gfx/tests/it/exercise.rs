@@ -18,11 +18,11 @@ pub(crate) fn exercise(data: &[u8]) {
     let Ok(module) = device.load(&object) else { return };
     for kernel in module.kernels().iter().take(4) {
         let launch = Launch {
-            kernel: &kernel.name,
+            kernel: &kernel.metadata.name,
             grid: [2, 1, 1],
-            block: [kernel.block_at_most.min(100), 1, 1],
+            block: [kernel.metadata.block_at_most.min(100), 1, 1],
             dynamic_lds: 0,
-            arguments: &vec![0; kernel.explicit_size as usize],
+            arguments: &vec![0; kernel.metadata.explicit_size() as usize],
             deadline: Instant::now() + Duration::from_millis(5),
             stop: Stop::default(),
         };

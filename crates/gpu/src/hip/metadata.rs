@@ -17,7 +17,7 @@ pub(crate) fn check(image: &Image, code: &[u8]) -> Result<(), GpuError> {
             declared: 1,
             compiled: 0,
         })?;
-        let ours = kernel.arguments.iter().filter(|argument| argument.hidden().is_none());
-        check_parameters(entry, &ours.map(|argument| argument.size as usize).collect::<Vec<_>>())
+        let sizes = kernel.explicit().map(|argument| argument.size as usize);
+        check_parameters(entry, &sizes.collect::<Vec<_>>())
     })
 }

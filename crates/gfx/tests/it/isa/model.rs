@@ -1,5 +1,6 @@
 //! What models are made of.
 use super::Row;
+use std::cmp::Ordering;
 
 /// Words that instructions treat specially, or that lie beside such ones; as integers and as floats.
 pub(super) const EDGES: [u32; 52] = [
@@ -57,6 +58,20 @@ pub(super) const EDGES: [u32; 52] = [
     0x7fc0_0000,
     0x7f80_0001,
     0x8000_0010,
+];
+
+/// An operand as a number.
+pub(super) type Number = fn(u64) -> i128;
+/// A comparison, and the outcomes for which it holds.
+type Comparison = (&'static str, fn(Ordering) -> bool);
+/// `lg` is `ne` in vector instructions.
+pub(super) const COMPARISONS: [Comparison; 6] = [
+    ("eq", Ordering::is_eq),
+    ("lg", Ordering::is_ne),
+    ("gt", Ordering::is_gt),
+    ("ge", Ordering::is_ge),
+    ("lt", Ordering::is_lt),
+    ("le", Ordering::is_le),
 ];
 
 /// Opcodes without a result: the others of the tables are tested.

@@ -1,7 +1,6 @@
 //! SOP1, SOP2, SOPC, SOPK, and what sets the program counter and EXEC.
 use super::model::*;
 use super::{Case, cases};
-use std::cmp::Ordering;
 
 /// A sum of two numbers of 32 bits, with its carry.
 fn carry(sum: i128) -> Out {
@@ -32,8 +31,8 @@ fn arithmetic() -> Vec<Case> {
         "s_cselect_b32 d, a, b" [a b flag] w32(u32_(if flag { a } else { b }));
         "s_cselect_b64 dd, aa, bb" [a b flag] w64(u64_(if flag { a } else { b }));
         "s_mul_i32 d, a, b" [a b] w32(i32_(a) * i32_(b));
-        "s_mul_hi_u32 d, a, b" [a b] w32(u32_(a) * u32_(b) >> 32);
-        "s_mul_hi_i32 d, a, b" [a b] w32(i32_(a) * i32_(b) >> 32);
+        "s_mul_hi_u32 d, a, b" [a b] w32((u32_(a) * u32_(b)) >> 32);
+        "s_mul_hi_i32 d, a, b" [a b] w32((i32_(a) * i32_(b)) >> 32);
         "s_lshl1_add_u32 d, a, b" [a b] carry(2 * u32_(a) + u32_(b));
         "s_lshl2_add_u32 d, a, b" [a b] carry(4 * u32_(a) + u32_(b));
         "s_lshl3_add_u32 d, a, b" [a b] carry(8 * u32_(a) + u32_(b));
@@ -141,22 +140,12 @@ fn jumps() -> Vec<Case> {
     }
 }
 
-/// The outcomes of a comparison for which it holds.
-const HOLDS: [(&str, fn(Ordering) -> bool); 6] = [
-    ("eq", Ordering::is_eq),
-    ("lg", Ordering::is_ne),
-    ("gt", Ordering::is_gt),
-    ("ge", Ordering::is_ge),
-    ("lt", Ordering::is_lt),
-    ("le", Ordering::is_le),
-];
-
 /// With operands, and with a constant of 16 bits.
 fn constants() -> Vec<Case> {
     let mut all = Vec::new();
     let case = |text: String, model: super::Model| Case { text, model };
-    for (kind, wide) in [("i32", i32_ as fn(u64) -> i128), ("u32", u32_)] {
-        for (name, holds) in HOLDS {
+    for (kind, wide) in [("i32", i32_ as Number), ("u32", u32_)] {
+        for (name, holds) in COMPARISONS {
             let text = format!("s_cmp_{name}_{kind} a, b");
             let model: super::Model =
                 Box::new(move |wave, _| only(holds(wide(wave[0].a).cmp(&wide(wave[0].b)))));
@@ -164,10 +153,8 @@ fn constants() -> Vec<Case> {
         }
     }
     for k in [0_u64, 1, 2, 0x7fff, 0x8000, 0xffff] {
-        for (kind, wide, small) in
-            [("i32", i32_ as fn(u64) -> i128, i16_ as fn(u64) -> i128), ("u32", u32_, u16_)]
-        {
-            for (name, holds) in HOLDS {
+        for (kind, wide, small) in [("i32", i32_ as Number, i16_ as Number), ("u32", u32_, u16_)] {
+            for (name, holds) in COMPARISONS {
                 let text = format!("s_cmpk_{name}_{kind} a, {k:#x}");
                 let model: super::Model =
                     Box::new(move |wave, _| only(holds(wide(wave[0].a).cmp(&small(k)))));

@@ -47,15 +47,15 @@ fn integers() -> Vec<Case> {
         "v_med3_u32 d, a, b, c" [a b c] w32(sorted(u32_, [a, b, c])[1]);
         "v_mul_i32_i24 d, a, b" [a b] w32(i24_(a) * i24_(b));
         "v_mul_u32_u24 d, a, b" [a b] w32(u24_(a) * u24_(b));
-        "v_mul_hi_u32_u24 d, a, b" [a b] w32(u24_(a) * u24_(b) >> 32);
+        "v_mul_hi_u32_u24 d, a, b" [a b] w32((u24_(a) * u24_(b)) >> 32);
         "v_mad_i32_i24 d, a, b, c" [a b c] w32(i24_(a) * i24_(b) + i32_(c));
         "v_mad_u32_u24 d, a, b, c" [a b c] w32(u24_(a) * u24_(b) + u32_(c));
         "v_mad_legacy_u16 d, a, b, c" [a b c] w16(u16_(a) * u16_(b) + u16_(c));
         "v_mad_u64_u32 dd, vcc, a, b, cc" [a b c] product(u32_(a) * u32_(b) + u64_(c));
         "v_mad_i64_i32 dd, vcc, a, b, cc" [a b c] product(i32_(a) * i32_(b) + i64_(c));
         "v_mul_lo_u32 d, a, b" [a b] w32(u32_(a) * u32_(b));
-        "v_mul_hi_u32 d, a, b" [a b] w32(u32_(a) * u32_(b) >> 32);
-        "v_mul_hi_i32 d, a, b" [a b] w32(i32_(a) * i32_(b) >> 32);
+        "v_mul_hi_u32 d, a, b" [a b] w32((u32_(a) * u32_(b)) >> 32);
+        "v_mul_hi_i32 d, a, b" [a b] w32((i32_(a) * i32_(b)) >> 32);
         "v_xad_u32 d, a, b, c" [a b c] w32(u32_(a ^ b) + u32_(c));
         "v_lshl_add_u32 d, a, b, c" [a b c] w32((u32_(a) << low(b, 5)) + u32_(c));
         "v_add_lshl_u32 d, a, b, c" [a b c] w32((u32_(a) + u32_(b)) << low(c, 5));
@@ -130,7 +130,7 @@ fn bits_() -> Vec<Case> {
 fn parts() -> Vec<Case> {
     cases! {
         "v_add_u32_sdwa d, a, b dst_sel:BYTE_1 dst_unused:UNUSED_PRESERVE src0_sel:BYTE_3 src1_sel:WORD_1" [a b c]
-            w32(u32_(c & !0xff00) + (u32_((a >> 24 & 0xff) + (b >> 16 & 0xffff)) % 256 << 8));
+            w32(u32_(c & !0xff00) + ((u32_((a >> 24 & 0xff) + (b >> 16 & 0xffff)) % 256) << 8));
         "v_sub_u32_sdwa d, sext(a), b dst_sel:WORD_0 dst_unused:UNUSED_SEXT src0_sel:BYTE_0 src1_sel:DWORD" [a b]
             w32(i16_((signed(a, 8) - u32_(b)) as u64));
         "v_sub_u32_sdwa d, a, sext(b) dst_sel:BYTE_2 dst_unused:UNUSED_SEXT src0_sel:DWORD src1_sel:WORD_1" [a b]
@@ -265,25 +265,12 @@ fn fixed(quotient: u64, denominator: u64, numerator: u64) -> Out {
 /// Comparisons: of integers by the outcomes for which they hold, of floats also with the outcome of a NaN.
 fn comparisons() -> Vec<Case> {
     let mut all = Vec::new();
-    let kinds: [(&str, fn(u64) -> i128, &str); 6] = [
-        ("i16", i16_, ""),
-        ("u16", u16_, ""),
-        ("i32", i32_, ""),
-        ("u32", u32_, ""),
-        ("i64", i64_, "2"),
-        ("u64", u64_, "2"),
-    ];
-    for (kind, of, wide) in kinds {
-        let holds: [(&str, fn(Ordering) -> bool); 6] = [
-            ("lt", Ordering::is_lt),
-            ("eq", Ordering::is_eq),
-            ("le", Ordering::is_le),
-            ("gt", Ordering::is_gt),
-            ("ne", Ordering::is_ne),
-            ("ge", Ordering::is_ge),
-        ];
-        for (name, holds) in holds {
-            let operands = if wide.is_empty() { "a, b" } else { "aa, bb" };
+    let kinds: [(&str, Number); 6] =
+        [("i16", i16_), ("u16", u16_), ("i32", i32_), ("u32", u32_), ("i64", i64_), ("u64", u64_)];
+    for (kind, of) in kinds {
+        let operands = if kind.ends_with("64") { "aa, bb" } else { "a, b" };
+        for (name, holds) in COMPARISONS {
+            let name = if name == "lg" { "ne" } else { name };
             let text = format!("v_cmp_{name}_{kind} vcc, {operands}");
             let model: super::Model =
                 Box::new(move |wave, lane| only(holds(of(wave[lane].a).cmp(&of(wave[lane].b)))));
