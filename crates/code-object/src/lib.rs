@@ -24,7 +24,7 @@ pub enum MetadataError {
     Missing,
     /// A note that is no MessagePack, or lacks what every kernel has.
     #[error("the metadata note: {0}")]
-    Format(#[from] rmp_serde::decode::Error),
+    Format(String),
     /// A note whose meaning may be another one.
     #[error("the metadata note has version {major}.{minor}; expected 1")]
     Version {
@@ -106,7 +106,7 @@ pub struct Argument {
 }
 
 impl Argument {
-    /// What the run time is to supply, `block_count_x` and the like; nothing for an argument of the source.
+    /// The value that the run time is to supply, `block_count_x` and the like; nothing for an argument of the source.
     pub fn hidden(&self) -> Option<&str> {
         self.kind.strip_prefix("hidden_")
     }
@@ -122,7 +122,9 @@ pub fn kernels(code: &[u8]) -> Result<Vec<Kernel>, MetadataError> {
     if header.e_machine(endian) != EM_AMDGPU {
         return Err(MetadataError::Machine(header.e_machine(endian)));
     }
-    let Note { version: (major, minor), kernels } = rmp_serde::from_slice(note(&file, code)?)?;
+    let read = rmp_serde::from_slice(note(&file, code)?);
+    let read = read.map_err(|error| MetadataError::Format(error.to_string()));
+    let Note { version: (major, minor), kernels } = read?;
     if major == 1 { Ok(kernels) } else { Err(MetadataError::Version { major, minor }) }
 }
 

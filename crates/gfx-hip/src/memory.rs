@@ -118,7 +118,7 @@ exports! {
         Ok(at as *mut c_void)
     }
 
-    /// What is written depends on the attribute.
+    /// The attribute says what is written.
     fn hipPointerGetAttribute(out: *mut c_void, attribute: c_int, addr: *mut c_void) {
         let ranges = state().ranges();
         let (_, range) = find(&ranges, addr as usize)?;

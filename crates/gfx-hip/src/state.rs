@@ -71,7 +71,7 @@ const LAZY_ENV: &str = "WARPVERBS_GFX_LAZY";
 /// Names the processor that the devices are: see [`Target`]. gfx942 unless it is set.
 const TARGET_ENV: &str = "WARPVERBS_GFX_TARGET";
 
-/// What a variable says, if it is set.
+/// The value of a variable, if it is set.
 fn variable<T: FromStr>(name: &str, expected: &str) -> Option<T> {
     let value = std::env::var(name).ok()?;
     let Ok(known) = value.parse() else {

@@ -88,7 +88,7 @@ fn div_fmas(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
     if !scaled {
         return a.mul_add(b, c);
     }
-    // The product is exact. What the sum loses sets its last bit, so that the one rounding is the last.
+    // The product is exact. If the sum is not, its last bit is set, so that only the last rounding counts.
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
     let lost = (product - (sum - (sum - product))) + (c - (sum - product));

@@ -2,7 +2,7 @@
 use crate::exercise::exercise;
 use crate::random;
 use rand::{Rng, RngExt};
-use warpverbs_gfx::{CodeObject, DecodeError, LoadError, Target, decode};
+use warpverbs_gfx::{CodeObject, Config, DecodeError, Device, LoadError, Target, decode};
 
 /// The fuzz target's corpus has a code object.
 fn good() -> Vec<u8> {
@@ -41,6 +41,18 @@ fn what_is_broken_is_named() {
     assert!(matches!(refused(lds, &[0xc1]), LoadError::Metadata(_)));
     let symbol = position(&file, b"fill.kd");
     assert!(matches!(refused(symbol, b"gill"), LoadError::Kernel { .. }));
+}
+
+#[test]
+fn a_code_object_for_another_target_is_refused() {
+    let object = CodeObject::parse(&good()).expect("a good one");
+    let device = Device::new(Config { target: Target::Gfx90a, ..Config::default() });
+    let refused = device.load(&object).map(|_| ()).expect_err("it is for gfx942");
+    let said = "the code object is for gfx942, and the device is an emulated gfx90a";
+    assert_eq!(refused.to_string(), said);
+    assert_eq!("gfx90a".parse(), Ok(Target::Gfx90a));
+    let unknown = "gfx906".parse::<Target>().expect_err("it is not emulated");
+    assert_eq!(unknown.to_string(), "\"gfx906\" is not emulated; expected gfx90a or gfx942");
 }
 
 #[test]

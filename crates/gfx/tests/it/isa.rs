@@ -23,7 +23,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use warpverbs_gfx::Target;
+use warpverbs_gfx::{Cause, LaunchError, Target};
 
 /// Operands of one lane, or of one wave: registers of 64 bits and a flag, which is SCC, or the lane's bit of VCC.
 /// The destination holds `c` before.
@@ -261,5 +261,31 @@ fn opcodes_do_what_is_described() {
         let left: Vec<_> = all.filter(|name| !tested.contains(name)).collect();
         assert!(left.is_empty(), "{target}: not tested: {left:?}");
         println!("{target}: {} cases of {} opcodes", scalar.len() + vector.len(), tested.len());
+    }
+}
+
+/// The only buffer of gfx90a here is the wave's scratch memory, whose base the kernel has to set up.
+#[test]
+fn scratch_memory_of_nobody_is_refused() {
+    if clang::missing() {
+        return;
+    }
+    let foreign = [
+        "s_mov_b64 s[20:21], 0\ns_mov_b64 s[22:23], 0\nbuffer_load_dword d, a, s[20:23], 0 offen",
+        "s_mov_b64 s[20:21], src_private_base\nv_mov_b32 v6, 0\nv_mov_b32 v7, s21\nflat_load_dword d, bb",
+    ];
+    let cases =
+        foreign.map(|text| Case { text: text.into(), model: Box::new(|_, _| Out::default()) });
+    let text = kernel("vector", VECTOR, &cases) + &metadata(&["vector"]);
+    let gpu = Gpu::of(&clang::assemble(Target::Gfx90a, &text), 1);
+    for number in 0..cases.len() as u64 {
+        let rows = gpu.buffer(vec![0_u64; 256]);
+        let arguments = [rows.address(), rows.address(), number];
+        let error = gpu.launch("vector", [1; 3], [64, 1, 1], &arguments);
+        let refused = matches!(
+            &error,
+            Err(LaunchError::Fault { cause: Cause::Scratch { found: 0, .. }, .. })
+        );
+        assert!(refused, "{error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What models are made of.
+//! The parts of models.
 use super::Row;
 use std::cmp::Ordering;
 
@@ -98,7 +98,7 @@ pub(super) const NO_RESULT: [&str; 20] = [
     "v_nop",
 ];
 
-/// What instructions leave. Registers that they do not write keep what was there.
+/// The registers that instructions leave. Those that they do not write keep what was there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
     /// And bits that it has.
@@ -122,7 +122,7 @@ impl Out {
         self.flag(self.value.is_some_and(|(value, _)| value != 0))
     }
 
-    /// What is wrong with `found`: result, flag, EXEC.
+    /// The difference of `found`: result, flag, EXEC.
     pub(super) fn differs(self, row: Row, found: &[u64], scalar: bool) -> Option<String> {
         let (value, bits) = self.value.unwrap_or((row.c, 64));
         let mask = u64::MAX >> (64 - bits);

@@ -397,7 +397,7 @@ fn flushed(a: f64, b: f64, c: f64) -> Out {
     float(flush(flush(flush(a) * flush(b)) + flush(c)))
 }
 
-/// What one target has.
+/// Opcodes of one target.
 #[rustfmt::skip]
 fn own(target: Target) -> Vec<Case> {
     match target {
