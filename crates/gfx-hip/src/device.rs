@@ -1,17 +1,23 @@
 //! The devices, and which one is current on a thread.
 
-use crate::code::{Answer, Code, answer, put};
-use crate::state::{LDS, MULTIPROCESSORS, THREADS};
+use crate::code::{Answer, Code, exports};
+use crate::state::{LDS, MULTIPROCESSORS, THREADS, target};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use warpverbs_gfx::Target;
 
 /// Two, so that there is a peer. They share all memory.
 const DEVICES: c_int = 2;
 /// HIP 7.1.0.
 const VERSION: c_int = 70_100_000;
-const NAME: &CStr = c"emulated gfx942";
-/// As ROCm names an MI300, with features behind colons, which nothing here depends on.
-const ARCH: &CStr = c"gfx942:sramecc+:xnack-";
+/// The device's name, and its architecture as ROCm has it, with features behind colons, which nothing here depends on.
+fn names() -> (&'static CStr, &'static CStr) {
+    match target() {
+        Target::Gfx90a => (c"emulated gfx90a", c"gfx90a:sramecc+:xnack-"),
+        Target::Gfx942 => (c"emulated gfx942", c"gfx942:sramecc+:xnack-"),
+    }
+}
+
 /// Offset of `gcnArchName` in `hipDeviceProp_tR0600`, and in the structure of HIP 5.
 const ARCH_NAME: (usize, usize) = (1160, 396);
 /// Bytes of memory that a device reports. Allocations are not counted against it.
@@ -42,109 +48,88 @@ unsafe fn put_text(out: *mut c_char, len: c_int, text: &CStr) -> Answer {
     Ok(())
 }
 
-/// `hipError_t hipInit(unsigned)`.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipInit(flags: c_uint) -> c_int {
-    answer(if flags == 0 { Ok(()) } else { Err(Code::InvalidValue) })
-}
+exports! {
+    fn hipInit(flags: c_uint) {
+        if flags == 0 { Ok(()) } else { Err(Code::InvalidValue) }
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDriverGetVersion(version: *mut c_int) -> c_int {
-    // SAFETY: the caller's pointer.
-    answer(unsafe { put(version, VERSION) })
-}
+    fn hipDriverGetVersion() -> c_int {
+        Ok(VERSION)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDeviceCount(count: *mut c_int) -> c_int {
-    // SAFETY: the caller's pointer.
-    answer(unsafe { put(count, DEVICES) })
-}
+    fn hipGetDeviceCount() -> c_int {
+        Ok(DEVICES)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDevice(device: *mut c_int) -> c_int {
-    // SAFETY: the caller's pointer.
-    answer(unsafe { put(device, current()) })
-}
+    fn hipGetDevice() -> c_int {
+        Ok(current())
+    }
 
-/// `hipError_t hipSetDevice(int)`.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipSetDevice(device: c_int) -> c_int {
-    answer(check(device).map(|()| CURRENT.set(device)))
-}
+    fn hipSetDevice(device: c_int) {
+        check(device).map(|()| CURRENT.set(device))
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetName(
-    out: *mut c_char,
-    len: c_int,
-    device: c_int,
-) -> c_int {
-    // SAFETY: the caller's buffer.
-    answer(check(device).and_then(|()| unsafe { put_text(out, len, NAME) }))
-}
+    fn hipDeviceGetName(out: *mut c_char, len: c_int, device: c_int) {
+        check(device)?;
+        // SAFETY: the caller's buffer.
+        unsafe { put_text(out, len, names().0) }
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetPCIBusId(
-    out: *mut c_char,
-    len: c_int,
-    device: c_int,
-) -> c_int {
-    let place = if device == 0 { c"0000:f0:00.0" } else { c"0000:f1:00.0" };
-    // SAFETY: the caller's buffer.
-    answer(check(device).and_then(|()| unsafe { put_text(out, len, place) }))
-}
+    fn hipDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: c_int) {
+        check(device)?;
+        let place = if device == 0 { c"0000:f0:00.0" } else { c"0000:f1:00.0" };
+        // SAFETY: the caller's buffer.
+        unsafe { put_text(out, len, place) }
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> c_int {
-    let mut name = *b"emulated00000000";
-    name[15] += device as u8;
-    // SAFETY: the caller's pointer.
-    answer(check(device).and_then(|()| unsafe { put(uuid, name) }))
-}
+    fn hipDeviceGetUuid(device: c_int) -> [u8; 16] {
+        check(device)?;
+        let mut name = *b"emulated00000000";
+        name[15] += device as u8;
+        Ok(name)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceTotalMem(bytes: *mut usize, device: c_int) -> c_int {
-    // SAFETY: the caller's pointer.
-    answer(check(device).and_then(|()| unsafe { put(bytes, MEMORY) }))
-}
+    fn hipDeviceTotalMem(device: c_int) -> usize {
+        check(device).map(|()| MEMORY)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetAttribute(
-    value: *mut c_int,
-    attribute: c_int,
-    device: c_int,
-) -> c_int {
-    let known = match attribute {
-        // Threads of a multiprocessor.
-        57 => Ok(THREADS as c_int),
-        63 => Ok(MULTIPROCESSORS as c_int),
-        // Shared memory of a block.
-        74 => Ok(LDS as c_int),
-        // Lanes of a warp.
-        87 => Ok(64),
-        // Whether streams wait for words, and write them.
-        10013 => Ok(1),
-        // kHz of the constant clock.
-        10017 => Ok(100_000),
-        _ => Err(Code::InvalidValue),
-    };
-    // SAFETY: the caller's pointer.
-    answer(check(device).and(known).and_then(|known| unsafe { put(value, known) }))
+    fn hipDeviceGetAttribute(attribute: c_int, device: c_int) -> c_int {
+        check(device)?;
+        match attribute {
+            // Threads of a multiprocessor.
+            57 => Ok(THREADS as c_int),
+            63 => Ok(MULTIPROCESSORS as c_int),
+            // Shared memory of a block.
+            74 => Ok(LDS as c_int),
+            // Lanes of a warp.
+            87 => Ok(64),
+            // Whether streams wait for words, and write them.
+            10013 => Ok(1),
+            // kHz of the constant clock.
+            10017 => Ok(100_000),
+            _ => Err(Code::InvalidValue),
+        }
+    }
+
+    fn hipGetDevicePropertiesR0600(out: *mut c_void, device: c_int) {
+        // SAFETY: the caller's structure.
+        unsafe { properties(out, device, ARCH_NAME.0) }
+    }
+
+    /// The structure is as it was before HIP 6.
+    fn hipGetDeviceProperties(out: *mut c_void, device: c_int) {
+        // SAFETY: the caller's structure.
+        unsafe { properties(out, device, ARCH_NAME.1) }
+    }
+
+    fn hipDeviceCanAccessPeer(device: c_int, peer: c_int) -> c_int {
+        check(device).and(check(peer)).map(|()| (device != peer).into())
+    }
+
+    fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) {
+        check(peer)?;
+        if peer == current() || flags != 0 { Err(Code::InvalidDevice) } else { Ok(()) }
+    }
 }
 
 /// # Safety
@@ -155,44 +140,5 @@ unsafe fn properties(properties: *mut c_void, device: c_int, offset: usize) -> A
         return Err(Code::InvalidValue);
     }
     // SAFETY: the name has 256 bytes at this offset.
-    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, ARCH) }
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDevicePropertiesR0600(
-    out: *mut c_void,
-    device: c_int,
-) -> c_int {
-    // SAFETY: the caller's structure.
-    answer(unsafe { properties(out, device, ARCH_NAME.0) })
-}
-
-/// # Safety
-/// As HIP's function of this name, for the structure as it was before HIP 6.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipGetDeviceProperties(out: *mut c_void, device: c_int) -> c_int {
-    // SAFETY: the caller's structure.
-    answer(unsafe { properties(out, device, ARCH_NAME.1) })
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceCanAccessPeer(
-    can: *mut c_int,
-    device: c_int,
-    peer: c_int,
-) -> c_int {
-    let both = check(device).and(check(peer));
-    // SAFETY: the caller's pointer.
-    answer(both.and_then(|()| unsafe { put(can, (device != peer).into()) }))
-}
-
-/// `hipError_t hipDeviceEnablePeerAccess(int, unsigned)`.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int {
-    let this = if peer == current() || flags != 0 { Err(Code::InvalidDevice) } else { Ok(()) };
-    answer(check(peer).and(this))
+    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, names().1) }
 }

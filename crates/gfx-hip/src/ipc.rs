@@ -1,6 +1,6 @@
 //! Memory of other processes: handles of 64 bytes, virtual memory management, dmabufs.
 
-use crate::code::{Answer, Code, answer, put};
+use crate::code::{Answer, Code, exports, put};
 use crate::device::check;
 use crate::handles::Handles;
 use crate::memory::{PAGE, create, map, map_new, unmap};
@@ -18,28 +18,6 @@ use warpverbs_gfx::Caching;
 #[repr(C)]
 pub(crate) struct IpcHandle([u8; 64]);
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipIpcGetMemHandle(
-    out: *mut IpcHandle,
-    addr: *mut c_void,
-) -> c_int {
-    let handle = || {
-        let ranges = state().ranges();
-        let range = ranges.get(&(addr as usize)).filter(|range| range.origin == Origin::Allocated);
-        let range = range.ok_or(Code::InvalidValue)?;
-        let fd = range.memory.as_ref().ok_or(Code::InvalidValue)?.as_raw_fd();
-        let mut handle = [0; 64];
-        handle[..4].copy_from_slice(&std::process::id().to_le_bytes());
-        handle[4..8].copy_from_slice(&fd.to_le_bytes());
-        handle[8..16].copy_from_slice(&(range.len as u64).to_le_bytes());
-        Ok(IpcHandle(handle))
-    };
-    // SAFETY: the caller's pointer.
-    answer(handle().and_then(|handle| unsafe { put(out, handle) }))
-}
-
 fn open(IpcHandle(handle): &IpcHandle) -> Answer<usize> {
     let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| handle[at + byte]));
     let (process, fd, len) = (word(0), word(4), word(8) as usize | (word(12) as usize) << 32);
@@ -53,20 +31,6 @@ fn open(IpcHandle(handle): &IpcHandle) -> Answer<usize> {
     let is_whole = file.metadata().is_ok_and(|found| found.len() == len as u64 && len != 0);
     let memory = if is_whole { Ok(OwnedFd::from(file)) } else { Err(Code::InvalidHandle) };
     map_new(Arc::new(memory?), len, Origin::Imported)
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipIpcOpenMemHandle(
-    out: *mut *mut c_void,
-    handle: IpcHandle,
-    flags: c_uint,
-) -> c_int {
-    // Lazy access of peers is the one flag there is, and has to be given.
-    let opened = if flags == 1 { open(&handle) } else { Err(Code::InvalidValue) };
-    // SAFETY: the caller's pointer.
-    answer(opened.and_then(|at| unsafe { put(out, at as *mut c_void) }))
 }
 
 /// An allocation without an address.
@@ -106,29 +70,48 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(c_int, Caching)> {
 }
 
 /// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemGetAllocationGranularity(
-    out: *mut usize,
-    properties: *const Properties,
-    _option: c_int,
-) -> c_int {
-    // SAFETY: the caller's pointer.
-    let known = unsafe { wanted(properties) };
-    // SAFETY: the caller's pointer.
-    answer(known.and_then(|_| unsafe { put(out, PAGE) }))
+/// `at` is none, or begins `len` bytes of a reservation in which nothing is mapped but what goes now.
+unsafe fn nothing(at: Option<usize>, len: usize) -> Answer<usize> {
+    let len = NonZeroUsize::new(len).ok_or(Code::InvalidValue)?;
+    let fixed = at.map_or(MapFlags::empty(), |_| MapFlags::MAP_FIXED);
+    let (at, flags) = (at.and_then(NonZeroUsize::new), MapFlags::MAP_PRIVATE | fixed);
+    // SAFETY: a new mapping, or one in the place of a mapping whose last use this is.
+    let mapped = unsafe { mmap_anonymous(at, len, ProtFlags::PROT_NONE, flags) };
+    Ok(mapped.map_err(|_| Code::OutOfMemory)?.as_ptr() as usize)
 }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemCreate(
-    out: *mut *mut c_void,
-    len: usize,
-    properties: *const Properties,
-    flags: c_ulonglong,
-) -> c_int {
-    let create = || {
+/// `hipMemAccessDesc`.
+#[repr(C)]
+pub(crate) struct Access {
+    location: [c_int; 2],
+    flags: c_int,
+}
+
+exports! {
+    fn hipIpcGetMemHandle(addr: *mut c_void) -> IpcHandle {
+        let ranges = state().ranges();
+        let range = ranges.get(&(addr as usize)).filter(|range| range.origin == Origin::Allocated);
+        let range = range.ok_or(Code::InvalidValue)?;
+        let fd = range.memory.as_ref().ok_or(Code::InvalidValue)?.as_raw_fd();
+        let mut handle = [0; 64];
+        handle[..4].copy_from_slice(&std::process::id().to_le_bytes());
+        handle[4..8].copy_from_slice(&fd.to_le_bytes());
+        handle[8..16].copy_from_slice(&(range.len as u64).to_le_bytes());
+        Ok(IpcHandle(handle))
+    }
+
+    fn hipIpcOpenMemHandle(handle: IpcHandle, flags: c_uint) -> *mut c_void {
+        // Lazy access of peers is the one flag there is, and has to be given.
+        let opened = if flags == 1 { open(&handle) } else { Err(Code::InvalidValue) };
+        opened.map(|at| at as *mut c_void)
+    }
+
+    fn hipMemGetAllocationGranularity(properties: *const Properties, _option: c_int) -> usize {
+        // SAFETY: the caller's pointer.
+        unsafe { wanted(properties) }.map(|_| PAGE)
+    }
+
+    fn hipMemCreate(len: usize, properties: *const Properties, flags: c_ulonglong) -> *mut c_void {
         // SAFETY: the caller's pointer.
         let (device, caching) = unsafe { wanted(properties) }?;
         if len == 0 || !len.is_multiple_of(PAGE) || flags != 0 {
@@ -136,47 +119,23 @@ pub(crate) unsafe extern "C" fn hipMemCreate(
         }
         let memory = Arc::new(create(len, caching)?);
         Ok(ALLOCATIONS.add(Allocation { memory, len, device }))
-    };
-    // SAFETY: the caller's pointer.
-    answer(create().and_then(|handle| unsafe { put(out, handle) }))
-}
+    }
 
-/// `hipError_t hipMemRelease(hipMemGenericAllocationHandle_t)`.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipMemRelease(handle: *mut c_void) -> c_int {
-    answer(ALLOCATIONS.remove(handle).map(drop).ok_or(Code::InvalidValue))
-}
+    fn hipMemRelease(handle: *mut c_void) {
+        ALLOCATIONS.remove(handle).map(drop).ok_or(Code::InvalidValue)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemExportToShareableHandle(
-    out: *mut c_void,
-    handle: *mut c_void,
-    kind: c_int,
-    flags: c_ulonglong,
-) -> c_int {
-    let export = || {
+    /// A descriptor is written.
+    fn hipMemExportToShareableHandle(handle: *mut c_void, kind: c_int, flags: c_ulonglong) -> c_int {
         if kind != 1 || flags != 0 {
             return Err(Code::InvalidValue);
         }
         let copy = ALLOCATIONS.with(handle, |allocation| allocation.memory.try_clone());
         let fd = copy.ok_or(Code::InvalidValue)?;
         Ok(fd.map_err(|_| Code::OutOfMemory)?.into_raw_fd())
-    };
-    // SAFETY: the caller's pointer, to an `int`.
-    answer(export().and_then(|fd| unsafe { put(out.cast(), fd) }))
-}
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemImportFromShareableHandle(
-    out: *mut *mut c_void,
-    from: *mut c_void,
-    kind: c_int,
-) -> c_int {
-    let import = || {
+    fn hipMemImportFromShareableHandle(from: *mut c_void, kind: c_int) -> *mut c_void {
         let fd = RawFd::try_from(from as usize).map_err(|_| Code::InvalidValue)?;
         if fd < 0 || kind != 1 {
             return Err(Code::InvalidValue);
@@ -191,51 +150,22 @@ pub(crate) unsafe extern "C" fn hipMemImportFromShareableHandle(
         }
         let (memory, device) = (Arc::new(file.into()), crate::device::current());
         Ok(ALLOCATIONS.add(Allocation { memory, len, device }))
-    };
-    // SAFETY: the caller's pointer.
-    answer(import().and_then(|handle| unsafe { put(out, handle) }))
-}
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemRetainAllocationHandle(
-    out: *mut *mut c_void,
-    addr: *mut c_void,
-) -> c_int {
-    let retain = || {
+    fn hipMemRetainAllocationHandle(addr: *mut c_void) -> *mut c_void {
         let ranges = state().ranges();
         let (_, range) = find(&ranges, addr as usize)?;
         let memory = range.memory.clone().filter(|_| range.origin == Origin::Mapped);
         let memory = memory.ok_or(Code::InvalidValue)?;
         Ok(ALLOCATIONS.add(Allocation { memory, len: range.len, device: range.device }))
-    };
-    // SAFETY: the caller's pointer.
-    answer(retain().and_then(|handle| unsafe { put(out, handle) }))
-}
+    }
 
-/// # Safety
-/// `at` is none, or begins `len` bytes of a reservation in which nothing is mapped but what goes now.
-unsafe fn nothing(at: Option<usize>, len: usize) -> Answer<usize> {
-    let len = NonZeroUsize::new(len).ok_or(Code::InvalidValue)?;
-    let fixed = at.map_or(MapFlags::empty(), |_| MapFlags::MAP_FIXED);
-    let (at, flags) = (at.and_then(NonZeroUsize::new), MapFlags::MAP_PRIVATE | fixed);
-    // SAFETY: a new mapping, or one in the place of a mapping whose last use this is.
-    let mapped = unsafe { mmap_anonymous(at, len, ProtFlags::PROT_NONE, flags) };
-    Ok(mapped.map_err(|_| Code::OutOfMemory)?.as_ptr() as usize)
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemAddressReserve(
-    out: *mut *mut c_void,
-    len: usize,
-    align: usize,
-    at: *mut c_void,
-    flags: c_ulonglong,
-) -> c_int {
-    let reserve = || {
+    fn hipMemAddressReserve(
+        len: usize,
+        align: usize,
+        at: *mut c_void,
+        flags: c_ulonglong,
+    ) -> *mut c_void {
         // A place of the caller's choice is a hint, which is not taken.
         if !len.is_multiple_of(PAGE) || align > PAGE || flags != 0 || !at.is_null() {
             return Err(Code::InvalidValue);
@@ -244,17 +174,10 @@ pub(crate) unsafe extern "C" fn hipMemAddressReserve(
         let at = unsafe { nothing(None, len) }?;
         lock(&RESERVED).insert(at, len);
         Ok(at as *mut c_void)
-    };
-    // SAFETY: the caller's pointer.
-    answer(reserve().and_then(|at| unsafe { put(out, at) }))
-}
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemAddressFree(addr: *mut c_void, len: usize) -> c_int {
-    let at = addr as usize;
-    let free = || {
+    fn hipMemAddressFree(addr: *mut c_void, len: usize) {
+        let at = addr as usize;
         let used = state().ranges().range(at..at.saturating_add(len)).next().is_some();
         let mut reserved = lock(&RESERVED);
         if used || reserved.get(&at) != Some(&len) {
@@ -263,22 +186,16 @@ pub(crate) unsafe extern "C" fn hipMemAddressFree(addr: *mut c_void, len: usize)
         reserved.remove(&at);
         // SAFETY: a whole reservation, in which nothing is mapped.
         unsafe { unmap(at, len) }
-    };
-    answer(free())
-}
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemMap(
-    addr: *mut c_void,
-    len: usize,
-    offset: usize,
-    handle: *mut c_void,
-    flags: c_ulonglong,
-) -> c_int {
-    let at = addr as usize;
-    let place = || {
+    fn hipMemMap(
+        addr: *mut c_void,
+        len: usize,
+        offset: usize,
+        handle: *mut c_void,
+        flags: c_ulonglong,
+    ) {
+        let at = addr as usize;
         let allocation = ALLOCATIONS.with(handle, Allocation::clone).ok_or(Code::InvalidValue)?;
         let Allocation { memory, len: size, device } = allocation;
         let reserved = lock(&RESERVED);
@@ -292,50 +209,26 @@ pub(crate) unsafe extern "C" fn hipMemMap(
         unsafe { map(&memory, len, Some(at)) }?;
         // SAFETY: a new mapping, which `hipMemUnmap` takes out of the ranges before it goes.
         unsafe { state().add((at, len), Origin::Mapped, device, Some(memory)) }
-    };
-    answer(place())
-}
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemUnmap(addr: *mut c_void, len: usize) -> c_int {
-    let at = addr as usize;
-    let whole = state().ranges().get(&at).is_some_and(|range| range.len == len);
-    let removed = if whole { state().remove(at, Origin::Mapped) } else { Err(Code::InvalidValue) };
-    answer(removed.and_then(|range| {
-        drop(range);
+    fn hipMemUnmap(addr: *mut c_void, len: usize) {
+        let at = addr as usize;
+        let whole = state().ranges().get(&at).is_some_and(|range| range.len == len);
+        let removed = if whole { state().remove(at, Origin::Mapped) } else { Err(Code::InvalidValue) };
+        drop(removed?);
         // SAFETY: a mapping of `hipMemMap`, out of the kernels' reach now.
-        unsafe { nothing(Some(at), len) }.map(|_| ())
-    }))
-}
+        unsafe { nothing(Some(at), len) }.map(drop)
+    }
 
-/// `hipMemAccessDesc`.
-#[repr(C)]
-pub(crate) struct Access {
-    location: [c_int; 2],
-    flags: c_int,
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemSetAccess(
-    addr: *mut c_void,
-    len: usize,
-    access: *const Access,
-    count: usize,
-) -> c_int {
-    // SAFETY: the caller's pointer, to one or more.
-    let access = unsafe { access.as_ref() }.filter(|_| count == 1).ok_or(Code::InvalidValue);
-    let at = addr as usize;
-    let mapped = state().ranges().get(&at).is_some_and(|range| range.len == len);
-    answer(access.and_then(|access| {
+    fn hipMemSetAccess(addr: *mut c_void, len: usize, access: *const Access, count: usize) {
+        // SAFETY: the caller's pointer, to one or more.
+        let access = unsafe { access.as_ref() }.filter(|_| count == 1).ok_or(Code::InvalidValue)?;
         check(access.location[1])?;
+        let mapped = state().ranges().get(&(addr as usize)).is_some_and(|range| range.len == len);
         // Read and write, for a device.
         let known = access.flags == 3 && access.location[0] == 1;
         if known && mapped { Ok(()) } else { Err(Code::InvalidValue) }
-    }))
+    }
 }
 
 /// HSA's call, which this library has as well: `hsa_status_t`, of which 0x1001 is an invalid argument.
@@ -361,7 +254,7 @@ pub(crate) unsafe extern "C" fn hsa_amd_portable_export_dmabuf(
         // SAFETY: the caller's pointer.
         unsafe { put(fd, copy) }?;
         // SAFETY: the caller's pointer.
-        unsafe { put(offset, inside) }
+        unsafe { put::<_, Code>(offset, inside) }
     };
     if export().and_then(put_both).is_ok() { 0 } else { 0x1001 }
 }

@@ -1,13 +1,13 @@
 //! Modules and launches.
 
-use crate::code::{Answer, Code, answer, put};
+use crate::code::{Answer, Code, exports};
 use crate::handles::Handles;
-use crate::state::{CONCURRENT, LDS, THREADS, lock, state};
+use crate::state::{CONCURRENT, LDS, THREADS, lock, state, target};
 use crate::stream::enqueue;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use warpverbs_gfx::{CodeObject, Kernel, Launch, Module, Stop};
+use warpverbs_gfx::{CodeObject, Launch, Metadata, Module, Stop};
 
 /// Kernels end by their own deadlines; this is for those that have none.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -20,8 +20,8 @@ struct Function {
 }
 
 impl Function {
-    fn kernel(&self) -> Answer<&Kernel> {
-        self.module.kernel(&self.name).ok_or(Code::NotFound)
+    fn kernel(&self) -> Answer<&Metadata> {
+        self.module.kernel(&self.name).map(|kernel| &kernel.metadata).ok_or(Code::NotFound)
     }
 }
 
@@ -51,83 +51,6 @@ unsafe fn elf<'a>(image: *const c_void) -> Answer<&'a [u8]> {
     Ok(unsafe { std::slice::from_raw_parts(image, len.ok_or(Code::InvalidImage)?) })
 }
 
-/// # Safety
-/// As HIP's function of this name; of its kinds of images, an ELF file.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipModuleLoadData(
-    out: *mut *mut c_void,
-    image: *const c_void,
-) -> c_int {
-    let load = || {
-        state().alive()?;
-        // SAFETY: the caller's image.
-        let bytes = unsafe { elf(image) }?;
-        let said = |error: &dyn std::error::Error| {
-            eprintln!("emulated gfx942: {error}");
-            Code::InvalidImage
-        };
-        let object = CodeObject::parse(bytes).map_err(|error| said(&error))?;
-        let module = state().gfx.load(&object).map_err(|error| said(&error))?;
-        Ok(MODULES.add(Arc::new(module)))
-    };
-    // SAFETY: the caller's pointer.
-    answer(load().and_then(|handle| unsafe { put(out, handle) }))
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipModuleGetFunction(
-    out: *mut *mut c_void,
-    module: *mut c_void,
-    name: *const c_char,
-) -> c_int {
-    let get = || {
-        let module = MODULES.with(module, Arc::clone).ok_or(Code::InvalidHandle)?;
-        // SAFETY: the caller's text.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-        let function = Function { module, name };
-        function.kernel()?;
-        Ok(FUNCTIONS.add(function))
-    };
-    // SAFETY: the caller's pointer.
-    answer(get().and_then(|handle| unsafe { put(out, handle) }))
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipFuncGetAttribute(
-    value: *mut c_int,
-    attribute: c_int,
-    handle: *mut c_void,
-) -> c_int {
-    // The largest block.
-    let known = if attribute == 0 { function(handle) } else { Err(Code::InvalidValue) };
-    let most = known.and_then(|function| Ok(function.kernel()?.block_at_most as c_int));
-    // SAFETY: the caller's pointer.
-    answer(most.and_then(|most| unsafe { put(value, most) }))
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
-    blocks: *mut c_int,
-    handle: *mut c_void,
-    threads: c_int,
-    shared: usize,
-) -> c_int {
-    let count = || {
-        let waves = u32::try_from(threads).map_err(|_| Code::InvalidValue)?.div_ceil(64).max(1);
-        let lds = function(handle)?.kernel()?.lds as usize + shared;
-        let by_lds = (LDS as usize).checked_div(lds).unwrap_or(usize::MAX);
-        Ok((THREADS / 64 / waves).min(u32::try_from(by_lds).unwrap_or(u32::MAX)) as c_int)
-    };
-    // SAFETY: the caller's pointer.
-    answer(count().and_then(|count| unsafe { put(blocks, count) }))
-}
-
 /// A device's room for waves, of which each launch has a part until it has ended: a kernel that finds none waits,
 /// as behind others that fill a GPU. One that needs more than all has all.
 struct Room {
@@ -155,9 +78,9 @@ impl Room {
 ///
 /// # Safety
 /// As many pointers as the kernel has arguments, each to as many bytes as the argument has.
-unsafe fn pack(kernel: &Kernel, params: *mut *mut c_void) -> Vec<u8> {
-    let mut packed = vec![0; kernel.explicit_size as usize];
-    for (index, argument) in kernel.arguments.iter().enumerate() {
+unsafe fn pack(kernel: &Metadata, params: *mut *mut c_void) -> Vec<u8> {
+    let mut packed = vec![0; kernel.explicit_size() as usize];
+    for (index, argument) in kernel.explicit().enumerate() {
         let to = &mut packed[argument.offset as usize..][..argument.size as usize];
         // SAFETY: one of the pointers (the caller's obligation).
         let from = unsafe { params.wrapping_add(index).read() };
@@ -167,35 +90,71 @@ unsafe fn pack(kernel: &Kernel, params: *mut *mut c_void) -> Vec<u8> {
     packed
 }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-#[allow(clippy::too_many_arguments, reason = "HIP's function")]
-pub(crate) unsafe extern "C" fn hipModuleLaunchKernel(
-    handle: *mut c_void,
-    grid_x: c_uint,
-    grid_y: c_uint,
-    grid_z: c_uint,
-    block_x: c_uint,
-    block_y: c_uint,
-    block_z: c_uint,
-    dynamic_lds: c_uint,
-    stream: *mut c_void,
-    params: *mut *mut c_void,
-    _extra: *mut *mut c_void,
-) -> c_int {
-    let launch = || {
+exports! {
+    /// Of HIP's kinds of images, an ELF file.
+    fn hipModuleLoadData(image: *const c_void) -> *mut c_void {
+        state().alive()?;
+        // SAFETY: the caller's image.
+        let bytes = unsafe { elf(image) }?;
+        let said = |error: &dyn std::error::Error| {
+            eprintln!("emulated {}: {error}", target());
+            Code::InvalidImage
+        };
+        let object = CodeObject::parse(bytes).map_err(|error| said(&error))?;
+        let module = state().gfx.load(&object).map_err(|error| said(&error))?;
+        Ok(MODULES.add(Arc::new(module)))
+    }
+
+    fn hipModuleGetFunction(module: *mut c_void, name: *const c_char) -> *mut c_void {
+        let module = MODULES.with(module, Arc::clone).ok_or(Code::InvalidHandle)?;
+        // SAFETY: the caller's text.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let function = Function { module, name };
+        function.kernel()?;
+        Ok(FUNCTIONS.add(function))
+    }
+
+    fn hipFuncGetAttribute(attribute: c_int, handle: *mut c_void) -> c_int {
+        // The largest block.
+        let known = if attribute == 0 { function(handle) } else { Err(Code::InvalidValue) };
+        Ok(known?.kernel()?.block_at_most as c_int)
+    }
+
+    fn hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+        handle: *mut c_void,
+        threads: c_int,
+        shared: usize,
+    ) -> c_int {
+        let waves = u32::try_from(threads).map_err(|_| Code::InvalidValue)?.div_ceil(64).max(1);
+        let lds = function(handle)?.kernel()?.lds as usize + shared;
+        let by_lds = (LDS as usize).checked_div(lds).unwrap_or(usize::MAX);
+        Ok((THREADS / 64 / waves).min(u32::try_from(by_lds).unwrap_or(u32::MAX)) as c_int)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "HIP's function")]
+    fn hipModuleLaunchKernel(
+        handle: *mut c_void,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        dynamic_lds: c_uint,
+        stream: *mut c_void,
+        params: *mut *mut c_void,
+        _extra: *mut *mut c_void,
+    ) {
         let function = function(handle)?;
         let kernel = function.kernel()?;
         let threads = block_x.checked_mul(block_y).and_then(|xy| xy.checked_mul(block_z));
         let known = threads.filter(|&threads| threads != 0 && threads <= kernel.block_at_most);
         let threads = known.ok_or(Code::InvalidValue)?;
-        let blocks = [grid_x, grid_y, grid_z].map(|size| size as usize);
-        let blocks = blocks.iter().fold(1usize, |all, size| all.saturating_mul(*size));
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let blocks = grid.iter().fold(1usize, |all, &size| all.saturating_mul(size as usize));
         let waves = blocks.saturating_mul(threads.div_ceil(64) as usize);
         // SAFETY: the caller's parameters.
         let arguments = unsafe { pack(kernel, params) };
-        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         enqueue(stream, move || {
             let launch = Launch {
                 kernel: &function.name,
@@ -212,6 +171,5 @@ pub(crate) unsafe extern "C" fn hipModuleLaunchKernel(
                 state().lose();
             }
         })
-    };
-    answer(launch())
+    }
 }

@@ -1,6 +1,7 @@
 //! A `libamdhip64` whose devices are emulated: the functions of HIP's run time that `warpverbs-gpu` calls, and of its
-//! compiler, over [an emulator of gfx942](warpverbs_gfx). For tests: a program takes it for AMD's library if
-//! `WARPVERBS_HIP` names this file, and the devices call themselves "emulated gfx942".
+//! compiler, over [an emulator](warpverbs_gfx). For tests: a program takes it for AMD's library if
+//! `WARPVERBS_HIP` names this file, and the devices call themselves "emulated gfx942". `WARPVERBS_GFX_TARGET` names
+//! another target.
 //!
 //! Device memory is memory of the process, backed by memfds, so that other processes map it by descriptor, and
 //! a software NIC reads the bytes that kernels write. Each stream is a thread. A kernel that fails takes both

@@ -1,6 +1,6 @@
 //! Device memory, registered host memory, and what is known of an address.
 
-use crate::code::{Answer, Code, answer, put};
+use crate::code::{Answer, Code, exports, put};
 use crate::device::current;
 use crate::state::{Origin, find, name, state};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -67,52 +67,28 @@ fn take_back(at: usize, origin: Origin) -> Answer {
     unsafe { unmap(at, len) }
 }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipExtMallocWithFlags(
-    out: *mut *mut c_void,
-    len: usize,
-    flags: c_uint,
-) -> c_int {
-    let alloc = || {
+exports! {
+    fn hipExtMallocWithFlags(len: usize, flags: c_uint) -> *mut c_void {
         // Default, fine-grained and uncached memory; there is none for signals.
-        if len == 0 || out.is_null() || !matches!(flags, 0 | 1 | 3) {
+        if len == 0 || !matches!(flags, 0 | 1 | 3) {
             return Err(Code::InvalidValue);
         }
         state().alive()?;
         let len = len.checked_next_multiple_of(PAGE).ok_or(Code::OutOfMemory)?;
         let caching = if flags == 0 { Caching::Cached } else { Caching::Uncached };
         let at = map_new(Arc::new(create(len, caching)?), len, Origin::Allocated)?;
-        // SAFETY: the caller's pointer.
-        unsafe { put(out, at as *mut c_void) }
-    };
-    answer(alloc())
-}
+        Ok(at as *mut c_void)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipFree(addr: *mut c_void) -> c_int {
-    answer(if addr.is_null() { Ok(()) } else { take_back(addr as usize, Origin::Allocated) })
-}
+    fn hipFree(addr: *mut c_void) {
+        if addr.is_null() { Ok(()) } else { take_back(addr as usize, Origin::Allocated) }
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipIpcCloseMemHandle(addr: *mut c_void) -> c_int {
-    answer(take_back(addr as usize, Origin::Imported))
-}
+    fn hipIpcCloseMemHandle(addr: *mut c_void) {
+        take_back(addr as usize, Origin::Imported)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostRegister(
-    addr: *mut c_void,
-    len: usize,
-    flags: c_uint,
-) -> c_int {
-    let register = || {
+    fn hipHostRegister(addr: *mut c_void, len: usize, flags: c_uint) {
         state().alive()?;
         // Portable, mapped, coarse-grained; I/O memory is refused, as by AMD's library before HIP 7.1.
         if len == 0 || flags & !(1 | 2 | 8) != 0 {
@@ -121,66 +97,38 @@ pub(crate) unsafe extern "C" fn hipHostRegister(
         let range = (addr as usize, len);
         // SAFETY: the caller keeps it mapped until it has been unregistered.
         unsafe { state().add(range, Origin::Host, current(), None) }
-    };
-    answer(register())
-}
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostUnregister(addr: *mut c_void) -> c_int {
-    let removed = state().remove(addr as usize, Origin::Host);
-    answer(removed.map(drop).map_err(|_| Code::HostMemoryNotRegistered))
-}
+    fn hipHostUnregister(addr: *mut c_void) {
+        let removed = state().remove(addr as usize, Origin::Host);
+        removed.map(drop).map_err(|_| Code::HostMemoryNotRegistered)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipHostGetDevicePointer(
-    out: *mut *mut c_void,
-    host: *mut c_void,
-    _flags: c_uint,
-) -> c_int {
-    let is_host =
-        find(&state().ranges(), host as usize).map(|found| found.1.origin == Origin::Host);
-    let known = if is_host == Ok(true) { Ok(()) } else { Err(Code::InvalidValue) };
-    // SAFETY: the caller's pointer.
-    answer(known.and_then(|()| unsafe { put(out, host) }))
-}
+    fn hipHostGetDevicePointer(host: *mut c_void, _flags: c_uint) -> *mut c_void {
+        let ranges = state().ranges();
+        let (_, range) = find(&ranges, host as usize)?;
+        if range.origin == Origin::Host { Ok(host) } else { Err(Code::InvalidValue) }
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemGetAddressRange(
-    base: *mut *mut c_void,
-    len: *mut usize,
-    addr: *mut c_void,
-) -> c_int {
-    let range = find(&state().ranges(), addr as usize).map(|(at, range)| (at, range.len));
-    answer(range.map_err(|_| Code::NotFound).and_then(|(at, size)| {
+    fn hipMemGetAddressRange(len: *mut usize, addr: *mut c_void) -> *mut c_void {
+        let ranges = state().ranges();
+        let (at, range) = find(&ranges, addr as usize).map_err(|_| Code::NotFound)?;
         // SAFETY: the caller's pointer.
-        unsafe { put(base, at as *mut c_void) }?;
-        // SAFETY: as above.
-        unsafe { put(len, size) }
-    }))
-}
+        unsafe { put(len, range.len) }?;
+        Ok(at as *mut c_void)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipPointerGetAttribute(
-    out: *mut c_void,
-    attribute: c_int,
-    addr: *mut c_void,
-) -> c_int {
-    let known =
-        find(&state().ranges(), addr as usize).map(|(_, range)| (range.origin, range.device));
-    answer(known.and_then(|(origin, device)| match attribute {
-        // The type of memory: host 1, device 2.
-        // SAFETY: the caller's pointer, to an `unsigned`.
-        2 => unsafe { put(out.cast(), if origin == Origin::Host { 1u32 } else { 2 }) },
-        // SAFETY: the caller's pointer, to an `int`.
-        9 => unsafe { put(out.cast(), device) },
-        _ => Err(Code::InvalidValue),
-    }))
+    /// The attribute says what is written.
+    fn hipPointerGetAttribute(out: *mut c_void, attribute: c_int, addr: *mut c_void) {
+        let ranges = state().ranges();
+        let (_, range) = find(&ranges, addr as usize)?;
+        match attribute {
+            // The type of memory: host 1, device 2.
+            // SAFETY: the caller's pointer, to an `unsigned`.
+            2 => unsafe { put(out.cast(), if range.origin == Origin::Host { 1u32 } else { 2 }) },
+            // SAFETY: the caller's pointer, to an `int`.
+            9 => unsafe { put(out.cast(), range.device) },
+            _ => Err(Code::InvalidValue),
+        }
+    }
 }

@@ -4,9 +4,10 @@ use crate::code::{Answer, Code};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use warpverbs_gfx::{Caching, Config, Device, Registration, Rights};
+use warpverbs_gfx::{Caching, Config, Device, Registration, Rights, Target};
 
 /// Multiprocessors of a device, and threads of each.
 pub(crate) const MULTIPROCESSORS: u32 = 8;
@@ -43,8 +44,8 @@ pub(crate) type Ranges = BTreeMap<usize, Range>;
 /// The name of memory, by which every process knows whether it is cached.
 pub(crate) fn name(caching: Caching) -> &'static str {
     match caching {
-        Caching::Cached => "emulated gfx942, cached",
-        Caching::Uncached => "emulated gfx942, uncached",
+        Caching::Cached => "emulated GPU, cached",
+        Caching::Uncached => "emulated GPU, uncached",
     }
 }
 
@@ -67,16 +68,30 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Has kernels access memory through caches, late, and in an order of this seed: see
 /// [`Config::lazy`](warpverbs_gfx::Config::lazy).
 const LAZY_ENV: &str = "WARPVERBS_GFX_LAZY";
+/// Names the processor that the devices are: see [`Target`]. gfx942 unless it is set.
+const TARGET_ENV: &str = "WARPVERBS_GFX_TARGET";
+
+/// The value of a variable, if it is set.
+fn variable<T: FromStr>(name: &str, expected: &str) -> Option<T> {
+    let value = std::env::var(name).ok()?;
+    let Ok(known) = value.parse() else {
+        eprintln!("emulated GPU: {name} is {value:?}; expected {expected}");
+        std::process::abort()
+    };
+    Some(known)
+}
+
+/// The processor that the devices are.
+pub(crate) fn target() -> Target {
+    static TARGET: OnceLock<Target> = OnceLock::new();
+    *TARGET.get_or_init(|| variable(TARGET_ENV, "gfx90a or gfx942").unwrap_or_default())
+}
 
 fn config() -> Config {
-    let config = Config { waves: CONCURRENT, ..Config::default() };
-    let Ok(value) = std::env::var(LAZY_ENV) else { return config };
-    match value.parse() {
-        Ok(seed) => Config { seed, lazy: true, ..config },
-        Err(_) => {
-            eprintln!("emulated gfx942: {LAZY_ENV} is {value:?}; expected a number, the seed");
-            std::process::abort()
-        }
+    let config = Config { target: target(), waves: CONCURRENT, ..Config::default() };
+    match variable(LAZY_ENV, "a number, the seed") {
+        Some(seed) => Config { seed, lazy: true, ..config },
+        None => config,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Streams: threads that do one piece of work after the other.
 
-use crate::code::{Answer, Code, answer, put};
+use crate::code::{Answer, Code, exports, put};
 use crate::device::check;
 use crate::handles::Handles;
 use crate::state::state;
@@ -30,28 +30,13 @@ pub(crate) fn enqueue(stream: *mut c_void, piece: impl FnOnce() + Send + 'static
     STREAMS.with(stream, give).ok_or(Code::InvalidHandle)?
 }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipDeviceGetStreamPriorityRange(
-    least: *mut c_int,
-    greatest: *mut c_int,
-) -> c_int {
-    // SAFETY: the caller's pointer.
-    let first = unsafe { put(least, 1) };
-    // SAFETY: the caller's pointer.
-    answer(first.and_then(|()| unsafe { put(greatest, -1) }))
-}
+exports! {
+    fn hipDeviceGetStreamPriorityRange(greatest: *mut c_int) -> c_int {
+        // SAFETY: the caller's pointer.
+        unsafe { put(greatest, -1) }.map(|()| 1)
+    }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamCreateWithPriority(
-    out: *mut *mut c_void,
-    _flags: c_uint,
-    priority: c_int,
-) -> c_int {
-    let create = || {
+    fn hipStreamCreateWithPriority(_flags: c_uint, priority: c_int) -> *mut c_void {
         if !(-1..=1).contains(&priority) {
             return Err(Code::InvalidValue);
         }
@@ -71,100 +56,70 @@ pub(crate) unsafe extern "C" fn hipStreamCreateWithPriority(
         let started = std::thread::Builder::new().name("hip stream".to_owned()).spawn(run);
         started.map_err(|_| Code::OutOfMemory)?;
         Ok(STREAMS.add(Stream { work, left }))
-    };
-    // SAFETY: the caller's pointer.
-    answer(create().and_then(|handle| unsafe { put(out, handle) }))
-}
+    }
 
-/// `hipError_t hipStreamDestroy(hipStream_t)`. Work that is left is done.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipStreamDestroy(stream: *mut c_void) -> c_int {
-    answer(STREAMS.remove(stream).map(drop).ok_or(Code::InvalidHandle))
-}
+    /// Work that is left is done.
+    fn hipStreamDestroy(stream: *mut c_void) {
+        STREAMS.remove(stream).map(drop).ok_or(Code::InvalidHandle)
+    }
 
-/// `hipError_t hipStreamQuery(hipStream_t)`.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn hipStreamQuery(stream: *mut c_void) -> c_int {
-    let query = || {
+    fn hipStreamQuery(stream: *mut c_void) {
         state().alive()?;
         let left = STREAMS.with(stream, |stream| stream.left.load(Ordering::Acquire));
         if left.ok_or(Code::InvalidHandle)? == 0 { Ok(()) } else { Err(Code::NotReady) }
-    };
-    answer(query())
+    }
+
+    fn hipStreamWriteValue64(stream: *mut c_void, addr: *mut c_void, value: u64, flags: c_uint) {
+        let at = addr as usize;
+        if flags != 0 || at == 0 || !at.is_multiple_of(8) {
+            return Err(Code::InvalidValue);
+        }
+        enqueue(stream, move || {
+            // SAFETY: the caller keeps the word mapped until it is written, and lets others reach it by atomic
+            // accesses alone.
+            unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(value, Ordering::Release);
+        })
+    }
+
+    fn hipMemcpyAsync(
+        dst: *mut c_void,
+        src: *const c_void,
+        len: usize,
+        kind: c_int,
+        stream: *mut c_void,
+    ) {
+        // Only the kind that goes by addresses is used.
+        if kind == 4 { copy(dst, src, len, stream) } else { Err(Code::InvalidValue) }
+    }
+
+    /// All devices have the same addresses.
+    fn hipMemcpyPeerAsync(
+        dst: *mut c_void,
+        to: c_int,
+        src: *const c_void,
+        from: c_int,
+        len: usize,
+        stream: *mut c_void,
+    ) {
+        check(to).and(check(from))?;
+        copy(dst, src, len, stream)
+    }
+
+    fn hipMemsetD8Async(addr: *mut c_void, value: c_uchar, len: usize, stream: *mut c_void) {
+        let at = addr as usize;
+        enqueue(stream, move || {
+            // SAFETY: the caller keeps the range valid until it is done.
+            unsafe { std::ptr::write_bytes(at as *mut u8, value, len) };
+        })
+    }
 }
 
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipStreamWriteValue64(
-    stream: *mut c_void,
-    addr: *mut c_void,
-    value: u64,
-    flags: c_uint,
-) -> c_int {
-    let at = addr as usize;
-    if flags != 0 || at == 0 || !at.is_multiple_of(8) {
-        return answer(Err(Code::InvalidValue));
-    }
-    answer(enqueue(stream, move || {
-        // SAFETY: the caller keeps the word mapped until it is written, and lets others reach it by atomic
-        // accesses alone.
-        unsafe { AtomicU64::from_ptr(at as *mut u64) }.store(value, Ordering::Release);
-    }))
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemcpyAsync(
-    dst: *mut c_void,
-    src: *const c_void,
-    len: usize,
-    kind: c_int,
-    stream: *mut c_void,
-) -> c_int {
-    // Only the kind that goes by addresses is used.
-    if kind != 4 {
-        return answer(Err(Code::InvalidValue));
-    }
+/// Has a stream copy, for a caller of HIP.
+fn copy(dst: *mut c_void, src: *const c_void, len: usize, stream: *mut c_void) -> Answer {
     let (dst, src) = (dst as usize, src as usize);
-    answer(enqueue(stream, move || {
+    enqueue(stream, move || {
         // SAFETY: the caller keeps both ranges valid until the copy is done; as on a GPU, who accesses them
         // meanwhile sees any mixture of bytes.
         unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, len) };
-    }))
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemcpyPeerAsync(
-    dst: *mut c_void,
-    to: c_int,
-    src: *const c_void,
-    from: c_int,
-    len: usize,
-    stream: *mut c_void,
-) -> c_int {
-    match check(to).and(check(from)) {
-        // SAFETY: the caller's ranges; all devices have the same addresses.
-        Ok(()) => unsafe { hipMemcpyAsync(dst, src, len, 4, stream) },
-        refused => answer(refused),
-    }
-}
-
-/// # Safety
-/// As HIP's function of this name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn hipMemsetD8Async(
-    addr: *mut c_void,
-    value: c_uchar,
-    len: usize,
-    stream: *mut c_void,
-) -> c_int {
-    let at = addr as usize;
-    answer(enqueue(stream, move || {
-        // SAFETY: the caller keeps the range valid until it is done.
-        unsafe { std::ptr::write_bytes(at as *mut u8, value, len) };
-    }))
+    })
 }

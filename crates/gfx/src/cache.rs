@@ -1,6 +1,6 @@
 //! The caches between waves and memory, for launches that are [lazy](crate::Config::lazy): an L1 and a scalar cache
 //! in each compute unit, an L2 in each XCD. They hold what their sizes, other waves and chance leave there, so that
-//! an access sees old bytes wherever gfx942 lets it.
+//! an access sees old bytes wherever the GPU lets it.
 //!
 //! | access | |
 //! |---|---|
@@ -9,8 +9,17 @@
 //! | load and store of device or system scope (SC1), atomic operation | takes the line out of both, dirty bytes to memory, and is done there |
 //! | `buffer_wbl2` | dirty bytes of the XCD's L2 go to memory |
 //! | `buffer_inv` | empties the L1; of the L2 it drops what another XCD has changed in memory, not what a host or a NIC has |
+//!
+//! gfx90a has one L2, which no load or store passes:
+//!
+//! | access | |
+//! |---|---|
+//! | load with GLC, which is of device or system scope | goes past the L1 |
+//! | `buffer_wbinvl1_vol` | empties the L1 |
+//! | `buffer_invl2` | nothing: the L2 drops memory of other devices, which it does not hold here |
 use crate::error::{Access, MemoryFault};
 use crate::memory::{Range, Ranges, View};
+use crate::target::Target;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -19,6 +28,7 @@ use std::collections::BTreeMap;
 const LINE: u64 = 64;
 /// Compute units, fewer than there are: groups that share one, or an XCD, are as likely as those that do not.
 const UNITS: usize = 4;
+/// gfx90a has one L2, which all compute units share.
 const XCDS: usize = 2;
 /// Lines that a cache holds at most.
 const LINES: usize = 1024;
@@ -40,6 +50,8 @@ pub(crate) struct Caches {
     l1: [Cache; UNITS],
     scalar: [Cache; UNITS],
     l2: [Cache; XCDS],
+    /// Of which the target has so many.
+    xcds: usize,
     pub(crate) random: SmallRng,
     /// Of so many turns, and so many instructions, one has something happen that might have happened later.
     pace: u32,
@@ -119,17 +131,22 @@ impl Line {
 }
 
 impl Caches {
-    pub(crate) fn new(seed: u64) -> Caches {
+    pub(crate) fn new(seed: u64, target: Target) -> Caches {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut one_of = |these: [u32; 3]| these[random.random_range(0..these.len())];
         let (pace, turn) = (one_of([1, 8, 64]), one_of([2, 8, 64]));
         let (l1, scalar, l2) = Default::default();
-        Caches { l1, scalar, l2, random, pace, turn }
+        let xcds = if target == Target::Gfx90a { 1 } else { XCDS };
+        Caches { l1, scalar, l2, xcds, random, pace, turn }
     }
 
     /// The compute unit of a group that begins.
     pub(crate) fn unit(&mut self) -> usize {
         self.random.random_range(0..UNITS)
+    }
+
+    fn xcd(&self, unit: usize) -> usize {
+        unit % self.xcds
     }
 
     pub(crate) fn chance(&mut self) -> bool {
@@ -161,7 +178,12 @@ impl Caches {
         match random / UNITS % 3 {
             0 => drop(nth(&self.l1[unit]).map(|key| self.l1[unit].remove(&key))),
             1 => drop(nth(&self.scalar[unit]).map(|key| self.scalar[unit].remove(&key))),
-            _ => drop(nth(&self.l2[unit % XCDS]).map(|key| self.evict(view, unit % XCDS, key))),
+            _ => {
+                let xcd = self.xcd(unit);
+                if let Some(key) = nth(&self.l2[xcd]) {
+                    self.evict(view, xcd, key);
+                }
+            }
         }
     }
 
@@ -178,7 +200,8 @@ impl Caches {
 
     fn invalidate(&mut self, unit: usize) {
         self.l1[unit].clear();
-        self.l2[unit % XCDS].retain(|_, line| {
+        let xcd = self.xcd(unit);
+        self.l2[xcd].retain(|_, line| {
             if std::mem::take(&mut line.stale) {
                 line.valid = line.dirty;
             }
@@ -195,12 +218,12 @@ impl Caches {
         scalar: bool,
     ) -> u64 {
         let (address, length) = at;
-        let key = key(range, address);
+        let (key, xcd) = (key(range, address), self.xcd(unit));
         let first = if scalar { &mut self.scalar[unit] } else { &mut self.l1[unit] };
         let line = first.entry(key).or_insert(Line::EMPTY);
         if mask(address, length) & !line.valid != 0 {
             if range.cached {
-                let behind = self.l2[unit % XCDS].entry(key).or_insert(Line::EMPTY);
+                let behind = self.l2[xcd].entry(key).or_insert(Line::EMPTY);
                 behind.fill(view, range, key.1);
                 line.take(behind);
             } else {
@@ -208,7 +231,7 @@ impl Caches {
             }
         }
         let value = line.get(address, length);
-        if first.len() > LINES || self.l2[unit % XCDS].len() > LINES {
+        if first.len() > LINES || self.l2[xcd].len() > LINES {
             self.evict_any(view);
         }
         value
@@ -223,15 +246,15 @@ impl Caches {
         (address, length): (u64, u64),
         value: u64,
     ) -> bool {
-        let key = key(range, address);
+        let (key, xcd) = (key(range, address), self.xcd(unit));
         if let Some(line) = self.l1[unit].get_mut(&key) {
             line.put(address, length, value);
         }
         if range.cached {
-            let line = self.l2[unit % XCDS].entry(key).or_insert(Line::EMPTY);
+            let line = self.l2[xcd].entry(key).or_insert(Line::EMPTY);
             line.put(address, length, value);
             line.dirty |= mask(address, length);
-            if self.l2[unit % XCDS].len() > LINES {
+            if self.l2[xcd].len() > LINES {
                 self.evict_any(view);
             }
         }
@@ -251,6 +274,8 @@ pub(crate) struct Port<'a> {
 pub(crate) enum Reach {
     Vector,
     Scalar,
+    /// Past the L1.
+    L2,
     Memory,
 }
 
@@ -284,8 +309,11 @@ impl<'a> Port<'a> {
         }
         if reach == Reach::Memory {
             caches.l1[*unit].remove(&key(&range, address));
-            caches.evict(&self.view, *unit % XCDS, key(&range, address));
+            caches.evict(&self.view, caches.xcd(*unit), key(&range, address));
             return self.view.load(address, length);
+        }
+        if reach == Reach::L2 {
+            caches.l1[*unit].remove(&key(&range, address));
         }
         Ok(caches.load(&self.view, *unit, &range, (address, length), reach == Reach::Scalar))
     }
@@ -329,20 +357,20 @@ impl<'a> Port<'a> {
     /// Before a change in memory: the line leaves the wave's own caches, and the copies of others are old.
     fn pass(&mut self, address: u64, range: &Range) {
         let Some((caches, unit)) = &mut self.caches else { return };
-        let key = key(range, address);
+        let (key, xcd) = (key(range, address), caches.xcd(*unit));
         caches.l1[*unit].remove(&key);
-        caches.evict(&self.view, *unit % XCDS, key);
-        caches.changed(*unit % XCDS, key);
+        caches.evict(&self.view, xcd, key);
+        caches.changed(xcd, key);
     }
 
     /// `buffer_wbl2`.
     pub(crate) fn write_back(&mut self) {
         if let Some((caches, unit)) = &mut self.caches {
-            caches.write_back(&self.view, *unit % XCDS);
+            caches.write_back(&self.view, caches.xcd(*unit));
         }
     }
 
-    /// `buffer_inv`.
+    /// `buffer_inv`, `buffer_wbinvl1_vol`.
     pub(crate) fn invalidate(&mut self) {
         if let Some((caches, unit)) = &mut self.caches {
             caches.invalidate(*unit);

@@ -6,7 +6,10 @@ pub(crate) const LITERAL: u16 = 255;
 pub(crate) const VECTOR: u16 = 256;
 /// The first accumulation register.
 pub(crate) const ACC: u16 = 512;
+pub(crate) const FLAT_SCRATCH: u16 = 102;
 pub(crate) const VCC: u16 = 106;
 pub(crate) const EXEC: u16 = 126;
 /// No register.
 pub(crate) const OFF: u16 = 0x7f;
+/// A segment behind FLAT's three: scratch memory as a buffer.
+pub(crate) const BUFFER: u8 = 3;

@@ -1,8 +1,9 @@
-//! From bytes to an instruction. Layouts of GFX9 with gfx942's cache bits.
-use crate::code::{ACC, LITERAL, OFF, VCC, VECTOR};
+//! From bytes to an instruction. Layouts of GFX9.
+use crate::code::{ACC, BUFFER, LITERAL, OFF, VCC, VECTOR};
 use crate::error::DecodeError;
-use crate::inst::{Encoding, Inst, Kind, Memory, Op, Run, Sdwa};
+use crate::inst::{Encoding, Inst, Kind, Memory, Run, Sdwa};
 use crate::table;
+use crate::target::Target;
 
 /// Bits `low` to `high` of a word.
 fn bits(word: u32, high: u32, low: u32) -> u16 {
@@ -12,11 +13,11 @@ fn bit(word: u32, at: u32) -> bool {
     word >> at & 1 != 0
 }
 
-/// The instruction that `bytes` begin with, little-endian words.
+/// The instruction of `target` that `bytes` begin with, little-endian words.
 ///
 /// # Errors
 /// [`DecodeError`] if it is cut off, unknown, or has operands that do not exist.
-pub fn decode(bytes: &[u8]) -> Result<Inst, DecodeError> {
+pub fn decode(target: Target, bytes: &[u8]) -> Result<Inst, DecodeError> {
     let word = |at: usize| {
         let four = bytes.get(4 * at..4 * at + 4).and_then(|four| four.try_into().ok());
         four.map(u32::from_le_bytes).ok_or(DecodeError::End)
@@ -24,18 +25,18 @@ pub fn decode(bytes: &[u8]) -> Result<Inst, DecodeError> {
     let first = word(0)?;
     let second = || word(1);
     let mut inst = match first {
-        _ if first >> 23 == 0x17d => sop1(first)?,
-        _ if first >> 23 == 0x17e => sopc(first)?,
-        _ if first >> 23 == 0x17f => sopp(first)?,
-        _ if first >> 28 == 0xb => sopk(first)?,
-        _ if first >> 30 == 2 => sop2(first)?,
-        _ if first >> 26 == 0x30 => smem(first, second()?)?,
-        _ if first >> 23 == 0x1a7 => vop3p(first, second()?)?,
-        _ if first >> 26 == 0x34 => vop3(first, second()?)?,
-        _ if first >> 26 == 0x36 => ds(first, second()?)?,
-        _ if first >> 26 == 0x37 => flat(first, second()?)?,
-        _ if first >> 26 == 0x38 => mubuf(first, second()?)?,
-        _ if first >> 31 == 0 => vop(first, second)?,
+        _ if first >> 23 == 0x17d => sop1(target, first)?,
+        _ if first >> 23 == 0x17e => sopc(target, first)?,
+        _ if first >> 23 == 0x17f => sopp(target, first)?,
+        _ if first >> 28 == 0xb => sopk(target, first)?,
+        _ if first >> 30 == 2 => sop2(target, first)?,
+        _ if first >> 26 == 0x30 => smem(target, first, second()?)?,
+        _ if first >> 23 == 0x1a7 => vop3p(target, first, second()?)?,
+        _ if first >> 26 == 0x34 => vop3(target, first, second()?)?,
+        _ if first >> 26 == 0x36 => ds(target, first, second()?)?,
+        _ if first >> 26 == 0x37 => flat(target, first, second()?)?,
+        _ if first >> 26 == 0x38 => mubuf(target, first, second()?)?,
+        _ if first >> 31 == 0 => vop(target, first, second)?,
         _ => return Err(DecodeError::Encoding { word: first }),
     };
     if inst.size == 4 && inst.src.contains(&LITERAL) && inst.encoding != Encoding::Sopk {
@@ -46,14 +47,10 @@ pub fn decode(bytes: &[u8]) -> Result<Inst, DecodeError> {
     Ok(inst)
 }
 
-fn find(encoding: Encoding, number: u32, word: u32) -> Result<Inst, DecodeError> {
-    let op = table::find(encoding, number);
+fn find(target: Target, encoding: Encoding, number: u32, word: u32) -> Result<Inst, DecodeError> {
+    let op = table::find(target, encoding, number);
     let op = op.ok_or(DecodeError::Opcode { encoding: encoding.name(), opcode: number, word })?;
-    Ok(blank(op, encoding))
-}
-
-fn blank(op: &'static Op, encoding: Encoding) -> Inst {
-    Inst {
+    Ok(Inst {
         op,
         encoding,
         size: 4,
@@ -72,51 +69,52 @@ fn blank(op: &'static Op, encoding: Encoding) -> Inst {
         sc0: false,
         sc1: false,
         nt: false,
-    }
+        target,
+    })
 }
 
 fn wrong(inst: &Inst, what: &'static str, value: u32) -> DecodeError {
     DecodeError::Operand { mnemonic: inst.op.name, what, value }
 }
 
-fn sop1(word: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Sop1, bits(word, 15, 8).into(), word)?;
+fn sop1(target: Target, word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Sop1, bits(word, 15, 8).into(), word)?;
     (inst.dst, inst.src[0]) = (bits(word, 22, 16), bits(word, 7, 0));
     // For those that change a part of it.
     inst.src[1] = inst.dst;
     Ok(inst)
 }
 
-fn sop2(word: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Sop2, bits(word, 29, 23).into(), word)?;
+fn sop2(target: Target, word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Sop2, bits(word, 29, 23).into(), word)?;
     inst.dst = bits(word, 22, 16);
     inst.src = [bits(word, 7, 0), bits(word, 15, 8), 0];
     Ok(inst)
 }
 
-fn sopc(word: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Sopc, bits(word, 22, 16).into(), word)?;
+fn sopc(target: Target, word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Sopc, bits(word, 22, 16).into(), word)?;
     inst.src = [bits(word, 7, 0), bits(word, 15, 8), 0];
     Ok(inst)
 }
 
 /// The immediate is a literal; where there are two operands, the first is the destination.
-fn sopk(word: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Sopk, bits(word, 27, 23).into(), word)?;
+fn sopk(target: Target, word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Sopk, bits(word, 27, 23).into(), word)?;
     inst.dst = bits(word, 22, 16);
     inst.src = if inst.op.src.len() == 1 { [LITERAL, 0, 0] } else { [inst.dst, LITERAL, 0] };
     inst.literal = i32::from(word as i16) as u32;
     Ok(inst)
 }
 
-fn sopp(word: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Sopp, bits(word, 22, 16).into(), word)?;
+fn sopp(target: Target, word: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Sopp, bits(word, 22, 16).into(), word)?;
     inst.offset = (word as i16).into();
     Ok(inst)
 }
 
-fn smem(first: u32, second: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Smem, bits(first, 25, 18).into(), first)?;
+fn smem(target: Target, first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Smem, bits(first, 25, 18).into(), first)?;
     inst.size = 8;
     inst.dst = bits(first, 12, 6);
     inst.src[0] = bits(first, 5, 0) * 2;
@@ -137,12 +135,16 @@ fn smem(first: u32, second: u32) -> Result<Inst, DecodeError> {
 }
 
 /// VOP1, VOP2, VOPC: the last operand is a vector register.
-fn vop(word: u32, second: impl Fn() -> Result<u32, DecodeError>) -> Result<Inst, DecodeError> {
+fn vop(
+    target: Target,
+    word: u32,
+    second: impl Fn() -> Result<u32, DecodeError>,
+) -> Result<Inst, DecodeError> {
     let (vector, dst) = (VECTOR + bits(word, 16, 9), VECTOR + bits(word, 24, 17));
     let mut inst = match word >> 25 {
-        0x3f => find(Encoding::Vop1, bits(word, 16, 9).into(), word)?,
-        0x3e => find(Encoding::Vopc, bits(word, 24, 17).into(), word)?,
-        number => find(Encoding::Vop2, number, word)?,
+        0x3f => find(target, Encoding::Vop1, bits(word, 16, 9).into(), word)?,
+        0x3e => find(target, Encoding::Vopc, bits(word, 24, 17).into(), word)?,
+        number => find(target, Encoding::Vop2, number, word)?,
     };
     inst.dst = if inst.encoding == Encoding::Vopc { OFF } else { dst };
     inst.src = [bits(word, 8, 0), if inst.encoding == Encoding::Vop1 { 0 } else { vector }, 0];
@@ -150,9 +152,9 @@ fn vop(word: u32, second: impl Fn() -> Result<u32, DecodeError>) -> Result<Inst,
         inst.dst = bits(word, 24, 17);
     }
     match inst.op.name {
-        "v_fmamk_f32" => inst.src = [inst.src[0], LITERAL, vector],
-        "v_fmaak_f32" => inst.src[2] = LITERAL,
-        "v_fmac_f32" => inst.src[2] = dst,
+        "v_fmamk_f32" | "v_madmk_f32" => inst.src = [inst.src[0], LITERAL, vector],
+        "v_fmaak_f32" | "v_madak_f32" => inst.src[2] = LITERAL,
+        "v_fmac_f32" | "v_mac_f32" => inst.src[2] = dst,
         "v_accvgpr_mov_b32" => {
             inst.dst += ACC - VECTOR;
             inst.src[0] = (inst.src[0] | VECTOR) + ACC - VECTOR;
@@ -200,7 +202,7 @@ fn sdwa(mut inst: Inst, word: u32) -> Result<Inst, DecodeError> {
 }
 
 /// Its opcodes below 0x1c0 are those of the shorter encodings.
-fn vop3(first: u32, second: u32) -> Result<Inst, DecodeError> {
+fn vop3(target: Target, first: u32, second: u32) -> Result<Inst, DecodeError> {
     let number = u32::from(bits(first, 25, 16));
     let (from, number) = match number {
         0..=0xff => (Encoding::Vopc, number),
@@ -209,7 +211,7 @@ fn vop3(first: u32, second: u32) -> Result<Inst, DecodeError> {
         _ => (Encoding::Vop3, number),
     };
     let clamp = bit(first, 15);
-    let mut inst = find(from, if clamp { number | table::CLAMPED } else { number }, first)?;
+    let mut inst = find(target, from, if clamp { number | table::CLAMPED } else { number }, first)?;
     (inst.encoding, inst.size, inst.clamp) = (Encoding::Vop3, 8, clamp);
     inst.src = [bits(second, 8, 0), bits(second, 17, 9), bits(second, 26, 18)];
     inst.negate = bits(second, 31, 29) as u8;
@@ -227,7 +229,7 @@ fn vop3(first: u32, second: u32) -> Result<Inst, DecodeError> {
             return Err(wrong(&inst, "op_sel is not emulated", first));
         }
     }
-    if inst.op.name == "v_fmac_f32" {
+    if matches!(inst.op.name, "v_fmac_f32" | "v_mac_f32") {
         inst.src[2] = inst.dst;
     }
     if bits(second, 28, 27) != 0 {
@@ -236,9 +238,9 @@ fn vop3(first: u32, second: u32) -> Result<Inst, DecodeError> {
     Ok(inst)
 }
 
-fn vop3p(first: u32, second: u32) -> Result<Inst, DecodeError> {
+fn vop3p(target: Target, first: u32, second: u32) -> Result<Inst, DecodeError> {
     let number = bits(first, 22, 16);
-    let mut inst = find(Encoding::Vop3p, number.into(), first)?;
+    let mut inst = find(target, Encoding::Vop3p, number.into(), first)?;
     inst.size = 8;
     inst.dst = VECTOR + bits(first, 7, 0);
     inst.src = [bits(second, 8, 0), bits(second, 17, 9), bits(second, 26, 18)];
@@ -258,13 +260,15 @@ fn vop3p(first: u32, second: u32) -> Result<Inst, DecodeError> {
     Ok(inst)
 }
 
-fn ds(first: u32, second: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Ds, bits(first, 24, 17).into(), first)?;
+fn ds(target: Target, first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Ds, bits(first, 24, 17).into(), first)?;
     inst.size = 8;
     if bit(first, 16) {
         return Err(wrong(&inst, "global data share does not exist", first));
     }
     inst.offset = bits(first, 15, 0).into();
+    // Whether it returns what was there.
+    inst.sc0 = inst.op.name.contains("_rtn_");
     let bank = if bit(first, 25) { ACC } else { VECTOR };
     inst.dst = bank + bits(second, 31, 24);
     inst.src =
@@ -272,8 +276,8 @@ fn ds(first: u32, second: u32) -> Result<Inst, DecodeError> {
     Ok(inst)
 }
 
-fn flat(first: u32, second: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Flat, bits(first, 24, 18).into(), first)?;
+fn flat(target: Target, first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let mut inst = find(target, Encoding::Flat, bits(first, 24, 18).into(), first)?;
     inst.size = 8;
     inst.segment = bits(first, 15, 14) as u8;
     (inst.sc0, inst.nt, inst.sc1) = (bit(first, 16), bit(first, 17), bit(first, 25));
@@ -301,13 +305,29 @@ fn flat(first: u32, second: u32) -> Result<Inst, DecodeError> {
     Ok(inst)
 }
 
-fn mubuf(first: u32, second: u32) -> Result<Inst, DecodeError> {
-    let mut inst = find(Encoding::Mubuf, bits(first, 24, 18).into(), first)?;
+/// Instructions on caches, and of gfx90a those on scratch memory by a buffer of it.
+fn mubuf(target: Target, first: u32, second: u32) -> Result<Inst, DecodeError> {
+    let number = bits(first, 24, 18).into();
+    let access = target == Target::Gfx90a && (0x10..0x20).contains(&number);
+    let encoding = if access { Encoding::Flat } else { Encoding::Mubuf };
+    let mut inst = find(target, encoding, number, first)?;
     inst.size = 8;
     (inst.sc0, inst.sc1, inst.nt) = (bit(first, 14), bit(first, 15), bit(first, 17));
-    if bits(first, 13, 0) != 0 || second != 0 {
-        return Err(wrong(&inst, "operands of an instruction that has none", second));
+    if !access {
+        return match bits(first, 13, 0) == 0 && second == 0 {
+            true => Ok(inst),
+            false => Err(wrong(&inst, "operands of an instruction that has none", second)),
+        };
     }
+    (inst.segment, inst.offset) = (BUFFER, bits(first, 11, 0).into());
+    if bit(first, 13) || bit(first, 16) {
+        return Err(wrong(&inst, "an index, or LDS as its destination, is not emulated", first));
+    }
+    let bank = if bit(second, 23) { ACC } else { VECTOR };
+    inst.dst = bank + bits(second, 15, 8);
+    inst.mask = 4 * bits(second, 20, 16);
+    let vector = if bit(first, 12) { VECTOR + bits(second, 7, 0) } else { OFF };
+    inst.src = [vector, inst.dst, bits(second, 31, 24)];
     Ok(inst)
 }
 
@@ -325,7 +345,7 @@ fn check(inst: &Inst) -> Result<(), DecodeError> {
     };
     let found = match inst.op.run {
         Run::Memory(memory) => memory.registers_exist(inst, exists),
-        Run::Ds(ds) => ds.registers_exist(inst, exists),
+        Run::Ds(memory, stride) => memory.ds_exists(inst, stride, exists),
         Run::ScalarLoad(_) => true,
         _ => return check_operands(inst, exists),
     };

@@ -46,8 +46,12 @@ impl Device {
     /// Gives a code object an address.
     ///
     /// # Errors
-    /// [`LoadError::Image`] where there is no memory for it.
+    /// [`LoadError::Target`] if it is for another processor, [`LoadError::Image`] where there is no memory for it.
     pub fn load(&self, object: &CodeObject) -> Result<Module, LoadError> {
+        let (found, device) = (object.target(), self.config.target);
+        if found != device {
+            return Err(LoadError::Target { found, device });
+        }
         Module::load(&self.ranges, object)
     }
 
@@ -61,7 +65,7 @@ impl Device {
             .kernel(launch.kernel)
             .ok_or_else(|| wrong("no such kernel in the module".into()))?;
         check(kernel, launch).map_err(wrong)?;
-        let mut memory = MmapMut::map_anon(PACKET as usize + kernel.kernarg_size as usize)
+        let mut memory = MmapMut::map_anon(PACKET as usize + kernel.metadata.kernarg_size as usize)
             .map_err(|error| wrong(format!("no memory for its arguments: {error}")))?;
         let packet = memory.as_ptr() as u64;
         fill_packet(&mut memory, kernel, module.base(), launch);

@@ -1,5 +1,7 @@
 //! Errors, as values.
+use crate::target::Target;
 use std::fmt;
+use warpverbs_code_object::MetadataError;
 
 /// A code object that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,9 +19,17 @@ pub enum LoadError {
         /// The expected value.
         expected: &'static str,
     },
-    /// No note with metadata, or one that cannot be read.
-    #[error("the metadata note: {0}")]
-    Metadata(String),
+    /// A code object for another processor than the device is.
+    #[error("the code object is for {found}, and the device is an emulated {device}")]
+    Target {
+        /// Of the code object.
+        found: Target,
+        /// Of the device.
+        device: Target,
+    },
+    /// No metadata that can be read.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
     /// A kernel whose metadata and descriptor do not fit, or that needs what is not emulated.
     #[error("kernel {kernel}: {what}")]
     Kernel {
@@ -137,6 +147,14 @@ pub enum Cause {
         /// The access.
         fault: MemoryFault,
     },
+    /// A buffer, or a base of scratch memory, that is not the wave's own: others are not emulated.
+    #[error("scratch memory at {found:#x}; expected the wave's own, at {expected:#x}")]
+    Scratch {
+        /// The first two words of the descriptor, or the base.
+        found: u64,
+        /// The same of the wave's own.
+        expected: u64,
+    },
     /// `s_trap`: the kernel gave up.
     #[error("trap {0}")]
     Trap(u32),
@@ -191,8 +209,10 @@ pub enum LaunchError {
         what: String,
     },
     /// A wave made an invalid access, ran an invalid instruction, or trapped.
-    #[error("emulated gfx942: {kernel} ended by an error of {place}: {cause}")]
+    #[error("emulated {target}: {kernel} ended by an error of {place}: {cause}")]
     Fault {
+        /// Of the device.
+        target: Target,
         /// The kernel.
         kernel: String,
         /// The wave.
@@ -202,10 +222,12 @@ pub enum LaunchError {
     },
     /// The deadline passed; some of the waves that had not ended are listed.
     #[error(
-        "emulated gfx942: {kernel} did not end in time; {left} waves were left, among them\n{}",
+        "emulated {target}: {kernel} did not end in time; {left} waves were left, among them\n{}",
         list(places)
     )]
     Deadline {
+        /// Of the device.
+        target: Target,
         /// The kernel.
         kernel: String,
         /// Waves that had begun and not ended.
@@ -215,10 +237,12 @@ pub enum LaunchError {
     },
     /// It was stopped by its [`Stop`](crate::Stop).
     #[error(
-        "emulated gfx942: {kernel} was stopped; {left} waves were left, among them\n{}",
+        "emulated {target}: {kernel} was stopped; {left} waves were left, among them\n{}",
         list(places)
     )]
     Stopped {
+        /// Of the device.
+        target: Target,
         /// The kernel.
         kernel: String,
         /// Waves that had begun and not ended.

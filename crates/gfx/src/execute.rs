@@ -49,15 +49,17 @@ pub(crate) fn step(
         Run::ScalarLoad(words) => scalar_load(wave, inst, words, port)?,
         Run::Memory(memory) => {
             let issued = Issued::of(wave, inst, memory);
+            issued.check_scratch(wave)?;
             if port.late() && !issued.is_local() {
                 next = Step::Issue(Pending::Access(Box::new(issued)));
             } else {
                 issued.complete(wave, port, lds)?;
             }
         }
-        Run::Ds(ds) => flat::ds(wave, inst, ds, lds)?,
+        Run::Ds(memory, stride) => flat::ds(wave, inst, (memory, stride), lds)?,
         Run::Caches(caches) => next = self::caches(inst, caches, port),
         Run::Wait => next = Step::Wait(vmcnt(inst)),
+        Run::Nothing => {}
         Run::Barrier => next = Step::Barrier,
         Run::Sleep => next = Step::Sleep,
         Run::End => next = Step::End,
@@ -221,12 +223,13 @@ fn part_of(old: u32, value: u32, select: u8, unused: u8) -> u32 {
 }
 
 /// An instruction on caches. An invalidation is in order with the accesses that are issued after it, and a write-back
-/// with those issued before; neither does anything without the scope that SC1 stands for.
+/// with those issued before; on gfx942 neither does anything without the scope that SC1 stands for, which gfx90a sets always.
 fn caches(inst: &Inst, caches: Caches, port: &mut Port<'_>) -> Step {
     fence(Ordering::SeqCst);
     match caches {
         Caches::WriteBack if inst.sc1 && port.late() => return Step::Issue(Pending::WriteBack),
         Caches::Invalidate if inst.sc1 => port.invalidate(),
+        Caches::InvalidateVector => port.invalidate(),
         Caches::InvalidateScalar => port.invalidate_scalar(),
         _ => {}
     }

@@ -1,9 +1,10 @@
-//! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, and DS.
+//! Instructions that access memory for each lane: FLAT, GLOBAL, SCRATCH, buffers of scratch memory, and DS.
 use crate::cache::{Port, Reach};
-use crate::code::OFF;
+use crate::code::{BUFFER, FLAT_SCRATCH, OFF};
 use crate::error::{Access, Cause, MemoryFault};
-use crate::inst::{Ds, Inst, Memory};
-use crate::wave::{APERTURE, PRIVATE_BASE, SHARED_BASE, Wave};
+use crate::inst::{Inst, Memory};
+use crate::target::Target;
+use crate::wave::{APERTURE, PRIVATE_BASE, SCRATCH_WORDS, SHARED_BASE, Wave};
 use std::collections::BTreeSet;
 
 impl Memory {
@@ -12,6 +13,7 @@ impl Memory {
         let base = match inst.segment {
             _ if inst.src[2] == OFF => true,
             1 => inst.src[2] < OFF,
+            BUFFER => inst.mask <= 100 && exists(inst.src[2], 1),
             _ => inst.src[2] <= 106,
         };
         let result = self.result(inst).is_none_or(|words| exists(inst.dst, words));
@@ -22,7 +24,7 @@ impl Memory {
     /// Vector registers of the address, if there are any: an offset alone if there is a base or it is scratch memory.
     pub(crate) fn address(inst: &Inst) -> u16 {
         match (inst.segment, inst.src[2]) {
-            (1, _) => 1,
+            (1 | BUFFER, _) => 1,
             (2, base) if base != OFF => 1,
             _ => 2,
         }
@@ -47,33 +49,34 @@ impl Memory {
     }
 }
 
-impl Ds {
-    /// Registers of the result.
-    pub(crate) fn result(self) -> u16 {
+/// Of DS.
+impl Memory {
+    /// Operands beside the address, and the registers of each.
+    pub(crate) fn ds_data(self, stride: u32) -> (usize, u16) {
         match self {
-            Ds::Read { words, count, .. } => words * count,
-            Ds::Write { .. } | Ds::Atomic { returns: false, .. } => 0,
-            Ds::Atomic { words, .. } | Ds::Swap { words } => words,
-            Ds::Permute { .. } => 1,
+            Memory::Load { .. } => (0, 0),
+            Memory::Store { words, .. } => (if stride == 0 { 1 } else { 2 }, words),
+            Memory::Atomic { words, .. } => (1, words),
+            Memory::Swap { words } => (2, words),
         }
     }
 
-    /// Operands beside the address, and the registers of each.
-    pub(crate) fn data(self) -> (usize, u16) {
-        match self {
-            Ds::Read { .. } => (0, 0),
-            Ds::Write { words, count, .. } => (count.into(), words),
-            Ds::Atomic { words, .. } => (1, words),
-            Ds::Swap { words } => (2, words),
-            Ds::Permute { .. } => (1, 1),
-        }
+    /// Registers of the result.
+    pub(crate) fn ds_result(self, inst: &Inst, stride: u32) -> u16 {
+        self.result(inst).unwrap_or(0) * if stride == 0 { 1 } else { 2 }
     }
 
     /// Whether the registers exist.
-    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
-        let (count, words) = self.data();
-        let sources = inst.src[1..=count].iter().all(|&code| exists(code, words));
-        sources && exists(inst.dst, self.result())
+    pub(crate) fn ds_exists(
+        self,
+        inst: &Inst,
+        stride: u32,
+        exists: impl Fn(u16, u16) -> bool,
+    ) -> bool {
+        let (count, words) = self.ds_data(stride);
+        let sources = inst.src[..=count].iter().zip([1, words, words]);
+        sources.into_iter().all(|(&code, words)| exists(code, words))
+            && exists(inst.dst, self.ds_result(inst, stride))
     }
 }
 
@@ -116,42 +119,42 @@ impl<'a> Local<'a> {
 }
 
 /// One lane's place in one of the kinds of memory.
-enum Target<'a, 'b> {
+enum Spot<'a, 'b> {
     Global(&'a mut Port<'b>, u64, Reach),
     Local(Local<'a>, u64),
 }
 
-impl Target<'_, '_> {
+impl Spot<'_, '_> {
     fn load(&mut self, at: u64, length: u64) -> Result<u64, Cause> {
         match self {
-            Target::Global(port, address, reach) => {
+            Spot::Global(port, address, reach) => {
                 port.load(address.wrapping_add(at), length, *reach).map_err(fault("global"))
             }
-            Target::Local(local, offset) => local.load(*offset + at, length),
+            Spot::Local(local, offset) => local.load(*offset + at, length),
         }
     }
 
     fn store(&mut self, at: u64, length: u64, value: u64) -> Result<(), Cause> {
         match self {
-            Target::Global(port, address, reach) => {
+            Spot::Global(port, address, reach) => {
                 port.store(address.wrapping_add(at), length, value, *reach).map_err(fault("global"))
             }
-            Target::Local(local, offset) => local.store(*offset + at, length, value),
+            Spot::Local(local, offset) => local.store(*offset + at, length, value),
         }
     }
 
     fn update(&mut self, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
         match self {
-            Target::Global(port, address, _) => {
+            Spot::Global(port, address, _) => {
                 port.update(*address, length, f).map_err(fault("global"))
             }
-            Target::Local(local, offset) => local.update(*offset, length, f),
+            Spot::Local(local, offset) => local.update(*offset, length, f),
         }
     }
 
     /// Whether a pair of words can be one access.
     fn pairs(&self) -> bool {
-        matches!(self, Target::Global(_, address, _) if address.is_multiple_of(8))
+        matches!(self, Spot::Global(_, address, _) if address.is_multiple_of(8))
     }
 }
 
@@ -169,7 +172,7 @@ fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
 }
 
 /// `words` of 4 bytes; a pair is one access if the address allows that.
-fn load_words(target: &mut Target<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
+fn load_words(target: &mut Spot<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
     let (mut data, mut word) = ([0; 4], 0);
     while word < words {
         let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
@@ -183,7 +186,7 @@ fn load_words(target: &mut Target<'_, '_>, words: u16) -> Result<[u32; 4], Cause
     Ok(data)
 }
 
-fn store_words(target: &mut Target<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
+fn store_words(target: &mut Spot<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
     let mut word = 0;
     while word < words {
         let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
@@ -202,10 +205,6 @@ fn registers(wave: &Wave, code: u16, lane: usize, words: u16) -> [u32; 4] {
         data[usize::from(word)] = wave.lane(code + word, lane);
     }
     data
-}
-
-fn operand(wave: &Wave, code: u16, lane: usize, words: u16) -> u64 {
-    if words == 2 { wave.lane64(code, lane) } else { wave.lane(code, lane).into() }
 }
 
 fn write(wave: &mut Wave, code: u16, lane: usize, words: u16, data: [u32; 4]) {
@@ -239,6 +238,25 @@ impl Issued {
         Issued { inst: inst.clone(), memory, exec, addresses, data }
     }
 
+    /// On gfx90a a wave finds its scratch memory by a descriptor, or a base, that the kernel has made of what it was given.
+    pub(crate) fn check_scratch(&self, wave: &Wave) -> Result<(), Cause> {
+        let is_private =
+            |lane| (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&self.addresses[lane]);
+        if self.inst.target != Target::Gfx90a || !lanes(self.exec).any(is_private) {
+            return Ok(());
+        }
+        let found = match self.inst.segment {
+            BUFFER => (wave.scalar64(self.inst.mask), wave.scalar64(self.inst.mask + 2)),
+            _ => (wave.scalar64(FLAT_SCRATCH), SCRATCH_WORDS),
+        };
+        let is_own = found == (wave.scratch_at, SCRATCH_WORDS);
+        if is_own {
+            Ok(())
+        } else {
+            Err(Cause::Scratch { found: found.0, expected: wave.scratch_at })
+        }
+    }
+
     /// Whether no lane accesses global memory.
     pub(crate) fn is_local(&self) -> bool {
         self.inst.segment != 2 && lanes(self.exec).all(|lane| self.addresses[lane] >= SHARED_BASE)
@@ -263,33 +281,9 @@ impl Issued {
         let (inst, memory) = (&self.inst, self.memory);
         wave.unsettled |= !matches!(memory, Memory::Load { .. });
         for lane in lanes(self.exec) {
-            let (data, mut target) = (self.data[lane], self.target(lane, wave, port, lds));
-            let found = match memory {
-                Memory::Load { bytes: 4, words, .. } => load_words(&mut target, words)?,
-                Memory::Load { bytes, signed, .. } => {
-                    halves(extend(target.load(0, bytes)?, bytes, signed).into())
-                }
-                Memory::Store { bytes: 4, words } => {
-                    store_words(&mut target, words, data)?;
-                    continue;
-                }
-                Memory::Store { bytes, .. } => {
-                    target.store(0, bytes, data[0].into())?;
-                    continue;
-                }
-                Memory::Atomic { words, f } => {
-                    let value = number(&data, 0, words);
-                    halves(target.update(4 * u64::from(words), |old| f(old, value))?)
-                }
-                Memory::Swap { words } => {
-                    let (new, wanted) = (number(&data, 0, words), number(&data, words, words));
-                    let swap = |old| if old == wanted { new } else { old };
-                    halves(target.update(4 * u64::from(words), swap)?)
-                }
-            };
-            if let Some(words) = memory.result(inst) {
-                write(wave, inst.dst, lane, words, found);
-            }
+            let mut target = self.target(lane, wave, port, lds);
+            let found = access(&mut target, memory, self.data[lane])?;
+            write(wave, inst.dst, lane, memory.result(inst).unwrap_or(0), found);
         }
         Ok(())
     }
@@ -300,18 +294,24 @@ impl Issued {
         wave: &'a mut Wave,
         port: &'a mut Port<'b>,
         lds: &'a mut [u8],
-    ) -> Target<'a, 'b> {
+    ) -> Spot<'a, 'b> {
         let address = self.addresses[lane];
-        if self.inst.segment != 2 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
-            return Target::Local(Local::lds(lds), address - SHARED_BASE);
+        if self.inst.segment < 2 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
+            return Spot::Local(Local::lds(lds), address - SHARED_BASE);
         }
         if self.inst.segment != 2 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
             let size = wave.scratch_size as usize;
             let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
-            return Target::Local(Local { bytes, space: "scratch" }, address - PRIVATE_BASE);
+            return Spot::Local(Local { bytes, space: "scratch" }, address - PRIVATE_BASE);
         }
-        // SC1 is device or system scope.
-        Target::Global(port, address, if self.inst.sc1 { Reach::Memory } else { Reach::Vector })
+        let reach = match (self.inst.target, self.memory) {
+            // SC1 is device or system scope.
+            (Target::Gfx942, _) if self.inst.sc1 => Reach::Memory,
+            // GLC of a load is both.
+            (Target::Gfx90a, Memory::Load { .. }) if self.inst.sc0 => Reach::L2,
+            _ => Reach::Vector,
+        };
+        Spot::Global(port, address, reach)
     }
 }
 
@@ -319,9 +319,14 @@ impl Issued {
 fn address(wave: &Wave, inst: &Inst, lane: usize) -> u64 {
     let (base, offset) = (inst.src[2], i64::from(inst.offset));
     match (inst.segment, base) {
-        (1, base) => {
+        (1 | BUFFER, base) => {
             let vector = if inst.src[0] == OFF { 0 } else { wave.lane(inst.src[0], lane) };
-            let base = if base == OFF { 0 } else { wave.scalar(base) };
+            let base = match inst.segment {
+                // Of all lanes, whose words take turns.
+                BUFFER => wave.scalar(base) / 64,
+                _ if base == OFF => 0,
+                _ => wave.scalar(base),
+            };
             PRIVATE_BASE + u64::from(vector.wrapping_add(base).wrapping_add(offset as u32))
         }
         (2, base) if base != OFF => wave
@@ -332,6 +337,27 @@ fn address(wave: &Wave, inst: &Inst, lane: usize) -> u64 {
     }
 }
 
+/// One lane's access, and what it found.
+fn access(target: &mut Spot<'_, '_>, memory: Memory, data: [u32; 4]) -> Result<[u32; 4], Cause> {
+    Ok(match memory {
+        Memory::Load { bytes: 4, words, .. } => load_words(target, words)?,
+        Memory::Load { bytes, signed, .. } => {
+            [extend(target.load(0, bytes)?, bytes, signed), 0, 0, 0]
+        }
+        Memory::Store { bytes: 4, words } => store_words(target, words, data).map(|()| [0; 4])?,
+        Memory::Store { bytes, .. } => target.store(0, bytes, data[0].into()).map(|()| [0; 4])?,
+        Memory::Atomic { words, f } => {
+            let value = number(&data, 0, words);
+            halves(target.update(4 * u64::from(words), |old| f(old, value))?)
+        }
+        Memory::Swap { words } => {
+            let (new, wanted) = (number(&data, 0, words), number(&data, words, words));
+            let swap = |old| if old == wanted { new } else { old };
+            halves(target.update(4 * u64::from(words), swap)?)
+        }
+    })
+}
+
 /// One or two words, from the `first`.
 fn number(data: &[u32; 4], first: u16, words: u16) -> u64 {
     let first = usize::from(first);
@@ -340,56 +366,36 @@ fn number(data: &[u32; 4], first: u16, words: u16) -> u64 {
 }
 
 /// DS, one lane after the other.
-pub(crate) fn ds(wave: &mut Wave, inst: &Inst, ds: Ds, lds: &mut [u8]) -> Result<(), Cause> {
-    if let Ds::Permute { backward } = ds {
-        permute(wave, inst, backward);
-        return Ok(());
-    }
-    let mut lds = Local::lds(lds);
+pub(crate) fn ds(
+    wave: &mut Wave,
+    inst: &Inst,
+    (memory, stride): (Memory, u32),
+    lds: &mut [u8],
+) -> Result<(), Cause> {
+    let (offset, words) = (inst.offset as u32, memory.result(inst).unwrap_or(0));
+    let offsets =
+        [if stride == 0 { offset } else { (offset & 0xff) * stride }, (offset >> 8) * stride];
+    let count = if stride == 0 { 1 } else { 2 };
     for lane in lanes(wave.exec()) {
         let address = wave.lane(inst.src[0], lane);
-        let offset = |index: u16, count: u16, stride: u32| {
-            let offset = inst.offset as u32;
-            let own = if count == 1 { offset } else { (offset >> (8 * index) & 0xff) * stride };
-            u64::from(address.wrapping_add(own))
-        };
-        match ds {
-            Ds::Read { bytes, words, signed, count, stride } => {
-                let mut data = [0; 4];
-                for word in 0..words * count {
-                    let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
-                    data[usize::from(word)] = extend(lds.load(at, bytes)?, bytes, signed);
-                }
-                write(wave, inst.dst, lane, words * count, data);
-            }
-            Ds::Write { bytes, words, count, stride } => {
-                for word in 0..words * count {
-                    let at = offset(word / words, count, stride) + 4 * u64::from(word % words);
-                    let value =
-                        wave.lane(inst.src[usize::from(1 + word / words)] + word % words, lane);
-                    lds.store(at, bytes, value.into())?;
-                }
-            }
-            Ds::Atomic { words, returns, f } => {
-                let value = operand(wave, inst.src[1], lane, words);
-                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), |old| f(old, value))?;
-                write(wave, inst.dst, lane, if returns { words } else { 0 }, halves(old));
-            }
-            Ds::Swap { words } => {
-                let wanted = operand(wave, inst.src[1], lane, words);
-                let new = operand(wave, inst.src[2], lane, words);
-                let swap = |old| if old == wanted { new } else { old };
-                let old = lds.update(offset(0, 1, 0), 4 * u64::from(words), swap)?;
-                write(wave, inst.dst, lane, words, halves(old));
-            }
-            Ds::Permute { .. } => {}
+        let (_, each) = memory.ds_data(stride);
+        let mut data = [1, 2].map(|index| registers(wave, inst.src[index], lane, each));
+        if let Memory::Swap { words } = memory {
+            let wanted = data[0];
+            data[0] = data[1];
+            data[0][words.into()..][..words.into()].copy_from_slice(&wanted[..words.into()]);
+        }
+        for index in 0..count {
+            let at = address.wrapping_add(offsets[index]).into();
+            let found = access(&mut Spot::Local(Local::lds(lds), at), memory, data[index])?;
+            write(wave, inst.dst + words * index as u16, lane, words, found);
         }
     }
     Ok(())
 }
 
 /// A lane that is not active gives 0; where two give to one lane, the higher one wins.
-fn permute(wave: &mut Wave, inst: &Inst, backward: bool) {
+pub(crate) fn permute(wave: &mut Wave, inst: &Inst, backward: bool) {
     let exec = wave.exec();
     let mut result = [0; 64];
     for lane in lanes(exec) {

@@ -9,7 +9,7 @@ use crate::lines;
 use crate::memory::Ranges;
 use crate::module::Module;
 use crate::object::{Kernel, USER_SIZES};
-use crate::wave::Wave;
+use crate::wave::{SCRATCH_BASE, SCRATCH_WORDS, Wave};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ pub(crate) fn run(
         ready: Vec::new(),
         begun: 0,
         live: 0,
-        caches: config.lazy.then(|| Caches::new(config.seed)),
+        caches: config.lazy.then(|| Caches::new(config.seed, config.target)),
     };
     let mut random = SmallRng::seed_from_u64(config.seed);
     let (mut turns, mut asleep) = (0, 0);
@@ -141,7 +141,7 @@ impl Grid<'_> {
 
     fn group(&self, index: u64, unit: usize) -> Group {
         let waves = self.waves_of_group();
-        let lds = (self.kernel.lds + self.launch.dynamic_lds) as usize;
+        let lds = (self.kernel.metadata.lds + self.launch.dynamic_lds) as usize;
         Group {
             index,
             unit,
@@ -158,21 +158,29 @@ impl Grid<'_> {
         let (kernel, block, grid) = (self.kernel, self.launch.block, self.launch.grid);
         let threads = block.iter().product::<u32>() - 64 * number;
         let exec = if threads >= 64 { u64::MAX } else { (1 << threads) - 1 };
-        let stack =
-            u64::from(kernel.scratch) + if kernel.dynamic_stack { DYNAMIC_STACK } else { 0 };
+        let stack = u64::from(kernel.metadata.scratch)
+            + if kernel.metadata.dynamic_stack { DYNAMIC_STACK } else { 0 };
         let mut wave = Wave::new(self.module.base(), kernel.entry, exec, stack);
         let mut next = 0;
         for (bit, size) in USER_SIZES.into_iter().filter(|(bit, _)| kernel.user >> bit & 1 != 0) {
             match bit {
+                0 => {
+                    wave.write64(next, SCRATCH_BASE);
+                    wave.write64(next + 2, SCRATCH_WORDS);
+                }
                 1 => wave.write64(next, self.packet),
                 3 => wave.write64(next, self.packet + PACKET),
-                6 => wave.write32(next, kernel.scratch),
+                5 => wave.write64(next, SCRATCH_BASE),
+                6 => wave.write32(next, kernel.metadata.scratch),
                 _ => {}
             }
             next += size as u16;
         }
         let (x, y) = (u64::from(grid[0]), u64::from(grid[1]));
-        let ids = [group % x, group / x % y, group / x / y, 0];
+        // Another one for each wave of a group.
+        let scratch = 0x1_0000 * u64::from(number + 1);
+        wave.scratch_at = SCRATCH_BASE + scratch;
+        let ids = [group % x, group / x % y, group / x / y, 0, scratch];
         for (&id, _) in ids.iter().zip(kernel.group_ids).filter(|(_, wanted)| *wanted) {
             wave.write32(next, id as u32);
             next += 1;
@@ -262,11 +270,12 @@ impl Grid<'_> {
         let waves = groups.flat_map(|group| (0..group.waves.len()).map(move |wave| (group, wave)));
         let left = waves.filter(|(group, wave)| !group.ended[*wave]).take(LISTED);
         let places = left.map(|(group, wave)| place(self.module, group, wave)).collect();
-        let (kernel, left) = (self.kernel.name.clone(), self.live);
+        let (kernel, left) = (self.kernel.metadata.name.clone(), self.live);
+        let target = self.module.object.target;
         Err(if stopped {
-            LaunchError::Stopped { kernel, left, places }
+            LaunchError::Stopped { target, kernel, left, places }
         } else {
-            LaunchError::Deadline { kernel, left, places }
+            LaunchError::Deadline { target, kernel, left, places }
         })
     }
 }
@@ -279,7 +288,8 @@ fn fault(
     cause: Cause,
 ) -> LaunchError {
     let place = Box::new(place(module, group, number));
-    LaunchError::Fault { kernel: kernel.name.clone(), place, cause }
+    let target = module.object.target;
+    LaunchError::Fault { target, kernel: kernel.metadata.name.clone(), place, cause }
 }
 
 fn place(module: &Module, group: &Group, number: usize) -> Place {

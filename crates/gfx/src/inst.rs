@@ -1,5 +1,6 @@
 //! A decoded instruction, and what the tables say of an opcode.
 use crate::memory::Update;
+use crate::target::Target;
 use crate::wave::Wave;
 
 /// How the bits of an instruction are laid out; the names are the manual's.
@@ -74,7 +75,7 @@ impl Kind {
 /// Operands as the low bits of 64, a flag as 0 or 1; result and flag.
 pub(crate) type Compute = fn(&[u64; 4]) -> (u64, bool);
 
-/// On global memory, or whatever a flat address is of.
+/// On global memory, whatever a flat address is of, or LDS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Memory {
     /// `words` of 4 bytes, or one of fewer, extended.
@@ -87,46 +88,14 @@ pub(crate) enum Memory {
         bytes: u64,
         words: u16,
     },
-    /// The result and the operand to what is stored; returns what was there if SC0 is set.
+    /// The result and the operand to what is stored; returns what was there if SC0 is set, or the name of DS says so.
     Atomic {
         words: u16,
         f: Update,
     },
-    /// Stores the first operand if the second is there.
+    /// Stores the first operand if the second is there; of DS it is the other way round.
     Swap {
         words: u16,
-    },
-}
-
-/// On LDS.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Ds {
-    /// `count` times, each with an offset of its own in units of `stride` bytes if there are two.
-    Read {
-        bytes: u64,
-        words: u16,
-        signed: bool,
-        count: u16,
-        stride: u32,
-    },
-    Write {
-        bytes: u64,
-        words: u16,
-        count: u16,
-        stride: u32,
-    },
-    Atomic {
-        words: u16,
-        returns: bool,
-        f: Update,
-    },
-    /// Returns what was there; stores the second operand if that is the first.
-    Swap {
-        words: u16,
-    },
-    /// Among lanes: each takes from, or gives to, the lane that its address names.
-    Permute {
-        backward: bool,
     },
 }
 
@@ -134,10 +103,11 @@ pub(crate) enum Ds {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caches {
     WriteBack,
+    /// L1 and L2, in the scope that SC0 and SC1 say.
     Invalidate,
+    /// The L1.
+    InvalidateVector,
     InvalidateScalar,
-    /// Of scalar stores, which gfx942 does not have.
-    Nothing,
 }
 
 /// The effect of an opcode.
@@ -154,8 +124,11 @@ pub(crate) enum Run {
     /// Words from memory into scalar registers.
     ScalarLoad(u16),
     Memory(Memory),
-    Ds(Ds),
+    /// On LDS; if the stride is not 0, with two addresses, each of which has an offset of its own in units of it.
+    Ds(Memory, u32),
     Caches(Caches),
+    /// Of priorities, of code, and of what is not here: scalar stores, and an L2 with memory of other devices.
+    Nothing,
     /// Until so few accesses of the wave are under way as the offset says.
     Wait,
     Barrier,
@@ -197,7 +170,7 @@ pub struct Inst {
     pub(crate) size: u8,
     /// Destination, by the code of a source operand.
     pub(crate) dst: u16,
-    /// Where a flag goes, if it is a mask.
+    /// Where a flag goes, if it is a mask. Of a buffer instruction: the first register of its descriptor.
     pub(crate) mask: u16,
     pub(crate) src: [u16; 3],
     pub(crate) literal: u32,
@@ -212,12 +185,14 @@ pub struct Inst {
     pub(crate) halves: [u8; 2],
     /// Offsets and immediates.
     pub(crate) offset: i32,
-    /// FLAT's segment: flat 0, scratch 1, global 2. Of a scalar load, where its offset is: in the instruction 0, in a
+    /// FLAT's segment: flat 0, scratch 1, global 2, and 3 for a buffer. Of a scalar load, where its offset is: in the instruction 0, in a
     /// register 1, in both 2.
     pub(crate) segment: u8,
+    /// GLC, SCC and SLC on gfx90a.
     pub(crate) sc0: bool,
     pub(crate) sc1: bool,
     pub(crate) nt: bool,
+    pub(crate) target: Target,
 }
 
 impl Inst {

@@ -1,6 +1,7 @@
 //! A launch: what is run, and the packet and arguments that its kernel finds.
-use crate::metadata::Hidden;
+use crate::metadata::{Hidden, hidden};
 use crate::object::Kernel;
+use crate::target::Target;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -8,11 +9,13 @@ use std::time::Instant;
 /// How the device behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// The processor. Code objects for others are refused.
+    pub target: Target,
     /// Of the order in which waves run: the same seed, launches and memory give the same order.
     pub seed: u64,
     /// Waves that run at the same time at most; groups beyond wait for others to end, and a group always fits.
     pub waves: usize,
-    /// Whether accesses of memory complete as late, and in as odd an order, as gfx942 lets them, and go through caches
+    /// Whether accesses of memory complete as late, and in as odd an order, as the GPU lets them, and go through caches
     /// that only instructions and chance keep coherent: a missing wait, write-back or invalidation shows.
     pub lazy: bool,
 }
@@ -20,7 +23,7 @@ pub struct Config {
 impl Default for Config {
     /// As many waves as 16 compute units hold.
     fn default() -> Config {
-        Config { seed: 1, waves: 512, lazy: false }
+        Config { target: Target::default(), seed: 1, waves: 512, lazy: false }
     }
 }
 
@@ -50,7 +53,7 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Bytes of LDS of each group beside what the kernel declares.
     pub dynamic_lds: u32,
-    /// The caller's arguments, packed as [`Kernel::arguments`] says: [`Kernel::explicit_size`] bytes or more.
+    /// The caller's arguments, packed as the kernel's metadata says: `explicit_size` bytes or more.
     /// The launch fills in the arguments that the runtime appends.
     pub arguments: &'a [u8],
     /// The launch fails if it has not ended by then.
@@ -63,7 +66,7 @@ pub struct Launch<'a> {
 pub(crate) const PACKET: u64 = 64;
 
 pub(crate) fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> {
-    let (grid, block) = (launch.grid, launch.block);
+    let (grid, block, kernel) = (launch.grid, launch.block, &kernel.metadata);
     let product =
         |sizes: [u32; 3]| sizes.iter().try_fold(1_u32, |all, &size| all.checked_mul(size));
     let threads = product(block).filter(|&threads| threads > 0 && threads <= kernel.block_at_most);
@@ -78,11 +81,11 @@ pub(crate) fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> 
             "{grid:?} groups of {block:?} threads are 2^32 threads or more along an axis"
         ));
     }
-    if launch.arguments.len() < kernel.explicit_size as usize {
+    if launch.arguments.len() < kernel.explicit_size() as usize {
         return Err(format!(
             "{} bytes of arguments; expected {}",
             launch.arguments.len(),
-            kernel.explicit_size
+            kernel.explicit_size()
         ));
     }
     match kernel.lds.checked_add(launch.dynamic_lds) {
@@ -101,16 +104,17 @@ pub(crate) fn fill_packet(memory: &mut [u8], kernel: &Kernel, base: u64, launch:
         put(4 + 2 * axis, &(launch.block[axis] as u16).to_le_bytes());
         put(12 + 4 * axis, &(launch.grid[axis] * launch.block[axis]).to_le_bytes());
     }
-    put(24, &kernel.scratch.to_le_bytes());
-    put(28, &(kernel.lds + launch.dynamic_lds).to_le_bytes());
+    put(24, &kernel.metadata.scratch.to_le_bytes());
+    put(28, &(kernel.metadata.lds + launch.dynamic_lds).to_le_bytes());
     put(32, &(base + kernel.descriptor).to_le_bytes());
 }
 
 pub(crate) fn fill_arguments(memory: &mut [u8], kernel: &Kernel, launch: &Launch<'_>) {
-    let explicit = kernel.explicit_size as usize;
+    let explicit = kernel.metadata.explicit_size() as usize;
     memory[..explicit].copy_from_slice(&launch.arguments[..explicit]);
-    for &(offset, size, kind) in &kernel.hidden {
-        let value: u64 = match kind {
+    for argument in &kernel.metadata.arguments {
+        let Some(kind) = argument.hidden() else { continue };
+        let value: u64 = match hidden(kind) {
             Hidden::Groups(axis) => launch.grid[axis].into(),
             Hidden::GroupSize(axis) => launch.block[axis].into(),
             Hidden::Dimensions => {
@@ -128,7 +132,7 @@ pub(crate) fn fill_arguments(memory: &mut [u8], kernel: &Kernel, launch: &Launch
             Hidden::PrivateBase => crate::wave::PRIVATE_BASE >> 32,
             Hidden::Remainder(_) | Hidden::Zero => 0,
         };
-        let size = size.min(8) as usize;
-        memory[offset as usize..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
+        let size = argument.size.min(8) as usize;
+        memory[argument.offset as usize..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
     }
 }

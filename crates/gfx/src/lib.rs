@@ -1,4 +1,4 @@
-//! An emulator of AMD's gfx942 (MI300): it loads code objects as compilers write them and executes their machine
+//! An emulator of AMD's gfx90a and gfx942 (MI200, MI300): it loads code objects as compilers write them and executes their machine
 //! code on the host. A GPU's address is the address in this process, atomic operations are the host's, so a kernel
 //! shares memory with other threads, a NIC in software among them. Every access is checked against the memory
 //! that was registered, so what a broken or hostile kernel does is an error.
@@ -51,6 +51,7 @@ mod metadata;
 mod module;
 mod object;
 mod table;
+mod target;
 mod text;
 mod wave;
 
@@ -62,6 +63,8 @@ pub use error::{
 pub use inst::Inst;
 pub use launch::{Config, Launch, Stop};
 pub use memory::{Caching, Registration, Rights};
-pub use metadata::Argument;
 pub use module::Module;
 pub use object::{CodeObject, Kernel};
+pub use table::opcodes;
+pub use target::{Target, UnknownTarget};
+pub use warpverbs_code_object::{Argument, Kernel as Metadata, MetadataError};

@@ -66,6 +66,8 @@ impl Module {
         let offset =
             pc.checked_sub(self.object.code.start).filter(|offset| offset.is_multiple_of(4))?;
         let cell = self.instructions.get(offset as usize / 4)?;
-        Some(cell.get_or_init(|| decode::decode(&self.object.code().1[offset as usize..])))
+        Some(cell.get_or_init(|| {
+            decode::decode(self.object.target, &self.object.code().1[offset as usize..])
+        }))
     }
 }

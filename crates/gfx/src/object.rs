@@ -1,16 +1,16 @@
 //! A code object: the ELF file of one compilation, checked, with its kernels, before it has an address.
 use crate::error::LoadError;
-use crate::metadata::{self, Argument, ArgumentNote, Hidden, KernelNote};
-use object::elf::{EM_AMDGPU, PT_LOAD, PT_NOTE};
+use crate::target::Target;
+use object::elf::{EM_AMDGPU, PT_LOAD};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{
     Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
 };
 use std::ops::Range;
+use warpverbs_code_object::{Argument, Kernel as Metadata};
 
 /// More than any code object of ours by far, and little enough to lay out what a hostile one asks for.
 const IMAGE_AT_MOST: u64 = 1 << 28;
-const GFX942: u32 = 0x4c;
 const ELFOSABI_AMDGPU_HSA: u8 = 64;
 const R_AMDGPU_ABS64: u32 = 3;
 const R_AMDGPU_RELATIVE64: u32 = 13;
@@ -18,9 +18,10 @@ const R_AMDGPU_RELATIVE64: u32 = 13;
 const ABI_V5: u8 = 3;
 const ABI_V6: u8 = 4;
 
-/// A code object for gfx942, as `clang --offload-arch=gfx942 --no-gpu-bundle-output` writes it.
+/// A code object, as `clang --offload-arch=gfx942 --no-gpu-bundle-output` writes it.
 #[derive(Clone, Debug)]
 pub struct CodeObject {
+    pub(crate) target: Target,
     kernels: Vec<Kernel>,
     /// Segments laid out from address 0, before relocation.
     pub(crate) image: Vec<u8>,
@@ -35,35 +36,15 @@ pub struct CodeObject {
 /// A kernel, as its metadata and descriptor have it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The function's name.
-    pub name: String,
-    /// Bytes of the argument buffer, with what the runtime appends.
-    pub kernarg_size: u32,
-    /// Bytes of it that the caller supplies.
-    pub explicit_size: u32,
-    /// Arguments that the caller supplies.
-    pub arguments: Vec<Argument>,
-    /// Bytes of LDS that each group has, without what a launch adds.
-    pub lds: u32,
-    /// Bytes of scratch memory that each lane has.
-    pub scratch: u32,
-    /// Whether it calls functions whose need of scratch memory the compiler does not know.
-    pub dynamic_stack: bool,
-    /// Scalar registers of a wave.
-    pub sgprs: u32,
-    /// Vector registers of a wave, accumulation registers among them.
-    pub vgprs: u32,
-    /// Accumulation registers of a wave.
-    pub agprs: u32,
-    /// Threads that a group has at most.
-    pub block_at_most: u32,
-    pub(crate) hidden: Vec<(u32, u32, Hidden)>,
+    /// Name, arguments and needs.
+    pub metadata: Metadata,
     pub(crate) descriptor: u64,
     pub(crate) entry: u64,
     /// Bits 0 to 6 of the descriptor's properties: which user SGPRs there are.
     pub(crate) user: u16,
-    /// Group numbers x, y, z, and the word about the group, that follow the user SGPRs.
-    pub(crate) group_ids: [bool; 4],
+    /// Group numbers x, y, z, the word about the group, and the offset of the wave's scratch memory, that follow the
+    /// user SGPRs.
+    pub(crate) group_ids: [bool; 5],
 }
 
 #[derive(Clone, Debug)]
@@ -84,21 +65,25 @@ impl CodeObject {
     /// Reads and checks `bytes`, an ELF file.
     ///
     /// # Errors
-    /// [`LoadError`] for anything that is not a code object for gfx942, or that is broken.
+    /// [`LoadError`] for anything that is not a code object for a [`Target`], or that is broken.
     pub fn parse(bytes: &[u8]) -> Result<CodeObject, LoadError> {
         let elf = ElfFile64::<Endianness>::parse(bytes)?;
-        check_kind(&elf)?;
+        let target = check_kind(&elf)?;
         let (image, code) = layout(&elf, bytes)?;
-        let note = metadata::parse(note(&elf, bytes)?)?;
         let symbol = |name: &str| elf.dynamic_symbols().find(|symbol| symbol.name() == Ok(name));
-        let kernels = note.kernels.into_iter().map(|note| {
+        let kernels = warpverbs_code_object::kernels(bytes)?.into_iter().map(|note| {
             let address = symbol(&note.symbol).map(|symbol| symbol.address());
-            kernel(note, address, &image, &code)
+            kernel(note, target, address, &image, &code)
         });
         let kernels = kernels.collect::<Result<_, _>>()?;
         let relocations = relocations(&elf, image.len() as u64)?;
         let globals = globals(&elf);
-        Ok(CodeObject { kernels, image, code, relocations, globals, file: bytes.into() })
+        Ok(CodeObject { target, kernels, image, code, relocations, globals, file: bytes.into() })
+    }
+
+    /// The processor that it is for.
+    pub fn target(&self) -> Target {
+        self.target
     }
 
     /// All kernels, in the order of the metadata.
@@ -108,7 +93,7 @@ impl CodeObject {
 
     /// The kernel of that name.
     pub fn kernel(&self, name: &str) -> Option<&Kernel> {
-        self.kernels.iter().find(|kernel| kernel.name == name)
+        self.kernels.iter().find(|kernel| kernel.metadata.name == name)
     }
 
     /// The address of the code and its bytes, for callers that decode all of it.
@@ -117,7 +102,7 @@ impl CodeObject {
     }
 }
 
-fn check_kind(elf: &ElfFile64<'_, Endianness>) -> Result<(), LoadError> {
+fn check_kind(elf: &ElfFile64<'_, Endianness>) -> Result<Target, LoadError> {
     let (header, endian) = (elf.elf_header(), elf.endian());
     let kind = |what, found: u64, expected| Err(LoadError::Kind { what, found, expected });
     let ident = header.e_ident();
@@ -130,10 +115,9 @@ fn check_kind(elf: &ElfFile64<'_, Endianness>) -> Result<(), LoadError> {
     if ident.abi_version != ABI_V5 && ident.abi_version != ABI_V6 {
         return kind("ABI version", ident.abi_version.into(), "3 or 4 (code object v5 or v6)");
     }
-    match header.e_flags(endian) & 0xff {
-        GFX942 => Ok(()),
-        other => kind("processor", other.into(), "0x4c (gfx942)"),
-    }
+    let machine = header.e_flags(endian) & 0xff;
+    let known = Target::ALL.into_iter().find(|target| target.machine() == machine);
+    known.map_or_else(|| kind("processor", machine.into(), "0x3f (gfx90a) or 0x4c (gfx942)"), Ok)
 }
 
 fn layout(
@@ -165,20 +149,6 @@ fn layout(
         }
     }
     Ok((image, code.ok_or_else(|| wrong("no segment of code"))?))
-}
-
-fn note<'a>(elf: &ElfFile64<'_, Endianness>, bytes: &'a [u8]) -> Result<&'a [u8], LoadError> {
-    let endian = elf.endian();
-    for header in elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_NOTE)
-    {
-        let Some(mut notes) = header.notes(endian, bytes)? else { continue };
-        while let Some(note) = notes.next()? {
-            if note.name() == b"AMDGPU" && note.n_type(endian) == metadata::NOTE {
-                return Ok(note.desc());
-            }
-        }
-    }
-    Err(LoadError::Metadata("none of the name AMDGPU and type 32".into()))
 }
 
 fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<Relocation>, LoadError> {
@@ -221,7 +191,8 @@ fn globals(elf: &ElfFile64<'_, Endianness>) -> Vec<Global> {
 
 /// The descriptor is 64 bytes, little-endian; LLVM's AMDGPU usage guide calls it the kernel descriptor.
 fn kernel(
-    note: KernelNote,
+    note: Metadata,
+    target: Target,
     address: Option<u64>,
     image: &[u8],
     code: &Range<u64>,
@@ -244,50 +215,42 @@ fn kernel(
     if (word(0), word(4)) != (note.lds, note.scratch) {
         return Err(wrong("descriptor and metadata differ in LDS or scratch memory".into()));
     }
-    check_needs(&note, word(48), word(52), word(56)).map_err(wrong)?;
-    let (mut arguments, mut hidden, mut explicit) = (Vec::new(), Vec::new(), 0);
-    for ArgumentNote { name, offset, size, kind } in note.arguments {
-        let end = offset.checked_add(size).filter(|&end| end <= note.kernarg);
-        let end = end.ok_or_else(|| {
-            wrong(format!(
-                "an argument of {size} bytes at {offset} in a buffer of {}",
-                note.kernarg
-            ))
-        })?;
-        if let Some(kind) = metadata::hidden(&kind) {
-            hidden.push((offset, size, kind));
-        } else {
-            explicit = explicit.max(end);
-            arguments.push(Argument { name, offset, size, kind });
+    check_needs(&note, target, word(48), word(52), word(56)).map_err(wrong)?;
+    for Argument { offset, size, .. } in &note.arguments {
+        if offset.checked_add(*size).is_none_or(|end| end > note.kernarg_size) {
+            let buffer = note.kernarg_size;
+            return Err(wrong(format!(
+                "an argument of {size} bytes at {offset} in a buffer of {buffer}"
+            )));
         }
     }
     Ok(Kernel {
-        name: note.name,
-        kernarg_size: note.kernarg,
-        explicit_size: explicit,
-        arguments,
-        hidden,
-        lds: note.lds,
-        scratch: note.scratch,
-        dynamic_stack: note.dynamic_stack,
-        sgprs: note.sgprs,
-        vgprs: note.vgprs,
-        agprs: note.agprs,
-        block_at_most: note.block_at_most,
+        metadata: note,
         descriptor,
         entry,
         user: word(56) as u16 & 0x7f,
-        group_ids: [7, 8, 9, 10].map(|bit| word(52) >> bit & 1 != 0),
+        group_ids: [7, 8, 9, 10, 0]
+            .map(|bit| word(52) >> bit & 1 != 0 && (bit != 0 || target == Target::Gfx90a)),
     })
 }
 
 /// Checks that the emulator has what the kernel needs. The words are those of the descriptor at 48, 52 and 56.
-fn check_needs(note: &KernelNote, rsrc1: u32, rsrc2: u32, properties: u32) -> Result<(), String> {
+fn check_needs(
+    note: &Metadata,
+    target: Target,
+    rsrc1: u32,
+    rsrc2: u32,
+    properties: u32,
+) -> Result<(), String> {
+    let known_bits = match target {
+        Target::Gfx90a => USER_KNOWN | USER_SCRATCH,
+        Target::Gfx942 => USER_KNOWN,
+    };
     let (preload, lanes) = (properties >> 16, note.lanes);
     let properties = properties as u16;
-    if lanes != 64 || preload != 0 || properties & 0x7f & !USER_KNOWN != 0 {
+    if lanes != 64 || preload != 0 || properties & 0x7f & !known_bits != 0 {
         return Err(format!(
-            "{lanes} lanes, properties {properties:#x}, {preload:#x} preloaded; expected 64, bits of {USER_KNOWN:#x}, 0"
+            "{lanes} lanes, properties {properties:#x}, {preload:#x} preloaded; expected 64, bits of {known_bits:#x}, 0"
         ));
     }
     let user = USER_SIZES
@@ -299,14 +262,14 @@ fn check_needs(note: &KernelNote, rsrc1: u32, rsrc2: u32, properties: u32) -> Re
     if count != user {
         return Err(format!("{count} user SGPRs; its properties say {user}"));
     }
-    // Rounding to nearest and even, denormal numbers kept.
-    let mode = rsrc1 >> 12 & 0xff;
-    if mode != 0xf0 {
-        return Err(format!("floating-point mode {mode:#x}; expected 0xf0"));
+    // Rounding to nearest and even, denormal numbers kept, a clamp of NaN to 0, and IEEE 754's quiet NaNs.
+    let mode = rsrc1 >> 12 & 0xaff;
+    if mode != 0xaf0 {
+        return Err(format!("floating-point mode {mode:#x}; expected 0xaf0"));
     }
     if note.lds > 1 << 16
         || note.scratch > 1 << 20
-        || note.kernarg > 1 << 16
+        || note.kernarg_size > 1 << 16
         || note.block_at_most > 1024
     {
         return Err(
@@ -320,5 +283,7 @@ fn check_needs(note: &KernelNote, rsrc1: u32, rsrc2: u32, properties: u32) -> Re
 /// Bits of the properties, and the SGPRs that each asks for, in order.
 pub(crate) const USER_SIZES: [(u32, u32); 7] =
     [(0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)];
-/// Those that are emulated: dispatch packet, kernel arguments, dispatch number. Scratch memory is architected.
+/// Those that are emulated: dispatch packet, kernel arguments, dispatch number.
 const USER_KNOWN: u16 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6;
+/// The descriptor and the base of scratch memory, where it is not architected.
+const USER_SCRATCH: u16 = 1 << 0 | 1 << 5;

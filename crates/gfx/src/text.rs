@@ -1,14 +1,15 @@
 //! An instruction as text, as LLVM's disassembler has it.
-use crate::code::{ACC, LITERAL, OFF, VCC, VECTOR};
+use crate::code::{ACC, BUFFER, LITERAL, OFF, VCC, VECTOR};
 use crate::decode::is_scalar;
-use crate::inst::{Ds, Encoding, Inst, Kind, Memory, Run};
+use crate::inst::{Encoding, Inst, Kind, Memory, Run};
+use crate::target::Target;
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Inst {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let operands = match self.op.run {
             Run::Memory(memory) => self.memory(memory),
-            Run::Ds(ds) => self.ds(ds),
+            Run::Ds(memory, stride) => self.ds(memory, stride),
             Run::ScalarLoad(words) => self.scalar_load(words),
             Run::Caches(_) => String::new(),
             _ if self.encoding == Encoding::Sopp => self.program(),
@@ -77,12 +78,18 @@ fn select(part: u8) -> &'static str {
 
 impl Inst {
     fn name(&self) -> String {
-        const ONE_FORM: [&str; 4] =
-            ["v_readfirstlane_b32", "v_accvgpr_mov_b32", "v_fmamk_f32", "v_fmaak_f32"];
+        const ONE_FORM: [&str; 6] = [
+            "v_readfirstlane_b32",
+            "v_accvgpr_mov_b32",
+            "v_fmamk_f32",
+            "v_fmaak_f32",
+            "v_madmk_f32",
+            "v_madak_f32",
+        ];
         let short = matches!(self.op.encoding, Encoding::Vop1 | Encoding::Vop2 | Encoding::Vopc);
         match self.op.encoding {
             Encoding::Flat => {
-                let segment = ["flat", "scratch", "global"][usize::from(self.segment)];
+                let segment = ["flat", "scratch", "global", "buffer"][usize::from(self.segment)];
                 format!("{segment}_{}", self.op.name)
             }
             _ if !short || ONE_FORM.contains(&self.op.name) => self.op.name.into(),
@@ -93,7 +100,12 @@ impl Inst {
     }
 
     fn caches(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (set, name) in [(self.sc0, " sc0"), (self.nt, " nt"), (self.sc1, " sc1")] {
+        let names = match (self.target, self.op.run) {
+            (Target::Gfx942, _) => [" sc0", " nt", " sc1"],
+            (Target::Gfx90a, Run::Caches(_)) => [""; 3],
+            (Target::Gfx90a, _) => [" glc", " slc", " scc"],
+        };
+        for (set, name) in [self.sc0, self.nt, self.sc1].into_iter().zip(names) {
             if set {
                 f.write_str(name)?;
             }
@@ -111,39 +123,45 @@ impl Inst {
         let off = |code: u16, words: u16| {
             if code == OFF { "off".into() } else { operand(self, code, words) }
         };
-        let mut parts = Vec::new();
-        if let Some(words) = memory.result(self) {
-            parts.push(operand(self, self.dst, words));
-        }
-        parts.push(off(self.src[0], Memory::address(self)));
-        if memory.data() > 0 {
-            parts.push(operand(self, self.src[1], memory.data()));
-        }
-        if self.segment != 0 {
-            parts.push(off(self.src[2], self.segment.into()));
-        }
+        let address = off(self.src[0], Memory::address(self));
+        let data = (memory.data() > 0).then(|| operand(self, self.src[1], memory.data()));
+        let result = memory.result(self).map(|words| operand(self, self.dst, words));
+        let parts: Vec<String> = match self.segment {
+            0 => result.into_iter().chain([address]).chain(data).collect(),
+            BUFFER => {
+                let place = [operand(self, self.mask, 4), operand(self, self.src[2], 1)];
+                result.into_iter().chain(data).chain([address]).chain(place).collect()
+            }
+            words => {
+                let base = off(self.src[2], words.into());
+                result.into_iter().chain([address]).chain(data).chain([base]).collect()
+            }
+        };
         let mut text = parts.join(", ");
+        if self.segment == BUFFER && self.src[0] != OFF {
+            text.push_str(" offen");
+        }
         self.offset(&mut text);
         text
     }
 
-    fn ds(&self, ds: Ds) -> String {
+    fn ds(&self, memory: Memory, stride: u32) -> String {
+        let (result, (count, words)) = (memory.ds_result(self, stride), memory.ds_data(stride));
         let mut parts = Vec::new();
-        if ds.result() > 0 {
-            parts.push(operand(self, self.dst, ds.result()));
+        if result > 0 {
+            parts.push(operand(self, self.dst, result));
         }
         parts.push(operand(self, self.src[0], 1));
-        let (count, words) = ds.data();
         parts.extend(self.src[1..=count].iter().map(|&code| operand(self, code, words)));
         let mut text = parts.join(", ");
-        if matches!(ds, Ds::Read { count: 2, .. } | Ds::Write { count: 2, .. }) {
-            for (index, offset) in [self.offset & 0xff, self.offset >> 8].into_iter().enumerate() {
-                if offset != 0 {
-                    let _ = write!(text, " offset{index}:{offset}");
-                }
-            }
-        } else {
+        if stride == 0 {
             self.offset(&mut text);
+            return text;
+        }
+        for (index, offset) in [self.offset & 0xff, self.offset >> 8].into_iter().enumerate() {
+            if offset != 0 {
+                let _ = write!(text, " offset{index}:{offset}");
+            }
         }
         text
     }
@@ -199,7 +217,7 @@ impl Inst {
                 }
                 Kind::Flag => parts.push("vcc".into()),
                 // The destination, once more.
-                _ if op.name == "v_fmac_f32" && index == 2 => {}
+                _ if ["v_fmac_f32", "v_mac_f32"].contains(&op.name) && index == 2 => {}
                 _ if self.encoding == Encoding::Sop1 && index == 1 => {}
                 _ if self.encoding == Encoding::Sopk && self.src[index] == LITERAL => {
                     parts.push(format!("{:#x}", self.literal as u16));
@@ -209,6 +227,9 @@ impl Inst {
             }
         }
         let mut text = parts.join(", ");
+        if self.encoding == Encoding::Ds {
+            self.offset(&mut text);
+        }
         self.modifiers(&mut text);
         text
     }

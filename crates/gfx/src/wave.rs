@@ -6,6 +6,10 @@ use std::time::Instant;
 /// Flat addresses of LDS and of scratch memory begin here, above all addresses of a process.
 pub(crate) const SHARED_BASE: u64 = 1 << 48;
 pub(crate) const PRIVATE_BASE: u64 = 2 << 48;
+/// An address that stands for the scratch memory of a gfx90a, which its waves find by offsets.
+pub(crate) const SCRATCH_BASE: u64 = 3 << 44;
+/// The second half of the descriptor of scratch memory: no limit; words of 64 lanes take turns.
+pub(crate) const SCRATCH_WORDS: u64 = 0x00e8_0000_ffff_ffff;
 /// Bytes of flat addresses that each of them has.
 pub(crate) const APERTURE: u64 = 1 << 32;
 
@@ -22,6 +26,8 @@ pub(crate) struct Wave {
     /// Of each lane `scratch_size` bytes.
     pub(crate) scratch: Vec<u8>,
     pub(crate) scratch_size: u64,
+    /// The address that stands for it on gfx90a.
+    pub(crate) scratch_at: u64,
     /// Whether it has stored since it last waited for its stores.
     pub(crate) unsettled: bool,
     /// Accesses that it has issued and that complete later, or have.
@@ -38,6 +44,7 @@ impl Wave {
             vectors: vec![[0; 64]; 512],
             scratch: vec![0; 64 * scratch_size as usize],
             scratch_size,
+            scratch_at: 0,
             unsettled: false,
             issued: 0,
         };

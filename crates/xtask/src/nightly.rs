@@ -276,11 +276,19 @@ fn emulated() -> Result<Vec<Campaign>> {
     let lazy = "test -p warpverbs-gpu -p warpverbs-test-kernels --test it -- --ignored \
         selftest::hip vendor:: --skip compile_for_every_architecture";
     let decoded = "test --release -p warpverbs-gfx --test it decode::";
-    let decoded = Campaign::new("gfx942: instructions", "every kernel".into(), decoded);
+    let decoded = Campaign::new("gfx90a, gfx942: instructions", "every kernel".into(), decoded);
+    let both = "test --workspace --test it -- --ignored vendor:: selftest::hip \
+        a_failed_kernel_is_named memory_of_a_gpu_is_mapped kernels_of_two_gpus a_list_is_written \
+        --skip compile_for_every_architecture";
+    let conform = "run -p warpverbs-cli -- conform --gpu hip --case kernel_";
+    let other = |campaign: Campaign| campaign.env("WARPVERBS_GFX_TARGET", "gfx90a");
     Ok(vec![
         campaign("emulated gfx942: library", "1 build", built),
         campaign("emulated gfx942: copies", "its tests", slow),
         campaign("emulated gfx942: lazy", "its tests", lazy).env("WARPVERBS_GFX_LAZY", seed),
+        other(campaign("emulated gfx90a: tests", "those of gfx942", both)),
+        other(campaign("emulated gfx90a: cases", "those with kernels", conform)),
+        other(campaign("emulated gfx90a: lazy", "its tests", lazy).env("WARPVERBS_GFX_LAZY", seed)),
         decoded.env("WARPVERBS_GFX_KERNELS", "all"),
     ])
 }

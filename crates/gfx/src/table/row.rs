@@ -27,6 +27,9 @@ values! {
     I64 i64, |bits| bits as i64, |self| self as u64;
     Flag bool, |bits| bits & 1 != 0, |self| self.into();
     Lane Lane, |bits| Lane(bits as u32), |self| self.0.into();
+    Pair [u32; 2],
+        |bits| [bits as u32, (bits >> 32) as u32],
+        |self| u64::from(self[0]) | u64::from(self[1]) << 32;
     Pair [f32; 2],
         |bits| [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)],
         |self| u64::from(self[0].to_bits()) | u64::from(self[1].to_bits()) << 32;
@@ -64,7 +67,7 @@ macro_rules! outputs {
         }
     )*};
 }
-outputs! { u16 i16 u32 i32 f32 u64 i64 [f32; 2] }
+outputs! { u16 i16 u32 i32 f32 u64 i64 [u32; 2] [f32; 2] }
 
 /// Lines `Encoding number name(operands) -> result = expression;`.
 macro_rules! compute {

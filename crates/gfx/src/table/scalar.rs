@@ -1,6 +1,7 @@
 //! SOP1, SOP2, SOPC, SOPK, SOPP. A flag is SCC.
 use super::row::{borrow, carry, compute, first, special};
-use crate::inst::{Encoding::*, Kind::*, Op, Run};
+use crate::inst::{Encoding::*, Inst, Kind::*, Op, Run};
+use crate::wave::Wave;
 
 /// A result, and whether it is not zero.
 fn nz<T: PartialEq + Default + Copy>(value: T) -> (T, bool) {
@@ -26,8 +27,8 @@ pub(super) static OPS: &[Op] = compute! {
     Sop2 0x05 s_subb_u32(a: u32, b: u32, c: bool) -> (u32, bool) = borrow(a, b, c);
     Sop2 0x06 s_min_i32(a: i32, b: i32) -> (i32, bool) = (a.min(b), a < b);
     Sop2 0x07 s_min_u32(a: u32, b: u32) -> (u32, bool) = (a.min(b), a < b);
-    Sop2 0x08 s_max_i32(a: i32, b: i32) -> (i32, bool) = (a.max(b), a > b);
-    Sop2 0x09 s_max_u32(a: u32, b: u32) -> (u32, bool) = (a.max(b), a > b);
+    Sop2 0x08 s_max_i32(a: i32, b: i32) -> (i32, bool) = (a.max(b), a >= b);
+    Sop2 0x09 s_max_u32(a: u32, b: u32) -> (u32, bool) = (a.max(b), a >= b);
     Sop2 0x0a s_cselect_b32(a: u32, b: u32, c: bool) -> u32 = if c { a } else { b };
     Sop2 0x0b s_cselect_b64(a: u64, b: u64, c: bool) -> u64 = if c { a } else { b };
     Sop2 0x0c s_and_b32(a: u32, b: u32) -> (u32, bool) = nz(a & b);
@@ -122,113 +123,55 @@ fn shift_add(a: u32, shift: u32, b: u32) -> (u32, bool) {
     (sum as u32, sum >> 32 != 0)
 }
 
+/// With no operands but an immediate.
+const fn program(number: u32, name: &'static str, run: Run) -> Op {
+    special(Sopp, number, name, None, &[], run)
+}
+const fn branch(number: u32, name: &'static str, holds: fn(&Wave) -> bool) -> Op {
+    program(number, name, Run::Branch(holds))
+}
+const fn save(number: u32, name: &'static str, exec: fn(u64, u64) -> u64) -> Op {
+    special(Sop1, number, name, B64, &[B64], Run::SaveExec(exec))
+}
+
+fn get_pc(wave: &mut Wave, inst: &Inst) {
+    wave.write64(inst.dst, wave.address(4));
+}
+fn set_pc(wave: &mut Wave, inst: &Inst) {
+    wave.jump(wave.scalar64(inst.src[0]));
+}
+fn swap_pc(wave: &mut Wave, inst: &Inst) {
+    let target = wave.scalar64(inst.src[0]);
+    get_pc(wave, inst);
+    wave.jump(target);
+}
+
 pub(super) static CONTROL: &[Op] = &[
-    special(
-        Sop1,
-        0x1c,
-        "s_getpc_b64",
-        B64,
-        &[],
-        Run::Wave(|wave, inst| wave.write64(inst.dst, wave.address(4))),
-    ),
-    special(
-        Sop1,
-        0x1d,
-        "s_setpc_b64",
-        None,
-        &[B64],
-        Run::Wave(|wave, inst| wave.jump(wave.scalar64(inst.src[0]))),
-    ),
-    special(
-        Sop1,
-        0x1e,
-        "s_swappc_b64",
-        B64,
-        &[B64],
-        Run::Wave(|wave, inst| {
-            let target = wave.scalar64(inst.src[0]);
-            wave.write64(inst.dst, wave.address(4));
-            wave.jump(target);
-        }),
-    ),
-    special(
-        Sop1,
-        0x20,
-        "s_and_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| source & exec),
-    ),
-    special(
-        Sop1,
-        0x21,
-        "s_or_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| source | exec),
-    ),
-    special(
-        Sop1,
-        0x22,
-        "s_xor_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| source ^ exec),
-    ),
-    special(
-        Sop1,
-        0x23,
-        "s_andn2_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| source & !exec),
-    ),
-    special(
-        Sop1,
-        0x24,
-        "s_orn2_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| source | !exec),
-    ),
-    special(
-        Sop1,
-        0x25,
-        "s_nand_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| !(source & exec)),
-    ),
-    special(
-        Sop1,
-        0x26,
-        "s_nor_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| !(source | exec)),
-    ),
-    special(
-        Sop1,
-        0x27,
-        "s_xnor_saveexec_b64",
-        B64,
-        &[B64],
-        Run::SaveExec(|source, exec| !(source ^ exec)),
-    ),
-    special(Sopp, 0x00, "s_nop", None, &[], Run::Wave(|_, _| ())),
-    special(Sopp, 0x01, "s_endpgm", None, &[], Run::End),
-    special(Sopp, 0x02, "s_branch", None, &[], Run::Branch(|_| true)),
-    special(Sopp, 0x04, "s_cbranch_scc0", None, &[], Run::Branch(|wave| !wave.scc)),
-    special(Sopp, 0x05, "s_cbranch_scc1", None, &[], Run::Branch(|wave| wave.scc)),
-    special(Sopp, 0x06, "s_cbranch_vccz", None, &[], Run::Branch(|wave| wave.vcc() == 0)),
-    special(Sopp, 0x07, "s_cbranch_vccnz", None, &[], Run::Branch(|wave| wave.vcc() != 0)),
-    special(Sopp, 0x08, "s_cbranch_execz", None, &[], Run::Branch(|wave| wave.exec() == 0)),
-    special(Sopp, 0x09, "s_cbranch_execnz", None, &[], Run::Branch(|wave| wave.exec() != 0)),
-    special(Sopp, 0x0a, "s_barrier", None, &[], Run::Barrier),
-    special(Sopp, 0x0c, "s_waitcnt", None, &[], Run::Wait),
-    special(Sopp, 0x0d, "s_sethalt", None, &[], Run::Trap),
-    special(Sopp, 0x0e, "s_sleep", None, &[], Run::Sleep),
-    special(Sopp, 0x0f, "s_setprio", None, &[], Run::Wave(|_, _| ())),
-    special(Sopp, 0x12, "s_trap", None, &[], Run::Trap),
-    special(Sopp, 0x13, "s_icache_inv", None, &[], Run::Wave(|_, _| ())),
+    special(Sop1, 0x1c, "s_getpc_b64", B64, &[], Run::Wave(get_pc)),
+    special(Sop1, 0x1d, "s_setpc_b64", None, &[B64], Run::Wave(set_pc)),
+    special(Sop1, 0x1e, "s_swappc_b64", B64, &[B64], Run::Wave(swap_pc)),
+    save(0x20, "s_and_saveexec_b64", |source, exec| source & exec),
+    save(0x21, "s_or_saveexec_b64", |source, exec| source | exec),
+    save(0x22, "s_xor_saveexec_b64", |source, exec| source ^ exec),
+    save(0x23, "s_andn2_saveexec_b64", |source, exec| source & !exec),
+    save(0x24, "s_orn2_saveexec_b64", |source, exec| source | !exec),
+    save(0x25, "s_nand_saveexec_b64", |source, exec| !(source & exec)),
+    save(0x26, "s_nor_saveexec_b64", |source, exec| !(source | exec)),
+    save(0x27, "s_xnor_saveexec_b64", |source, exec| !(source ^ exec)),
+    program(0x00, "s_nop", Run::Nothing),
+    program(0x01, "s_endpgm", Run::End),
+    branch(0x02, "s_branch", |_| true),
+    branch(0x04, "s_cbranch_scc0", |wave| !wave.scc),
+    branch(0x05, "s_cbranch_scc1", |wave| wave.scc),
+    branch(0x06, "s_cbranch_vccz", |wave| wave.vcc() == 0),
+    branch(0x07, "s_cbranch_vccnz", |wave| wave.vcc() != 0),
+    branch(0x08, "s_cbranch_execz", |wave| wave.exec() == 0),
+    branch(0x09, "s_cbranch_execnz", |wave| wave.exec() != 0),
+    program(0x0a, "s_barrier", Run::Barrier),
+    program(0x0c, "s_waitcnt", Run::Wait),
+    program(0x0d, "s_sethalt", Run::Trap),
+    program(0x0e, "s_sleep", Run::Sleep),
+    program(0x0f, "s_setprio", Run::Nothing),
+    program(0x12, "s_trap", Run::Trap),
+    program(0x13, "s_icache_inv", Run::Nothing),
 ];

@@ -1,6 +1,8 @@
 //! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
 use super::row::{Lane, borrow, carry, compute, first, special};
-use crate::inst::{Encoding::*, Kind::*, Op, Run};
+use crate::inst::{Encoding::*, Inst, Kind::*, Op, Run};
+use crate::wave::Wave;
+use std::cmp::Ordering;
 
 /// The low 24 bits, with and without a sign.
 fn u24(a: u32) -> u32 {
@@ -29,6 +31,27 @@ fn permute(a: u32, b: u32, selector: u32) -> u32 {
     };
     u32::from_le_bytes(selector.to_le_bytes().map(byte))
 }
+/// The fraction, which is less than 1 also where rounding would make it 1.
+fn fract(a: f32) -> f32 {
+    let rest = a - a.floor();
+    if rest == 1.0 { 1.0_f32.next_down() } else { rest }
+}
+/// The one of that order, where -0 is less than 0. A NaN gives way to a number unless it signals.
+fn extreme(a: f32, b: f32, order: Ordering) -> f32 {
+    let signals = |value: f32| value.is_nan() && value.to_bits() & 1 << 22 == 0;
+    if signals(a) || signals(b) {
+        f32::NAN
+    } else if b.is_nan() || !a.is_nan() && a.total_cmp(&b) == order {
+        a
+    } else {
+        b
+    }
+}
+/// The flag is the sign of the sum as 65 bits have it.
+fn mad_i64(a: i32, b: i32, c: i64) -> (i64, bool) {
+    let sum = i128::from(a) * i128::from(b) + i128::from(c);
+    (sum as i64, sum < 0)
+}
 /// 2 to the power of `exponent`, exact also where it is the factor of a denormal number.
 fn scale(value: f32, exponent: i32) -> f32 {
     (f64::from(value) * f64::from(exponent).exp2()) as f32
@@ -53,7 +76,7 @@ fn div_scale(value: f32, denominator: f32, numerator: f32) -> (f32, bool) {
     } else if denormal(1.0 / denominator) {
         (scale(value, -64), false)
     } else if denormal(numerator / denominator) {
-        (if same { value } else { scale(value, 64) }, true)
+        (if value.to_bits() == numerator.to_bits() { scale(value, 64) } else { value }, true)
     } else if n <= 23 {
         (scale(value, 64), false)
     } else {
@@ -65,8 +88,16 @@ fn div_fmas(a: f32, b: f32, c: f32, scaled: bool) -> f32 {
     if !scaled {
         return a.mul_add(b, c);
     }
-    let exact = f64::from(a).mul_add(f64::from(b), f64::from(c));
-    (exact * if exponent(c) > 127 { 64.0_f64 } else { -64.0 }.exp2()) as f32
+    // The product is exact. If the sum is not, its last bit is set, so that only the last rounding counts.
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let lost = (product - (sum - (sum - product))) + (c - (sum - product));
+    let mut exact = sum;
+    if lost.is_finite() && lost != 0.0 {
+        let is_beyond = (lost < 0.0) == (sum > 0.0);
+        exact = f64::from_bits((sum.to_bits() - u64::from(is_beyond)) | 1);
+    }
+    (exact * if exponent(c as f32) > 127 { 64.0_f64 } else { -64.0 }.exp2()) as f32
 }
 /// The quotient where the ordinary steps do not find it.
 fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
@@ -162,7 +193,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop1 0x12 v_cvt_f32_ubyte1(a: u32) -> f32 = (a >> 8 & 0xff) as f32;
     Vop1 0x13 v_cvt_f32_ubyte2(a: u32) -> f32 = (a >> 16 & 0xff) as f32;
     Vop1 0x14 v_cvt_f32_ubyte3(a: u32) -> f32 = (a >> 24) as f32;
-    Vop1 0x1b v_fract_f32(a: f32) -> f32 = (a - a.floor()).min(1.0_f32.next_down());
+    Vop1 0x1b v_fract_f32(a: f32) -> f32 = fract(a);
     Vop1 0x1c v_trunc_f32(a: f32) -> f32 = a.trunc();
     Vop1 0x1d v_ceil_f32(a: f32) -> f32 = a.ceil();
     Vop1 0x1e v_rndne_f32(a: f32) -> f32 = a.round_ties_even();
@@ -174,7 +205,6 @@ pub(super) static OPS: &[Op] = compute! {
     Vop1 0x2c v_bfrev_b32(a: u32) -> u32 = a.reverse_bits();
     Vop1 0x2d v_ffbh_u32(a: u32) -> u32 = first(a.leading_zeros(), 32);
     Vop1 0x2e v_ffbl_b32(a: u32) -> u32 = first(a.trailing_zeros(), 32);
-    Vop1 0x38 v_mov_b64(a: u64) -> u64 = a;
     Vop1 0x52 v_accvgpr_mov_b32(a: u32) -> u32 = a;
     Vop2 0x00 v_cndmask_b32(a: u32, b: u32, c: bool) -> u32 = if c { b } else { a };
     Vop2 0x01 v_add_f32(a: f32, b: f32) -> f32 = a + b;
@@ -184,8 +214,8 @@ pub(super) static OPS: &[Op] = compute! {
     Vop2 0x06 v_mul_i32_i24(a: u32, b: u32) -> i32 = i24(a).wrapping_mul(i24(b));
     Vop2 0x08 v_mul_u32_u24(a: u32, b: u32) -> u32 = u24(a).wrapping_mul(u24(b));
     Vop2 0x09 v_mul_hi_u32_u24(a: u32, b: u32) -> u32 = ((u64::from(u24(a)) * u64::from(u24(b))) >> 32) as u32;
-    Vop2 0x0a v_min_f32(a: f32, b: f32) -> f32 = a.min(b);
-    Vop2 0x0b v_max_f32(a: f32, b: f32) -> f32 = a.max(b);
+    Vop2 0x0a v_min_f32(a: f32, b: f32) -> f32 = extreme(a, b, Ordering::Less);
+    Vop2 0x0b v_max_f32(a: f32, b: f32) -> f32 = extreme(a, b, Ordering::Greater);
     Vop2 0x0c v_min_i32(a: i32, b: i32) -> i32 = a.min(b);
     Vop2 0x0d v_max_i32(a: i32, b: i32) -> i32 = a.max(b);
     Vop2 0x0e v_min_u32(a: u32, b: u32) -> u32 = a.min(b);
@@ -196,8 +226,6 @@ pub(super) static OPS: &[Op] = compute! {
     Vop2 0x13 v_and_b32(a: u32, b: u32) -> u32 = a & b;
     Vop2 0x14 v_or_b32(a: u32, b: u32) -> u32 = a | b;
     Vop2 0x15 v_xor_b32(a: u32, b: u32) -> u32 = a ^ b;
-    Vop2 0x17 v_fmamk_f32(a: f32, k: f32, b: f32) -> f32 = a.mul_add(k, b);
-    Vop2 0x18 v_fmaak_f32(a: f32, b: f32, k: f32) -> f32 = a.mul_add(b, k);
     Vop2 0x19 v_add_co_u32(a: u32, b: u32) -> (u32, bool) = carry(a, b, false);
     Vop2 0x1a v_sub_co_u32(a: u32, b: u32) -> (u32, bool) = borrow(a, b, false);
     Vop2 0x1b v_subrev_co_u32(a: u32, b: u32) -> (u32, bool) = borrow(b, a, false);
@@ -244,7 +272,7 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x1e0 v_div_scale_f32(a: f32, b: f32, c: f32) -> (f32, bool) = div_scale(a, b, c);
     Vop3 0x1e2 v_div_fmas_f32(a: f32, b: f32, c: f32, scaled: bool) -> f32 = div_fmas(a, b, c, scaled);
     Vop3 0x1e8 v_mad_u64_u32(a: u32, b: u32, c: u64) -> (u64, bool) = (u64::from(a) * u64::from(b)).overflowing_add(c);
-    Vop3 0x1e9 v_mad_i64_i32(a: i32, b: i32, c: i64) -> (i64, bool) = (i64::from(a) * i64::from(b)).overflowing_add(c);
+    Vop3 0x1e9 v_mad_i64_i32(a: i32, b: i32, c: i64) -> (i64, bool) = mad_i64(a, b, c);
     Vop3 0x1eb v_mad_legacy_u16(a: u16, b: u16, c: u16) -> u16 = a.wrapping_mul(b).wrapping_add(c);
     Vop3 0x1ed v_perm_b32(a: u32, b: u32, c: u32) -> u32 = permute(a, b, c);
     Vop3 0x1f3 v_xad_u32(a: u32, b: u32, c: u32) -> u32 = (a ^ b).wrapping_add(c);
@@ -254,7 +282,6 @@ pub(super) static OPS: &[Op] = compute! {
     Vop3 0x200 v_lshl_or_b32(a: u32, b: u32, c: u32) -> u32 = a << (b & 31) | c;
     Vop3 0x201 v_and_or_b32(a: u32, b: u32, c: u32) -> u32 = a & b | c;
     Vop3 0x202 v_or3_b32(a: u32, b: u32, c: u32) -> u32 = a | b | c;
-    Vop3 0x208 v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64 = (a << (b & 7).min(4)).wrapping_add(c);
     Vop3 0x285 v_mul_lo_u32(a: u32, b: u32) -> u32 = a.wrapping_mul(b);
     Vop3 0x286 v_mul_hi_u32(a: u32, b: u32) -> u32 = ((u64::from(a) * u64::from(b)) >> 32) as u32;
     Vop3 0x287 v_mul_hi_i32(a: i32, b: i32) -> i32 = ((i64::from(a) * i64::from(b)) >> 32) as i32;
@@ -272,8 +299,31 @@ pub(super) static OPS: &[Op] = compute! {
         [a[0].mul_add(b[0], c[0]), a[1].mul_add(b[1], c[1])];
     Vop3p 0x31 v_pk_mul_f32(a: [f32; 2], b: [f32; 2]) -> [f32; 2] = [a[0] * b[0], a[1] * b[1]];
     Vop3p 0x32 v_pk_add_f32(a: [f32; 2], b: [f32; 2]) -> [f32; 2] = [a[0] + b[0], a[1] + b[1]];
+    Vop3p 0x33 v_pk_mov_b32(a: [u32; 2], b: [u32; 2]) -> [u32; 2] = [a[0], b[0]];
     Vop3p 0x58 v_accvgpr_read_b32(a: u32) -> u32 = a;
     Vop3p 0x59 v_accvgpr_write_b32(a: u32) -> u32 = a;
+};
+
+#[rustfmt::skip]
+pub(super) static GFX942: &[Op] = compute! {
+    Vop1 0x38 v_mov_b64(a: u64) -> u64 = a;
+    Vop2 0x17 v_fmamk_f32(a: f32, k: f32, b: f32) -> f32 = a.mul_add(k, b);
+    Vop2 0x18 v_fmaak_f32(a: f32, b: f32, k: f32) -> f32 = a.mul_add(b, k);
+    Vop3 0x208 v_lshl_add_u64(a: u64, b: u32, c: u64) -> u64 = (a << (b & 7)).wrapping_add(c);
+};
+
+/// A product that is rounded before it is added to, and no denormal number anywhere, whatever the mode says.
+fn mad(a: f32, b: f32, c: f32) -> f32 {
+    let flush = |value: f32| if value.is_subnormal() { 0.0_f32.copysign(value) } else { value };
+    flush(flush(flush(a) * flush(b)) + flush(c))
+}
+
+#[rustfmt::skip]
+pub(super) static GFX90A: &[Op] = compute! {
+    Vop2 0x16 v_mac_f32(a: f32, b: f32, to: f32) -> f32 = mad(a, b, to);
+    Vop2 0x17 v_madmk_f32(a: f32, k: f32, b: f32) -> f32 = mad(a, k, b);
+    Vop2 0x18 v_madak_f32(a: f32, b: f32, k: f32) -> f32 = mad(a, b, k);
+    Vop3 0x1c1 v_mad_f32(a: f32, b: f32, c: f32) -> f32 = mad(a, b, c);
 };
 
 /// `width` bits, 1 to 31, with their sign.
@@ -281,41 +331,22 @@ fn field(value: i32, width: u32) -> i32 {
     value << (32 - width) >> (32 - width)
 }
 
+fn read_first_lane(wave: &mut Wave, inst: &Inst) {
+    let lane = wave.exec().trailing_zeros() & 63;
+    wave.write32(inst.dst, wave.lane(inst.src[0], lane as usize));
+}
+fn read_lane(wave: &mut Wave, inst: &Inst) {
+    let lane = wave.scalar(inst.src[1]) & 63;
+    wave.write32(inst.dst, wave.lane(inst.src[0], lane as usize));
+}
+fn write_lane(wave: &mut Wave, inst: &Inst) {
+    let (value, lane) = (wave.scalar(inst.src[0]), wave.scalar(inst.src[1]) & 63);
+    wave.set_lane(inst.dst, lane as usize, value);
+}
+
 pub(super) static CROSS: &[Op] = &[
-    special(Vop1, 0x00, "v_nop", None, &[], Run::Wave(|_, _| ())),
-    special(
-        Vop1,
-        0x02,
-        "v_readfirstlane_b32",
-        B32,
-        &[B32],
-        Run::Wave(|wave, inst| {
-            let lane = wave.exec().trailing_zeros() & 63;
-            let value = wave.lane(inst.src[0], lane as usize);
-            wave.write32(inst.dst, value);
-        }),
-    ),
-    special(
-        Vop3,
-        0x289,
-        "v_readlane_b32",
-        B32,
-        &[B32, B32],
-        Run::Wave(|wave, inst| {
-            let lane = wave.scalar(inst.src[1]) & 63;
-            let value = wave.lane(inst.src[0], lane as usize);
-            wave.write32(inst.dst, value);
-        }),
-    ),
-    special(
-        Vop3,
-        0x28a,
-        "v_writelane_b32",
-        B32,
-        &[B32, B32],
-        Run::Wave(|wave, inst| {
-            let (value, lane) = (wave.scalar(inst.src[0]), wave.scalar(inst.src[1]) & 63);
-            wave.set_lane(inst.dst, lane as usize, value);
-        }),
-    ),
+    special(Vop1, 0x00, "v_nop", None, &[], Run::Nothing),
+    special(Vop1, 0x02, "v_readfirstlane_b32", B32, &[B32], Run::Wave(read_first_lane)),
+    special(Vop3, 0x289, "v_readlane_b32", B32, &[B32, B32], Run::Wave(read_lane)),
+    special(Vop3, 0x28a, "v_writelane_b32", B32, &[B32, B32], Run::Wave(write_lane)),
 ];

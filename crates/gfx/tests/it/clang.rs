@@ -1,7 +1,9 @@
 //! Code objects by Debian's clang-19, and what its disassembler says of them.
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::LazyLock;
+use std::sync::Mutex;
+use warpverbs_gfx::Target;
 
 /// Whether the tools are there. Where they must be, `WARPVERBS_REQUIRE_CLANG19=1`.
 pub(crate) fn missing() -> bool {
@@ -23,15 +25,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles a file for gfx942, with the device headers in its path, to a file of that name in `folder`.
-pub(crate) fn compile(source: &Path, folder: &Path) -> PathBuf {
+/// Compiles a file for the target, with the device headers in its path, to a file of that name in `folder`.
+pub(crate) fn compile(target: Target, source: &Path, folder: &Path) -> PathBuf {
     let object = folder.join(source.file_stem().expect("a file has a name")).with_extension("co");
     let status = Command::new("clang++-19")
         .args([
             "-x",
             "hip",
             "--cuda-device-only",
-            "--offload-arch=gfx942",
+            &format!("--offload-arch={target}"),
             "-nogpuinc",
             "-nogpulib",
             "-std=c++20",
@@ -56,38 +58,53 @@ pub(crate) fn compile(source: &Path, folder: &Path) -> PathBuf {
     object
 }
 
+/// Assembles and links a text.
+pub(crate) fn assemble(target: Target, text: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [source, object] = ["kernels.s", "kernels.co"].map(|name| folder.path().join(name));
+    std::fs::write(&source, text).expect("room for the text");
+    let status = Command::new("clang-19")
+        .args(["--target=amdgcn-amd-amdhsa", "-x", "assembler"])
+        .arg(format!("-mcpu={target}"))
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .status();
+    assert!(status.is_ok_and(|status| status.success()), "clang-19 does not assemble the text");
+    std::fs::read(object).expect("it was just written")
+}
+
 /// A kernel file of the tree.
 pub(crate) fn kernel(path: &str) -> PathBuf {
     root().join(path)
 }
 
-/// A code object that several tests use.
-fn bytes(path: &str) -> Vec<u8> {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    std::fs::read(compile(&kernel(path), folder.path())).expect("it was just written")
+/// A file's code object, which several tests use.
+fn object(target: Target, path: &'static str) -> &'static [u8] {
+    type Objects = BTreeMap<(&'static str, &'static str), &'static [u8]>;
+    static OBJECTS: Mutex<Objects> = Mutex::new(BTreeMap::new());
+    let mut objects = OBJECTS.lock().expect("a test that compiles has failed");
+    objects.entry((target.name(), path)).or_insert_with(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let object = compile(target, &kernel(path), folder.path());
+        std::fs::read(object).expect("it was just written").leak()
+    })
 }
 
-pub(crate) fn selftest() -> &'static [u8] {
-    static OBJECT: LazyLock<Vec<u8>> =
-        LazyLock::new(|| bytes("crates/test-kernels/kernels/selftest.cu"));
-    &OBJECT
+pub(crate) fn selftest(target: Target) -> &'static [u8] {
+    object(target, "crates/test-kernels/kernels/selftest.cu")
 }
 
-pub(crate) fn orders() -> &'static [u8] {
-    static OBJECT: LazyLock<Vec<u8>> =
-        LazyLock::new(|| bytes("crates/gfx/tests/kernels/orders.cu"));
-    &OBJECT
+pub(crate) fn orders(target: Target) -> &'static [u8] {
+    object(target, "crates/gfx/tests/kernels/orders.cu")
 }
 
-pub(crate) fn posts() -> &'static [u8] {
-    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| bytes("crates/gfx/tests/kernels/posts.cu"));
-    &OBJECT
+pub(crate) fn posts(target: Target) -> &'static [u8] {
+    object(target, "crates/gfx/tests/kernels/posts.cu")
 }
 
-pub(crate) fn vectors() -> &'static [u8] {
-    static OBJECT: LazyLock<Vec<u8>> =
-        LazyLock::new(|| bytes("crates/gfx/tests/kernels/vectors.cu"));
-    &OBJECT
+pub(crate) fn vectors(target: Target) -> &'static [u8] {
+    object(target, "crates/gfx/tests/kernels/vectors.cu")
 }
 
 /// An instruction, as LLVM's disassembler has it.

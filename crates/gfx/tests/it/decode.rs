@@ -1,7 +1,7 @@
 //! Every instruction of compiled kernels is decoded as LLVM's disassembler has it: length, name, operands.
 use crate::clang::{self, Line};
 use std::path::{Path, PathBuf};
-use warpverbs_gfx::CodeObject;
+use warpverbs_gfx::{CodeObject, Target};
 
 /// Differences, at most a few of each mnemonic.
 fn compare(object: &Path) -> (usize, Vec<String>) {
@@ -10,7 +10,8 @@ fn compare(object: &Path) -> (usize, Vec<String>) {
     let (start, code) = parsed.code();
     let (mut wrong, all) = (Vec::new(), clang::disassemble(object));
     for Line { address, text, words, .. } in &all {
-        let ours = match warpverbs_gfx::decode(&code[(address - start) as usize..]) {
+        let ours = match warpverbs_gfx::decode(parsed.target(), &code[(address - start) as usize..])
+        {
             Ok(inst) if inst.size() != 4 * words.len() => {
                 format!("{inst}, of {} bytes", inst.size())
             }
@@ -65,13 +66,14 @@ fn kernels_decode_as_llvm_has_them() {
         Err(_) => files.map(clang::kernel).to_vec(),
     };
     assert!(sources.len() >= files.len());
-    let compile = |(number, source): (usize, &PathBuf)| {
+    let compile = |target: Target, (number, source): (usize, &PathBuf)| {
         // Kernels of two crates may have the same name.
-        let folder = folder.path().join(number.to_string());
+        let folder = folder.path().join(format!("{target}.{number}"));
         std::fs::create_dir(&folder).expect("a folder of its own");
-        clang::compile(source, &folder)
+        clang::compile(target, source, &folder)
     };
-    let mut objects: Vec<PathBuf> = sources.iter().enumerate().map(compile).collect();
+    let of = |target| sources.iter().enumerate().map(move |source| compile(target, source));
+    let mut objects: Vec<PathBuf> = Target::ALL.into_iter().flat_map(of).collect();
     if let Some(more) = std::env::var_os("WARPVERBS_GFX_OBJECTS") {
         let entries = std::fs::read_dir(more).expect("the folder of WARPVERBS_GFX_OBJECTS");
         objects.extend(entries.map(|entry| entry.expect("an entry").path()).filter(|path| {

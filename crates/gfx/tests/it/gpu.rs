@@ -51,7 +51,7 @@ impl Gpu {
     fn with(object: &[u8], config: Config) -> Gpu {
         let object = CodeObject::parse(object);
         let object = object.unwrap_or_else(|error| panic!("{error}"));
-        let device = Device::new(config);
+        let device = Device::new(Config { target: object.target(), ..config });
         let module = device.load(&object).expect("memory for the image");
         Gpu { device, module }
     }
@@ -92,9 +92,10 @@ impl Gpu {
         arguments: &[u64],
     ) -> Result<(), LaunchError> {
         let known = self.module.kernel(kernel).unwrap_or_else(|| panic!("no kernel {kernel}"));
-        assert_eq!(known.arguments.len(), arguments.len(), "{kernel}");
-        let mut packed = vec![0; known.explicit_size as usize];
-        for (argument, value) in known.arguments.iter().zip(arguments) {
+        let known = &known.metadata;
+        assert_eq!(known.explicit().count(), arguments.len(), "{kernel}");
+        let mut packed = vec![0; known.explicit_size() as usize];
+        for (argument, value) in known.explicit().zip(arguments) {
             let size = argument.size as usize;
             packed[argument.offset as usize..][..size]
                 .copy_from_slice(&value.to_le_bytes()[..size]);

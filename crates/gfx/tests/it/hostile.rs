@@ -2,7 +2,7 @@
 use crate::exercise::exercise;
 use crate::random;
 use rand::{Rng, RngExt};
-use warpverbs_gfx::{CodeObject, DecodeError, LoadError, decode};
+use warpverbs_gfx::{CodeObject, Config, DecodeError, Device, LoadError, Target, decode};
 
 /// The fuzz target's corpus has a code object.
 fn good() -> Vec<u8> {
@@ -32,8 +32,8 @@ fn what_is_broken_is_named() {
     assert_eq!(kind(18, &62_u16.to_le_bytes()), "machine");
     assert_eq!(kind(7, &[0]), "OS ABI");
     assert_eq!(kind(8, &[2]), "ABI version");
-    // gfx90a.
-    assert_eq!(kind(48, &[0x3f]), "processor");
+    // gfx908.
+    assert_eq!(kind(48, &[0x30]), "processor");
     let file = good();
     let note = position(&file, b"amdhsa.kernels");
     assert!(matches!(refused(note, b"x"), LoadError::Metadata(_)));
@@ -44,10 +44,22 @@ fn what_is_broken_is_named() {
 }
 
 #[test]
+fn a_code_object_for_another_target_is_refused() {
+    let object = CodeObject::parse(&good()).expect("a good one");
+    let device = Device::new(Config { target: Target::Gfx90a, ..Config::default() });
+    let refused = device.load(&object).map(|_| ()).expect_err("it is for gfx942");
+    let said = "the code object is for gfx942, and the device is an emulated gfx90a";
+    assert_eq!(refused.to_string(), said);
+    assert_eq!("gfx90a".parse(), Ok(Target::Gfx90a));
+    let unknown = "gfx906".parse::<Target>().expect_err("it is not emulated");
+    assert_eq!(unknown.to_string(), "\"gfx906\" is not emulated; expected gfx90a or gfx942");
+}
+
+#[test]
 fn what_cannot_be_decoded_is_named() {
     let wrong = |words: &[u32]| {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        decode(&bytes).map(|inst| inst.to_string()).expect_err("it is broken")
+        decode(Target::Gfx942, &bytes).map(|inst| inst.to_string()).expect_err("it is broken")
     };
     assert_eq!(wrong(&[]), DecodeError::End);
     // Of 8 bytes, with 4.
@@ -124,7 +136,7 @@ fn code_at_random() {
             let mut bytes = [0; 8];
             random.fill_bytes(&mut bytes);
             bytes[3] = first[random.random_range(0..first.len())];
-            if let Ok(inst) = decode(&bytes) {
+            if let Ok(inst) = decode(Target::Gfx942, &bytes) {
                 file[at..at + inst.size()].copy_from_slice(&bytes[..inst.size()]);
                 at += inst.size();
                 instructions += 1;

@@ -1,9 +1,10 @@
-//! The emulator against LLVM's disassembler, against the host's arithmetic, and against broken input.
+//! The emulator against LLVM's disassembler, against the host's arithmetic and the description of each opcode, and against broken input.
 mod clang;
 mod decode;
 mod exercise;
 mod gpu;
 mod hostile;
+mod isa;
 mod mutants;
 mod orders;
 mod posts;

@@ -9,7 +9,9 @@ const SEEDS: u64 = 4000;
 /// Words for the place of an instruction, if it is a write-back, an invalidation, or a wait for global memory.
 fn without(line: &Line) -> Option<Vec<u32>> {
     match line.text.split(' ').next() {
-        Some("buffer_wbl2" | "buffer_inv") => Some(vec![0xbf80_0000; 2]),
+        // Of gfx90a without a scope: hosts and NICs need it, and the L2 is the only one.
+        Some("buffer_wbl2") if line.text == "buffer_wbl2" => None,
+        Some("buffer_wbl2" | "buffer_inv" | "buffer_wbinvl1_vol") => Some(vec![0xbf80_0000; 2]),
         // All bits of vmcnt: no wait for it.
         Some("s_waitcnt") if line.text.contains("vmcnt") => Some(vec![line.words[0] | 0xc00f]),
         _ => None,
@@ -21,6 +23,8 @@ fn without(line: &Line) -> Option<Vec<u32>> {
 pub(crate) enum Lacks {
     /// One.
     One,
+    /// One invalidation.
+    Invalidation,
     /// All of a kernel with its text; of waits, those behind a write-back.
     All,
 }
@@ -76,7 +80,8 @@ fn mutants(object: &[u8], kernels: &[&str], lacks: Lacks) -> Vec<Mutant> {
     for site in sites(&path) {
         let Some(kernel) = kernels.iter().position(|name| *name == site.function) else { continue };
         let name = match (lacks, site.behind) {
-            (Lacks::One, _) => {
+            (Lacks::Invalidation, _) if !site.text.contains("inv") => continue,
+            (Lacks::One | Lacks::Invalidation, _) => {
                 let text = format!("{}: {} #", site.function, site.text);
                 let before = all.iter().filter(|other| other.name.starts_with(&text)).count();
                 format!("{text}{before}")

@@ -4,7 +4,7 @@ use crate::clang;
 use crate::gpu::Gpu;
 use crate::mutants::{self, Lacks};
 use std::time::Duration;
-use warpverbs_gfx::{Caching, Stop};
+use warpverbs_gfx::{Caching, Stop, Target};
 
 /// Each kernel's blocks and threads.
 const KERNELS: [(&str, u32, u32); 18] = [
@@ -50,9 +50,12 @@ fn orders_hold() {
     if clang::missing() {
         return;
     }
-    for kernel in KERNELS {
-        for seed in 0..SEEDS {
-            assert_eq!(complaints(clang::orders(), seed, kernel), Ok(0), "{kernel:?}, seed {seed}");
+    for target in Target::ALL {
+        for kernel in KERNELS {
+            for seed in 0..SEEDS {
+                let found = complaints(clang::orders(target), seed, kernel);
+                assert_eq!(found, Ok(0), "{kernel:?} on {target}, seed {seed}");
+            }
         }
     }
 }
@@ -78,7 +81,7 @@ const MAY_PASS: [(&str, &str); 16] = [
 ];
 const SECOND_HALF: &str = "the acquire of the second half follows";
 const FIRST_HALF: &str =
-    "behind that of the first half, another XCD has to write between two loads";
+    "behind that of the first half, another party has to write between two loads";
 const LOOP: &str =
     "a loop then takes what its last turn had read, and an invalidation came behind that";
 const WARM: &str = "of loads whose values do not matter: they bring old copies into caches";
@@ -91,7 +94,35 @@ fn a_missing_instruction_is_noticed() {
         return;
     }
     let names = KERNELS.map(|(name, ..)| name);
-    mutants::check(clang::orders(), &names, Lacks::One, &MAY_PASS, |object, seed, kernel| {
-        complaints(object, seed, KERNELS[kernel])
-    });
+    mutants::check(
+        clang::orders(Target::Gfx942),
+        &names,
+        Lacks::One,
+        &MAY_PASS,
+        |object, seed, kernel| complaints(object, seed, KERNELS[kernel]),
+    );
+}
+
+/// The same of gfx90a's code.
+const MAY_PASS_GFX90A: [(&str, &str); 4] = [
+    ("load16_acquire_gpu: buffer_wbinvl1_vol #0", SECOND_HALF),
+    ("load16_acquire_gpu: buffer_wbinvl1_vol #1", FIRST_HALF),
+    ("wqe_bit_doorbell: buffer_wbinvl1_vol #0", SECOND_HALF),
+    ("wqe_bit_doorbell: buffer_wbinvl1_vol #1", "the combiner reads nothing of the WQE"),
+];
+
+#[test]
+fn a_missing_invalidation_of_gfx90a_is_noticed() {
+    if clang::missing() {
+        return;
+    }
+    let names = KERNELS.map(|(name, ..)| name);
+    let object = clang::orders(Target::Gfx90a);
+    mutants::check(
+        object,
+        &names,
+        Lacks::Invalidation,
+        &MAY_PASS_GFX90A,
+        |object, seed, kernel| complaints(object, seed, KERNELS[kernel]),
+    );
 }

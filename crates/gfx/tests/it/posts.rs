@@ -4,7 +4,7 @@ use crate::clang;
 use crate::gpu::Gpu;
 use crate::mutants::{self, Lacks};
 use std::time::Duration;
-use warpverbs_gfx::{Caching, Stop};
+use warpverbs_gfx::{Caching, Stop, Target};
 
 /// Each kernel's blocks, threads, and WRITEs of a poster.
 const KERNELS: [(&str, u32, u32, u64); 3] =
@@ -31,9 +31,12 @@ fn posts_arrive() {
     if clang::missing() {
         return;
     }
-    for kernel in KERNELS {
-        for seed in 0..SEEDS {
-            assert_eq!(complaints(clang::posts(), seed, kernel), Ok(0), "{kernel:?}, seed {seed}");
+    for target in Target::ALL {
+        for kernel in KERNELS {
+            for seed in 0..SEEDS {
+                let found = complaints(clang::posts(target), seed, kernel);
+                assert_eq!(found, Ok(0), "{kernel:?} on {target}, seed {seed}");
+            }
         }
     }
 }
@@ -59,7 +62,11 @@ fn a_missing_instruction_is_noticed() {
         return;
     }
     let names = KERNELS.map(|(name, ..)| name);
-    mutants::check(clang::posts(), &names, Lacks::All, &MAY_PASS, |object, seed, kernel| {
-        complaints(object, seed, KERNELS[kernel])
-    });
+    mutants::check(
+        clang::posts(Target::Gfx942),
+        &names,
+        Lacks::All,
+        &MAY_PASS,
+        |object, seed, kernel| complaints(object, seed, KERNELS[kernel]),
+    );
 }

@@ -2,7 +2,7 @@
 use crate::clang;
 use crate::gpu::Gpu;
 use std::time::Duration;
-use warpverbs_gfx::{LaunchError, Stop};
+use warpverbs_gfx::{LaunchError, Stop, Target};
 
 /// The last wave of each block is not full.
 const BLOCKS: [u32; 3] = [2, 3, 1];
@@ -15,9 +15,11 @@ fn with_selftest(body: impl Fn(&Gpu, u64)) {
     if clang::missing() {
         return;
     }
-    for seed in SEEDS {
-        body(&Gpu::of(clang::selftest(), seed), seed);
-        body(&Gpu::lazy(clang::selftest(), seed), seed);
+    for target in Target::ALL {
+        for seed in SEEDS {
+            body(&Gpu::of(clang::selftest(target), seed), seed);
+            body(&Gpu::lazy(clang::selftest(target), seed), seed);
+        }
     }
 }
 
