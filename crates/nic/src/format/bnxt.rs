@@ -265,7 +265,7 @@ pub(super) fn counter(
 }
 
 /// Whether a doorbell asks for an event at solicited CQEs alone; `None`: it asks for none.
-pub(crate) fn armed(word: u64) -> Option<bool> {
+pub(super) fn armed(word: u64) -> Option<bool> {
     match Doorbell::parse(word).ok()?.kind {
         Bell::Arm => Some(false),
         Bell::ArmSolicited => Some(true),

@@ -30,9 +30,8 @@ pub struct CqConfig {
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
     /// The callback for a completion when the CQ is armed. The NIC writes the arm word once, when
-    /// the CQ is made, and polls it: the record must be in host memory. Of bnxt_re, `dbr` has 16 bytes then:
+    /// the CQ is made, and polls it: the record must be in host memory. Of other formats, `dbr` has 16 bytes then:
     /// the second half is for the last doorbell that arms, which the NIC replaces by 0 when it has seen it.
-    /// Other formats raise no events.
     pub notice: Option<CompletionNotice>,
 }
 
@@ -98,9 +97,6 @@ impl CompletionQueue {
     pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
         let memory = |what| move |cause| NicError::Memory { what, cause };
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
-        if config.notice.is_some() && config.dialect == Dialect::Ionic {
-            return Err(NicError::NotOfFormat { what: "completion events" });
-        }
         if config.notice.is_some() && record.kind() != Kind::Host {
             let (what, addr) = ("doorbell record of a CQ that raises events", config.dbr.addr());
             return Err(NicError::Memory { what, cause: MemError::NotHost { addr } });
@@ -112,7 +108,7 @@ impl CompletionQueue {
             _ => {
                 let place = config.dbr.slice(8, 8).map_err(memory("arm doorbell of a CQ"))?;
                 place.atomic_u64(0).map_err(memory("arm doorbell of a CQ"))?;
-                Ok(ArmWatch::by_doorbell(notice, place))
+                Ok(ArmWatch::by_doorbell(notice, config.dialect, place))
             }
         };
         let arm = config.notice.clone().map(watch).transpose()?;

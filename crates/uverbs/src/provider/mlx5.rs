@@ -9,9 +9,9 @@ use crate::abi::{
     QpCap, UCONTEXT_DEVX, take,
 };
 use crate::call::Call;
-use crate::device::{CqRequest, Profile, QpRequest, ResizeRequest, SrqRequest};
+use crate::device::{CqRequest, Profile, QpRequest, Queues, ResizeRequest, SrqRequest};
 use crate::schema::UHW_IN;
-use crate::{Errno, Refusal};
+use crate::{Driver, Errno, Refusal};
 use warpverbs_rdma::Service;
 use zerocopy::IntoBytes;
 
@@ -140,6 +140,7 @@ pub(super) fn srq(call: &Call, entries: u32, sge: u32) -> Result<SrqRequest, Ref
     // A receive is 16 bytes of list and 16 for each entry.
     let stride = (16 + 16 * sge).next_power_of_two().max(32);
     Ok(SrqRequest {
+        driver: Driver::Mlx5,
         ring: false,
         log_size: entries.ilog2() as u8,
         log_stride: stride.ilog2() as u8,
@@ -201,7 +202,7 @@ fn target_request(call: &Call, indexed: bool) -> Result<QpRequest, Refusal> {
         scatter_requests: false,
         scatter_receives: false,
         cap: take(call.bytes(8).unwrap_or(&[])),
-        bnxt: None,
+        queues: Queues::Mlx5,
     })
 }
 
@@ -256,7 +257,7 @@ fn qp_request(
         scatter_requests: scatter_receives && (signals_all || allowed),
         scatter_receives,
         cap,
-        bnxt: None,
+        queues: Queues::Mlx5,
     };
     Ok((request, driver.bfreg_index))
 }
