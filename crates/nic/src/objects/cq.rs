@@ -247,6 +247,7 @@ mod tests {
     use warpverbs_mem::HostBuf;
 
     struct Armed {
+        dialect: Dialect,
         cq: CompletionQueue,
         dbr: Region,
         events: Arc<AtomicU32>,
@@ -277,7 +278,7 @@ mod tests {
                 ignore_overrun,
                 notice: Some(notice),
             };
-            Self { cq: CompletionQueue::new(&config).unwrap(), dbr, events }
+            Self { dialect, cq: CompletionQueue::new(&config).unwrap(), dbr, events }
         }
 
         fn complete(&mut self, solicited: bool) {
@@ -365,80 +366,91 @@ mod tests {
         assert_eq!(armed.arm(1, 2, false), 2);
     }
 
-    /// A CQ of bnxt_re's, and its doorbells, in a ring of 16.
-    fn by_doorbells() -> Armed {
-        let dialect = Dialect::Bnxt(BnxtLibrary::Early);
-        Armed::of(dialect, HostBuf::region(16).unwrap(), false)
+    /// A CQ of each format without a record, and its doorbells, in a ring of 16.
+    fn by_doorbells() -> [Armed; 2] {
+        let of = |dialect| Armed::of(dialect, HostBuf::region(16).unwrap(), false);
+        [of(Dialect::Bnxt(BnxtLibrary::Early)), of(Dialect::Ionic)]
+    }
+
+    /// What doorbells say, and the last of them nothing about a CQ.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Bell {
+        Consumed,
+        Arm,
+        ArmSolicited,
+        Other,
     }
 
     impl Armed {
-        /// Rings a doorbell of bnxt_re's.
-        fn ring(&self, kind: u64, index: u64) {
-            let place = if kind == CONSUMED { 0 } else { 8 };
-            let word = self.dbr.atomic_u64(place).unwrap();
-            word.store((kind << 60 | 7 << 32 | index).to_le(), Ordering::Release);
+        fn ring(&self, bell: Bell, index: u64) {
+            let word = match self.dialect {
+                Dialect::Ionic => {
+                    let arm = [0, 1, 3, 2][bell as usize];
+                    7 << 24 | arm << 16 | index
+                }
+                _ => [4, 6, 5, 7][bell as usize] << 60 | 7 << 32 | index,
+            };
+            let place = if bell == Bell::Consumed { 0 } else { 8 };
+            self.dbr.atomic_u64(place).unwrap().store(word.to_le(), Ordering::Release);
         }
     }
 
-    /// Kinds of doorbells.
-    const CONSUMED: u64 = 4;
-    const ARM_SOLICITED: u64 = 5;
-    const ARM: u64 = 6;
-    const ARM_ENABLE: u64 = 7;
-
     #[test]
     fn each_doorbell_that_arms_has_one_event() {
-        let mut armed = by_doorbells();
-        armed.complete(false);
-        assert_eq!(armed.look(), 0, "not armed");
-        armed.ring(ARM, 0);
-        assert_eq!(armed.look(), 1, "a CQE that is not consumed");
-        armed.complete(false);
-        assert_eq!(armed.look(), 1, "armed once");
-        // The same doorbell again: nothing was consumed.
-        armed.ring(ARM, 0);
-        assert_eq!(armed.look(), 2);
-        armed.ring(CONSUMED, 2);
-        armed.ring(ARM, 2);
-        assert_eq!(armed.look(), 2, "all are consumed");
-        armed.complete(false);
-        assert_eq!(armed.soon(), 3);
-        armed.ring(ARM_ENABLE, 3);
-        armed.complete(false);
-        assert_eq!(armed.look(), 3, "nothing is armed");
-        // A CQE that was consumed after arming raises none, and the arm stays.
-        armed.ring(ARM, 3);
-        armed.ring(CONSUMED, 4);
-        assert_eq!(armed.look(), 3);
-        armed.complete(false);
-        assert_eq!(armed.soon(), 4);
+        for mut armed in by_doorbells() {
+            armed.complete(false);
+            assert_eq!(armed.look(), 0, "not armed");
+            armed.ring(Bell::Arm, 0);
+            assert_eq!(armed.look(), 1, "a CQE that is not consumed");
+            armed.complete(false);
+            assert_eq!(armed.look(), 1, "armed once");
+            // The same doorbell again: nothing was consumed.
+            armed.ring(Bell::Arm, 0);
+            assert_eq!(armed.look(), 2);
+            armed.ring(Bell::Consumed, 2);
+            armed.ring(Bell::Arm, 2);
+            assert_eq!(armed.look(), 2, "all are consumed");
+            armed.complete(false);
+            assert_eq!(armed.soon(), 3);
+            armed.ring(Bell::Other, 3);
+            armed.complete(false);
+            assert_eq!(armed.look(), 3, "nothing is armed");
+            // A CQE that was consumed after arming raises none, and the arm stays.
+            armed.ring(Bell::Arm, 3);
+            armed.ring(Bell::Consumed, 4);
+            assert_eq!(armed.look(), 3);
+            armed.complete(false);
+            assert_eq!(armed.soon(), 4);
+        }
     }
 
     #[test]
     fn doorbells_arm_for_solicited_completions() {
-        let mut armed = by_doorbells();
-        armed.ring(ARM_SOLICITED, 0);
-        armed.complete(false);
-        assert_eq!(armed.look(), 0);
-        armed.complete(true);
-        assert_eq!(armed.soon(), 1);
-        armed.ring(CONSUMED, 2);
-        armed.ring(ARM_SOLICITED, 2);
-        armed.complete(false);
-        assert_eq!(armed.look(), 1);
-        // For all, in its place.
-        armed.ring(ARM, 2);
-        assert_eq!(armed.look(), 2);
+        for mut armed in by_doorbells() {
+            armed.ring(Bell::ArmSolicited, 0);
+            armed.complete(false);
+            assert_eq!(armed.look(), 0);
+            armed.complete(true);
+            assert_eq!(armed.soon(), 1);
+            armed.ring(Bell::Consumed, 2);
+            armed.ring(Bell::ArmSolicited, 2);
+            armed.complete(false);
+            assert_eq!(armed.look(), 1);
+            // For all, in its place.
+            armed.ring(Bell::Arm, 2);
+            assert_eq!(armed.look(), 2);
+        }
     }
 
     #[test]
     fn consumers_arm_lap_after_lap() {
-        let mut armed = by_doorbells();
-        for count in 1..100_u32 {
-            armed.ring(ARM, u64::from(count - 1) % 16);
-            armed.complete(false);
-            assert_eq!(armed.soon(), count);
-            armed.ring(CONSUMED, u64::from(count) % 16);
+        for mut armed in by_doorbells() {
+            for count in 1..100_u32 {
+                armed.ring(Bell::Arm, u64::from(count - 1) % 16);
+                armed.complete(false);
+                assert_eq!(armed.soon(), count);
+                armed.ring(Bell::Consumed, u64::from(count) % 16);
+            }
         }
     }
 
