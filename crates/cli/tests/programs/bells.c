@@ -1,4 +1,4 @@
-// A program of bnxt_re's doorbell page and of what its library does by itself.
+// A program of doorbell pages without records, bnxt_re's and ionic's, and of what their libraries do by themselves.
 //
 // bells CASE SEED: exits with 0 if no ring is lost, wrong ones harm nobody, and the library is told what it has
 // to know.
@@ -40,14 +40,15 @@ static int pages(volatile uint64_t *out[2]) {
 // Doorbells of any value, to any place of the pages, while others work.
 static void noise(void) {
     volatile uint64_t *page[2];
-    int found = pages(page);
+    int found = pages(page), is_ionic = !strncmp(ibv_get_device_name(context[0]->device), "ionic", 5);
     struct pair p = make_pair();
     for (int i = 0; i < 4000; i++) {
         uint64_t value = next_random();
         // Most are well-formed, and a third names a queue that there is.
-        if (i % 8) value &= 0xf00fffff00ffffff;
-        if (i % 3 == 0) value = (value & ~(0xfffffull << 32)) | (uint64_t)(p.qp[i % 2]->qp_num & 0xfffff) << 32;
-        page[i % found][i % 5 ? 0 : next_random() % 512] = value;
+        if (i % 8) value &= is_ionic ? 0xffffff03ffff : 0xf00fffff00ffffff;
+        uint64_t number = p.qp[i % 2]->qp_num & (is_ionic ? 0xffffff : 0xfffff), at = is_ionic ? 24 : 32;
+        if (i % 3 == 0) value = (value & ~((is_ionic ? 0xffffffull : 0xfffffull) << at)) | number << at;
+        page[i % found][i % 5 && !is_ionic ? 0 : next_random() % 512] = value;
         if (i % 500 == 0) others_work();
     }
     others_work();
