@@ -1,11 +1,11 @@
-//! What stores to a doorbell page say, by drivers that have no doorbell records.
+//! The registers of doorbell pages, for drivers that have no doorbell records.
 
 use warpverbs_bnxt::doorbell::{Doorbell as BnxtDoorbell, Kind};
 use warpverbs_ionic::doorbell::{Doorbell as IonicDoorbell, queue_type};
 use warpverbs_uverbs::Driver;
 use warpverbs_uverbs::abi::{IONIC_CQES, IONIC_RECEIVES, IONIC_SENDS};
 
-/// What a doorbell tells of its queue.
+/// News of a queue that a doorbell tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bell {
     /// Sends are posted.
@@ -44,7 +44,7 @@ impl Registers {
         }
     }
 
-    /// What a store of this value at `offset` of the page says, and of which queue.
+    /// The news in a store of this value at `offset` of the page, and the number of the queue.
     pub(crate) fn meaning(self, offset: usize, value: u64) -> Option<(Bell, u32)> {
         match self {
             Self::Bnxt => {

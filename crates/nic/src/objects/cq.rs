@@ -372,7 +372,7 @@ mod tests {
         [of(Dialect::Bnxt(BnxtLibrary::Early)), of(Dialect::Ionic)]
     }
 
-    /// What doorbells say, and the last of them nothing about a CQ.
+    /// Doorbells of a CQ, and one that says nothing about it.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Bell {
         Consumed,

@@ -1,6 +1,5 @@
 //! bnxt_re, as libbnxt_re has it: static WQEs of 128 bytes, packet numbers of 16 bytes. No public source has the kernel's side; sizes are those that the library computes.
 
-use super::driver_input;
 use crate::abi::{
     BnxtCreateCq, BnxtCreateCqResp, BnxtCreateQp, BnxtCreateQpResp, BnxtCreateSrq,
     BnxtCreateSrqResp, BnxtPdResp, BnxtUcontextResp, QpCap, UCONTEXT_HAS_CHIP, UCONTEXT_HAS_MODE,
@@ -49,7 +48,7 @@ pub(super) fn pd(pdid: u32, doorbells: u64) -> Vec<u8> {
 }
 
 pub(super) fn cq(call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
-    let driver: BnxtCreateCq = take(driver_input(call, size_of::<BnxtCreateCq>())?);
+    let driver: BnxtCreateCq = take(call.driver_input(size_of::<BnxtCreateCq>())?);
     Ok(CqRequest { cqe_size: CQE, buf: driver.cq_va, ..common })
 }
 
@@ -59,7 +58,7 @@ pub(super) fn cq_made(cqid: u32) -> Vec<u8> {
 }
 
 pub(super) fn srq(call: &Call, own: Driver, entries: u32) -> Result<SrqRequest, Refusal> {
-    let driver: BnxtCreateSrq = take(driver_input(call, size_of::<BnxtCreateSrq>())?);
+    let driver: BnxtCreateSrq = take(call.driver_input(size_of::<BnxtCreateSrq>())?);
     let log_size = entries.ilog2() as u8;
     let (log_stride, buf) = (LOG_WQE, driver.srqva);
     Ok(SrqRequest { driver: own, ring: true, log_size, log_stride, buf, dbr: 0 })
@@ -86,7 +85,7 @@ pub(super) fn qp(
     profile: &Profile,
 ) -> Result<QpRequest, Refusal> {
     let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
-    let driver: BnxtCreateQp = take(driver_input(call, size_of::<BnxtCreateQp>())?);
+    let driver: BnxtCreateQp = take(call.driver_input(size_of::<BnxtCreateQp>())?);
     let (max_wr, max_sge) = (profile.max_qp_wr, profile.max_sge);
     for (what, value, max) in [
         ("sends", cap.max_send_wr, max_wr),

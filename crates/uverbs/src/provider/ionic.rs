@@ -1,7 +1,6 @@
 //! ionic, as libionic of rdma-core has it from v61 on: protocol 2, one pipeline, no queues in the device's
 //! memory. No public source has the kernel's side; what is answered is what the library goes on with.
 
-use super::driver_input;
 use crate::Refusal;
 use crate::abi::{
     IONIC_CQES, IONIC_RECEIVES, IONIC_SENDS, IonicCqReq, IonicCqResp, IonicCtxResp, IonicQdesc,
@@ -77,7 +76,7 @@ fn pipeline(mask: u8) -> Result<(), Refusal> {
 }
 
 pub(super) fn cq(call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
-    let driver: IonicCqReq = take(driver_input(call, size_of::<IonicCqReq>())?);
+    let driver: IonicCqReq = take(call.driver_input(size_of::<IonicCqReq>())?);
     pipeline(driver.udma_mask)?;
     let cq = ring("a CQ", driver.cq[0], [LOG_CQE; 2], LOG_CQES)?;
     Ok(CqRequest { log_size: cq.depth_log2, cqe_size: 1 << LOG_CQE, buf: cq.addr, ..common })
@@ -100,7 +99,7 @@ pub(super) fn service(kind: u64) -> Result<Service, Refusal> {
 
 pub(super) fn qp(call: &Call, service: Service) -> Result<QpRequest, Refusal> {
     let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
-    let driver: IonicQpReq = take(driver_input(call, size_of::<IonicQpReq>())?);
+    let driver: IonicQpReq = take(call.driver_input(size_of::<IonicQpReq>())?);
     pipeline(driver.udma_mask)?;
     if (driver.sq_spec, driver.rq_spec) != (0, 0) {
         let why = format!(

@@ -7,7 +7,6 @@ mod mlx5;
 
 use crate::call::Call;
 use crate::device::{CqRequest, Profile, QpRequest, ResizeRequest, SrqRequest};
-use crate::schema::UHW_IN;
 use crate::{Driver, Refusal};
 use warpverbs_rdma::Service;
 
@@ -143,16 +142,6 @@ impl Driver {
     pub(crate) fn capabilities(self, room: usize) -> Option<Vec<u8>> {
         matches!(self, Self::Mlx5).then(|| mlx5::capabilities(room))
     }
-}
-
-/// Input for the driver, if it has at least `min` bytes.
-pub(crate) fn driver_input(call: &Call, min: usize) -> Result<&[u8], Refusal> {
-    let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
-    if bytes.len() < min {
-        let why = format!("{} bytes for the driver, expected at least {min}", bytes.len());
-        return Err(Refusal::invalid(why));
-    }
-    Ok(bytes)
 }
 
 /// The first bytes of an answer that says how long it is.
