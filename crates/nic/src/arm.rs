@@ -69,6 +69,11 @@ impl ArmWatch {
         Self { notice, served: None, seen: None, before: 0, looks: 0, solicited: 0, doorbell }
     }
 
+    /// Indexes begin anew. An arm that had no event stays.
+    pub(crate) fn begin(&mut self) {
+        (self.before, self.looks, self.solicited) = (0, 0, 0);
+    }
+
     /// Takes a doorbell from its place, so that another one with the same value is seen. Whether the CQ is
     /// armed; `None`: it has a record. The consumer says how far it is before it arms.
     pub(crate) fn take(&mut self, old: u64) -> Option<bool> {

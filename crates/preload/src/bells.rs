@@ -31,7 +31,7 @@ const NUMBERS: usize = 1 << 20;
 const PART: usize = 1 << 18;
 /// Places of a device, one for each queue, and bytes of one.
 pub(crate) const PLACES: u32 = 1 << 16;
-const PLACE: usize = 16;
+const PLACE: usize = 32;
 
 /// All that were ever made in this process.
 static ALL: Own<All> = Own::new();
@@ -110,10 +110,16 @@ impl Bells {
     /// Puts a doorbell in the place of its queue. Whether there is one.
     fn ring(&self, offset: usize, value: u64) -> bool {
         let Some((bell, queue)) = self.registers.meaning(offset, value) else { return false };
-        let word = self.word(bell, queue).map_or(0, |word| word.load(Ordering::Acquire));
-        let word = word as *const AtomicU64;
-        // SAFETY: null, or a word that is never freed: of this device's places, or of the NIC's doorbells.
-        let Some(word) = (unsafe { word.as_ref() }) else { return false };
+        let place = |bell| {
+            let word = self.word(bell, queue).map_or(0, |word| word.load(Ordering::Acquire));
+            // SAFETY: null, or a word that is never freed: of this device's places, or of the NIC's doorbells.
+            unsafe { (word as *const AtomicU64).as_ref() }
+        };
+        let Some(word) = place(bell) else { return false };
+        // The last index that was told is of the ring that has ended.
+        if let Some(told) = place(Bell::Consumed).filter(|_| bell == Bell::CutOff) {
+            told.store(0, Ordering::Release);
+        }
         word.store(value.to_le(), Ordering::Release);
         true
     }
@@ -165,7 +171,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Its 16 bytes.
+    /// Its words.
     pub(crate) fn region(&self) -> &Region {
         &self.region
     }
@@ -189,7 +195,7 @@ impl Place {
 
     /// The queue has posted nothing.
     pub(crate) fn clear(&self) {
-        for word in [0, 8] {
+        for word in [0, 8, 16] {
             if let Ok(word) = self.region.atomic_u64(word) {
                 word.store(0, Ordering::Release);
             }
@@ -280,11 +286,16 @@ mod tests {
         for nobody in [
             bell(Kind::Send, 7, 1),
             bell(Kind::Completion, 8, 1),
-            bell(Kind::CutOffAck, 7, 1),
+            bell(Kind::ArmEnable, 7, 1),
             u64::MAX,
         ] {
             assert!(!one.0.ring(0, nobody), "{nobody:#x}");
         }
+        // The end of a ring takes the last index with it.
+        cq.answer(Bell::CutOff, 7, (&cq.region().clone(), 16)).unwrap();
+        let end = bell(Kind::CutOffAck, 7, 3);
+        assert!(one.0.ring(0, end));
+        assert_eq!([word(&cq, 0), word(&cq, 8), word(&cq, 16)], [0, rings[1], end]);
         // A later doorbell takes the place of an earlier one, and nothing is left for the next queue.
         assert!(one.0.ring(0, bell(Kind::Completion, 7, 9)));
         assert_eq!(word(&cq, 0), bell(Kind::Completion, 7, 9));

@@ -138,7 +138,7 @@ impl Drop for Silent {
 pub(crate) struct SoftCq {
     cq: Cq,
     events: Option<Arc<CqEvents>>,
-    cqe_size: CqeSize,
+    cqe_size: u32,
     _silent: Option<Silent>,
     _place: Option<Place>,
 }
@@ -277,11 +277,13 @@ impl Device for SoftDevice {
         if let Some(place) = &mut place {
             place.answer(Bell::Consumed, number, (&dbr, 0))?;
             place.answer(Bell::Arm, number, (&dbr, 8))?;
+            place.answer(Bell::CutOff, number, (&dbr, 16))?;
         }
         let silent = silent.then(|| {
             self.silent.change(|numbers| numbers.insert(number));
             Silent(number, self.silent.clone())
         });
+        let cqe_size = request.cqe_size;
         Ok((SoftCq { cq, events, cqe_size, _silent: silent, _place: place }, number))
     }
 
@@ -290,8 +292,8 @@ impl Device for SoftDevice {
     }
 
     fn resize_cq(&self, cq: &SoftCq, request: &ResizeRequest) -> Result<(), Refusal> {
-        if request.cqe_size as usize != cq.cqe_size.bytes() {
-            let (new, old) = (request.cqe_size, cq.cqe_size.bytes());
+        if request.cqe_size != cq.cqe_size {
+            let (new, old) = (request.cqe_size, cq.cqe_size);
             return Err(Refusal::invalid(format!("CQEs of {new} bytes, the CQ has {old}")));
         }
         let buf = cq_buffer(request.buf, request.cqe_size, request.log_size)?;

@@ -18,11 +18,13 @@ pub(crate) enum Bell {
     Consumed,
     /// The next CQE is to raise an event.
     Arm,
+    /// The end of a CQ's ring is seen, and the next one is used.
+    CutOff,
 }
 
 impl Bell {
     /// How many there are.
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const COUNT: usize = 6;
 }
 
 /// The registers of a page.
@@ -55,6 +57,7 @@ impl Registers {
                     Kind::Shared => Bell::Shared,
                     Kind::Completion => Bell::Consumed,
                     Kind::Arm | Kind::ArmSolicited => Bell::Arm,
+                    Kind::CutOffAck => Bell::CutOff,
                     _ => return None,
                 };
                 Some((means, bell.queue))
@@ -93,7 +96,8 @@ mod tests {
             (Kind::Completion, Some(Bell::Consumed)),
             (Kind::Arm, Some(Bell::Arm)),
             (Kind::ArmSolicited, Some(Bell::Arm)),
-            (Kind::CutOffAck, None),
+            (Kind::CutOffAck, Some(Bell::CutOff)),
+            (Kind::ArmEnable, None),
         ] {
             let found = Registers::Bnxt.meaning(0, word(kind));
             assert_eq!(found, means.map(|means| (means, 7)), "{kind:?}");

@@ -8,14 +8,14 @@ pub enum Driver {
     /// NVIDIA's ConnectX.
     #[default]
     Mlx5,
-    /// Broadcom's Thor, without datagrams, address handles and resized CQs.
+    /// Broadcom's Thor, without datagrams and address handles.
     Bnxt {
         /// Offset of the doorbell page that the program gives to `mmap`.
         doorbells: u64,
         /// The program's library: the earlier one until a context is opened.
         library: BnxtLibrary,
     },
-    /// AMD Pensando's Pollara, likewise.
+    /// AMD Pensando's Pollara, without them and resized CQs.
     Ionic {
         /// Offset of the doorbell page that the program gives to `mmap`.
         doorbells: u64,

@@ -383,7 +383,9 @@ fn what_is_not_modelled_is_refused_by_name() {
         ("ionic", "ibv_srq_pingpong", "ionic_0: SRQ.CREATE: EOPNOTSUPP: ionic has no SRQs"),
     ];
     for (device, program, expected) in refusals {
-        if !devices().contains(&device) {
+        // Later versions of libbnxt_re do not even ask for what is not of theirs.
+        let asks = device != "bnxt_re" || built().is_none();
+        if !devices().contains(&device) || !asks {
             continue;
         }
         let output = output(run_on(device)(&format!("--verbose -- {program} -g 0")));

@@ -200,6 +200,35 @@ static void events(void) {
     }
 }
 
+// A CQ goes on in another ring, whatever of the old one was not consumed, and every completion comes in its turn.
+static void resize(void) {
+    struct pair p = make_pair();
+    struct ibv_mr *a = registered(0), *b = registered(1);
+    uint64_t posted = 0, done = 0;
+    // As it was made, for 4 * DEPTH and one more.
+    int log = 2;
+    for (int round = 0; round < 600 || done < posted; round++) {
+        int more = round < 600 ? next_random() % 9 : 0;
+        for (; more && posted - done < DEPTH; more--, posted++) {
+            struct ibv_sge sge = {(uintptr_t)a->addr, 8, a->lkey};
+            struct ibv_send_wr wr = {.wr_id = posted, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+            wr.wr.rdma.remote_addr = (uintptr_t)b->addr;
+            wr.wr.rdma.rkey = b->rkey;
+            CHECK(ibv_post_send(p.qp[0], &wr, &bad) == 0);
+        }
+        if (round % 5 == 0) {
+            // Not the size that it has, which later libraries refuse.
+            log = (log + 1 + next_random() % 3) % 4;
+            int size = (2 * DEPTH << log) - 1;
+            CHECK(ibv_resize_cq(p.cq, size) == 0 && p.cq->cqe >= size);
+        }
+        for (uint64_t wanted = next_random() % (posted - done + 1); wanted; wanted--, done++) {
+            struct ibv_wc wc = completion(p.cq);
+            CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == done);
+        }
+    }
+}
+
 // Rings of a child would be lost: it is told so, and so is who stores fewer bytes than a doorbell has.
 static void signals(void) {
     volatile uint64_t *page[2];
@@ -229,6 +258,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "limit")) limit();
     else if (!strcmp(argv[1], "events")) events();
     else if (!strcmp(argv[1], "signals")) signals();
+    else if (!strcmp(argv[1], "resize")) resize();
     else fail(__LINE__, "a known case");
     puts("done");
     return 0;

@@ -280,6 +280,11 @@ pub(super) fn receive(wqe: &mut [u8], queue: QueueKind) -> Result<(u32, Sges<'_>
     Ok((id, in_place::<SgeSlot>(wqe, count)))
 }
 
+/// The last CQE of the `rings`th ring of a CQ.
+pub(super) fn cut_off(rings: u8) -> Cqe {
+    Cqe::CutOff { toggle: rings & 3 }
+}
+
 /// The CQE of what has ended, of the QP with this handle.
 pub(super) fn cqe(done: &Done, qp_handle: u64) -> Cqe {
     let consumed = done.ended as u16;

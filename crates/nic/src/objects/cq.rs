@@ -1,5 +1,6 @@
 //! Completion queues, as the engine has them.
 
+use super::cut::Cut;
 use super::waiters::Waiters;
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
@@ -32,6 +33,7 @@ pub struct CqConfig {
     /// The callback for a completion when the CQ is armed. The NIC writes the arm word once, when
     /// the CQ is made, and polls it: the record must be in host memory. Of other formats, `dbr` has 16 bytes then:
     /// the second half is for the last doorbell that arms, which the NIC replaces by 0 when it has seen it.
+    /// bnxt_re's are [resized](crate::Cq::resize) if there are 8 more.
     pub notice: Option<CompletionNotice>,
 }
 
@@ -83,6 +85,7 @@ pub(crate) struct CompletionQueue {
     mode: CqMode,
     checks_room: bool,
     consumed: u64,
+    cut: Option<Cut>,
     /// A CQE could not be written: none is any more.
     pub(crate) dead: bool,
     arm: Option<ArmWatch>,
@@ -119,6 +122,7 @@ impl CompletionQueue {
             mode: config.mode,
             checks_room: config.mode == CqMode::Ring && !config.ignore_overrun,
             consumed: 0,
+            cut: Cut::new(config),
             dead: false,
             arm,
             delay: None,
@@ -160,9 +164,12 @@ impl CompletionQueue {
         }
         self.read_consumed();
         let outstanding = self.ring.produced - self.consumed;
-        let (from, to) = (self.ring.depth(), ring.depth());
-        // The CQE that announces the new ring has a place in the old one and an index in both.
-        if self.dead || outstanding >= from || outstanding >= to {
+        let (from, to, moves) = (self.ring.depth(), ring.depth(), self.ring.moves());
+        if !moves && self.cut.is_none() {
+            return Err(NicError::NotOfFormat { what: "a resized CQ" });
+        }
+        // The CQE that announces the new ring has a place in the old one and, if CQEs move, an index in both.
+        if self.dead || !self.ring.has_room(self.consumed) || (moves && outstanding >= to) {
             return Err(NicError::CqFull { cqn: self.cqn, outstanding, from, to });
         }
         // A failure shows at the next CQE: the old ring is gone.
@@ -171,7 +178,11 @@ impl CompletionQueue {
         }
         // CQEs that are not consumed move by one index, and so does the consumer. Until it writes
         // its record, the record is behind, which `read_consumed` takes for an index ahead.
-        self.consumed += 1;
+        self.consumed = if moves { self.consumed + 1 } else { 0 };
+        if let Some(cut) = self.cut.as_mut().filter(|_| !moves) {
+            cut.begin();
+            self.arm.iter_mut().for_each(ArmWatch::begin);
+        }
         std::mem::swap(&mut self.ring, ring);
         Ok(())
     }
@@ -207,6 +218,9 @@ impl CompletionQueue {
     /// Reads how far the consumer has come. An index ahead of the producer is ignored, and so is a
     /// record that cannot be copied: the consumer has come no further than it was.
     fn read_consumed(&mut self) {
+        if !self.cut.as_mut().is_none_or(Cut::is_over) {
+            return;
+        }
         let _as_it_was = self.record.fetch();
         let consumed = self.ring.consumed(&self.record, self.consumed);
         if consumed <= self.ring.produced {

@@ -3,6 +3,7 @@
 //! their slots.
 
 pub(crate) mod cq;
+mod cut;
 pub(crate) mod in_flight;
 pub(crate) mod payload;
 pub(crate) mod receive;

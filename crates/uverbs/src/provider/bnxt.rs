@@ -6,7 +6,7 @@ use crate::abi::{
     take,
 };
 use crate::call::Call;
-use crate::device::{CqRequest, Profile, QpRequest, Queues, SrqRequest};
+use crate::device::{CqRequest, Profile, QpRequest, Queues, ResizeRequest, SrqRequest};
 use crate::schema::UHW_IN;
 use crate::{BnxtLibrary, Driver, Refusal};
 use warpverbs_rdma::Service;
@@ -55,6 +55,12 @@ pub(super) fn cq(call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
 pub(super) fn cq_made(cqid: u32) -> Vec<u8> {
     // The first lap of a CQ has phase 1: its memory is zero.
     BnxtCreateCqResp { cqid, phase: 1, ..Default::default() }.as_bytes().to_vec()
+}
+
+pub(super) fn resize(call: &Call, entries: u32) -> Result<ResizeRequest, Refusal> {
+    // `struct bnxt_re_resize_cq_req`, which older headers do not have.
+    let buf: u64 = take(call.driver_input(size_of::<u64>())?);
+    Ok(ResizeRequest { log_size: entries.ilog2() as u8, cqe_size: CQE, buf })
 }
 
 pub(super) fn srq(call: &Call, own: Driver, entries: u32) -> Result<SrqRequest, Refusal> {

@@ -64,7 +64,8 @@ impl Driver {
     pub(crate) fn resize(self, call: &Call, entries: u32) -> Result<ResizeRequest, Refusal> {
         match self {
             Self::Mlx5 => mlx5::resize(call, entries),
-            _ => Err(self.lacks("resized CQs")),
+            Self::Bnxt { .. } => bnxt::resize(call, entries),
+            Self::Ionic { .. } => Err(self.lacks("resized CQs")),
         }
     }
 

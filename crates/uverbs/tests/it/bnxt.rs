@@ -4,7 +4,7 @@ use crate::common::call::{Call, Program};
 use crate::common::device::DOORBELLS;
 use crate::queues::{longs, words};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
-use warpverbs_uverbs::{BnxtLibrary, CqRequest, Driver, Errno, Queues, SrqRequest};
+use warpverbs_uverbs::{BnxtLibrary, CqRequest, Driver, Errno, Queues, ResizeRequest, SrqRequest};
 
 const LIBRARY: BnxtLibrary = BnxtLibrary::Early;
 const DRIVER: Driver = Driver::Bnxt { doorbells: DOORBELLS, library: LIBRARY };
@@ -136,6 +136,21 @@ fn queues_have_the_sizes_that_the_library_gives_them() {
 }
 
 #[test]
+fn a_cq_goes_on_in_another_ring() {
+    let mut program = Program::bnxt();
+    let cq = cq(&mut program);
+    let mut call = Call::new(0, 0);
+    call.input(&program.memory, 0, &[longs(&[0]), words(&[cq, 255])].concat()).output(1, 8);
+    call.number(2, 19, 8).input(&program.memory, UHW_IN, &longs(&[0xe000]));
+    program.make(&call).unwrap();
+    let expected = ResizeRequest { log_size: 8, cqe_size: 32, buf: 0xe000 };
+    assert_eq!(program.model.seen.borrow().resize, Some(expected));
+    // Without where the ring lies.
+    let input = [longs(&[0]), words(&[cq, 255])].concat();
+    assert_eq!(program.write_command(19, &input, 8, 0).unwrap_err().errno, Errno::EINVAL);
+}
+
+#[test]
 fn what_it_has_not_is_refused() {
     let mut program = Program::bnxt();
     let (pd, cq) = (program.pd(), cq(&mut program));
@@ -149,13 +164,11 @@ fn what_it_has_not_is_refused() {
         call.attrs[at].len = input.len() as u16;
         assert_eq!(program.errno(&call), Errno::EINVAL, "{} bytes", input.len());
     }
-    // An address handle, and another ring for a CQ.
+    // An address handle.
     let gid = [[0; 12].as_slice(), &[0; 4]].concat();
     let attr = [gid, words(&[0, 0]), words(&[0]), vec![0, 1, 1, 0]].concat();
     let ah = [longs(&[0, 0]), words(&[pd, 0]), attr].concat();
     assert_eq!(program.write_command(5, &ah, 4, 0).unwrap_err().errno, Errno::EOPNOTSUPP);
-    let resize = [longs(&[0]), words(&[cq, 127])].concat();
-    assert_eq!(program.write_command(19, &resize, 8, 0).unwrap_err().errno, Errno::EOPNOTSUPP);
     // Objects and methods of mlx5's driver.
     for (object, method) in [(0x1008, 0x1000), (0x1002, 0x1000), (0x1000, 0x1001), (0x1001, 0x1000)]
     {
