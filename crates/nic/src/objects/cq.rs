@@ -122,7 +122,7 @@ impl CompletionQueue {
             mode: config.mode,
             checks_room: config.mode == CqMode::Ring && !config.ignore_overrun,
             consumed: 0,
-            cut: Cut::new(config),
+            cut: Cut::new(config.dialect, &config.dbr),
             dead: false,
             arm,
             delay: None,

@@ -7,6 +7,8 @@ mod cut;
 pub(crate) mod in_flight;
 pub(crate) mod payload;
 pub(crate) mod receive;
+#[cfg(test)]
+mod resized;
 pub(crate) mod send;
 pub(crate) mod srq;
 mod waiters;
