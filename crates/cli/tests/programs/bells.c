@@ -212,6 +212,7 @@ static void resize(void) {
         for (; more && posted - done < DEPTH; more--, posted++) {
             struct ibv_sge sge = {(uintptr_t)a->addr, 8, a->lkey};
             struct ibv_send_wr wr = {.wr_id = posted, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+            wr.send_flags = IBV_SEND_SIGNALED;
             wr.wr.rdma.remote_addr = (uintptr_t)b->addr;
             wr.wr.rdma.rkey = b->rkey;
             CHECK(ibv_post_send(p.qp[0], &wr, &bad) == 0);
