@@ -2,7 +2,6 @@
 
 use super::cq::{CompletionQueue, CqConfig, Unwritten};
 use crate::NicError;
-use crate::format::Dialect;
 use crate::format::{
     BnxtLibrary, CqMode, CqeRing, CqeSize, Dialect, Done, Ended, Names, Qpn, ReceivedKind,
 };
