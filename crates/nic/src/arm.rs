@@ -1,6 +1,6 @@
 //! Completion events: one for each time that the consumer arms its CQ.
 
-use crate::format;
+use crate::format::{self, Dialect};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,6 +50,7 @@ pub(crate) struct ArmWatch {
 /// there and has had no event.
 #[derive(Debug)]
 struct ArmDoorbell {
+    dialect: Dialect,
     place: Region,
     solicited_only: Option<bool>,
 }
@@ -63,9 +64,14 @@ impl ArmWatch {
     }
 
     /// Nothing is armed. Doorbells are put to `place`, 8 bytes of host memory.
-    pub(crate) fn by_doorbell(notice: CompletionNotice, place: Region) -> Self {
-        let doorbell = Some(ArmDoorbell { place, solicited_only: None });
+    pub(crate) fn by_doorbell(notice: CompletionNotice, dialect: Dialect, place: Region) -> Self {
+        let doorbell = Some(ArmDoorbell { dialect, place, solicited_only: None });
         Self { notice, served: None, seen: None, before: 0, looks: 0, solicited: 0, doorbell }
+    }
+
+    /// Indexes begin anew. An arm that had no event stays.
+    pub(crate) fn begin(&mut self) {
+        (self.before, self.looks, self.solicited) = (0, 0, 0);
     }
 
     /// Takes a doorbell from its place, so that another one with the same value is seen. Whether the CQ is
@@ -74,7 +80,7 @@ impl ArmWatch {
         let doorbell = self.doorbell.as_mut()?;
         // The place was looked at when the CQ was made.
         let word = doorbell.place.atomic_u64(0).map_or(0, |word| word.swap(0, Ordering::AcqRel));
-        if let Some(solicited_only) = format::armed(u64::from_le(word)) {
+        if let Some(solicited_only) = doorbell.dialect.armed(u64::from_le(word)) {
             doorbell.solicited_only = Some(solicited_only);
             (self.before, self.looks) = (old, 0);
         }

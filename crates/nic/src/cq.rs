@@ -35,14 +35,16 @@ impl Cq {
     /// `i` of the old ring to `i + 1` of the new one, with the owner bit of that index, and goes on
     /// at its consumer index + 1.
     ///
+    /// bnxt_re's ends with a CQE that says so, and its consumer goes on at index 0 of the new ring, once it has
+    /// consumed that one. It says so by a doorbell in [`CqConfig::dbr`](crate::CqConfig::dbr), at offset 16. With it
+    /// the word at offset 0 is to be 0; what was there before is of the old ring.
+    ///
     /// # Errors
-    /// A size out of range or unsuitable memory; a collapsed CQ; one of another format than mlx5's; one that
-    /// has failed, or whose CQEs, as far as its doorbell record says, do not leave room in both rings.
+    /// A size out of range or unsuitable memory; a collapsed CQ; one of ionic, or of bnxt_re without a place for
+    /// that doorbell; one that has failed, or whose CQEs, as far as its doorbell record says, do not leave room in
+    /// the old ring, or in mlx5's new one.
     pub fn resize(&self, log_size: u8, buf: &Region) -> Result<(), NicError> {
-        if self.0.dialect != Dialect::Mlx5 {
-            return Err(NicError::NotOfFormat { what: "a resized CQ" });
-        }
-        let format = (Dialect::Mlx5, CqMode::Ring);
+        let format = (self.0.dialect, CqMode::Ring);
         let mut ring = CqeRing::new(buf, format, log_size, self.0.cqe_size)?;
         let mut core = self.0.nic.lock_running()?;
         let resized = registry::resize_cq(&mut core, self.0.slot, &mut ring);

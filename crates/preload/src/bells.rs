@@ -1,5 +1,5 @@
-//! Doorbells of bnxt_re: stores of 8 bytes to a page that all queues of a context share, without a record
-//! beside them.
+//! Doorbells of bnxt_re and ionic: stores of 8 bytes to a page that all queues of a context share, without a
+//! record beside them.
 //!
 //! In plain memory the page would keep the last store alone, and rings between two looks of the NIC would be
 //! lost without a trace. So the page lies behind the end of the device's file: each store to it raises SIGBUS,
@@ -11,12 +11,12 @@
 use crate::inside::inside;
 use crate::memory::refuse_region;
 use crate::process::{self, Own, mapped_at};
+use crate::registers::{Bell, Registers};
 use crate::store::Store;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use warpverbs_bnxt::doorbell::{Doorbell, Kind};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_uverbs::{Errno, Refusal};
 
@@ -25,15 +25,13 @@ pub(crate) const OFFSET: u64 = 1 << 26;
 const PAGE: u64 = 4096;
 /// Devices that are open at once, at most.
 const MOST: usize = 64;
-/// Queues have numbers of so many bits in doorbells.
+/// Queues of a NIC differ in so many bits of their numbers; doorbells of bnxt_re have no more.
 const NUMBERS: usize = 1 << 20;
-/// Kinds of places: sends, receives, receives of an SRQ, a CQ's consumer, arming a CQ.
-const KINDS: usize = 5;
 /// Addresses of words in one part of all.
 const PART: usize = 1 << 18;
 /// Places of a device, one for each queue, and bytes of one.
 pub(crate) const PLACES: u32 = 1 << 16;
-const PLACE: usize = 16;
+const PLACE: usize = 32;
 
 /// All that were ever made in this process.
 static ALL: Own<All> = Own::new();
@@ -50,6 +48,7 @@ impl Default for All {
 
 /// The doorbells of one open device.
 struct Bells {
+    registers: Registers,
     /// Inode of its file; 0: it is closed.
     inode: AtomicU64,
     /// Where the program has mapped the page, as the last ring that was looked up has found.
@@ -62,17 +61,6 @@ struct Bells {
     free: Mutex<(u32, Vec<u32>)>,
 }
 
-fn kind(kind: Kind) -> Option<usize> {
-    match kind {
-        Kind::Send => Some(0),
-        Kind::Receive => Some(1),
-        Kind::Shared => Some(2),
-        Kind::Completion => Some(3),
-        Kind::Arm | Kind::ArmSolicited => Some(4),
-        _ => None,
-    }
-}
-
 fn all() -> impl Iterator<Item = &'static Bells> {
     // SAFETY: null, or from a box that is never freed.
     ALL.get().0.iter().filter_map(|bells| unsafe { bells.load(Ordering::Acquire).as_ref() })
@@ -80,9 +68,13 @@ fn all() -> impl Iterator<Item = &'static Bells> {
 
 impl Bells {
     /// Of the device whose file has this inode.
-    fn take(inode: u64) -> Result<&'static Self, Refusal> {
+    fn take(inode: u64, registers: Registers) -> Result<&'static Self, Refusal> {
         let take = |bells: &&Self| {
-            bells.inode.compare_exchange(0, inode, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            bells.registers == registers
+                && bells
+                    .inode
+                    .compare_exchange(0, inode, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
         };
         if let Some(bells) = all().find(take) {
             return Ok(bells);
@@ -90,12 +82,13 @@ impl Bells {
         let memory = |bytes| {
             HostBuf::region(bytes).map_err(|error| Refusal::new(Errno::ENOMEM, error.to_string()))
         };
-        let words =
-            (0..KINDS * NUMBERS / PART).map(|_| memory(8 * PART)).collect::<Result<_, _>>()?;
+        let words = (0..Bell::COUNT * NUMBERS / PART)
+            .map(|_| memory(8 * PART))
+            .collect::<Result<_, _>>()?;
         let places = memory(PLACES as usize * PLACE)?;
         let (inode, free) = (AtomicU64::new(inode), Mutex::default());
-        let new =
-            Box::into_raw(Box::new(Self { inode, page: AtomicU64::new(0), words, places, free }));
+        let page = AtomicU64::new(0);
+        let new = Box::into_raw(Box::new(Self { registers, inode, page, words, places, free }));
         let put = |at: &AtomicPtr<Self>| {
             at.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
@@ -109,19 +102,24 @@ impl Bells {
     }
 
     /// Where the address of a queue's word is.
-    fn word(&self, kind: usize, queue: u32) -> Option<&AtomicU64> {
-        let at = kind * NUMBERS + queue as usize % NUMBERS;
+    fn word(&self, bell: Bell, queue: u32) -> Option<&AtomicU64> {
+        let at = bell as usize * NUMBERS + queue as usize % NUMBERS;
         self.words.get(at / PART)?.atomic_u64((at % PART) as u64 * 8).ok()
     }
 
     /// Puts a doorbell in the place of its queue. Whether there is one.
-    fn ring(&self, value: u64) -> bool {
-        let Ok(bell) = Doorbell::parse(value) else { return false };
-        let Some(kind) = kind(bell.kind) else { return false };
-        let word = self.word(kind, bell.queue).map_or(0, |word| word.load(Ordering::Acquire));
-        let word = word as *const AtomicU64;
-        // SAFETY: null, or a word that is never freed: of this device's places, or of the NIC's doorbells.
-        let Some(word) = (unsafe { word.as_ref() }) else { return false };
+    fn ring(&self, offset: usize, value: u64) -> bool {
+        let Some((bell, queue)) = self.registers.meaning(offset, value) else { return false };
+        let place = |bell| {
+            let word = self.word(bell, queue).map_or(0, |word| word.load(Ordering::Acquire));
+            // SAFETY: null, or a word that is never freed: of this device's places, or of the NIC's doorbells.
+            unsafe { (word as *const AtomicU64).as_ref() }
+        };
+        let Some(word) = place(bell) else { return false };
+        // The last index that was told is of the ring that has ended.
+        if let Some(told) = place(Bell::Consumed).filter(|_| bell == Bell::CutOff) {
+            told.store(0, Ordering::Release);
+        }
         word.store(value.to_le(), Ordering::Release);
         true
     }
@@ -139,8 +137,8 @@ impl Drop for OpenBells {
 
 impl OpenBells {
     /// Of the device whose file has this inode.
-    pub(crate) fn new(inode: u64) -> Result<Arc<Self>, Refusal> {
-        Bells::take(inode).map(|bells| Arc::new(Self(bells)))
+    pub(crate) fn new(inode: u64, registers: Registers) -> Result<Arc<Self>, Refusal> {
+        Bells::take(inode, registers).map(|bells| Arc::new(Self(bells)))
     }
 
     /// A place for the doorbells of a new queue.
@@ -169,11 +167,11 @@ pub(crate) struct Place {
     number: u32,
     region: Region,
     /// The doorbells that lead here or elsewhere on behalf of the queue.
-    rung: Vec<(usize, u32)>,
+    rung: Vec<(Bell, u32)>,
 }
 
 impl Place {
-    /// Its 16 bytes.
+    /// Its words.
     pub(crate) fn region(&self) -> &Region {
         &self.region
     }
@@ -182,23 +180,22 @@ impl Place {
     /// place's own or lives as long as the process.
     pub(crate) fn answer(
         &mut self,
-        of: Kind,
+        bell: Bell,
         queue: u32,
         (region, offset): (&Region, u64),
     ) -> Result<(), Refusal> {
         let word =
             region.atomic_u64(offset).map_err(|error| refuse_region("a doorbell", &error))?;
-        let Some(kind) = kind(of) else { return Ok(()) };
-        if let Some(address) = self.bells.0.word(kind, queue) {
+        if let Some(address) = self.bells.0.word(bell, queue) {
             address.store(std::ptr::from_ref(word) as u64, Ordering::Release);
-            self.rung.push((kind, queue));
+            self.rung.push((bell, queue));
         }
         Ok(())
     }
 
     /// The queue has posted nothing.
     pub(crate) fn clear(&self) {
-        for word in [0, 8] {
+        for word in [0, 8, 16] {
             if let Ok(word) = self.region.atomic_u64(word) {
                 word.store(0, Ordering::Release);
             }
@@ -208,8 +205,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for (kind, queue) in &self.rung {
-            if let Some(address) = self.bells.0.word(*kind, *queue) {
+        for (bell, queue) in &self.rung {
+            if let Some(address) = self.bells.0.word(*bell, *queue) {
                 address.store(0, Ordering::Release);
             }
         }
@@ -246,8 +243,7 @@ pub(crate) unsafe fn rang(address: u64, context: *mut c_void) -> bool {
     };
     // SAFETY: as the caller says.
     let Some(store) = (unsafe { Store::of(context) }) else { return false };
-    // The page has one register; devices do not look at the rest.
-    if !address.is_multiple_of(PAGE) || !bells.ring(store.value) {
+    if !bells.ring((address % PAGE) as usize, store.value) {
         UNKNOWN.fetch_add(1, Ordering::Relaxed);
     }
     // SAFETY: as the caller says.
@@ -259,53 +255,60 @@ pub(crate) unsafe fn rang(address: u64, context: *mut c_void) -> bool {
 mod tests {
     use super::*;
 
+    use warpverbs_bnxt::doorbell::{Doorbell, Kind};
+
     fn bell(kind: Kind, queue: u32, index: u32) -> u64 {
         Doorbell { kind, queue, index, epoch: false, toggle: false, valid: false }.word()
     }
 
     #[test]
     fn a_doorbell_goes_to_the_place_of_its_queue_alone() {
-        let [one, other] = [1, 2].map(|inode| OpenBells::new(inode).unwrap());
+        let [one, other] = [1, 2].map(|inode| OpenBells::new(inode, Registers::Bnxt).unwrap());
         assert!(!std::ptr::eq(one.0, other.0));
         let (mut cq, mut qp) = (one.place().unwrap(), one.place().unwrap());
         let word =
             |place: &Place, at| place.region().atomic_u64(at).unwrap().load(Ordering::Acquire);
         let region = cq.region().clone();
-        cq.answer(Kind::Completion, 7, (&region, 0)).unwrap();
-        cq.answer(Kind::Arm, 7, (&region, 8)).unwrap();
+        cq.answer(Bell::Consumed, 7, (&region, 0)).unwrap();
+        cq.answer(Bell::Arm, 7, (&region, 8)).unwrap();
         let region = qp.region().clone();
         // Doorbells have 20 bits of a number.
-        qp.answer(Kind::Receive, 0xab_0007, (&region, 0)).unwrap();
+        qp.answer(Bell::Receive, 0xab_0007, (&region, 0)).unwrap();
         let rings = [
             bell(Kind::Completion, 7, 3),
             bell(Kind::ArmSolicited, 7, 4),
             bell(Kind::Receive, 0xb_0007, 5),
         ];
         for ring in rings {
-            assert!(one.0.ring(ring) && !other.0.ring(ring), "{ring:#x}");
+            assert!(one.0.ring(0, ring) && !other.0.ring(0, ring), "{ring:#x}");
         }
         assert_eq!([word(&cq, 0), word(&cq, 8), word(&qp, 0)], rings);
         for nobody in [
             bell(Kind::Send, 7, 1),
             bell(Kind::Completion, 8, 1),
-            bell(Kind::CutOffAck, 7, 1),
+            bell(Kind::ArmEnable, 7, 1),
             u64::MAX,
         ] {
-            assert!(!one.0.ring(nobody), "{nobody:#x}");
+            assert!(!one.0.ring(0, nobody), "{nobody:#x}");
         }
+        // The end of a ring takes the last index with it.
+        cq.answer(Bell::CutOff, 7, (&cq.region().clone(), 16)).unwrap();
+        let end = bell(Kind::CutOffAck, 7, 3);
+        assert!(one.0.ring(0, end));
+        assert_eq!([word(&cq, 0), word(&cq, 8), word(&cq, 16)], [0, rings[1], end]);
         // A later doorbell takes the place of an earlier one, and nothing is left for the next queue.
-        assert!(one.0.ring(bell(Kind::Completion, 7, 9)));
+        assert!(one.0.ring(0, bell(Kind::Completion, 7, 9)));
         assert_eq!(word(&cq, 0), bell(Kind::Completion, 7, 9));
         drop(cq);
-        assert!(!one.0.ring(rings[0]));
+        assert!(!one.0.ring(0, rings[0]));
         let next = one.place().unwrap();
         assert_eq!((word(&next, 0), word(&next, 8)), (0, 0));
         // The device is closed once its queues are gone, and another one begins with what it had.
         let before = one.0;
         drop((one, next));
-        assert!(!std::ptr::eq(OpenBells::new(3).unwrap().0, before));
+        assert!(!std::ptr::eq(OpenBells::new(3, Registers::Bnxt).unwrap().0, before));
         drop(qp);
-        let again = OpenBells::new(4).unwrap();
-        assert!(!again.0.ring(rings[2]));
+        let again = OpenBells::new(4, Registers::Bnxt).unwrap();
+        assert!(!again.0.ring(0, rings[2]));
     }
 }

@@ -8,26 +8,26 @@ use crate::nic::{SharedNic, refuse_nic};
 use crate::process;
 use crate::queues::{self, With, cq_buffer, exported, payload, queue};
 use crate::real::Real;
+use crate::registers::{Bell, Registers};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use warpverbs_bnxt::doorbell::Kind as Bell;
 use warpverbs_mem::{Access, Kind, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::link::QpnPart;
 use warpverbs_nic::{
-    AsyncEvent, Cq, CqConfig, CqMode, CqeSize, Dialect, Mr, Path, Pd, Qp, QpAttrs, QpInfo, QpState,
-    Srq, SrqConfig, SrqOrder, Step, UarPage,
+    AsyncEvent, Cq, CqConfig, CqMode, CqeSize, Mr, Path, Pd, Qp, QpAttrs, QpInfo, QpState, Srq,
+    SrqConfig, SrqOrder, Step, UarPage,
 };
 use warpverbs_rdma::ROCE_PORT;
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Device, Driver, Errno, EventForm, EventSource, MrRequest, OpenQp,
-    Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Errno, EventForm, EventSource, MrRequest, OpenQp, Profile,
+    QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 
 /// Bytes of a doorbell page.
 const PAGE: u32 = 4096;
-/// Bytes of an open device's file, in which its doorbell pages lie, but for that of bnxt_re.
+/// Bytes of an open device's file, in which its doorbell pages lie, but for one that [traps](bells).
 pub(crate) const FILE_BYTES: u64 = bells::OFFSET;
 /// Such pages at most.
 const MAX_UARS: u32 = (FILE_BYTES / PAGE as u64) as u32;
@@ -43,17 +43,15 @@ pub(crate) struct SoftDevice {
     file: Region,
     free: Arc<FreePages>,
     silent: Arc<SilentCqs>,
-    /// Of bnxt_re.
+    /// Of drivers without doorbell records.
     bells: Option<Arc<OpenBells>>,
 }
 
 impl SoftDevice {
     /// Its file has this inode.
     pub(crate) fn new(shared: Arc<SharedNic>, file: Region, inode: u64) -> Result<Self, Refusal> {
-        let bells = match shared.profile.driver {
-            Driver::Mlx5 => None,
-            Driver::Bnxt { .. } => Some(OpenBells::new(inode)?),
-        };
+        let registers = Registers::of(shared.profile.driver);
+        let bells = registers.map(|registers| OpenBells::new(inode, registers)).transpose()?;
         Ok(Self { shared, file, free: Arc::default(), silent: Arc::default(), bells })
     }
 
@@ -140,7 +138,7 @@ impl Drop for Silent {
 pub(crate) struct SoftCq {
     cq: Cq,
     events: Option<Arc<CqEvents>>,
-    cqe_size: CqeSize,
+    cqe_size: u32,
     _silent: Option<Silent>,
     _place: Option<Place>,
 }
@@ -261,7 +259,7 @@ impl Device for SoftDevice {
             return Err(Refusal::unsupported(SILENT));
         }
         let config = CqConfig {
-            dialect: if place.is_some() { queues::BNXT } else { Dialect::Mlx5 },
+            dialect: queues::dialect(request.driver),
             mode: if request.collapsed { CqMode::Collapsed } else { CqMode::Ring },
             log_size: request.log_size,
             buf: cq_buffer(request.buf, request.cqe_size, request.log_size)?,
@@ -277,13 +275,15 @@ impl Device for SoftDevice {
         let cq = self.shared.nic.create_cq(&config).map_err(refuse_nic)?;
         let number = *cqn.get_or_init(|| cq.cqn());
         if let Some(place) = &mut place {
-            place.answer(Bell::Completion, number, (&dbr, 0))?;
+            place.answer(Bell::Consumed, number, (&dbr, 0))?;
             place.answer(Bell::Arm, number, (&dbr, 8))?;
+            place.answer(Bell::CutOff, number, (&dbr, 16))?;
         }
         let silent = silent.then(|| {
             self.silent.change(|numbers| numbers.insert(number));
             Silent(number, self.silent.clone())
         });
+        let cqe_size = request.cqe_size;
         Ok((SoftCq { cq, events, cqe_size, _silent: silent, _place: place }, number))
     }
 
@@ -292,8 +292,8 @@ impl Device for SoftDevice {
     }
 
     fn resize_cq(&self, cq: &SoftCq, request: &ResizeRequest) -> Result<(), Refusal> {
-        if request.cqe_size as usize != cq.cqe_size.bytes() {
-            let (new, old) = (request.cqe_size, cq.cqe_size.bytes());
+        if request.cqe_size != cq.cqe_size {
+            let (new, old) = (request.cqe_size, cq.cqe_size);
             return Err(Refusal::invalid(format!("CQEs of {new} bytes, the CQ has {old}")));
         }
         let buf = cq_buffer(request.buf, request.cqe_size, request.log_size)?;
@@ -337,7 +337,7 @@ impl Device for SoftDevice {
         };
         let bytes = 1 << (request.log_size + request.log_stride);
         let config = SrqConfig {
-            dialect: if place.is_some() { queues::BNXT } else { Dialect::Mlx5 },
+            dialect: queues::dialect(request.driver),
             order: if request.ring { SrqOrder::Ring } else { SrqOrder::Linked },
             buf: queue("SRQ buffer", request.buf, bytes)?,
             log_size: request.log_size,

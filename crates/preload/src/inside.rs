@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 
 /// How the names of threads of NICs and their links begin.
-const THREADS: [&str; 3] = ["nic-mlx5_", "nic-bnxt_re", "nic-port-"];
+const THREADS: [&str; 4] = ["nic-mlx5_", "nic-bnxt_re", "nic-ionic_", "nic-port-"];
 
 thread_local! {
     /// The NIC's thread, which may hold what a call of the program waits for, is always inside.

@@ -8,7 +8,7 @@
 //! `hooks` has the functions that take the place of the C library's, `inside` how they know
 //! their own calls, `files` the open devices, `process` whose they are when the program has children,
 //! `paths` more of those functions, `faults` accesses to unmapped memory, `device` and `queues` the
-//! NIC, `bells` stores to bnxt_re's doorbell page, which `store` decodes, `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `dmabuf` where
+//! NIC, `bells` stores to doorbell pages without records, which `store` decodes and `registers` understands, `drivers` how libionic finds its device, `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `dmabuf` where
 //! their dmabufs lie, `cuda` what replaces functions of their driver, `record` a record of calls, `settings` what `warpverbs run` asks for.
 
 mod bells;
@@ -17,6 +17,7 @@ mod bells;
 pub mod cuda;
 mod device;
 mod dmabuf;
+pub mod drivers;
 mod events;
 mod faults;
 mod files;
@@ -30,6 +31,7 @@ mod process;
 mod queues;
 mod real;
 mod record;
+mod registers;
 mod say;
 mod settings;
 mod store;

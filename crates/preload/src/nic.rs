@@ -25,6 +25,8 @@ const STRIDE: u32 = 0x27_8dde | 1;
 const CONNECTX7: u32 = 4129;
 /// A number of Broadcom's for Thor, likewise.
 const THOR: u32 = 0x1750;
+/// A number of AMD's for Pollara, likewise.
+const POLLARA: u32 = 0x1002;
 /// GUID of the first node: locally administered, with the letters "WV".
 const GUID: u64 = 0x0257_56ff_fe00_0001;
 
@@ -231,6 +233,17 @@ fn profile(driver: Driver, index: u32, (address, mtu): (IpAddr, Mtu)) -> Profile
             max_sge: 6,
             max_cq: bells::PLACES,
             max_srq: bells::PLACES,
+            cqe_version: 0,
+            ..mlx5
+        },
+        // Its library adds 100 to the CQEs that a program asks for, of which there are 2^16 at most.
+        Driver::Ionic { .. } => Profile {
+            vendor_part_id: POLLARA,
+            max_qp_wr: (1 << 15) - 1,
+            max_cq: bells::PLACES,
+            max_cqe: 1 << 15,
+            max_srq: 0,
+            max_srq_wr: 0,
             cqe_version: 0,
             ..mlx5
         },

@@ -5,13 +5,19 @@ use crate::gpu::{self, Use};
 use crate::memory::{refuse_region, region};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_nic::{
-    Announcement, BnxtLibrary, BnxtMode, BnxtQueues, Cq, Dialect, DoorbellOnly, OnSendError,
+    Announcement, BnxtMode, BnxtQueues, Cq, Dialect, DoorbellOnly, IonicProtocol, OnSendError,
     PacketTable, QpConfig, QpFormat, RqConfig, ScatterToCqe, Service, Srq, UarPage,
 };
-use warpverbs_uverbs::{BnxtQp, MrRequest, QpRequest, Refusal};
+use warpverbs_uverbs::{Driver, MrRequest, QpRequest, Queues, Refusal};
 
-/// Queues of bnxt_re, as libraries before v50 write them.
-pub(crate) const BNXT: Dialect = Dialect::Bnxt(BnxtLibrary::Early);
+/// The format of a driver's CQs and SRQs.
+pub(crate) fn dialect(driver: Driver) -> Dialect {
+    match driver {
+        Driver::Mlx5 => Dialect::Mlx5,
+        Driver::Bnxt { library, .. } => Dialect::Bnxt(library),
+        Driver::Ionic { .. } => Dialect::Ionic,
+    }
+}
 
 /// Objects that a new QP works with.
 pub(crate) struct With<'a> {
@@ -29,24 +35,29 @@ fn format(
     request: &QpRequest,
     page: Option<&UarPage>,
 ) -> Result<(QpFormat, Region, Announcement), Refusal> {
-    if let Some(BnxtQp { sq, handle }) = request.bnxt {
-        let log = request.log_sq.unwrap_or(0);
-        let bytes = 128 << log;
-        let queues = BnxtQueues {
-            library: BnxtLibrary::Early,
-            mode: BnxtMode::Static,
-            slots: 0,
-            receive_slots: None,
-            table: PacketTable::PsnExt,
-            packets: queue("packet numbers", sq.wrapping_add(bytes), 16 << log)?,
-            log_packets: log,
-            handle,
-        };
-        let sq = queue("SQ buffer", sq, bytes)?;
-        return Ok((QpFormat::Bnxt(queues), sq, Announcement::Doorbell));
-    }
+    let log = request.log_sq.unwrap_or(0);
+    let at = request.sq();
+    let (format, log_wqe) = match request.queues {
+        Queues::Mlx5 => (QpFormat::Mlx5, 6),
+        Queues::Bnxt { sq, handle, library } => {
+            let queues = BnxtQueues {
+                library,
+                mode: BnxtMode::Static,
+                slots: 0,
+                receive_slots: None,
+                table: PacketTable::PsnExt,
+                packets: queue("packet numbers", sq.wrapping_add(128 << log), 16 << log)?,
+                log_packets: log,
+                handle,
+            };
+            (QpFormat::Bnxt(queues), 7)
+        }
+        Queues::Ionic { log_wqe, .. } => {
+            (QpFormat::Ionic { protocol: IonicProtocol::V2, log_wqe }, log_wqe)
+        }
+    };
     let sq = match request.log_sq {
-        Some(log) => queue("SQ buffer", request.sq(), 64 << log)?,
+        Some(log) => queue("SQ buffer", at, 1 << (log + log_wqe))?,
         None => own("SQ")?,
     };
     let announcement = match page {
@@ -56,7 +67,7 @@ fn format(
         }
         None => Announcement::Doorbell,
     };
-    Ok((QpFormat::Mlx5, sq, announcement))
+    Ok((format, sq, announcement))
 }
 
 /// The NIC wants a ring and a record in any case.

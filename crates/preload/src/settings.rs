@@ -8,14 +8,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use warpverbs_mlx5::prm::Status;
 use warpverbs_rdma::Mtu;
-use warpverbs_uverbs::{Driver, Fault};
+use warpverbs_uverbs::{BnxtLibrary, Driver, Fault};
 
 /// `nics=2,device=bnxt_re,mtu=1024,address=10.0.0.1,fail=7:8,consume,verbose,record=FILE`: any of these, `record`
 /// last. A value that cannot be understood counts as not given; `warpverbs run` has checked it.
 const VARIABLE: &str = "WARPVERBS_RUN";
 
-/// bnxt_re, whose doorbell page lies behind the end of the device's file.
-const BNXT: Driver = Driver::Bnxt { doorbells: bells::OFFSET };
+/// Those whose doorbell page lies behind the end of the device's file.
+const BNXT: Driver = Driver::Bnxt { doorbells: bells::OFFSET, library: BnxtLibrary::Early };
+const IONIC: Driver = Driver::Ionic { doorbells: bells::OFFSET };
 
 /// The name of a device.
 pub(crate) fn device_name(index: u32) -> String {
@@ -66,7 +67,10 @@ impl Settings {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             match name {
                 "nics" => settings.nics = value.parse().unwrap_or(0),
-                "device" if value == BNXT.name() => settings.driver = BNXT,
+                "device" => {
+                    let named = [BNXT, IONIC].into_iter().find(|driver| driver.name() == value);
+                    settings.driver = named.unwrap_or_default();
+                }
                 "mtu" => settings.mtu = value.parse().ok().and_then(Mtu::from_bytes),
                 "address" => settings.address = value.parse().ok(),
                 "fail" => settings.fault = fault(value),
@@ -102,6 +106,7 @@ mod tests {
         let expected =
             Settings { nics, driver, mtu, address, fault, consume, verbose, record, sysfs: None };
         assert_eq!(Settings::parse(text), expected);
+        assert_eq!(Settings::parse("device=ionic").driver, IONIC);
         assert_eq!(Settings::parse(""), Settings::default());
     }
 }

@@ -5,7 +5,7 @@
 //! programs give inputs and outputs the same memory.
 
 use crate::memory::{load, store};
-use crate::schema::{Access, Attr, Class, DRIVER, Kind, Method, Object};
+use crate::schema::{Access, Attr, Class, DRIVER, Kind, Method, Object, UHW_IN};
 use crate::{Driver, Errno, Refusal, UserMemory};
 
 /// The request number of the one `ioctl`: `RDMA_VERBS_IOCTL`.
@@ -207,6 +207,16 @@ impl Call {
             Value::In(bytes) => Some(bytes),
             Value::Out(_) | Value::Object(_) => None,
         }
+    }
+
+    /// Input for the driver, if it has at least `min` bytes.
+    pub(crate) fn driver_input(&self, min: usize) -> Result<&[u8], Refusal> {
+        let bytes = self.bytes(UHW_IN).unwrap_or(&[]);
+        if bytes.len() < min {
+            let why = format!("{} bytes for the driver, expected at least {min}", bytes.len());
+            return Err(Refusal::invalid(why));
+        }
+        Ok(bytes)
     }
 
     /// An input of at most 64 bits; 0 if it was not given.

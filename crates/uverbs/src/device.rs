@@ -2,7 +2,7 @@
 
 use crate::abi::QpCap;
 use crate::event::{EventForm, EventSource};
-use crate::{Driver, Refusal};
+use crate::{BnxtLibrary, Driver, Refusal};
 use warpverbs_rdma::{Mtu, QpState, Service};
 
 /// Properties of the device.
@@ -84,13 +84,15 @@ pub struct MrRequest {
 /// A CQ to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqRequest {
+    /// Whose CQEs they are.
+    pub driver: Driver,
     /// log2 of the number of CQEs.
     pub log_size: u8,
-    /// Bytes of a CQE: 64 or 128; 32 of bnxt_re.
+    /// Bytes of a CQE: 64 or 128; 32 of others than mlx5.
     pub cqe_size: u32,
     /// Where the CQEs lie.
     pub buf: u64,
-    /// The doorbell record: consumer index and arming, 32 bits each. 0 of bnxt_re, which has none.
+    /// The doorbell record: consumer index and arming, 32 bits each. 0 of others than mlx5, which have none.
     pub dbr: u64,
     /// CQEs that were not consumed may be overwritten.
     pub ignore_overrun: bool,
@@ -116,6 +118,8 @@ pub struct ResizeRequest {
 /// An SRQ to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqRequest {
+    /// Whose receives they are.
+    pub driver: Driver,
     /// Receives are taken by their numbers, instead of in the order of their links.
     pub ring: bool,
     /// log2 of the number of receives.
@@ -124,7 +128,7 @@ pub struct SrqRequest {
     pub log_stride: u8,
     /// Where the receives lie.
     pub buf: u64,
-    /// The doorbell record: 32 bits. 0 of bnxt_re, which has none.
+    /// The doorbell record: 32 bits. 0 of others than mlx5, which have none.
     pub dbr: u64,
 }
 
@@ -133,11 +137,12 @@ pub struct SrqRequest {
 pub struct QpRequest {
     /// Its service. A target of dynamic connections has no own memory: `buf` and `dbr` are 0.
     pub service: Service,
-    /// Where the receive queue lies, and the send queue behind it.
+    /// Where the receive queue lies.
     pub buf: u64,
-    /// The doorbell record: receive counter and send counter, 32 bits each.
+    /// The doorbell record: receive counter and send counter, 32 bits each. 0 of others than mlx5, which have
+    /// none.
     pub dbr: u64,
-    /// log2 of the WQEBBs of the send queue; `None` without.
+    /// log2 of the WQEBBs of the send queue, or of its WQEs; `None` without.
     pub log_sq: Option<u8>,
     /// log2 of the number of receives, and of their bytes; `None` without.
     pub rq: Option<(u8, u8)>,
@@ -149,24 +154,43 @@ pub struct QpRequest {
     pub scatter_receives: bool,
     /// Limits that the program asked for.
     pub cap: QpCap,
-    /// Of a QP of bnxt_re alone. Its WQEs have 128 bytes, and there is no doorbell record.
-    pub bnxt: Option<BnxtQp>,
+    /// The format of the queues, and where the send queue lies.
+    pub queues: Queues,
 }
 
-/// The send queue of a QP of bnxt_re, which does not lie behind the receive queue.
+/// The format of a QP's queues, and where the send queue lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BnxtQp {
-    /// Where the send queue lies, and behind it one entry of packet numbers for each WQE, of 16 bytes.
-    pub sq: u64,
-    /// The program's name of the QP, in its CQEs.
-    pub handle: u64,
+pub enum Queues {
+    /// WQEBBs of 64 bytes, behind the receive queue.
+    Mlx5,
+    /// WQEs of 128 bytes.
+    Bnxt {
+        /// Where they lie, and behind them one entry of packet numbers for each, of 16 bytes.
+        sq: u64,
+        /// The program's name of the QP, in its CQEs.
+        handle: u64,
+        /// The library that writes them.
+        library: BnxtLibrary,
+    },
+    /// WQEs of protocol 2.
+    Ionic {
+        /// Where they lie.
+        sq: u64,
+        /// log2 of the bytes of each.
+        log_wqe: u8,
+    },
 }
 
 impl QpRequest {
     /// Where the send queue lies.
     pub fn sq(&self) -> u64 {
-        let receives = self.rq.map_or(0, |(log, stride)| 1u64 << (log + stride));
-        self.buf.wrapping_add(receives)
+        match self.queues {
+            Queues::Mlx5 => {
+                let receives = self.rq.map_or(0, |(log, stride)| 1u64 << (log + stride));
+                self.buf.wrapping_add(receives)
+            }
+            Queues::Bnxt { sq, .. } | Queues::Ionic { sq, .. } => sq,
+        }
     }
 }
 

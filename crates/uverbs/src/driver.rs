@@ -1,13 +1,22 @@
 //! The kernel's drivers that are imitated.
 
+use warpverbs_bnxt::ring::Library as BnxtLibrary;
+
 /// The kernel's driver that is imitated, and so the user library that finds its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Driver {
     /// NVIDIA's ConnectX.
     #[default]
     Mlx5,
-    /// Broadcom's Thor, without datagrams, address handles and resized CQs.
+    /// Broadcom's Thor, without datagrams and address handles.
     Bnxt {
+        /// Offset of the doorbell page that the program gives to `mmap`.
+        doorbells: u64,
+        /// The program's library: the earlier one until a context is opened.
+        library: BnxtLibrary,
+    },
+    /// AMD Pensando's Pollara, without them and resized CQs.
+    Ionic {
         /// Offset of the doorbell page that the program gives to `mmap`.
         doorbells: u64,
     },
@@ -19,6 +28,7 @@ impl Driver {
         match self {
             Self::Mlx5 => 1,
             Self::Bnxt { .. } => 6,
+            Self::Ionic { .. } => 21,
         }
     }
 
@@ -27,6 +37,7 @@ impl Driver {
         match self {
             Self::Mlx5 => "mlx5",
             Self::Bnxt { .. } => "bnxt_re",
+            Self::Ionic { .. } => "ionic",
         }
     }
 
@@ -35,6 +46,7 @@ impl Driver {
         match self {
             Self::Mlx5 => format!("mlx5_{number}"),
             Self::Bnxt { .. } => format!("bnxt_re{number}"),
+            Self::Ionic { .. } => format!("ionic_{number}"),
         }
     }
 
@@ -43,6 +55,7 @@ impl Driver {
         match self {
             Self::Mlx5 => 0x02c9,
             Self::Bnxt { .. } => 0x14e4,
+            Self::Ionic { .. } => 0x1dd8,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The kernel's RDMA interface, for libraries that imitate a device: what libibverbs, libmlx5 and
-//! libbnxt_re ask the kernel, answered without one.
+//! The kernel's RDMA interface, for libraries that imitate a device: what libibverbs, libmlx5,
+//! libbnxt_re and libionic ask the kernel, answered without one.
 //!
 //! A program opens `/dev/infiniband/uverbs0` and asks for everything with one `ioctl`, whose
 //! argument is a list of attributes. [`Context`] is one such open file: [`Context::ioctl`] takes
@@ -28,12 +28,13 @@ mod write;
 pub use call::{HEADER_BYTES, PAGE_BYTES, VERBS_IOCTL};
 pub use context::{Context, Fault};
 pub use device::{
-    Attributes, BnxtQp, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest,
-    QpStatus, ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, QpStatus,
+    Queues, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 pub use driver::Driver;
 pub use errno::Errno;
 pub use event::{EventForm, EventSource};
 pub use memory::UserMemory;
 pub use refusal::Refusal;
+pub use warpverbs_bnxt::ring::Library as BnxtLibrary;
 pub use write::{WRITE_COMMANDS, WriteCommand};

@@ -18,6 +18,7 @@ mod nixl_sys;
 mod nvshmem;
 mod package;
 mod python;
+mod rdma_core;
 mod vm;
 mod workspace;
 
@@ -63,6 +64,8 @@ enum Task {
     BenchEp(bench_ep::Bench),
     /// Runs NIXL's tests of its Rust package on our `libnixl_capi.so`.
     NixlSys(nixl_sys::NixlSys),
+    /// Builds versions of rdma-core from sources that are here, and runs other people's programs on them.
+    RdmaCore(rdma_core::RdmaCore),
 }
 
 fn main() -> ExitCode {
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Task::BenchNixl(bench) => nixl::run(&bench),
         Task::BenchEp(bench) => bench_ep::run(&bench),
         Task::NixlSys(options) => nixl_sys::run(&options),
+        Task::RdmaCore(options) => rdma_core::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

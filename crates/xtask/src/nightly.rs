@@ -33,6 +33,9 @@ pub(crate) struct Nightly {
     /// Campaigns whose names contain this; all of them otherwise.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
+    /// A folder with sources of rdma-core, one folder for each version: other people's programs run on these too.
+    #[arg(long, value_name = "FOLDER")]
+    sources: Option<PathBuf>,
     /// Prints the campaigns with their commands, and runs none.
     #[arg(long)]
     list: bool,
@@ -214,6 +217,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     all.extend(python(rounds));
     all.extend(emulated()?);
     all.push(Campaign::new("nixl-sys on libnixl_capi", "its tests".into(), "xtask nixl-sys"));
+    all.extend(options.sources.as_deref().map(rdma_cores).transpose()?);
     for (target, _) in fuzz::TARGETS {
         let seconds = fuzz.as_secs();
         let arguments = format!("xtask fuzz --seconds {seconds} {target}");
@@ -291,6 +295,13 @@ fn emulated() -> Result<Vec<Campaign>> {
         other(campaign("emulated gfx90a: lazy", "its tests", lazy).env("WARPVERBS_GFX_LAZY", seed)),
         decoded.env("WARPVERBS_GFX_KERNELS", "all"),
     ])
+}
+
+/// Other people's programs, on each version of rdma-core whose sources the caller has.
+fn rdma_cores(sources: &Path) -> Result<Campaign> {
+    let sources = std::path::absolute(sources)?;
+    let arguments = format!("xtask rdma-core --sources {}", sources.display());
+    Ok(Campaign::new("versions of rdma-core", "their tests".into(), &arguments))
 }
 
 /// Python's wheels: for machines like this one, and for others by zig.

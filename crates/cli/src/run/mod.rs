@@ -29,6 +29,7 @@ enum Kind {
     Mlx5,
     #[value(name = "bnxt_re")]
     Bnxt,
+    Ionic,
 }
 
 impl Kind {
@@ -37,6 +38,7 @@ impl Kind {
         match self {
             Self::Mlx5 => "mlx5",
             Self::Bnxt => "bnxt_re",
+            Self::Ionic => "ionic",
         }
     }
 }
@@ -44,10 +46,10 @@ impl Kind {
 /// The program to run, and its devices.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Kind of the devices: mlx5 (ConnectX-7), or bnxt_re (Thor, for libbnxt_re of rdma-core before v50)
+    /// Kind of the devices: mlx5 (ConnectX-7), bnxt_re (Thor), or ionic (Pollara)
     #[arg(long, value_enum, default_value_t = Kind::Mlx5)]
     device: Kind,
-    /// Devices that the program finds: mlx5_0 or bnxt_re0, and so on
+    /// Devices that the program finds: mlx5_0, bnxt_re0 or ionic_0, and so on
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_NICS))]
     nics: u32,
     /// The largest path MTU: 256, 512, 1024, 2048 or 4096; that of the interface otherwise

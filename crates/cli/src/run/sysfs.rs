@@ -9,11 +9,12 @@ use std::path::Path;
 /// Major and first minor number of the devices, as the preloaded library has them.
 const MAJOR: u32 = 231;
 const MINOR: u32 = 192;
-/// PCI numbers of vendor and device by which libraries know their own: ConnectX-7, and 57508 ("Thor").
+/// PCI numbers of vendor and device by which libraries know their own: ConnectX-7, 57508 ("Thor"), Pollara.
 fn pci_numbers(kind: Kind) -> (u16, u16) {
     match kind {
         Kind::Mlx5 => (0x15b3, 0x1021),
         Kind::Bnxt => (0x14e4, 0x1750),
+        Kind::Ionic => (0x1dd8, 0x1002),
     }
 }
 
@@ -22,6 +23,7 @@ fn device_name(kind: Kind, index: u32) -> String {
     match kind {
         Kind::Mlx5 => format!("mlx5_{index}"),
         Kind::Bnxt => format!("bnxt_re{index}"),
+        Kind::Ionic => format!("ionic_{index}"),
     }
 }
 

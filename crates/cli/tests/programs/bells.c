@@ -1,4 +1,4 @@
-// A program of bnxt_re's doorbell page and of what its library does by itself.
+// A program of doorbell pages without records, bnxt_re's and ionic's, and of what their libraries do by themselves.
 //
 // bells CASE SEED: exits with 0 if no ring is lost, wrong ones harm nobody, and the library is told what it has
 // to know.
@@ -40,14 +40,15 @@ static int pages(volatile uint64_t *out[2]) {
 // Doorbells of any value, to any place of the pages, while others work.
 static void noise(void) {
     volatile uint64_t *page[2];
-    int found = pages(page);
+    int found = pages(page), is_ionic = !strncmp(ibv_get_device_name(context[0]->device), "ionic", 5);
     struct pair p = make_pair();
     for (int i = 0; i < 4000; i++) {
         uint64_t value = next_random();
         // Most are well-formed, and a third names a queue that there is.
-        if (i % 8) value &= 0xf00fffff00ffffff;
-        if (i % 3 == 0) value = (value & ~(0xfffffull << 32)) | (uint64_t)(p.qp[i % 2]->qp_num & 0xfffff) << 32;
-        page[i % found][i % 5 ? 0 : next_random() % 512] = value;
+        if (i % 8) value &= is_ionic ? 0xffffff03ffff : 0xf00fffff00ffffff;
+        uint64_t number = p.qp[i % 2]->qp_num & (is_ionic ? 0xffffff : 0xfffff), at = is_ionic ? 24 : 32;
+        if (i % 3 == 0) value = (value & ~((is_ionic ? 0xffffffull : 0xfffffull) << at)) | number << at;
+        page[i % found][i % 5 && !is_ionic ? 0 : next_random() % 512] = value;
         if (i % 500 == 0) others_work();
     }
     others_work();
@@ -199,6 +200,36 @@ static void events(void) {
     }
 }
 
+// A CQ goes on in another ring, whatever of the old one was not consumed, and every completion comes in its turn.
+static void resize(void) {
+    struct pair p = make_pair();
+    struct ibv_mr *a = registered(0), *b = registered(1);
+    uint64_t posted = 0, done = 0;
+    // As it was made, for 4 * DEPTH and one more.
+    int log = 2;
+    for (int round = 0; round < 600 || done < posted; round++) {
+        int more = round < 600 ? next_random() % 9 : 0;
+        for (; more && posted - done < DEPTH; more--, posted++) {
+            struct ibv_sge sge = {(uintptr_t)a->addr, 8, a->lkey};
+            struct ibv_send_wr wr = {.wr_id = posted, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+            wr.send_flags = IBV_SEND_SIGNALED;
+            wr.wr.rdma.remote_addr = (uintptr_t)b->addr;
+            wr.wr.rdma.rkey = b->rkey;
+            CHECK(ibv_post_send(p.qp[0], &wr, &bad) == 0);
+        }
+        if (round % 5 == 0) {
+            // Not the size that it has, which later libraries refuse.
+            log = (log + 1 + next_random() % 3) % 4;
+            int size = (2 * DEPTH << log) - 1;
+            CHECK(ibv_resize_cq(p.cq, size) == 0 && p.cq->cqe >= size);
+        }
+        for (uint64_t wanted = next_random() % (posted - done + 1); wanted; wanted--, done++) {
+            struct ibv_wc wc = completion(p.cq);
+            CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == done);
+        }
+    }
+}
+
 // Rings of a child would be lost: it is told so, and so is who stores fewer bytes than a doorbell has.
 static void signals(void) {
     volatile uint64_t *page[2];
@@ -228,6 +259,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "limit")) limit();
     else if (!strcmp(argv[1], "events")) events();
     else if (!strcmp(argv[1], "signals")) signals();
+    else if (!strcmp(argv[1], "resize")) resize();
     else fail(__LINE__, "a known case");
     puts("done");
     return 0;

@@ -155,6 +155,8 @@ static void rc(int batches) {
         int from = below(2), first = 0;
         for (int slot = 0; slot < BATCH; slot++) {
             wr[slot].opcode = OPCODES[below(7)];
+            // Besides `sq_sig_all`, which libionic of v61 does not look at.
+            wr[slot].send_flags = IBV_SEND_SIGNALED;
             int is_atomic = wr[slot].opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || wr[slot].opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
             len[slot] = 8;
             if (is_atomic) atomic(&wr[slot], sge[slot], from, slot);

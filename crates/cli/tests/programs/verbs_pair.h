@@ -79,7 +79,8 @@ static struct pair make_pair(void) {
 
 static int post(struct pair *p, enum ibv_wr_opcode opcode, struct ibv_mr *from, struct ibv_mr *to, uint32_t len) {
     struct ibv_sge sge = {(uintptr_t)from->addr, len, from->lkey};
-    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = opcode}, *bad;
+    // Besides `sq_sig_all`, which libionic of v61 does not look at.
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED}, *bad;
     if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
         wr.wr.atomic.remote_addr = (uintptr_t)to->addr;
         wr.wr.atomic.compare_add = 1;

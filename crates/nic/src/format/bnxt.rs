@@ -293,7 +293,7 @@ pub(super) fn counter(
 }
 
 /// Whether a doorbell asks for an event at solicited CQEs alone; `None`: it asks for none.
-pub(crate) fn armed(word: u64) -> Option<bool> {
+pub(super) fn armed(word: u64) -> Option<bool> {
     match Doorbell::parse(word).ok()?.kind {
         Bell::Arm => Some(false),
         Bell::ArmSolicited => Some(true),
@@ -306,6 +306,11 @@ pub(super) fn receive(wqe: &mut [u8], queue: QueueKind) -> Result<(u32, Sges<'_>
     let parsed = recv::parse(wqe).map(|(id, sges)| (id, sges.len()));
     let (id, count) = parsed.map_err(|violation| FormatViolation::BnxtWqe { queue, violation })?;
     Ok((id, in_place::<SgeSlot>(wqe, count)))
+}
+
+/// The last CQE of the `rings`th ring of a CQ.
+pub(super) fn cut_off(rings: u8) -> Cqe {
+    Cqe::CutOff { toggle: rings & 3 }
 }
 
 /// The CQE of what has ended, of the QP with this handle.

@@ -25,6 +25,17 @@ pub enum Dialect {
     Ionic,
 }
 
+impl Dialect {
+    /// Whether a doorbell asks for an event at solicited CQEs alone; `None`: it asks for none.
+    pub(crate) fn armed(self, word: u64) -> Option<bool> {
+        match self {
+            Self::Mlx5 => None,
+            Self::Bnxt(_) => bnxt::armed(word),
+            Self::Ionic => ionic::armed(word),
+        }
+    }
+}
+
 /// Whose format the queues of a QP have.
 #[derive(Clone, Debug, Default)]
 pub enum QpFormat {

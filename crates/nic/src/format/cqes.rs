@@ -59,6 +59,8 @@ pub(crate) struct CqeRing {
     room: u64,
     /// CQEs written so far.
     pub(crate) produced: u64,
+    /// Rings before this one.
+    rings: u8,
 }
 
 impl CqeRing {
@@ -81,7 +83,7 @@ impl CqeRing {
         let ring = ring.map_err(|cause| NicError::Memory { what: "CQ buffer", cause })?;
         let told_by_place = matches!(dialect, Dialect::Bnxt(Library::Early) | Dialect::Ionic);
         let room = (1 << log_size) - u64::from(told_by_place);
-        Ok(Self { ring, dialect, mode, log_size, wide, room, produced: 0 })
+        Ok(Self { ring, dialect, mode, log_size, wide, room, produced: 0, rings: 0 })
     }
 
     /// Entries.
@@ -130,6 +132,10 @@ impl CqeRing {
             Dialect::Ionic => ionic::cqe(done, names.mask).emit(first_lap),
             _ => bnxt::cqe(done, names.handle.unwrap_or(0)).emit(first_lap),
         };
+        self.write_32(bytes)
+    }
+
+    fn write_32(&mut self, bytes: [u8; 32]) -> Result<(), MemError> {
         let cqe: [u64; 4] = zerocopy::transmute!(bytes);
         let index = if self.mode == CqMode::Collapsed { 0 } else { self.produced };
         self.ring.publish(index, &cqe)?;
@@ -151,8 +157,19 @@ impl CqeRing {
         said.unwrap_or(before)
     }
 
+    /// CQEs that are not consumed move to the next ring, whose indexes go on; otherwise they stay where they
+    /// are, and it begins anew.
+    pub(crate) fn moves(&self) -> bool {
+        self.dialect == Dialect::Mlx5
+    }
+
     /// Writes the last CQE, which says that `next` goes on after it.
     pub(crate) fn go_on_in(&mut self, next: &mut Self) -> Result<(), MemError> {
+        next.rings = self.rings.wrapping_add(1);
+        if !self.moves() {
+            let first_lap = !is_odd_lap(self.produced, self.log_size);
+            return self.write_32(bnxt::cut_off(next.rings).emit(first_lap));
+        }
         let written = self.write(Cqe::emit_resized(owner_bit(self.produced, self.log_size)));
         next.produced = self.produced;
         written

@@ -8,7 +8,7 @@ use super::{
 use crate::violation::Rule;
 use warpverbs_ionic::body::Entry;
 use warpverbs_ionic::cqe::Cqe;
-use warpverbs_ionic::doorbell::Doorbell;
+use warpverbs_ionic::doorbell::{Arm, Doorbell};
 use warpverbs_ionic::opcode::{Opcode, Protocol};
 use warpverbs_ionic::ring::{Position, counter as widen};
 use warpverbs_ionic::status::Failure;
@@ -109,6 +109,11 @@ fn told(word: u64, before: u64, log_depth: u8) -> Result<(u32, u64), FormatViola
         return Err(FormatViolation::IonicArm);
     }
     Ok((bell.queue.get(), widen(bell.index, before, log_depth)?))
+}
+
+/// Whether a doorbell asks for an event at solicited CQEs alone; `None`: it asks for none.
+pub(super) fn armed(word: u64) -> Option<bool> {
+    Doorbell::parse(word).ok()?.arm.map(|arm| arm == Arm::Solicited)
 }
 
 /// The entries of a receive.

@@ -16,7 +16,6 @@ mod mlx5;
 mod violation;
 
 pub use bnxt::BnxtQueues;
-pub(crate) use bnxt::armed;
 pub use choice::{Dialect, QpFormat};
 pub(crate) use choice::{OfBnxt, OfIonic, OfMlx5, Plain, RecvFormat, SendFormat};
 pub use cqes::CqeSize;

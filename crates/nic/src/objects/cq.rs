@@ -1,5 +1,6 @@
 //! Completion queues, as the engine has them.
 
+use super::cut::Cut;
 use super::waiters::Waiters;
 use crate::NicError;
 use crate::arm::{ArmWatch, CompletionNotice};
@@ -30,9 +31,9 @@ pub struct CqConfig {
     /// Ring mode: overwrite CQEs that were not consumed instead of failing (`oi`).
     pub ignore_overrun: bool,
     /// The callback for a completion when the CQ is armed. The NIC writes the arm word once, when
-    /// the CQ is made, and polls it: the record must be in host memory. Of bnxt_re, `dbr` has 16 bytes then:
+    /// the CQ is made, and polls it: the record must be in host memory. Of other formats, `dbr` has 16 bytes then:
     /// the second half is for the last doorbell that arms, which the NIC replaces by 0 when it has seen it.
-    /// Other formats raise no events.
+    /// bnxt_re's are [resized](crate::Cq::resize) if there are 8 more.
     pub notice: Option<CompletionNotice>,
 }
 
@@ -84,6 +85,7 @@ pub(crate) struct CompletionQueue {
     mode: CqMode,
     checks_room: bool,
     consumed: u64,
+    cut: Option<Cut>,
     /// A CQE could not be written: none is any more.
     pub(crate) dead: bool,
     arm: Option<ArmWatch>,
@@ -98,9 +100,6 @@ impl CompletionQueue {
     pub(crate) fn new(config: &CqConfig) -> Result<Self, NicError> {
         let memory = |what| move |cause| NicError::Memory { what, cause };
         let record = CompletionRecord::new(&config.dbr).map_err(memory("CQ doorbell record"))?;
-        if config.notice.is_some() && config.dialect == Dialect::Ionic {
-            return Err(NicError::NotOfFormat { what: "completion events" });
-        }
         if config.notice.is_some() && record.kind() != Kind::Host {
             let (what, addr) = ("doorbell record of a CQ that raises events", config.dbr.addr());
             return Err(NicError::Memory { what, cause: MemError::NotHost { addr } });
@@ -112,7 +111,7 @@ impl CompletionQueue {
             _ => {
                 let place = config.dbr.slice(8, 8).map_err(memory("arm doorbell of a CQ"))?;
                 place.atomic_u64(0).map_err(memory("arm doorbell of a CQ"))?;
-                Ok(ArmWatch::by_doorbell(notice, place))
+                Ok(ArmWatch::by_doorbell(notice, config.dialect, place))
             }
         };
         let arm = config.notice.clone().map(watch).transpose()?;
@@ -123,6 +122,7 @@ impl CompletionQueue {
             mode: config.mode,
             checks_room: config.mode == CqMode::Ring && !config.ignore_overrun,
             consumed: 0,
+            cut: Cut::new(config.dialect, &config.dbr),
             dead: false,
             arm,
             delay: None,
@@ -164,9 +164,12 @@ impl CompletionQueue {
         }
         self.read_consumed();
         let outstanding = self.ring.produced - self.consumed;
-        let (from, to) = (self.ring.depth(), ring.depth());
-        // The CQE that announces the new ring has a place in the old one and an index in both.
-        if self.dead || outstanding >= from || outstanding >= to {
+        let (from, to, moves) = (self.ring.depth(), ring.depth(), self.ring.moves());
+        if !moves && self.cut.is_none() {
+            return Err(NicError::NotOfFormat { what: "a resized CQ" });
+        }
+        // The CQE that announces the new ring has a place in the old one and, if CQEs move, an index in both.
+        if self.dead || !self.ring.has_room(self.consumed) || (moves && outstanding >= to) {
             return Err(NicError::CqFull { cqn: self.cqn, outstanding, from, to });
         }
         // A failure shows at the next CQE: the old ring is gone.
@@ -175,7 +178,11 @@ impl CompletionQueue {
         }
         // CQEs that are not consumed move by one index, and so does the consumer. Until it writes
         // its record, the record is behind, which `read_consumed` takes for an index ahead.
-        self.consumed += 1;
+        self.consumed = if moves { self.consumed + 1 } else { 0 };
+        if let Some(cut) = self.cut.as_mut().filter(|_| !moves) {
+            cut.begin();
+            self.arm.iter_mut().for_each(ArmWatch::begin);
+        }
         std::mem::swap(&mut self.ring, ring);
         Ok(())
     }
@@ -211,6 +218,9 @@ impl CompletionQueue {
     /// Reads how far the consumer has come. An index ahead of the producer is ignored, and so is a
     /// record that cannot be copied: the consumer has come no further than it was.
     fn read_consumed(&mut self) {
+        if !self.cut.as_mut().is_none_or(Cut::is_over) {
+            return;
+        }
         let _as_it_was = self.record.fetch();
         let consumed = self.ring.consumed(&self.record, self.consumed);
         if consumed <= self.ring.produced {
@@ -251,6 +261,7 @@ mod tests {
     use warpverbs_mem::HostBuf;
 
     struct Armed {
+        dialect: Dialect,
         cq: CompletionQueue,
         dbr: Region,
         events: Arc<AtomicU32>,
@@ -281,7 +292,7 @@ mod tests {
                 ignore_overrun,
                 notice: Some(notice),
             };
-            Self { cq: CompletionQueue::new(&config).unwrap(), dbr, events }
+            Self { dialect, cq: CompletionQueue::new(&config).unwrap(), dbr, events }
         }
 
         fn complete(&mut self, solicited: bool) {
@@ -369,80 +380,91 @@ mod tests {
         assert_eq!(armed.arm(1, 2, false), 2);
     }
 
-    /// A CQ of bnxt_re's, and its doorbells, in a ring of 16.
-    fn by_doorbells() -> Armed {
-        let dialect = Dialect::Bnxt(BnxtLibrary::Early);
-        Armed::of(dialect, HostBuf::region(16).unwrap(), false)
+    /// A CQ of each format without a record, and its doorbells, in a ring of 16.
+    fn by_doorbells() -> [Armed; 2] {
+        let of = |dialect| Armed::of(dialect, HostBuf::region(16).unwrap(), false);
+        [of(Dialect::Bnxt(BnxtLibrary::Early)), of(Dialect::Ionic)]
+    }
+
+    /// Doorbells of a CQ, and one that says nothing about it.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Bell {
+        Consumed,
+        Arm,
+        ArmSolicited,
+        Other,
     }
 
     impl Armed {
-        /// Rings a doorbell of bnxt_re's.
-        fn ring(&self, kind: u64, index: u64) {
-            let place = if kind == CONSUMED { 0 } else { 8 };
-            let word = self.dbr.atomic_u64(place).unwrap();
-            word.store((kind << 60 | 7 << 32 | index).to_le(), Ordering::Release);
+        fn ring(&self, bell: Bell, index: u64) {
+            let word = match self.dialect {
+                Dialect::Ionic => {
+                    let arm = [0, 1, 3, 2][bell as usize];
+                    7 << 24 | arm << 16 | index
+                }
+                _ => [4, 6, 5, 7][bell as usize] << 60 | 7 << 32 | index,
+            };
+            let place = if bell == Bell::Consumed { 0 } else { 8 };
+            self.dbr.atomic_u64(place).unwrap().store(word.to_le(), Ordering::Release);
         }
     }
 
-    /// Kinds of doorbells.
-    const CONSUMED: u64 = 4;
-    const ARM_SOLICITED: u64 = 5;
-    const ARM: u64 = 6;
-    const ARM_ENABLE: u64 = 7;
-
     #[test]
     fn each_doorbell_that_arms_has_one_event() {
-        let mut armed = by_doorbells();
-        armed.complete(false);
-        assert_eq!(armed.look(), 0, "not armed");
-        armed.ring(ARM, 0);
-        assert_eq!(armed.look(), 1, "a CQE that is not consumed");
-        armed.complete(false);
-        assert_eq!(armed.look(), 1, "armed once");
-        // The same doorbell again: nothing was consumed.
-        armed.ring(ARM, 0);
-        assert_eq!(armed.look(), 2);
-        armed.ring(CONSUMED, 2);
-        armed.ring(ARM, 2);
-        assert_eq!(armed.look(), 2, "all are consumed");
-        armed.complete(false);
-        assert_eq!(armed.soon(), 3);
-        armed.ring(ARM_ENABLE, 3);
-        armed.complete(false);
-        assert_eq!(armed.look(), 3, "nothing is armed");
-        // A CQE that was consumed after arming raises none, and the arm stays.
-        armed.ring(ARM, 3);
-        armed.ring(CONSUMED, 4);
-        assert_eq!(armed.look(), 3);
-        armed.complete(false);
-        assert_eq!(armed.soon(), 4);
+        for mut armed in by_doorbells() {
+            armed.complete(false);
+            assert_eq!(armed.look(), 0, "not armed");
+            armed.ring(Bell::Arm, 0);
+            assert_eq!(armed.look(), 1, "a CQE that is not consumed");
+            armed.complete(false);
+            assert_eq!(armed.look(), 1, "armed once");
+            // The same doorbell again: nothing was consumed.
+            armed.ring(Bell::Arm, 0);
+            assert_eq!(armed.look(), 2);
+            armed.ring(Bell::Consumed, 2);
+            armed.ring(Bell::Arm, 2);
+            assert_eq!(armed.look(), 2, "all are consumed");
+            armed.complete(false);
+            assert_eq!(armed.soon(), 3);
+            armed.ring(Bell::Other, 3);
+            armed.complete(false);
+            assert_eq!(armed.look(), 3, "nothing is armed");
+            // A CQE that was consumed after arming raises none, and the arm stays.
+            armed.ring(Bell::Arm, 3);
+            armed.ring(Bell::Consumed, 4);
+            assert_eq!(armed.look(), 3);
+            armed.complete(false);
+            assert_eq!(armed.soon(), 4);
+        }
     }
 
     #[test]
     fn doorbells_arm_for_solicited_completions() {
-        let mut armed = by_doorbells();
-        armed.ring(ARM_SOLICITED, 0);
-        armed.complete(false);
-        assert_eq!(armed.look(), 0);
-        armed.complete(true);
-        assert_eq!(armed.soon(), 1);
-        armed.ring(CONSUMED, 2);
-        armed.ring(ARM_SOLICITED, 2);
-        armed.complete(false);
-        assert_eq!(armed.look(), 1);
-        // For all, in its place.
-        armed.ring(ARM, 2);
-        assert_eq!(armed.look(), 2);
+        for mut armed in by_doorbells() {
+            armed.ring(Bell::ArmSolicited, 0);
+            armed.complete(false);
+            assert_eq!(armed.look(), 0);
+            armed.complete(true);
+            assert_eq!(armed.soon(), 1);
+            armed.ring(Bell::Consumed, 2);
+            armed.ring(Bell::ArmSolicited, 2);
+            armed.complete(false);
+            assert_eq!(armed.look(), 1);
+            // For all, in its place.
+            armed.ring(Bell::Arm, 2);
+            assert_eq!(armed.look(), 2);
+        }
     }
 
     #[test]
     fn consumers_arm_lap_after_lap() {
-        let mut armed = by_doorbells();
-        for count in 1..100_u32 {
-            armed.ring(ARM, u64::from(count - 1) % 16);
-            armed.complete(false);
-            assert_eq!(armed.soon(), count);
-            armed.ring(CONSUMED, u64::from(count) % 16);
+        for mut armed in by_doorbells() {
+            for count in 1..100_u32 {
+                armed.ring(Bell::Arm, u64::from(count - 1) % 16);
+                armed.complete(false);
+                assert_eq!(armed.soon(), count);
+                armed.ring(Bell::Consumed, u64::from(count) % 16);
+            }
         }
     }
 

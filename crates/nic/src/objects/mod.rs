@@ -3,9 +3,12 @@
 //! their slots.
 
 pub(crate) mod cq;
+mod cut;
 pub(crate) mod in_flight;
 pub(crate) mod payload;
 pub(crate) mod receive;
+#[cfg(test)]
+mod resized;
 pub(crate) mod send;
 pub(crate) mod srq;
 mod waiters;

@@ -1,4 +1,5 @@
-//! `rdma/bnxt_re-abi.h`: what libbnxt_re and its driver say to each other beside the common structures.
+//! `rdma/bnxt_re-abi.h`: what libbnxt_re and its driver say to each other beside the common structures. Later kernels
+//! have more at the ends of some, which are left out: zeros there ask for nothing and offer nothing.
 
 super::structures! { BNXT_LAYOUTS:
     /// An opened context.

@@ -3,10 +3,12 @@
 
 mod bnxt;
 mod core;
+mod ionic;
 mod mlx5;
 
 pub use self::bnxt::*;
 pub use self::core::*;
+pub use self::ionic::*;
 pub use self::mlx5::*;
 
 /// A structure's name in the kernel's headers, its size, and each member's name and offset.

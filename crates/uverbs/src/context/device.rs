@@ -13,11 +13,12 @@ impl<D: Device> Context<D> {
             return Err(Refusal::invalid("the context is open already"));
         }
         let profile = self.device.profile();
-        let (cqe_version, answer) = profile.driver.open(call, profile)?;
+        let (driver, cqe_version, answer) = profile.driver.open(call, profile)?;
         let vectors = profile.comp_vectors;
         call.answer(0, vectors.to_ne_bytes());
         call.answer(1, [0; 8]);
         call.answer(UHW_OUT, answer);
+        self.driver = driver;
         self.cqe_version = Some(cqe_version);
         Ok(())
     }

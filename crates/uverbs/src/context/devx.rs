@@ -7,10 +7,10 @@ use super::modify::change_qp;
 use super::{Context, handle_bytes};
 use crate::abi::{ModifyQp, QpCap};
 use crate::call::Call;
-use crate::device::{CqRequest, Device, OpenQp, QpRequest, QpStatus, SrqRequest};
+use crate::device::{CqRequest, Device, OpenQp, QpRequest, QpStatus, Queues, SrqRequest};
 use crate::objects::{Made, Object, Objects, QpObject, SrqObject, Umem};
 use crate::schema::{Class, DRIVER};
-use crate::{Errno, Refusal};
+use crate::{Driver, Errno, Refusal};
 use warpverbs_mlx5::prm::{
     ANSWER_NUMBER, ANSWER_QP_CONTEXT, AddressPath, Command, CqContext, QpContext, RmpChange,
     RmpContext, Status, Transition, UmemBuffer,
@@ -199,6 +199,7 @@ impl<D: Device> Firmware<'_, D> {
         let (buf_umem, buf) = self.umem(buffer.umem, buffer.offset, bytes)?;
         let (dbr_umem, dbr) = self.umem(context.dbr_umem_id, context.dbr_addr, 8)?;
         let request = CqRequest {
+            driver: Driver::Mlx5,
             log_size,
             cqe_size,
             buf,
@@ -233,7 +234,7 @@ impl<D: Device> Firmware<'_, D> {
         let (dbr_umem, dbr) = self.umem(context.dbr_umem_id, context.dbr_addr, 4)?;
         let pd = self.numbered(Class::Pd, context.pd)?;
         let ring = context.wq_type == WQ_RING;
-        let request = SrqRequest { ring, log_size, log_stride, buf, dbr };
+        let request = SrqRequest { driver: Driver::Mlx5, ring, log_size, log_stride, buf, dbr };
         let (srq, number) = self.device.create_srq(self.objects.pd(pd)?, &request)?;
         let (max_wr, max_sge) = (1 << log_size, (1 << log_stride) / 16 - 1);
         let object = Object::Srq(SrqObject { srq, max_wr, max_sge });
@@ -297,7 +298,7 @@ impl<D: Device> Firmware<'_, D> {
             scatter_requests: context.cs_req != 0,
             scatter_receives: context.cs_res != 0,
             cap,
-            bnxt: None,
+            queues: Queues::Mlx5,
         };
         let with = OpenQp {
             pd: self.objects.pd(pd)?,

@@ -17,7 +17,7 @@ use crate::call::{Call, VERBS_IOCTL};
 use crate::device::Device;
 use crate::objects::{Made, Object, Objects};
 use crate::schema::{Access, Class, DRIVER, Kind};
-use crate::{Errno, Refusal, UserMemory};
+use crate::{Driver, Errno, Refusal, UserMemory};
 use events::First;
 use profile::{query_eqn, query_gid_entry, query_gid_table, query_port};
 use zerocopy::IntoBytes;
@@ -26,6 +26,8 @@ use zerocopy::IntoBytes;
 pub struct Context<D: Device> {
     device: D,
     objects: Objects<D>,
+    /// The device's driver, as the program's library wants it.
+    driver: Driver,
     /// Version of CQEs that GET_CONTEXT agreed on; `None` before it.
     cqe_version: Option<u8>,
     first: First<D>,
@@ -37,6 +39,7 @@ impl<D: Device> Context<D> {
     /// A file that was just opened.
     pub fn new(device: D) -> Self {
         Self {
+            driver: device.profile().driver,
             device,
             objects: Objects::default(),
             cqe_version: None,
@@ -65,8 +68,7 @@ impl<D: Device> Context<D> {
             let why = format!("request {request:#x}, expected {VERBS_IOCTL:#x}");
             return Err(Refusal::new(Errno::ENOTTY, why));
         }
-        let driver = self.device.profile().driver;
-        let mut call = Call::decode(memory, at, driver, |class, access, name| {
+        let mut call = Call::decode(memory, at, self.driver, |class, access, name| {
             self.objects.check(&self.device, class, access, name)
         })?;
         let mut done =

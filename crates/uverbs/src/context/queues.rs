@@ -35,6 +35,7 @@ impl<D: Device> Context<D> {
         }
         let entries = cq_entries(profile, call.word(1))?;
         let common = CqRequest {
+            driver: self.driver,
             log_size: entries.ilog2() as u8,
             cqe_size: 0,
             buf: 0,
@@ -44,8 +45,7 @@ impl<D: Device> Context<D> {
             user_handle: call.number(2),
             reported: false,
         };
-        let driver = profile.driver;
-        let request = driver.cq(call, common)?;
+        let request = self.driver.cq(call, common)?;
         let of = |fd: u32| self.objects.channel(file(&self.device, fd.into())?);
         let channel = call.handle(3).map(of).transpose()?;
         let (cq, cqn) = self.device.create_cq(&request, channel)?;
@@ -54,7 +54,7 @@ impl<D: Device> Context<D> {
         self.first.report((&self.device, &mut self.objects), call, handle, (7, 2));
         call.answer(0, handle_bytes(handle));
         call.answer(6, (entries - 1).to_ne_bytes());
-        call.answer(UHW_OUT, driver.cq_made(cqn));
+        call.answer(UHW_OUT, self.driver.cq_made(cqn));
         Ok(())
     }
 
@@ -72,8 +72,7 @@ impl<D: Device> Context<D> {
         }
         // One entry stays free: the list's end, or what tells a full ring from an empty one.
         let entries = (wr + 1).next_power_of_two();
-        let driver = profile.driver;
-        let request = driver.srq(call, entries, sge)?;
+        let request = self.driver.srq(call, entries, sge)?;
         let pd_handle = call.handle(1).unwrap_or(u32::MAX);
         let (srq, srqn) = self.device.create_srq(self.objects.pd(pd_handle)?, &request)?;
         let srq = SrqObject { srq, max_wr: entries - 1, max_sge: sge };
@@ -85,12 +84,12 @@ impl<D: Device> Context<D> {
         call.answer(11, (entries - 1).to_ne_bytes());
         call.answer(12, sge.to_ne_bytes());
         call.answer(13, srqn.to_ne_bytes());
-        call.answer(UHW_OUT, driver.srq_made(srqn));
+        call.answer(UHW_OUT, self.driver.srq_made(srqn));
         Ok(())
     }
 
     pub(super) fn create_qp(&mut self, call: &mut Call) -> Result<(), Refusal> {
-        let driver = self.device.profile().driver;
+        let driver = self.driver;
         let service = driver.service(call.number(9))?;
         let flags = call.flags(10, u64::from(u32::MAX))?;
         let known = match service {

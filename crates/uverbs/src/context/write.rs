@@ -53,7 +53,7 @@ impl<D: Device> Context<D> {
         let made = Made { number: pdn, by_mailbox: false };
         let pd_handle = self.add_made(call, Object::Pd(pd), made, &[])?;
         call.answer(CORE_OUT, AllocPdResp { pd_handle }.as_bytes());
-        call.answer(UHW_OUT, self.device.profile().driver.pd(pdn));
+        call.answer(UHW_OUT, self.driver.pd(pdn));
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl<D: Device> Context<D> {
         let profile = self.device.profile();
         check_route(profile, attr.port_num, attr.is_global, attr.grh.sgid_index)?;
         self.objects.pd(pd_handle).map_err(legacy)?;
-        let answer = profile.driver.ah(call.room(UHW_OUT).unwrap_or(0), attr.grh.dgid)?;
+        let answer = self.driver.ah(call.room(UHW_OUT).unwrap_or(0), attr.grh.dgid)?;
         let ah_handle = self.add(call, Object::Ah, &[pd_handle])?;
         call.answer(CORE_OUT, CreateAhResp { ah_handle }.as_bytes());
         call.answer(UHW_OUT, answer);
@@ -93,7 +93,7 @@ impl<D: Device> Context<D> {
             qp.service == Service::DcTarget && self.device.query_qp(&qp.qp).state == QpState::Rtr;
         let dctn = if has_number { self.objects.number(request.qp_handle) } else { 0 };
         let room = call.room(UHW_OUT).unwrap_or(0);
-        if let Some(answer) = self.device.profile().driver.qp_changed(room, dctn) {
+        if let Some(answer) = self.driver.qp_changed(room, dctn) {
             call.answer(UHW_OUT, answer);
         }
         Ok(())
@@ -113,8 +113,7 @@ impl<D: Device> Context<D> {
         let request: ResizeCq = take(call.bytes(0).unwrap_or(&[]));
         let cq = self.objects.cq(request.cq_handle).map_err(legacy)?;
         let entries = cq_entries(self.device.profile(), request.cqe)?;
-        let driver = self.device.profile().driver;
-        self.device.resize_cq(cq, &driver.resize(call, entries)?)?;
+        self.device.resize_cq(cq, &self.driver.resize(call, entries)?)?;
         call.answer(CORE_OUT, ResizeCqResp { cqe: entries - 1, reserved: 0 }.as_bytes());
         Ok(())
     }

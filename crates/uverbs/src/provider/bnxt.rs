@@ -1,16 +1,14 @@
-//! bnxt_re, as libbnxt_re of rdma-core before v50 has it: static WQEs of 128 bytes, packet numbers of 16
-//! bytes. No public source has the kernel's side; sizes are those that the library computes.
+//! bnxt_re, as libbnxt_re has it: static WQEs of 128 bytes, packet numbers of 16 bytes. No public source has the kernel's side; sizes are those that the library computes.
 
-use super::driver_input;
-use crate::Refusal;
 use crate::abi::{
     BnxtCreateCq, BnxtCreateCqResp, BnxtCreateQp, BnxtCreateQpResp, BnxtCreateSrq,
     BnxtCreateSrqResp, BnxtPdResp, BnxtUcontextResp, QpCap, UCONTEXT_HAS_CHIP, UCONTEXT_HAS_MODE,
     take,
 };
 use crate::call::Call;
-use crate::device::{BnxtQp, CqRequest, Profile, QpRequest, SrqRequest};
+use crate::device::{CqRequest, Profile, QpRequest, Queues, ResizeRequest, SrqRequest};
 use crate::schema::UHW_IN;
+use crate::{BnxtLibrary, Driver, Refusal};
 use warpverbs_rdma::Service;
 use zerocopy::IntoBytes;
 
@@ -27,12 +25,11 @@ const MAX_INLINE: u32 = 96;
 /// 57508: the library takes it for the generation whose packet numbers have 16 bytes.
 const CHIP: u32 = 0x1750;
 
-pub(super) fn open(call: &Call, profile: &Profile) -> Result<Vec<u8>, Refusal> {
+/// The library that opens a context, and the answer.
+pub(super) fn open(call: &Call, profile: &Profile) -> (BnxtLibrary, Vec<u8>) {
     // Libraries from v50 on say what they understand, and ring other doorbells.
-    if call.bytes(UHW_IN).is_some_and(|bytes| !bytes.is_empty()) {
-        let why = "a library of rdma-core v50 or later, only earlier ones are served";
-        return Err(Refusal::unsupported(why));
-    }
+    let says = call.bytes(UHW_IN).is_some_and(|bytes| !bytes.is_empty());
+    let library = if says { BnxtLibrary::Current } else { BnxtLibrary::Early };
     let answer = BnxtUcontextResp {
         max_qp: profile.max_qp,
         pg_size: 4096,
@@ -42,7 +39,7 @@ pub(super) fn open(call: &Call, profile: &Profile) -> Result<Vec<u8>, Refusal> {
         chip_id0: CHIP,
         ..Default::default()
     };
-    Ok(answer.as_bytes().to_vec())
+    (library, answer.as_bytes().to_vec())
 }
 
 pub(super) fn pd(pdid: u32, doorbells: u64) -> Vec<u8> {
@@ -51,7 +48,7 @@ pub(super) fn pd(pdid: u32, doorbells: u64) -> Vec<u8> {
 }
 
 pub(super) fn cq(call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
-    let driver: BnxtCreateCq = take(driver_input(call, size_of::<BnxtCreateCq>())?);
+    let driver: BnxtCreateCq = take(call.driver_input(size_of::<BnxtCreateCq>())?);
     Ok(CqRequest { cqe_size: CQE, buf: driver.cq_va, ..common })
 }
 
@@ -60,10 +57,17 @@ pub(super) fn cq_made(cqid: u32) -> Vec<u8> {
     BnxtCreateCqResp { cqid, phase: 1, ..Default::default() }.as_bytes().to_vec()
 }
 
-pub(super) fn srq(call: &Call, entries: u32) -> Result<SrqRequest, Refusal> {
-    let driver: BnxtCreateSrq = take(driver_input(call, size_of::<BnxtCreateSrq>())?);
+pub(super) fn resize(call: &Call, entries: u32) -> Result<ResizeRequest, Refusal> {
+    // `struct bnxt_re_resize_cq_req`, which older headers do not have.
+    let buf: u64 = take(call.driver_input(size_of::<u64>())?);
+    Ok(ResizeRequest { log_size: entries.ilog2() as u8, cqe_size: CQE, buf })
+}
+
+pub(super) fn srq(call: &Call, own: Driver, entries: u32) -> Result<SrqRequest, Refusal> {
+    let driver: BnxtCreateSrq = take(call.driver_input(size_of::<BnxtCreateSrq>())?);
     let log_size = entries.ilog2() as u8;
-    Ok(SrqRequest { ring: true, log_size, log_stride: LOG_WQE, buf: driver.srqva, dbr: 0 })
+    let (log_stride, buf) = (LOG_WQE, driver.srqva);
+    Ok(SrqRequest { driver: own, ring: true, log_size, log_stride, buf, dbr: 0 })
 }
 
 pub(super) fn srq_made(srqid: u32) -> Vec<u8> {
@@ -80,9 +84,14 @@ pub(super) fn service(kind: u64) -> Result<Service, Refusal> {
     }
 }
 
-pub(super) fn qp(call: &Call, service: Service, profile: &Profile) -> Result<QpRequest, Refusal> {
+pub(super) fn qp(
+    call: &Call,
+    library: BnxtLibrary,
+    service: Service,
+    profile: &Profile,
+) -> Result<QpRequest, Refusal> {
     let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
-    let driver: BnxtCreateQp = take(driver_input(call, size_of::<BnxtCreateQp>())?);
+    let driver: BnxtCreateQp = take(call.driver_input(size_of::<BnxtCreateQp>())?);
     let (max_wr, max_sge) = (profile.max_qp_wr, profile.max_sge);
     for (what, value, max) in [
         ("sends", cap.max_send_wr, max_wr),
@@ -107,7 +116,7 @@ pub(super) fn qp(call: &Call, service: Service, profile: &Profile) -> Result<QpR
         scatter_requests: false,
         scatter_receives: false,
         cap,
-        bnxt: Some(BnxtQp { sq: driver.qpsva, handle: driver.qp_handle }),
+        queues: Queues::Bnxt { sq: driver.qpsva, handle: driver.qp_handle, library },
     })
 }
 

@@ -1,6 +1,6 @@
 //! mlx5, as libmlx5 has it.
 
-use super::{QpOfDriver, cut, driver_input};
+use super::{QpOfDriver, cut};
 use crate::abi::{
     AllocUcontext, AllocUcontextResp, CQ_FLAG_UAR_PAGE_INDEX, LIB_CAP_DYN_UAR, Mlx5AllocPdResp,
     Mlx5CreateAhResp, Mlx5CreateCq, Mlx5CreateCqResp, Mlx5CreateQp, Mlx5CreateQpResp,
@@ -9,9 +9,9 @@ use crate::abi::{
     QpCap, UCONTEXT_DEVX, take,
 };
 use crate::call::Call;
-use crate::device::{CqRequest, Profile, QpRequest, ResizeRequest, SrqRequest};
+use crate::device::{CqRequest, Profile, QpRequest, Queues, ResizeRequest, SrqRequest};
 use crate::schema::UHW_IN;
-use crate::{Errno, Refusal};
+use crate::{Driver, Errno, Refusal};
 use warpverbs_rdma::Service;
 use zerocopy::IntoBytes;
 
@@ -100,7 +100,7 @@ pub(super) fn pd(pdn: u32) -> Vec<u8> {
 }
 
 pub(super) fn cq(call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
-    let driver: Mlx5CreateCq = take(driver_input(call, 22)?);
+    let driver: Mlx5CreateCq = take(call.driver_input(22)?);
     check_cq(&driver)?;
     let (cqe_size, buf, dbr) = (driver.cqe_size, driver.buf_addr, driver.db_addr);
     Ok(CqRequest { cqe_size, buf, dbr, ..common })
@@ -127,19 +127,20 @@ pub(super) fn cq_made(cqn: u32) -> Vec<u8> {
 }
 
 pub(super) fn resize(call: &Call, entries: u32) -> Result<ResizeRequest, Refusal> {
-    let driver: Mlx5ResizeCq = take(driver_input(call, size_of::<Mlx5ResizeCq>())?);
+    let driver: Mlx5ResizeCq = take(call.driver_input(size_of::<Mlx5ResizeCq>())?);
     let (cqe_size, buf) = (driver.cqe_size.into(), driver.buf_addr);
     Ok(ResizeRequest { log_size: entries.ilog2() as u8, cqe_size, buf })
 }
 
 pub(super) fn srq(call: &Call, entries: u32, sge: u32) -> Result<SrqRequest, Refusal> {
-    let driver: Mlx5CreateSrq = take(driver_input(call, 24)?);
+    let driver: Mlx5CreateSrq = take(call.driver_input(24)?);
     if driver.flags != 0 || driver.reserved1 != 0 {
         return Err(Refusal::unsupported(format!("flags {:#x} of the driver", driver.flags)));
     }
     // A receive is 16 bytes of list and 16 for each entry.
     let stride = (16 + 16 * sge).next_power_of_two().max(32);
     Ok(SrqRequest {
+        driver: Driver::Mlx5,
         ring: false,
         log_size: entries.ilog2() as u8,
         log_stride: stride.ilog2() as u8,
@@ -178,7 +179,7 @@ pub(super) fn qp(
 
 /// A target of dynamic connections takes receives of an SRQ, and has nothing else.
 fn target_request(call: &Call, indexed: bool) -> Result<QpRequest, Refusal> {
-    let driver: Mlx5CreateQp = take(driver_input(call, 48)?);
+    let driver: Mlx5CreateQp = take(call.driver_input(48)?);
     if driver.flags != QP_FLAG_TYPE_DCT {
         let why = format!("flags {:#x} of the driver, only a target (DCT)", driver.flags);
         return Err(Refusal::unsupported(why));
@@ -201,7 +202,7 @@ fn target_request(call: &Call, indexed: bool) -> Result<QpRequest, Refusal> {
         scatter_requests: false,
         scatter_receives: false,
         cap: take(call.bytes(8).unwrap_or(&[])),
-        bnxt: None,
+        queues: Queues::Mlx5,
     })
 }
 
@@ -213,7 +214,7 @@ fn qp_request(
     indexed: bool,
 ) -> Result<(QpRequest, u32), Refusal> {
     let cap: QpCap = take(call.bytes(8).unwrap_or(&[]));
-    let driver: Mlx5CreateQp = take(driver_input(call, 40)?);
+    let driver: Mlx5CreateQp = take(call.driver_input(40)?);
     let known = QP_FLAG_SCATTER_CQE | QP_FLAG_ALLOW_SCATTER_CQE | QP_FLAG_UAR_PAGE_INDEX;
     let unknown = driver.flags & !known;
     if unknown != 0 {
@@ -256,7 +257,7 @@ fn qp_request(
         scatter_requests: scatter_receives && (signals_all || allowed),
         scatter_receives,
         cap,
-        bnxt: None,
+        queues: Queues::Mlx5,
     };
     Ok((request, driver.bfreg_index))
 }

@@ -2,11 +2,11 @@
 //! to them. The rest of the crate knows no driver.
 
 mod bnxt;
+mod ionic;
 mod mlx5;
 
 use crate::call::Call;
 use crate::device::{CqRequest, Profile, QpRequest, ResizeRequest, SrqRequest};
-use crate::schema::UHW_IN;
 use crate::{Driver, Refusal};
 use warpverbs_rdma::Service;
 
@@ -14,19 +14,31 @@ use warpverbs_rdma::Service;
 pub(crate) type QpOfDriver = (QpRequest, Option<u32>);
 
 impl Driver {
-    /// Opens a context: the version of its CQEs, and the answer.
-    pub(crate) fn open(self, call: &Call, profile: &Profile) -> Result<(u8, Vec<u8>), Refusal> {
-        match self {
-            Self::Mlx5 => mlx5::open(call, profile),
-            Self::Bnxt { .. } => bnxt::open(call, profile).map(|answer| (0, answer)),
-        }
+    /// Opens a context: the driver for its library, the version of its CQEs, and the answer.
+    pub(crate) fn open(
+        self,
+        call: &Call,
+        profile: &Profile,
+    ) -> Result<(Self, u8, Vec<u8>), Refusal> {
+        Ok(match self {
+            Self::Mlx5 => {
+                let (cqe_version, answer) = mlx5::open(call, profile)?;
+                (self, cqe_version, answer)
+            }
+            Self::Bnxt { doorbells, .. } => {
+                let (library, answer) = bnxt::open(call, profile);
+                (Self::Bnxt { doorbells, library }, 0, answer)
+            }
+            Self::Ionic { doorbells } => (self, 0, ionic::open(doorbells)),
+        })
     }
 
     /// The answer to a new protection domain.
     pub(crate) fn pd(self, pdn: u32) -> Vec<u8> {
         match self {
             Self::Mlx5 => mlx5::pd(pdn),
-            Self::Bnxt { doorbells } => bnxt::pd(pdn, doorbells),
+            Self::Bnxt { doorbells, .. } => bnxt::pd(pdn, doorbells),
+            Self::Ionic { .. } => Vec::new(),
         }
     }
 
@@ -35,6 +47,7 @@ impl Driver {
         match self {
             Self::Mlx5 => mlx5::cq(call, common),
             Self::Bnxt { .. } => bnxt::cq(call, common),
+            Self::Ionic { .. } => ionic::cq(call, common),
         }
     }
 
@@ -43,6 +56,7 @@ impl Driver {
         match self {
             Self::Mlx5 => mlx5::cq_made(cqn),
             Self::Bnxt { .. } => bnxt::cq_made(cqn),
+            Self::Ionic { .. } => ionic::cq_made(cqn),
         }
     }
 
@@ -50,7 +64,8 @@ impl Driver {
     pub(crate) fn resize(self, call: &Call, entries: u32) -> Result<ResizeRequest, Refusal> {
         match self {
             Self::Mlx5 => mlx5::resize(call, entries),
-            Self::Bnxt { .. } => Err(Refusal::unsupported("CQs of bnxt_re are not resized")),
+            Self::Bnxt { .. } => bnxt::resize(call, entries),
+            Self::Ionic { .. } => Err(self.lacks("resized CQs")),
         }
     }
 
@@ -59,7 +74,8 @@ impl Driver {
     pub(crate) fn srq(self, call: &Call, entries: u32, sge: u32) -> Result<SrqRequest, Refusal> {
         match self {
             Self::Mlx5 => mlx5::srq(call, entries, sge),
-            Self::Bnxt { .. } => bnxt::srq(call, entries),
+            Self::Bnxt { .. } => bnxt::srq(call, self, entries),
+            Self::Ionic { .. } => Err(self.lacks("SRQs")),
         }
     }
 
@@ -68,6 +84,7 @@ impl Driver {
         match self {
             Self::Mlx5 => mlx5::srq_made(srqn),
             Self::Bnxt { .. } => bnxt::srq_made(srqn),
+            Self::Ionic { .. } => Vec::new(),
         }
     }
 
@@ -76,6 +93,7 @@ impl Driver {
         match self {
             Self::Mlx5 => mlx5::service(kind),
             Self::Bnxt { .. } => bnxt::service(kind),
+            Self::Ionic { .. } => ionic::service(kind),
         }
     }
 
@@ -89,7 +107,8 @@ impl Driver {
     ) -> Result<QpOfDriver, Refusal> {
         match self {
             Self::Mlx5 => mlx5::qp(call, service, profile, indexed),
-            Self::Bnxt { .. } => bnxt::qp(call, service, profile).map(|request| (request, None)),
+            Self::Bnxt { library, .. } => Ok((bnxt::qp(call, library, service, profile)?, None)),
+            Self::Ionic { .. } => Ok((ionic::qp(call, service)?, None)),
         }
     }
 
@@ -98,6 +117,7 @@ impl Driver {
         match self {
             Self::Mlx5 => mlx5::qp_made(),
             Self::Bnxt { .. } => bnxt::qp_made(qpn),
+            Self::Ionic { .. } => ionic::qp_made(qpn),
         }
     }
 
@@ -111,26 +131,18 @@ impl Driver {
     pub(crate) fn ah(self, room: usize, gid: [u8; 16]) -> Result<Vec<u8>, Refusal> {
         match self {
             Self::Mlx5 => Ok(mlx5::ah(room, gid)),
-            Self::Bnxt { .. } => {
-                Err(Refusal::unsupported("bnxt_re has no datagrams here, and no address handles"))
-            }
+            _ => Err(self.lacks("datagrams and address handles")),
         }
+    }
+
+    fn lacks(self, what: &str) -> Refusal {
+        Refusal::unsupported(format!("{} has no {what} here", self.name()))
     }
 
     /// The driver's own capabilities, of `room` bytes at most.
     pub(crate) fn capabilities(self, room: usize) -> Option<Vec<u8>> {
         matches!(self, Self::Mlx5).then(|| mlx5::capabilities(room))
     }
-}
-
-/// Input for the driver, if it has at least `min` bytes.
-pub(crate) fn driver_input(call: &Call, min: usize) -> Result<&[u8], Refusal> {
-    let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
-    if bytes.len() < min {
-        let why = format!("{} bytes for the driver, expected at least {min}", bytes.len());
-        return Err(Refusal::invalid(why));
-    }
-    Ok(bytes)
 }
 
 /// The first bytes of an answer that says how long it is.

@@ -4,7 +4,10 @@ use crate::common::call::{Call, Program};
 use crate::common::device::DOORBELLS;
 use crate::queues::{longs, words};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
-use warpverbs_uverbs::{BnxtQp, CqRequest, Errno, SrqRequest};
+use warpverbs_uverbs::{BnxtLibrary, CqRequest, Driver, Errno, Queues, ResizeRequest, SrqRequest};
+
+const LIBRARY: BnxtLibrary = BnxtLibrary::Early;
+const DRIVER: Driver = Driver::Bnxt { doorbells: DOORBELLS, library: LIBRARY };
 
 fn cq_call(program: &Program, cqe: u32) -> Call {
     let mut call = Call::new(3, 0);
@@ -45,13 +48,22 @@ fn a_context_says_which_chip_it_is() {
 }
 
 #[test]
-fn a_later_library_is_refused() {
+fn a_later_library_is_known_by_its_request() {
     let mut program = Program::closed_bnxt();
     let mut call = Call::new(0, 3);
     call.input(&program.memory, UHW_IN, &longs(&[3])).output(UHW_OUT, 48);
-    let refusal = program.make(&call).unwrap_err();
-    assert_eq!(refusal.errno, Errno::EOPNOTSUPP);
-    assert!(refusal.why.contains("v50"), "{refusal}");
+    program.make(&call).unwrap();
+    let (pd, cq) = (program.pd(), cq(&mut program));
+    let library = BnxtLibrary::Current;
+    let driver = Driver::Bnxt { doorbells: DOORBELLS, library };
+    assert_eq!(program.model.seen.borrow().cq.unwrap().driver, driver);
+    // Its request is longer.
+    let mut call = qp_call(&program, (pd, cq), 2, [1, 1, 1, 1, 0]);
+    call.attrs.retain(|attr| attr.id != UHW_IN);
+    call.input(&program.memory, UHW_IN, &longs(&[0xc000, 0xe000, 9, 0, 0]));
+    program.make(&call).unwrap();
+    let expected = Queues::Bnxt { sq: 0xc000, handle: 9, library };
+    assert_eq!(program.model.seen.borrow().qp.unwrap().queues, expected);
 }
 
 #[test]
@@ -68,6 +80,7 @@ fn queues_have_the_sizes_that_the_library_gives_them() {
     let call = cq_call(&program, 100);
     program.make(&call).unwrap();
     let expected = CqRequest {
+        driver: DRIVER,
         log_size: 7,
         cqe_size: 32,
         buf: 0xa000,
@@ -92,10 +105,8 @@ fn queues_have_the_sizes_that_the_library_gives_them() {
         program.make(&call).unwrap();
         let qp = program.model.seen.borrow().qp.unwrap();
         assert_eq!((qp.log_sq, qp.rq), (Some(sends), Some((receives, 7))), "{cap:?}");
-        assert_eq!(
-            (qp.buf, qp.bnxt),
-            (0xe000, Some(BnxtQp { sq: 0xc000, handle: 0x1234_5678_9abc }))
-        );
+        let queues = Queues::Bnxt { sq: 0xc000, handle: 0x1234_5678_9abc, library: LIBRARY };
+        assert_eq!((qp.buf, qp.sq(), qp.queues), (0xe000, 0xc000, queues));
         assert_eq!(program.memory.word(call.last()), program.memory.word(call.attrs[9].data));
     }
     for cap in [
@@ -113,7 +124,8 @@ fn queues_have_the_sizes_that_the_library_gives_them() {
     call.number(7, 0, 4).number(9, 0, 8).output(11, 4).output(12, 4).output(13, 4);
     call.input(&program.memory, UHW_IN, &longs(&[0xf000, 0])).output(UHW_OUT, 4);
     program.make(&call).unwrap();
-    let expected = SrqRequest { ring: true, log_size: 7, log_stride: 7, buf: 0xf000, dbr: 0 };
+    let (log_size, log_stride, buf) = (7, 7, 0xf000);
+    let expected = SrqRequest { driver: DRIVER, ring: true, log_size, log_stride, buf, dbr: 0 };
     assert_eq!(program.model.seen.borrow().srq, Some(expected));
     // A QP on it has no receive queue of its own.
     let srq = program.data(0);
@@ -121,6 +133,21 @@ fn queues_have_the_sizes_that_the_library_gives_them() {
     call.handle(3, srq);
     program.make(&call).unwrap();
     assert_eq!(program.model.seen.borrow().qp.unwrap().rq, None);
+}
+
+#[test]
+fn a_cq_goes_on_in_another_ring() {
+    let mut program = Program::bnxt();
+    let cq = cq(&mut program);
+    let mut call = Call::new(0, 0);
+    call.input(&program.memory, 0, &[longs(&[0]), words(&[cq, 255])].concat()).output(1, 8);
+    call.number(2, 19, 8).input(&program.memory, UHW_IN, &longs(&[0xe000]));
+    program.make(&call).unwrap();
+    let expected = ResizeRequest { log_size: 8, cqe_size: 32, buf: 0xe000 };
+    assert_eq!(program.model.seen.borrow().resize, Some(expected));
+    // Without where the ring lies.
+    let input = [longs(&[0]), words(&[cq, 255])].concat();
+    assert_eq!(program.write_command(19, &input, 8, 0).unwrap_err().errno, Errno::EINVAL);
 }
 
 #[test]
@@ -137,13 +164,11 @@ fn what_it_has_not_is_refused() {
         call.attrs[at].len = input.len() as u16;
         assert_eq!(program.errno(&call), Errno::EINVAL, "{} bytes", input.len());
     }
-    // An address handle, and another ring for a CQ.
+    // An address handle.
     let gid = [[0; 12].as_slice(), &[0; 4]].concat();
     let attr = [gid, words(&[0, 0]), words(&[0]), vec![0, 1, 1, 0]].concat();
     let ah = [longs(&[0, 0]), words(&[pd, 0]), attr].concat();
     assert_eq!(program.write_command(5, &ah, 4, 0).unwrap_err().errno, Errno::EOPNOTSUPP);
-    let resize = [longs(&[0]), words(&[cq, 127])].concat();
-    assert_eq!(program.write_command(19, &resize, 8, 0).unwrap_err().errno, Errno::EOPNOTSUPP);
     // Objects and methods of mlx5's driver.
     for (object, method) in [(0x1008, 0x1000), (0x1002, 0x1000), (0x1000, 0x1001), (0x1001, 0x1000)]
     {

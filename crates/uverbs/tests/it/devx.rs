@@ -6,7 +6,7 @@ use warpverbs_mlx5::prm::{
     Transition, UmemBuffer, opcode,
 };
 use warpverbs_rdma::{Mtu, QpState, Service};
-use warpverbs_uverbs::{CqRequest, Errno, Fault, QpRequest, Refusal, SrqRequest};
+use warpverbs_uverbs::{CqRequest, Driver, Errno, Fault, QpRequest, Queues, Refusal, SrqRequest};
 
 const DRIVER: u16 = 0x1000;
 /// Answers have room for the longest, that of QUERY_QP.
@@ -166,6 +166,7 @@ fn queues_lie_in_umems() {
     let mut r = ready();
     let (_, cqn) = r.create_cq();
     let expected = CqRequest {
+        driver: Driver::Mlx5,
         log_size: 6,
         cqe_size: 64,
         buf: 0x7000_1000,
@@ -191,7 +192,7 @@ fn queues_lie_in_umems() {
         scatter_requests: true,
         scatter_receives: false,
         cap: Default::default(),
-        bnxt: None,
+        queues: Queues::Mlx5,
     };
     assert_eq!(r.program.model.seen.borrow().qp, Some(expected));
     assert_eq!(r.program.model.seen.borrow().uar, Some(r.page));
@@ -304,6 +305,7 @@ fn a_receive_memory_pool_is_an_srq() {
         let context = RmpContext { wq_type, ..good };
         let (pool, number) = create(&mut r.program, &Command::CreateRmp { context }).unwrap();
         let expected = SrqRequest {
+            driver: Driver::Mlx5,
             ring: wq_type == 1,
             log_size: 8,
             log_stride: 5,

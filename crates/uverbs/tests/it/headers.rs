@@ -1,10 +1,11 @@
 //! Names, numbers, sizes and offsets against the kernel's headers, by the machine's C compiler.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Command;
-use warpverbs_uverbs::abi::{BNXT_LAYOUTS, CORE_LAYOUTS, MLX5_LAYOUTS};
+use warpverbs_uverbs::abi::{BNXT_LAYOUTS, CORE_LAYOUTS, IONIC_LAYOUTS, MLX5_LAYOUTS};
 use warpverbs_uverbs::schema::OBJECTS;
-use warpverbs_uverbs::{Driver, Errno, VERBS_IOCTL, WRITE_COMMANDS};
+use warpverbs_uverbs::{BnxtLibrary, Driver, Errno, VERBS_IOCTL, WRITE_COMMANDS};
 
 const HEADERS: &str = "
 #include <errno.h>
@@ -18,9 +19,13 @@ const HEADERS: &str = "
 #include <rdma/bnxt_re-abi.h>
 ";
 
+/// Older systems do not have it.
+const IONIC: &str = "#include <rdma/ionic-abi.h>\n";
+
 /// One assertion for each name of the tables.
-fn source() -> String {
+fn source(with_ionic: bool) -> String {
     let mut out = HEADERS.to_owned();
+    out += if with_ionic { IONIC } else { "" };
     let mut same = |c: String, value: u64| {
         writeln!(out, "_Static_assert({c} == {value}ull, \"{c}\");").unwrap();
     };
@@ -38,10 +43,13 @@ fn source() -> String {
         assert_eq!(extended, command.id >> 31 == 1, "{}", command.name);
         same(command.name.into(), u64::from(command.id & !(1 << 31)));
     }
-    for layout in CORE_LAYOUTS.iter().chain(MLX5_LAYOUTS).chain(BNXT_LAYOUTS) {
+    let ionic = if with_ionic { IONIC_LAYOUTS } else { &[] };
+    for layout in CORE_LAYOUTS.iter().chain(MLX5_LAYOUTS).chain(BNXT_LAYOUTS).chain(ionic) {
         let name = layout.name;
-        // An answer that holds its own length grows at its end with newer kernels.
-        let grows = layout.members.iter().any(|(member, _)| *member == "response_length");
+        // An answer that holds its own length grows at its end with newer kernels, and so do structures of
+        // bnxt_re.
+        let grows = name.starts_with("bnxt_re")
+            || layout.members.iter().any(|(member, _)| *member == "response_length");
         let size = format!("sizeof(struct {name})");
         match grows {
             true => same(format!("({size} >= {})", layout.size), 1),
@@ -56,7 +64,14 @@ fn source() -> String {
     }
     same("RDMA_VERBS_IOCTL".into(), VERBS_IOCTL);
     same("RDMA_DRIVER_MLX5".into(), Driver::Mlx5.number().into());
-    same("RDMA_DRIVER_BNXT_RE".into(), Driver::Bnxt { doorbells: 0 }.number().into());
+    if with_ionic {
+        let ionic = Driver::Ionic { doorbells: 0 };
+        same("RDMA_DRIVER_IONIC".into(), ionic.number().into());
+    }
+    same(
+        "RDMA_DRIVER_BNXT_RE".into(),
+        Driver::Bnxt { doorbells: 0, library: BnxtLibrary::Early }.number().into(),
+    );
     same("sizeof(struct ib_uverbs_ioctl_hdr)".into(), warpverbs_uverbs::HEADER_BYTES as u64);
     same("sizeof(struct ib_uverbs_attr)".into(), 16);
     out
@@ -68,15 +83,20 @@ fn the_headers_say_the_same() {
     let compile = |source: &str| {
         let file = folder.path().join("layout.c");
         std::fs::write(&file, source).unwrap();
-        Command::new("cc").arg("-fsyntax-only").arg(&file).output()
+        let mut compiler = Command::new("cc");
+        // Those of a build of rdma-core have what an older system lacks.
+        if let Some(built) = std::env::var_os("WARPVERBS_RDMA_CORE") {
+            compiler.arg("-I").arg(Path::new(&built).join("include"));
+        }
+        compiler.arg("-fsyntax-only").arg(&file).output()
     };
-    let ready = compile(HEADERS).is_ok_and(|output| output.status.success());
-    if !ready {
+    let compiles = |source: &str| compile(source).is_ok_and(|output| output.status.success());
+    if !compiles(HEADERS) {
         let reason = "needs a C compiler and rdma-core's headers";
         assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
         return eprintln!("SKIPPED: {reason}");
     }
-    let output = compile(&source()).unwrap();
+    let output = compile(&source(compiles(&format!("{HEADERS}{IONIC}")))).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // A wrong number is found.
     let wrong = format!("{HEADERS}_Static_assert(UVERBS_OBJECT_PD == 2, \"PD\");");

@@ -8,6 +8,7 @@ mod document;
 mod dynamic;
 mod events;
 mod headers;
+mod ionic;
 mod queues;
 mod random;
 mod traces;

@@ -5,7 +5,7 @@ use warpverbs_rdma::{Mtu, QpState};
 use warpverbs_uverbs::abi::{CORE_LAYOUTS, Layout};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Errno, MrRequest, QpRequest, ResizeRequest, SrqRequest,
+    Attributes, CqRequest, Driver, Errno, MrRequest, QpRequest, ResizeRequest, SrqRequest,
 };
 
 pub(super) fn words(words: &[u32]) -> Vec<u8> {
@@ -122,6 +122,7 @@ fn a_cq_has_a_power_of_two_of_entries() {
     let call = cq_call(&program, 100, 128);
     program.make(&call).unwrap();
     let expected = CqRequest {
+        driver: Driver::Mlx5,
         log_size: 7,
         cqe_size: 128,
         buf: 0xa000,
@@ -218,7 +219,14 @@ fn an_srq_is_a_list_of_one_more() {
     let call = srq_call(&program, pd, 99, 2);
     program.make(&call).unwrap();
     let srq = program.data(0) as u32;
-    let expected = SrqRequest { ring: false, log_size: 7, log_stride: 6, buf: 0xe000, dbr: 0xf000 };
+    let expected = SrqRequest {
+        driver: Driver::Mlx5,
+        ring: false,
+        log_size: 7,
+        log_stride: 6,
+        buf: 0xe000,
+        dbr: 0xf000,
+    };
     assert_eq!(program.model.seen.borrow().srq, Some(expected));
     for (i, value, errno) in [(3, 1 << 20, Errno::EINVAL), (5, 127, Errno::EINVAL)] {
         let mut wrong = Call::new(5, 0);

@@ -1,10 +1,10 @@
 //! Calls of real programs, recorded by `warpverbs run --record`, answered again.
 
-use crate::common::device::Model;
+use crate::common::device::{Model, Seen};
 use std::cell::RefCell;
 use std::path::Path;
 use warpverbs_rdma::{Mtu, QpState};
-use warpverbs_uverbs::{Context, Driver, Errno, UserMemory, VERBS_IOCTL};
+use warpverbs_uverbs::{BnxtLibrary, Context, Driver, Errno, Queues, UserMemory, VERBS_IOCTL};
 
 /// One recorded call.
 #[derive(Debug, Default)]
@@ -57,8 +57,9 @@ impl UserMemory for Replayed<'_> {
 
 /// Versions of rdma-core that were recorded.
 const VERSIONS: [u32; 4] = [44, 50, 59, 64];
-/// Those of bnxt_re.
-const BNXT: &str = "rdma-core-44-bnxt";
+/// Those of bnxt_re and of ionic.
+const BNXT: [u32; 4] = [44, 50, 56, 64];
+const IONIC: [u32; 2] = [61, 64];
 
 /// Answers every call of each version's trace, and compares errno and where the answer goes.
 fn replay(name: &str) -> impl Iterator<Item = (Model, Context<Model>)> {
@@ -67,10 +68,23 @@ fn replay(name: &str) -> impl Iterator<Item = (Model, Context<Model>)> {
         .map(move |version| replay_one(&format!("rdma-core-{version}/{name}"), Model::default()))
 }
 
+/// As [`replay`], for bnxt_re.
+fn replay_bnxt(name: &str) -> impl Iterator<Item = (Model, Context<Model>)> {
+    BNXT.into_iter()
+        .map(move |version| replay_one(&format!("rdma-core-{version}-bnxt/{name}"), Model::bnxt()))
+}
+
+/// As [`replay`], for ionic.
+fn replay_ionic(name: &str) -> impl Iterator<Item = (Model, Context<Model>)> {
+    IONIC.into_iter().map(move |version| {
+        replay_one(&format!("rdma-core-{version}-ionic/{name}"), Model::ionic())
+    })
+}
+
 fn replay_one(name: &str, model: Model) -> (Model, Context<Model>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     let calls = parse(&std::fs::read_to_string(folder.join(name)).unwrap());
-    assert!(calls.len() >= 8, "{name}");
+    assert!(calls.len() >= 7, "{name}");
     // As they were in the programs that were recorded.
     model.fd.set(if model.profile.driver == Driver::Mlx5 { 7 } else { 5 });
     model.uars.set(1);
@@ -88,8 +102,8 @@ fn replay_one(name: &str, model: Model) -> (Model, Context<Model>) {
 
 #[test]
 fn ibv_devinfo_opens_and_asks() {
-    let bnxt = replay_one(&format!("{BNXT}/ibv_devinfo.trace"), Model::bnxt());
-    for (model, context) in replay("ibv_devinfo.trace").chain([bnxt]) {
+    let name = "ibv_devinfo.trace";
+    for (model, context) in replay(name).chain(replay_bnxt(name)).chain(replay_ionic(name)) {
         // The channel of events is left; it ends with the file.
         assert_eq!(model.live.get(), 1);
         drop(context);
@@ -129,16 +143,39 @@ fn perftest_makes_an_srq() {
 
 #[test]
 fn libbnxt_re_does_the_same() {
-    let (model, _context) = replay_one(&format!("{BNXT}/ibv_rc_pingpong.trace"), Model::bnxt());
-    let seen = model.seen.borrow();
-    // 500 receives; one send, and 129 that the library leaves free.
-    let qp = seen.qp.unwrap();
-    assert_eq!((qp.rq, qp.log_sq), (Some((9, 7)), Some(8)));
-    assert_eq!((seen.cq.unwrap().log_size, seen.mr.unwrap().length), (9, 4096));
-    let states: Vec<_> = seen.attrs.iter().map(|(state, _)| *state).collect();
-    assert_eq!(states, [QpState::Init, QpState::Rtr, QpState::Rts]);
-    let (model, _context) = replay_one(&format!("{BNXT}/ib_send_bw_srq.trace"), Model::bnxt());
+    for (version, (model, _context)) in BNXT.into_iter().zip(replay_bnxt("ibv_rc_pingpong.trace")) {
+        let seen = model.seen.borrow();
+        // 500 receives; one send, and 129 that the library leaves free.
+        let qp = seen.qp.unwrap();
+        assert_eq!((qp.rq, qp.log_sq), (Some((9, 7)), Some(8)));
+        let library = if version < 50 { BnxtLibrary::Early } else { BnxtLibrary::Current };
+        let Queues::Bnxt { library: found, .. } = qp.queues else { panic!("{qp:?}") };
+        assert_eq!(found, library, "v{version}");
+        // Later ones ask for twice the CQEs.
+        let log_cqes = if version < 56 { 9 } else { 10 };
+        assert_eq!((seen.cq.unwrap().log_size, seen.mr.unwrap().length), (log_cqes, 4096));
+        assert_eq!(states(&seen), [QpState::Init, QpState::Rtr, QpState::Rts]);
+    }
+    let (model, _context) = replay_one("rdma-core-44-bnxt/ib_send_bw_srq.trace", Model::bnxt());
     let seen = model.seen.borrow();
     let srq = seen.srq.unwrap();
     assert_eq!((srq.log_stride, srq.ring, seen.qp.unwrap().rq), (7, true, None));
+}
+
+#[test]
+fn libionic_does_the_same() {
+    for (model, _context) in replay_ionic("ibv_rc_pingpong.trace") {
+        let seen = model.seen.borrow();
+        // A page of sends at least; 500 receives of one entry; 501 CQEs, and 100 that the library adds.
+        let qp = seen.qp.unwrap();
+        assert_eq!((qp.log_sq, qp.rq), (Some(6), Some((9, 6))));
+        assert!(matches!(qp.queues, Queues::Ionic { log_wqe: 6, .. }), "{qp:?}");
+        assert_eq!((seen.cq.unwrap().log_size, seen.mr.unwrap().length), (10, 4096));
+        assert_eq!(states(&seen), [QpState::Init, QpState::Rtr, QpState::Rts]);
+    }
+}
+
+/// The states that a QP was brought to.
+fn states(seen: &Seen) -> Vec<QpState> {
+    seen.attrs.iter().map(|(state, _)| *state).collect()
 }

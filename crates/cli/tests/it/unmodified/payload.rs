@@ -15,7 +15,7 @@ fn rounds(round: impl Fn(u32)) {
     (0..runs(1)).for_each(|_| round(seed() as u32));
 }
 
-/// A program of ours, by libmlx5 and libbnxt_re, on one device, where QPs are connected by loopback, and on two, by
+/// A program of ours, by each library, on one device, where QPs are connected by loopback, and on two, by
 /// packets.
 #[test]
 fn verbs_bring_every_byte() {

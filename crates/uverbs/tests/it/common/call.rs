@@ -86,8 +86,15 @@ impl Program {
     /// A file of bnxt_re with a context.
     pub(crate) fn bnxt() -> Self {
         let mut program = Self::closed_bnxt();
+        program.make(Call::new(0, 3).output(UHW_OUT, 48)).unwrap();
+        program
+    }
+
+    /// A file of ionic with a context.
+    pub(crate) fn ionic() -> Self {
+        let mut program = Self::of(Model::ionic());
         let mut call = Call::new(0, 3);
-        call.output(UHW_OUT, 48);
+        call.input(&program.memory, UHW_IN, &[0; 8]).output(UHW_OUT, 32);
         program.make(&call).unwrap();
         program
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use warpverbs_rdma::{Mtu, QpState};
 use warpverbs_uverbs::{
-    Attributes, CqRequest, Device, Driver, Errno, EventForm, EventSource, Gid, MrRequest, OpenQp,
-    Port, Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, BnxtLibrary, CqRequest, Device, Driver, Errno, EventForm, EventSource, Gid,
+    MrRequest, OpenQp, Port, Profile, QpRequest, QpStatus, Refusal, ResizeRequest, SrqRequest, Uar,
+    UarKind,
 };
 
 /// The last request to the device, of each kind.
@@ -100,17 +101,24 @@ impl Default for Model {
     }
 }
 
-/// Offset of the doorbell page of bnxt_re.
+/// Offset of the doorbell page of bnxt_re and ionic.
 pub(crate) const DOORBELLS: u64 = 0x12_3456_7000;
 
 impl Model {
     /// A device of bnxt_re.
     pub(crate) fn bnxt() -> Self {
         let model = Self::default();
-        let driver = Driver::Bnxt { doorbells: DOORBELLS };
+        let driver = Driver::Bnxt { doorbells: DOORBELLS, library: BnxtLibrary::Early };
         let profile =
             Profile { driver, max_sge: 6, max_qp_wr: 32639, cqe_version: 0, ..model.profile };
         Self { profile, ..model }
+    }
+
+    /// A device of ionic.
+    pub(crate) fn ionic() -> Self {
+        let model = Self::default();
+        let driver = Driver::Ionic { doorbells: DOORBELLS };
+        Self { profile: Profile { driver, cqe_version: 0, ..model.profile }, ..model }
     }
 
     fn token(&self) -> Result<(Token, u32), Refusal> {

@@ -67,6 +67,7 @@ pub(crate) struct Outcome {
 /// attributes and outputs, or if an object is lost or left behind.
 pub(crate) fn exercise(input: &[u8]) -> Outcome {
     exercise_as(input, Program::bnxt());
+    exercise_as(input, Program::ionic());
     exercise_as(input, Program::open())
 }
 
