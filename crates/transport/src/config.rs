@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_gpu::{Gpu, GpuKind};
 use warpverbs_mem::Access;
-use warpverbs_mlx5::export::CqMode;
+use warpverbs_mlx5::export::{CqMode, NicFormat};
 use warpverbs_nic::Mtu;
 
 /// Where an endpoint's queues live, and so who can post to them.
@@ -104,7 +104,8 @@ impl EndpointConfig {
         Self { recv_sges: sges, ..self }
     }
 
-    /// The largest inline payload in bytes: a multiple of 4, 4 to 220.
+    /// The largest inline payload in bytes: a multiple of 4, 4 to 220. Queues of bnxt_re's format take 16 at
+    /// most, ionic's 32.
     #[doc(alias = "maxInlineData")]
     pub fn inline_bytes(self, bytes: u32) -> Self {
         Self { inline_bytes: bytes, ..self }
@@ -164,7 +165,7 @@ impl EndpointConfig {
         Self { timeout, ..self }
     }
 
-    pub(crate) fn check(&self) -> Result<(), UsageError> {
+    pub(crate) fn check(&self, format: NicFormat) -> Result<(), UsageError> {
         let (send, recv, sges) = (self.send_depth, self.recv_depth, self.recv_sges);
         let (inline, srq) = (self.inline_bytes, self.srq.is_some());
         let has_gpu = self.gpu.is_some();
@@ -176,6 +177,10 @@ impl EndpointConfig {
         let inline_ok = inline.is_multiple_of(4) && (4..=MAX_INLINE).contains(&inline);
         field("inline_bytes", inline, inline_ok, "a multiple of 4 from 4 to 220")?;
         field("rd_atomic", self.rd_atomic.into(), (1..=16).contains(&self.rd_atomic), "1 to 16")?;
+        let is_mlx5 = format == NicFormat::Mlx5;
+        field("srq", 1, is_mlx5 || !srq, "none on a NIC whose queues are not mlx5's")?;
+        let consumes = self.consume_only;
+        field("consume_only", 1, is_mlx5 || !consumes, "false on a NIC whose queues are not mlx5's")?;
         let needs_gpu = self.placement != QueuePlacement::Host;
         field("placement", 0, has_gpu || !needs_gpu, "Host, or a config made by for_gpu()")
     }
