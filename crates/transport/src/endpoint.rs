@@ -169,6 +169,12 @@ impl Endpoint {
         self.core.handle
     }
 
+    /// Bytes that one work request may carry inline: what was asked for, as far as the format of the NIC's
+    /// queues has room.
+    pub fn inline_bytes(&self) -> usize {
+        self.core.memory.shape.inline_bytes
+    }
+
     /// QP number of the peer, if connected.
     pub fn peer(&self) -> Option<u32> {
         Some(self.core.peer.load(Acquire)).filter(|&qpn| qpn != 0)

@@ -59,7 +59,11 @@ pub(super) fn encode<'b>(
     let (max, none) = (if format == NicFormat::Bnxt { 1 } else { 2 }, [Sge::default()]);
     let data = match request.data {
         Data::Sges(sges) if sges.len() > max => {
-            return Err(UsageError::TooManySges { count: sges.len(), max });
+            let what = match max {
+                1 => "a work request of more than one piece of memory",
+                _ => "a work request of more than two pieces of memory",
+            };
+            return Err(UsageError::NotOfFormat { what, format });
         }
         // Three slots without an entry are one of no bytes.
         Data::Sges([]) if format == NicFormat::Bnxt => Data::Sges(&none),

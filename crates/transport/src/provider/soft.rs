@@ -66,7 +66,11 @@ impl Soft {
     pub(crate) fn open_as(&self, format: NicFormat) -> Result<Arc<dyn Nic>, TransportError> {
         let running = self.running()?;
         let pd = running.nic.alloc_pd();
-        Ok(Arc::new(SoftDevice { info: self.info(), format, pd, running }))
+        let mut info = self.info();
+        if format != NicFormat::Mlx5 {
+            info.description += &format!(", queues of {format}");
+        }
+        Ok(Arc::new(SoftDevice { info, format, pd, running }))
     }
 
     pub(crate) fn info(&self) -> NicInfo {
