@@ -10,6 +10,7 @@ mod explore;
 #[allow(unsafe_code)]
 mod fiber;
 mod finish;
+mod formats;
 pub mod host;
 mod machine;
 mod memory;

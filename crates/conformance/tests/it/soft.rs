@@ -6,7 +6,9 @@ use std::time::Duration;
 use warpverbs::gpu::{self, GpuChoice};
 use warpverbs::raw::nic::{Config, DoorbellPolicy, SoftNic};
 use warpverbs::transport::{Context, CqMode, NicChoice, NicFormat};
-use warpverbs_conformance::{CASES, DIFFERENCES, Kind, Outcome, Peer, Poster, Setup, Side, Verdict, Which};
+use warpverbs_conformance::{
+    CASES, DIFFERENCES, Kind, Outcome, Peer, Poster, Setup, Side, Verdict, Which,
+};
 
 /// The software NIC with mlx5's queues, twice.
 fn mlx5() -> [NicChoice; 2] {

@@ -100,8 +100,7 @@ impl Side {
         let (device, engine) = match NicChoice::from(args.nic.as_str()) {
             choice if choice.soft().is_some() => {
                 let nic = soft(role, &setup, at)?;
-                let device =
-                    Context::builder().soft_nic(nic.clone()).build()?.open(choice)?;
+                let device = Context::builder().soft_nic(nic.clone()).build()?.open(choice)?;
                 let (stepped, thread) = match setup.engine {
                     EngineMode::Thread => (None, Some(nic.spawn()?)),
                     EngineMode::Inline => (Some(nic), None),
