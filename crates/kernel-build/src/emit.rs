@@ -126,7 +126,9 @@ fn module(out: &mut String, unit: &Unit, package: &str, gpu: &str) {
     let _ = writeln!(out, "\n/// Kernels of `{name}.cu`.\npub mod {name} {{");
     if !unit.kernels.is_empty() {
         let _ = writeln!(out, "    unsafe extern \"C\" {{");
-        for (nic, kernel) in unit.nics().iter().flat_map(|nic| unit.kernels.iter().map(move |k| (nic, k))) {
+        for (nic, kernel) in
+            unit.nics().iter().flat_map(|nic| unit.kernels.iter().map(move |k| (nic, k)))
+        {
             let symbol = entry_symbol(package, unit, kernel, nic);
             let _ = writeln!(out, "        fn {symbol}(args: *const *const ::core::ffi::c_void);");
         }
@@ -170,7 +172,8 @@ fn entries(out: &mut String, unit: &Unit, package: &str, gpu: &str, nic: &Nic) {
 
 fn image(unit: &Unit, gpu: &str, nic: &Nic, others: &str) -> String {
     let name = &unit.name;
-    let word = if nic.is_usual() { String::new() } else { format!("#define WV_NIC {}\\n", nic.name) };
+    let word =
+        if nic.is_usual() { String::new() } else { format!("#define WV_NIC {}\\n", nic.name) };
     format!(
         "{gpu}::Image {{\n        name: {name:?},\n        \
          source: concat!(\"{word}\", include_str!(concat!(env!(\"OUT_DIR\"), \"/{name}.cu\"))),\n        \
@@ -289,7 +292,13 @@ mod tests {
     fn unit(source: &str) -> Unit {
         let kernels = signature::parse(Path::new("u.cu"), source).unwrap();
         let structures = crate::structure::of_kernels(Path::new("u.cu"), source, &kernels).unwrap();
-        Unit { name: "u".to_owned(), text: source.to_owned(), kernels, every_nic: false, structures }
+        Unit {
+            name: "u".to_owned(),
+            text: source.to_owned(),
+            kernels,
+            every_nic: false,
+            structures,
+        }
     }
 
     #[test]

@@ -16,7 +16,9 @@ use super::transfer::Transfer;
 use crate::arena::{Arena, ArenaError, shared_bytes};
 use crate::buffer::Keep;
 use crate::launch::{Dim, Launch};
-use crate::{Buffer, Gpu, GpuError, GpuInfo, Graph, Image, Kernel, KernelArgs, Mapping, Place, Step, Stops};
+use crate::{
+    Buffer, Gpu, GpuError, GpuInfo, Graph, Image, Kernel, KernelArgs, Mapping, Place, Step, Stops,
+};
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;

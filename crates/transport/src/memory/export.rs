@@ -3,9 +3,9 @@
 use super::Memory;
 use super::plan::Part;
 use crate::TransportError;
-use warpverbs_gpu::Buffer;
 use crate::post::first_reserved;
 use std::mem::offset_of;
+use warpverbs_gpu::Buffer;
 use warpverbs_mlx5::export::{Cq, CqMode, FENCED_RECORD, PostState, Qp, QueueState};
 use warpverbs_rdma::Mtu;
 use zerocopy::IntoBytes;

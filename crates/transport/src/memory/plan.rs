@@ -32,7 +32,8 @@ impl Shape {
         let log_stride = match format {
             NicFormat::Mlx5 => config.log_recv_stride(),
             NicFormat::Bnxt | NicFormat::Ionic => {
-                (32 + (16 << (config.log_recv_stride() - 4)) as u32).next_power_of_two().ilog2() as u8
+                (32 + (16 << (config.log_recv_stride() - 4)) as u32).next_power_of_two().ilog2()
+                    as u8
             }
         };
         Self {

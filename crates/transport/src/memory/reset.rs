@@ -25,7 +25,8 @@ impl Memory {
                 0
             }
         };
-        let recv_ci = self.skip_stale(rq, r.recv_cq, r.recv_cq_record, (shape.log_recv_cq, cqns[1]))?;
+        let recv_ci =
+            self.skip_stale(rq, r.recv_cq, r.recv_cq_record, (shape.log_recv_cq, cqns[1]))?;
         self.write(&self.state_buf, 0, &vec![0; self.state.qp.at as usize])?;
         self.write_state(SCRATCH_FREE, &u64::MAX.to_le_bytes())?;
         self.write_state(sq + CQ_CI, &send_ci.to_le_bytes())?;
@@ -56,7 +57,9 @@ impl Memory {
         }
         match format.consumed(cqn, ci, log) {
             Consumed::Record(word) => self.write(&self.ring_buf, record.at, &word.to_ne_bytes())?,
-            Consumed::Doorbell(word) => self.write(&self.ring_buf, record.at, &word.to_ne_bytes())?,
+            Consumed::Doorbell(word) => {
+                self.write(&self.ring_buf, record.at, &word.to_ne_bytes())?
+            }
         }
         Ok(ci)
     }

@@ -107,9 +107,9 @@ impl CqFormat {
         let strange = NotArrived { error: strange(done), counter: None };
         match self.0 {
             NicFormat::Mlx5 => match mlx5::Cqe::parse(raw) {
-                Ok(mlx5::Cqe::Receive { wqe_counter, kind, byte_cnt: bytes, solicited, .. }) => {
-                    Ok(Arrived { counter: Some(wqe_counter), kind, bytes, solicited })
-                }
+                Ok(mlx5::Cqe::Receive {
+                    wqe_counter, kind, byte_cnt: bytes, solicited, ..
+                }) => Ok(Arrived { counter: Some(wqe_counter), kind, bytes, solicited }),
                 Ok(mlx5::Cqe::Error { wqe_counter, .. }) => {
                     Err(NotArrived { error: mlx5_error(raw), counter: Some(wqe_counter) })
                 }
@@ -156,7 +156,9 @@ fn sent_of_bnxt(raw: &[u8; 64], done: u64) -> Sent {
 fn sent_of_ionic(raw: &[u8; 64], done: u64) -> Sent {
     match ionic::Cqe::parse(half(raw)) {
         // The count of messages is the index: every work request here is one.
-        Ok(ionic::Cqe::Messages { msn, status: Ok(()), .. }) => Sent::Done((msn as u16).wrapping_sub(1)),
+        Ok(ionic::Cqe::Messages { msn, status: Ok(()), .. }) => {
+            Sent::Done((msn as u16).wrapping_sub(1))
+        }
         Ok(
             ionic::Cqe::Messages { status: Err(why), .. }
             | ionic::Cqe::Local { status: Err(why), .. },

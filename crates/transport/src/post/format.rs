@@ -8,7 +8,7 @@ use crate::limits::BNXT_SLOTS;
 use std::mem::offset_of;
 use warpverbs_bnxt::doorbell::Kind;
 use warpverbs_bnxt::opcode::WqeFlags as BnxtFlags;
-use warpverbs_bnxt::slot::{RecvHeader, SendHeader, SLOT};
+use warpverbs_bnxt::slot::{RecvHeader, SLOT, SendHeader};
 use warpverbs_bnxt::{doorbell as bnxt_doorbell, recv as bnxt_recv, wqe as bnxt_wqe};
 use warpverbs_ionic::body::{Header, WQE};
 use warpverbs_ionic::opcode::{Protocol, WqeFlags as IonicFlags};

@@ -8,7 +8,7 @@ use super::work::Taken;
 use crate::error::decode_error;
 use crate::memory::Memory;
 use crate::provider::QueuePair;
-use crate::{FirstError, TransportError, WorkError};
+use crate::{FirstError, QueueKind, TransportError, WorkError};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use warpverbs_mem::{Cells, Region};
@@ -126,6 +126,19 @@ impl HostQueues {
             ErrorWord(0) => Ok(()),
             word => Err(self.explain(word)),
         }
+    }
+
+    /// The same as receives tell it: where the send CQ alone reports the end of a queue pair, its receives
+    /// are flushed with it.
+    pub(super) fn check_recv(&self) -> Result<(), TransportError> {
+        self.check().map_err(|error| match error {
+            TransportError::Work(work)
+                if self.format == NicFormat::Bnxt && work.is_flushed_send() =>
+            {
+                WorkError { queue: QueueKind::Receive, ..work }.into()
+            }
+            other => other,
+        })
     }
 
     /// The error of an error word. A collapsed CQ may show only the flush that followed an error;

@@ -28,6 +28,6 @@ mod work;
 
 pub(crate) use completion::{Consumed, CqFormat};
 pub(crate) use host::HostQueues;
-pub(crate) use protocol::{first_reserved, index_of};
 pub use poster::Poster;
+pub(crate) use protocol::{first_reserved, index_of};
 pub use work::{Posted, Received};

@@ -51,7 +51,7 @@ impl Poster<'_> {
         }
         match taken {
             Some(Taken { received: Some(received), .. }) => Ok(Some(received)),
-            _ => self.q.check().and_then(|()| self.q.words.check_running()).map(|()| None),
+            _ => self.q.check_recv().and_then(|()| self.q.words.check_running()).map(|()| None),
         }
     }
 

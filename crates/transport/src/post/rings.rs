@@ -265,13 +265,7 @@ impl Rings {
 
     /// Acts on one send CQE; false if it cannot be counted, and has to stay in a ring CQ.
     #[inline]
-    fn take_send(
-        &self,
-        q: &Words,
-        poller: &mut Poller<'_, WorkQueue>,
-        ci: u64,
-        tail: u64,
-    ) -> bool {
+    fn take_send(&self, q: &Words, poller: &mut Poller<'_, WorkQueue>, ci: u64, tail: u64) -> bool {
         let cq = &self.send_cq;
         match cq.format.sent(tail, poller.completed(), || cq.entry(ci, tail)) {
             Sent::Done(counter) => match poller.place(counter) {
@@ -303,6 +297,11 @@ impl Rings {
         let ci = q.recv.cq_ci().load(Relaxed);
         let tail = cq.tail(ci);
         if !cq.format.is_new(tail, ci, cq.log_size) {
+            drop(poller);
+            if self.format == NicFormat::Bnxt {
+                // The end of a queue pair is reported there alone.
+                self.drain_send(q);
+            }
             return None;
         }
         let raw = cq.entry(ci, tail);

@@ -3,18 +3,19 @@
 use super::events::{EventLog, Objects, Subscription};
 use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
 use super::{Events, SharedQueue, SrqSpec};
-use crate::limits::BNXT_SLOTS;
 use crate::error::no_entropy;
+use crate::limits::BNXT_SLOTS;
 use crate::{FabricAddress, NicId, RegisterOptions, TransportError};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use warpverbs_mem::{Access, Kind, Region, RegistrationPath};
 use warpverbs_mlx5::export::{CqMode, NicFormat};
 use warpverbs_mlx5::num::WQEBB;
-use warpverbs_mem::{Access, Kind, Region, RegistrationPath};
 use warpverbs_nic::{
-    Announcement, BnxtLibrary, BnxtMode, BnxtQueues, Config, Cq, CqConfig, CqeSize, Dialect, EngineThread, FirstError, IonicProtocol, Mtu, NicError,
-    OnSendError, PacketTable, Path, Pd, Qp, QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe,
-    Service, SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
+    Announcement, BnxtLibrary, BnxtMode, BnxtQueues, Config, Cq, CqConfig, CqeSize, Dialect,
+    EngineThread, FirstError, IonicProtocol, Mtu, NicError, OnSendError, PacketTable, Path, Pd, Qp,
+    QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq, SrqConfig,
+    SrqOrder, StopWatcher,
 };
 use warpverbs_rdma::Decision;
 
