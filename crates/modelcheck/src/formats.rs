@@ -48,7 +48,7 @@ impl World {
         if !self.is_bnxt() {
             return queue << 24 | place;
         }
-        kind << 60 | 1 << 58 | queue << 32 | (next >> log & 1) << 24 | place * units
+        kind << 60 | 1 << 58 | queue << 32 | (next >> log & 1) << 24 | (place * units)
     }
 
     /// How far a doorbell is ahead of `before`.
@@ -66,7 +66,10 @@ impl World {
         }
         require(value >> 58 == kind << 2 | 1, "the doorbell is valid, and of its kind");
         require(value >> 32 & 0xf_ffff == queue, "the doorbell names the queue");
-        require((value & 0xff_ffff) % units == 0, "the doorbell names the beginning of a WQE");
+        require(
+            (value & 0xff_ffff).is_multiple_of(units),
+            "the doorbell names the beginning of a WQE",
+        );
         let place = (value & 0xff_ffff) / units + (value >> 24 & 1) * depth;
         place.wrapping_sub(before) & (2 * depth - 1)
     }
@@ -196,9 +199,9 @@ impl PlainNic {
     /// Reads the WQE at `done`, plainly: the store that wrote it must be ordered before.
     fn words(&self) -> [u64; 8] {
         let mut words = [0; 8];
-        for at in 0..self.world.wqe_bytes() as usize / 8 {
-            words[at] = read(self.world.wqe(self.done) + 8 * at as u64);
-        }
+        let wqe = self.world.wqe(self.done);
+        let used = (0..self.world.wqe_bytes()).step_by(8);
+        words.iter_mut().zip(used).for_each(|(word, at)| *word = read(wqe + at));
         words
     }
 
