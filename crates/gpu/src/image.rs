@@ -94,7 +94,7 @@ impl KernelArgs {
         self.holds.on_host
     }
 
-    /// What a launch of `kernel` with these arguments runs: compiled for the NIC whose format its queue
+    /// The code that a launch of `kernel` with these arguments runs: compiled for the NIC whose format its queue
     /// pairs have.
     pub(crate) fn compiled(
         &self,

@@ -10,7 +10,6 @@ mod explore;
 #[allow(unsafe_code)]
 mod fiber;
 mod finish;
-mod formats;
 pub mod host;
 mod machine;
 mod memory;

@@ -1,9 +1,8 @@
 //! A queue pair in the checker's memory: addresses, first values, names and rules.
 
 use crate::fiber::Body;
-use crate::formats::PlainNic;
 use crate::memory::{Initial, Place};
-use crate::nic::{self, Nic};
+use crate::nic::{self, Nic, PlainNic};
 use crate::receiver::Receiver;
 use crate::scenario::{End, NOTES, Rule, Scenario, ThreadSpec, Time};
 use std::mem::offset_of;

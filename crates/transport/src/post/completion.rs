@@ -69,7 +69,7 @@ impl CqFormat {
         }
     }
 
-    /// What to say when everything below `ci` was taken.
+    /// The word that says that everything below `ci` was taken.
     pub(crate) fn consumed(self, cqn: u32, ci: u64, log_size: u8) -> Consumed {
         match self.0 {
             NicFormat::Mlx5 => Consumed::Record(set_ci_word(ci)),

@@ -1,4 +1,4 @@
-//! What depends on the format of a NIC's queues where the host posts: bytes of work requests, doorbells
+//! Parts of the host's posting that depend on the format of a NIC's queues: bytes of work requests, doorbells
 //! and completions. The order of all stores is the same.
 
 use super::request::{Action, Request, Wqe};

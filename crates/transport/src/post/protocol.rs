@@ -76,7 +76,7 @@ pub(crate) trait Ring {
     }
 }
 
-/// Bits of the index in the word `reserved` where posters count packets. What the index carries beyond them
+/// Bits of the index in the word `reserved` where posters count packets. A carry of the index beyond them
 /// is in the packet number's bits, so that one addition hands out both, modulo 2^64.
 pub(crate) const INDEX_BITS: u32 = 40;
 
@@ -91,7 +91,7 @@ pub(crate) fn index_of(word: u64, near: u64) -> u64 {
     near.wrapping_add(((word.wrapping_sub(near) << above) as i64 >> above) as u64)
 }
 
-/// What a poster has reserved.
+/// A reservation of a poster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reserved {
     /// The first index.

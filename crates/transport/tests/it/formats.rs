@@ -1,4 +1,4 @@
-//! What differs where queues have the format of bnxt_re or ionic. What does not is tested by the same tests
+//! Differences of queues of the formats of bnxt_re and ionic. All else is tested by the same tests
 //! as mlx5's, here and in `crates/conformance`.
 
 use crate::common::{NICS, Pair, all_access, bytes, connect, word};
