@@ -10,11 +10,15 @@ const OF_FEATURES: [(&str, &[&str]); 3] = [
     ("SHMEM", &["shm_coll", "shm_pipeline"]),
 ];
 
+/// Kernels that post, for queue pairs of every format.
+const EVERY_NIC: [&str; 6] =
+    ["dist", "loopback", "moe_layer", "shm_coll", "shm_pipeline", "simple_write"];
+
 fn main() -> Result<(), BuildError> {
     // `DEP_WARPVERBS_INCLUDE` in the build scripts of packages that depend on this one.
     println!("cargo::metadata=include={}", warpverbs_kernel_build::headers().display());
     let without = |feature: &str| std::env::var_os(format!("CARGO_FEATURE_{feature}")).is_none();
     let unneeded = OF_FEATURES.iter().filter(|(feature, _)| without(feature));
     let unneeded = unneeded.flat_map(|(_, names)| names.iter().copied());
-    Builder::new("kernels/src").leave_out(unneeded).compile()
+    Builder::new("kernels/src").leave_out(unneeded).every_nic(EVERY_NIC).compile()
 }

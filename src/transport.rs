@@ -33,8 +33,8 @@ pub use warpverbs_transport::{
     Access, AsyncEvent, Context, ContextBuilder, CqMode, Decision, Device, Endpoint,
     EndpointConfig, EndpointHandle, ErrorKind, FaultReport, FirstError, HandleError, Health,
     KernelError, KernelStatus, LocalRegion, MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd,
-    MemoryRegion, Mtu, NicChoice, NicInfo, NotAWay, Outcome, Posted, Poster, Progress, QpState,
-    QueueKind, QueuePlacement, Reason, Received, ReceivedKind, RegisterOptions, RegistrationPath,
-    RemoteRegion, Rkey, SendFlags, SharedReceiveQueue, Status, Syndrome, TransportError,
-    UsageError, WaitError, WaitFor, Way, WorkError,
+    MemoryRegion, Mtu, NicChoice, NicFormat, NicInfo, NotAWay, Outcome, Posted, Poster, Progress,
+    QpState, QueueKind, QueuePlacement, Reason, Received, ReceivedKind, RegisterOptions,
+    RegistrationPath, RemoteRegion, Rkey, SendFlags, SharedReceiveQueue, Status, Syndrome,
+    TransportError, UsageError, WaitError, WaitFor, Way, WorkError,
 };

@@ -3,5 +3,5 @@
 use warpverbs_kernel_build::{BuildError, Builder};
 
 fn main() -> Result<(), BuildError> {
-    Builder::new("kernels").gpu_path("::warpverbs_gpu").compile()
+    Builder::new("kernels").every_nic(["ep"]).gpu_path("::warpverbs_gpu").compile()
 }

@@ -3,5 +3,6 @@
 use warpverbs_kernel_build::{BuildError, Builder};
 
 fn main() -> Result<(), BuildError> {
-    Builder::new("kernels").gpu_path("::warpverbs_gpu").compile()
+    let every_nic = ["conform", "ep", "nixl", "perf", "shm", "shm_litmus", "shm_mail", "stress"];
+    Builder::new("kernels").every_nic(every_nic).gpu_path("::warpverbs_gpu").compile()
 }

@@ -80,26 +80,34 @@ impl Setup {
         Ok(Self::new(Side::open(context, &nic)?, Peer::here(Side::open(context, &nic)?)))
     }
 
-    /// A software NIC, connected to itself.
+    /// A software NIC, connected to itself, opened with queues of either format.
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn loopback(config: Config) -> Result<Self, TransportError> {
-        Self::on(&Context::builder().soft_config(config).build()?, NicChoice::Soft)
+    pub fn loopback(config: Config, nics: [NicChoice; 2]) -> Result<Self, TransportError> {
+        let context = Context::builder().soft_config(config).build()?;
+        let [a, b] = nics;
+        Ok(Self::new(Side::open(&context, &a)?, Peer::here(Side::open(&context, &b)?)))
     }
 
-    /// Two software NICs with RoCEv2 between two ports of `address`.
+    /// Two software NICs, whose queues have the formats of `nics`, with RoCEv2 between two ports of
+    /// `address`.
     ///
     /// # Errors
     /// They cannot be made.
-    pub fn network(config: &Config, address: IpAddr) -> Result<Self, TransportError> {
-        let side = |process| {
+    pub fn network(
+        config: &Config,
+        address: IpAddr,
+        nics: [NicChoice; 2],
+    ) -> Result<Self, TransportError> {
+        let [a, b] = nics;
+        let side = |process, nic: &NicChoice| {
             let udp = UdpConfig::at(SocketAddr::new(address, 0));
             let config = Config { link: LinkConfig::Udp(udp), ..config.clone() };
             let context = Context::builder().soft_config(config.for_process(process)).build()?;
-            Side::open(&context, &NicChoice::Soft)
+            Side::open(&context, nic)
         };
-        Ok(Self::new(side(0)?, Peer::here(side(1)?)))
+        Ok(Self::new(side(0, &a)?, Peer::here(side(1, &b)?)))
     }
 
     /// Adds a device that runs kernels, at both sides of this process.

@@ -1,5 +1,6 @@
 //! The types that kernels take, as the device library's C++ headers declare them.
 
+use crate::Buffer;
 use crate::buffer::Keep;
 
 /// Needs of the memory behind addresses.
@@ -8,14 +9,22 @@ pub(crate) struct Holds {
     pub(crate) keep: Vec<Keep>,
     /// Whether all of it is host memory at the addresses of this process.
     pub(crate) on_host: bool,
+    /// A bit for each [`NicFormat`] that queue pairs in it have.
+    pub(crate) formats: u8,
 }
 
 impl Holds {
-    pub(crate) const NONE: Self = Self { keep: Vec::new(), on_host: true };
+    pub(crate) const NONE: Self = Self { keep: Vec::new(), on_host: true, formats: 0 };
+
+    /// Those of plain data in `buffer`.
+    pub(crate) fn of(buffer: &Buffer) -> Self {
+        Self { keep: vec![buffer.keep()], on_host: buffer.is_host_address(), formats: 0 }
+    }
 
     pub(crate) fn add(&mut self, more: &Self) {
         self.keep.extend_from_slice(&more.keep);
         self.on_host &= more.on_host;
+        self.formats |= more.formats;
     }
 }
 

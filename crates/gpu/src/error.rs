@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use thiserror::Error;
+use warpverbs_layout::NicFormat;
 use warpverbs_mem::MemError;
 
 /// A device refused or failed a request.
@@ -34,6 +35,9 @@ pub enum GpuError {
     /// A launch was shaped wrongly.
     #[error("launch of {kernel}: {field} is {value}, expected {expected}")]
     BadLaunch { kernel: &'static str, field: &'static str, value: u64, expected: &'static str },
+    /// Queue pairs of several formats, or of one that the kernel was not compiled for.
+    #[error("launch of {kernel}: its queue pairs are of {found:?}, expected one of {compiled}")]
+    NicFormat { kernel: &'static str, found: Vec<NicFormat>, compiled: String },
     /// Blocks that wait for each other do not all run at once.
     #[error(
         "launch of {kernel}: {blocks} blocks wait for each other, and the device holds {most} of this \

@@ -4,6 +4,7 @@
 use crate::args::{ArgBytes, Holds, KernelArg};
 use crate::{Dim, GpuError};
 use core::ffi::c_void;
+use warpverbs_layout::NicFormat;
 
 /// One `.cu` file: its source and its host-compiled entries.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub struct Image {
     pub source: &'static str,
     /// Every `__global__` function in the file.
     pub entries: &'static [Entry],
+    /// The same file compiled for NICs other than mlx5's, with its functions in the same order.
+    pub others: &'static [(NicFormat, Image)],
 }
 
 /// One `__global__` function.
@@ -89,6 +92,33 @@ impl KernelArgs {
     /// Whether every address is one that this process may use as well.
     pub(crate) fn on_host(&self) -> bool {
         self.holds.on_host
+    }
+
+    /// The code that a launch of `kernel` with these arguments runs: compiled for the NIC whose format its queue
+    /// pairs have.
+    pub(crate) fn compiled(
+        &self,
+        kernel: &dyn Kernel,
+    ) -> Result<(&'static Image, &'static Entry), GpuError> {
+        const MLX5: u8 = 1 << NicFormat::Mlx5 as u8;
+        let (image, entry, formats) = (kernel.image(), kernel.entry(), self.holds.formats);
+        if formats & !MLX5 == 0 {
+            return Ok((image, entry));
+        }
+        let place = image.entries.iter().position(|one| std::ptr::eq(one, entry));
+        let other = image.others.iter().find(|(format, _)| 1 << *format as u8 == formats);
+        let found = other.zip(place).map(|((_, other), at)| (other, &other.entries[at]));
+        found.ok_or_else(|| {
+            let name = |(format, _): &(NicFormat, Image)| format!(", {format:?}");
+            let others: String = image.others.iter().map(name).collect();
+            let all = [NicFormat::Mlx5, NicFormat::Bnxt, NicFormat::Ionic];
+            let found = all.into_iter().filter(|format| formats & 1 << *format as u8 != 0);
+            GpuError::NicFormat {
+                kernel: entry.name,
+                found: found.collect(),
+                compiled: format!("{:?}{others}", NicFormat::Mlx5),
+            }
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::buffer::Keep;
 use crate::{Buffer, Gpu, GpuError, Place, Stop};
 use std::fmt;
 use std::marker::PhantomData;
-use warpverbs_layout::StopRecord;
+use warpverbs_layout::{NicFormat, StopRecord};
 use warpverbs_mem::MemError;
 
 /// A pointer parameter of a kernel, `T*` in C++: elements inside a [`Buffer`], which it keeps alive.
@@ -30,7 +30,7 @@ impl<T: Element> KernelPtr<T> {
     }
 
     fn part(buffer: &Buffer, offset: u64, len: usize) -> Self {
-        let holds = Holds { keep: vec![buffer.keep()], on_host: buffer.is_host_address() };
+        let holds = Holds::of(buffer);
         let len = (len / size_of::<T>()) as u64;
         Self { addr: buffer.kernel_addr() + offset, len, holds, _points_to: PhantomData }
     }
@@ -48,8 +48,7 @@ impl<T: KernelArg> KernelPtr<T> {
         }
         let buffer = gpu.alloc(bytes.len().max(1), Place::Device)?;
         gpu.write(&buffer, 0, &bytes)?;
-        holds.keep.push(buffer.keep());
-        holds.on_host &= buffer.is_host_address();
+        holds.add(&Holds::of(&buffer));
         let (addr, len) = (buffer.kernel_addr(), items.len() as u64);
         Ok(Self { addr, len, holds, _points_to: PhantomData })
     }
@@ -70,14 +69,21 @@ impl<T> KernelPtr<T> {
     /// a clone or a launch lives. Memory that its addresses refer to must live as long as `keep`,
     /// and must be named by [`KernelPtr::reaching`] unless it is host memory of this process.
     pub unsafe fn from_buffer(buffer: &Buffer, keep: Keep) -> Self {
-        let keep = vec![buffer.keep(), keep];
-        let holds = Holds { keep, on_host: buffer.is_host_address() };
+        let mut holds = Holds::of(buffer);
+        holds.keep.push(keep);
         Self { addr: buffer.kernel_addr(), len: 1, holds, _points_to: PhantomData }
     }
 
     /// Says that the bytes point into `buffer` as well, and keeps it alive.
     pub fn reaching(mut self, buffer: &Buffer) -> Self {
-        self.holds.add(&Holds { keep: vec![buffer.keep()], on_host: buffer.is_host_address() });
+        self.holds.add(&Holds::of(buffer));
+        self
+    }
+
+    /// Says that queue pairs behind it have this format. A launch takes the kernel that was compiled for
+    /// it; of kernels that look at the format of each queue pair by themselves there is one alone.
+    pub fn with_queues_of(mut self, format: NicFormat) -> Self {
+        self.holds.formats |= 1 << format as u8;
         self
     }
 

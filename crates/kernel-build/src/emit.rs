@@ -1,9 +1,9 @@
 //! Generated C++ and Rust.
 
-use crate::Unit;
 use crate::count;
 use crate::signature::{Parameter, Signature, is_rust_keyword};
 use crate::types::{Structure, Type};
+use crate::{Nic, Unit};
 use std::fmt::Write as _;
 
 /// `some_name` as `SomeName`.
@@ -34,8 +34,9 @@ pub(crate) fn identifier(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-fn entry_symbol(package: &str, unit: &Unit, kernel: &Signature) -> String {
-    format!("wv_entry_{}_{}_{}", identifier(package), unit.name, kernel.name)
+fn entry_symbol(package: &str, unit: &Unit, kernel: &Signature, nic: &Nic) -> String {
+    let nic = if nic.is_usual() { String::new() } else { format!("_for_{}", nic.name) };
+    format!("wv_entry_{}_{}_{}{nic}", identifier(package), unit.name, kernel.name)
 }
 
 /// `name` as a Rust identifier.
@@ -45,7 +46,25 @@ pub(crate) fn raw(name: &str) -> String {
 
 /// The unit's text with a trampoline for every kernel, which takes its parameters as an array of
 /// pointers to them.
-pub(crate) fn host_source(unit: &Unit, package: &str) -> String {
+///
+/// One program has the unit for several NICs, and inline functions of one name are one function there.
+/// So the library and all else have names of their own for each NIC but the first: the headers, which come only once,
+/// are included ahead of a namespace for the rest.
+pub(crate) fn host_source(unit: &Unit, package: &str, nic: &Nic) -> String {
+    if nic.is_usual() {
+        return with_trampolines(unit, package, nic);
+    }
+    let name = nic.name;
+    let mut out = format!("#define WV_NIC {name}\n#define wv wv_{name}\n");
+    for line in unit.text.lines().filter(|line| line.starts_with("#include \"")) {
+        let _ = writeln!(out, "{line}");
+    }
+    let text = with_trampolines(unit, package, nic);
+    let _ = writeln!(out, "namespace wv_kernels_{name} {{\n{text}}}");
+    out
+}
+
+fn with_trampolines(unit: &Unit, package: &str, nic: &Nic) -> String {
     let mut out = unit.text.clone();
     let _ = writeln!(out, "#line 1 \"{} (trampolines)\"", unit.name);
     unit.structures.iter().for_each(|structure| out += &structure.assertions());
@@ -59,7 +78,7 @@ pub(crate) fn host_source(unit: &Unit, package: &str) -> String {
                 kernel.name, p.name
             );
         }
-        let symbol = entry_symbol(package, unit, kernel);
+        let symbol = entry_symbol(package, unit, kernel, nic);
         let _ = writeln!(
             out,
             "extern \"C\" void {symbol}([[maybe_unused]] const void* const* args) {{"
@@ -107,16 +126,39 @@ fn module(out: &mut String, unit: &Unit, package: &str, gpu: &str) {
     let _ = writeln!(out, "\n/// Kernels of `{name}.cu`.\npub mod {name} {{");
     if !unit.kernels.is_empty() {
         let _ = writeln!(out, "    unsafe extern \"C\" {{");
-        for kernel in &unit.kernels {
-            let symbol = entry_symbol(package, unit, kernel);
+        for (nic, kernel) in
+            unit.nics().iter().flat_map(|nic| unit.kernels.iter().map(move |k| (nic, k)))
+        {
+            let symbol = entry_symbol(package, unit, kernel, nic);
             let _ = writeln!(out, "        fn {symbol}(args: *const *const ::core::ffi::c_void);");
         }
         let _ = writeln!(out, "    }}");
     }
-    let count = unit.kernels.len();
-    let _ = writeln!(out, "    static ENTRIES: [{gpu}::Entry; {count}] = [");
+    for nic in unit.nics() {
+        entries(out, unit, package, gpu, nic);
+    }
+    let others = unit.nics()[1..].iter().map(|nic| {
+        let image = image(unit, gpu, nic, "");
+        format!("\n            ({gpu}::layout::NicFormat::{}, {image}),", nic.format)
+    });
+    let others: String = others.collect();
+    let image = image(unit, gpu, &unit.nics()[0], &others);
+    let _ = writeln!(
+        out,
+        "    /// Source and entries of `{name}.cu`.\n    pub static IMAGE: {gpu}::Image = {image};"
+    );
+    unit.structures.iter().for_each(|structure| structure_type(out, structure, gpu));
+    for (index, kernel) in unit.kernels.iter().enumerate() {
+        launcher(out, unit, kernel, index, gpu);
+    }
+    let _ = writeln!(out, "}}");
+}
+
+fn entries(out: &mut String, unit: &Unit, package: &str, gpu: &str, nic: &Nic) {
+    let (of, count) = (nic.name.to_ascii_uppercase(), unit.kernels.len());
+    let _ = writeln!(out, "    static {of}_ENTRIES: [{gpu}::Entry; {count}] = [");
     for kernel in &unit.kernels {
-        let symbol = entry_symbol(package, unit, kernel);
+        let symbol = entry_symbol(package, unit, kernel, nic);
         let size = |p: &Parameter| format!("<{} as {gpu}::KernelArg>::SIZE", p.ty.rust(gpu));
         let sizes: Vec<_> = kernel.parameters.iter().map(size).collect();
         let (kernel, sizes) = (&kernel.name, sizes.join(", "));
@@ -125,19 +167,19 @@ fn module(out: &mut String, unit: &Unit, package: &str, gpu: &str) {
             "        {gpu}::Entry {{ name: {kernel:?}, params: &[{sizes}], host: {symbol} }},"
         );
     }
-    let _ = writeln!(
-        out,
-        "    ];\n    /// Source and entries of `{name}.cu`.\n    \
-         pub static IMAGE: {gpu}::Image = {gpu}::Image {{\n        \
-         name: {name:?},\n        \
-         source: include_str!(concat!(env!(\"OUT_DIR\"), \"/{name}.cu\")),\n        \
-         entries: &ENTRIES,\n    }};"
-    );
-    unit.structures.iter().for_each(|structure| structure_type(out, structure, gpu));
-    for (index, kernel) in unit.kernels.iter().enumerate() {
-        launcher(out, unit, kernel, index, gpu);
-    }
-    let _ = writeln!(out, "}}");
+    let _ = writeln!(out, "    ];");
+}
+
+fn image(unit: &Unit, gpu: &str, nic: &Nic, others: &str) -> String {
+    let name = &unit.name;
+    let word =
+        if nic.is_usual() { String::new() } else { format!("#define WV_NIC {}\\n", nic.name) };
+    format!(
+        "{gpu}::Image {{\n        name: {name:?},\n        \
+         source: concat!(\"{word}\", include_str!(concat!(env!(\"OUT_DIR\"), \"/{name}.cu\"))),\n        \
+         entries: &{}_ENTRIES,\n        others: &[{others}],\n    }}",
+        nic.name.to_ascii_uppercase()
+    )
 }
 
 fn doc(out: &mut String, lines: &[String]) {
@@ -200,7 +242,7 @@ fn launcher(out: &mut String, unit: &Unit, kernel: &Signature, index: usize, gpu
          entry's\n    // parameters, whose sizes the C++ compiler has checked.\n    \
          unsafe impl {gpu}::Kernel for {launcher} {{\n        \
          fn image(&self) -> &'static {gpu}::Image {{\n            &IMAGE\n        }}\n        \
-         fn entry(&self) -> &'static {gpu}::Entry {{\n            &ENTRIES[{index}]\n        }}\n        \
+         fn entry(&self) -> &'static {gpu}::Entry {{\n            &MLX5_ENTRIES[{index}]\n        }}\n        \
          fn args(&self) -> {gpu}::KernelArgs {{\n            \
          #[allow(unused_mut)]\n            let mut args = {gpu}::KernelArgs::new();"
     );
@@ -244,13 +286,19 @@ fn safe_kernel(out: &mut String, kernel: &Signature, launcher: &str, gpu: &str) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signature;
+    use crate::{NICS, signature};
     use std::path::Path;
 
     fn unit(source: &str) -> Unit {
         let kernels = signature::parse(Path::new("u.cu"), source).unwrap();
         let structures = crate::structure::of_kernels(Path::new("u.cu"), source, &kernels).unwrap();
-        Unit { name: "u".to_owned(), text: source.to_owned(), kernels, structures }
+        Unit {
+            name: "u".to_owned(),
+            text: source.to_owned(),
+            kernels,
+            every_nic: false,
+            structures,
+        }
     }
 
     #[test]
@@ -268,7 +316,7 @@ mod tests {
     #[test]
     fn trampolines_drop_what_qualifies_the_parameter_itself() {
         let u = unit("WV_KERNEL(k)(const wv::Qp* const __restrict__ qp, const u32 n) {}");
-        let text = host_source(&u, "p");
+        let text = host_source(&u, "p", &NICS[0]);
         assert!(text.contains("*static_cast<const wv::Qp* const*>(args[0])"), "{text}");
         assert!(text.contains("*static_cast<u32 const*>(args[1])"), "{text}");
         assert!(text.contains("static_assert(sizeof(const wv::Qp*) == 8"), "{text}");
@@ -304,7 +352,7 @@ mod tests {
         ] {
             assert!(text.contains(want), "no {want} in {text}");
         }
-        let text = host_source(&unit, "p");
+        let text = host_source(&unit, "p", &NICS[0]);
         assert!(text.contains("static_assert(sizeof(Two) == 24 && alignof(Two) == 8"), "{text}");
         assert!(text.contains("__builtin_offsetof(Two, flag) == 16"), "{text}");
     }

@@ -56,6 +56,7 @@ pub struct Builder {
     sources: PathBuf,
     includes: Vec<PathBuf>,
     left_out: Vec<String>,
+    every_nic: Vec<String>,
     gpu_path: String,
 }
 
@@ -66,6 +67,8 @@ struct Unit {
     /// The text that compilers get.
     text: String,
     kernels: Vec<Signature>,
+    /// Whether it is compiled for every NIC.
+    every_nic: bool,
     /// Structures that the kernels' parameters name, those inside others first.
     structures: Vec<Structure>,
 }
@@ -83,7 +86,8 @@ impl Builder {
     pub fn new(sources: impl Into<PathBuf>) -> Self {
         let gpu_path = "::warpverbs::raw::gpu".to_owned();
         let includes = vec![headers().to_path_buf()];
-        Self { sources: sources.into(), includes, left_out: Vec::new(), gpu_path }
+        let (left_out, every_nic) = (Vec::new(), Vec::new());
+        Self { sources: sources.into(), includes, left_out, every_nic, gpu_path }
     }
 
     /// Adds a directory in which `#include "…"` is looked up.
@@ -95,6 +99,14 @@ impl Builder {
     /// Leaves out the files `NAME.cu` of these names, such as those of a feature that is off.
     pub fn leave_out(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.left_out.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Compiles the files `NAME.cu` of these names for queue pairs of every format (`wv::nic_format`), by
+    /// themselves: in each `wv::Qp` is a queue pair of that format, and a launch takes the one of its queue
+    /// pairs. All others are for mlx5's alone.
+    pub fn every_nic(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.every_nic.extend(names.into_iter().map(Into::into));
         self
     }
 
@@ -119,9 +131,11 @@ impl Builder {
         build.include(headers());
         for unit in &units {
             write(&out.join(format!("{}.cu", unit.name)), &unit.text)?;
-            let host = out.join(format!("{}.host.cc", unit.name));
-            write(&host, &emit::host_source(unit, &package))?;
-            build.file(host);
+            for nic in unit.nics() {
+                let host = out.join(format!("{}.{}.host.cc", unit.name, nic.name));
+                write(&host, &emit::host_source(unit, &package, nic))?;
+                build.file(host);
+            }
         }
         let same = emit::same_headers(library::headers_hash()?, &self.gpu_path);
         let launchers = emit::launchers(&units, &package, &self.gpu_path);
@@ -165,13 +179,40 @@ impl Builder {
         let source = std::fs::read_to_string(root.join(file)).map_err(io(file))?;
         let kernels = signature::parse(file, &source)?;
         let structures = structure::of_kernels(file, &flat.text, &kernels)?;
-        let unit = Unit { name, text: flat.text, kernels, structures };
+        let every_nic = self.every_nic.contains(&name);
+        let unit = Unit { name, text: flat.text, kernels, every_nic, structures };
         unit.check(file)?;
         Ok(unit)
     }
 }
 
+/// A NIC that a unit is compiled for.
+struct Nic {
+    /// Namespace of its format in the device library.
+    name: &'static str,
+    /// A `NicFormat`.
+    format: &'static str,
+}
+
+/// All; the first is the one that needs no word.
+const NICS: [Nic; 3] = [
+    Nic { name: "mlx5", format: "Mlx5" },
+    Nic { name: "bnxt", format: "Bnxt" },
+    Nic { name: "ionic", format: "Ionic" },
+];
+
+impl Nic {
+    fn is_usual(&self) -> bool {
+        self.name == NICS[0].name
+    }
+}
+
 impl Unit {
+    /// Those that it is compiled for.
+    fn nics(&self) -> &'static [Nic] {
+        if self.every_nic { &NICS } else { &NICS[..1] }
+    }
+
     /// Every `WV_COUNT` can be computed, and no kernel takes more bytes than it may.
     fn check(&self, file: &Path) -> Result<(), BuildError> {
         for kernel in &self.kernels {

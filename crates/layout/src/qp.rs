@@ -233,6 +233,16 @@ impl ErrorWord {
     }
 }
 
+impl core::fmt::Display for NicFormat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Mlx5 => "mlx5",
+            Self::Bnxt => "bnxt_re",
+            Self::Ionic => "ionic",
+        })
+    }
+}
+
 impl PollWord {
     /// The bit that is set while somebody polls the CQ.
     pub const LOCKED: u64 = Self::new(0, true).0;

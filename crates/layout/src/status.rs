@@ -43,6 +43,8 @@ crate::layout! {
         BadRouting = 13,
         /// A peer's word belongs to a later call than the awaited one.
         Skew = 14,
+        /// The queue pair's NIC has no such atomic.
+        Unsupported = 15,
     }
 
     /// How a call ended, and what the NIC said: of an error CQE alone, else 0.

@@ -18,7 +18,8 @@ void require_ok(wv::Status status, const char* what, wv::site where = wv::site::
   wv::check::require(status.ok(), what, where);
 }
 
-wv::Posted put_word(const wv::Qp& qp, wv::u64 i, wv::Flags flags = {}) {
+template <class Q>
+wv::Posted put_word(const Q& qp, wv::u64 i, wv::Flags flags = {}) {
   wv::check::write(source + 8 * i, value(i));
   return wv::put(wv::thread, qp, from(i), to(i), 8, flags);
 }
@@ -59,60 +60,129 @@ void put_and_signal(const wv::Qp& qp, wv::u64 i, Signal what) {
 
 }  // namespace
 
-extern "C" {
+// Kernels for queue pairs of every format.
+namespace every {
 
 // One put, and its completion: the payload has arrived and its source may be reused.
-void wv_put_wait(const wv::Qp* qp, wv::u64 i) {
-  const wv::Posted posted = put_word(*qp, i);
+template <class Q>
+void put_wait(const Q& qp, wv::u64 i) {
+  const wv::Posted posted = put_word(qp, i);
   require_ok(posted.status, "put");
-  require_ok(wv::wait(wv::thread, *qp, posted), "wait");
-  wv::check::require(wv::done(*qp, posted), "what was waited for stays done");
+  require_ok(wv::wait(wv::thread, qp, posted), "wait");
+  wv::check::require(wv::done(qp, posted), "what was waited for stays done");
   wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
   wv::check::write(source + 8 * i, 0);
 }
 
 // A put that nobody waits for.
-void wv_put(const wv::Qp* qp, wv::u64 i) { require_ok(put_word(*qp, i).status, "put"); }
+template <class Q>
+void put(const Q& qp, wv::u64 i) { require_ok(put_word(qp, i).status, "put"); }
 
 // Two, then a wait for the older one.
-void wv_put_twice(const wv::Qp* qp, wv::u64 i) {
-  const wv::Posted first = put_word(*qp, i);
-  const wv::Posted second = put_word(*qp, i + 1);
+template <class Q>
+void put_twice(const Q& qp, wv::u64 i) {
+  const wv::Posted first = put_word(qp, i);
+  const wv::Posted second = put_word(qp, i + 1);
   require_ok(second.status, "put");
-  require_ok(wv::wait(wv::thread, *qp, first), "wait");
+  require_ok(wv::wait(wv::thread, qp, first), "wait");
   wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
 }
 
 // Unsignalled work, then quiet: somebody has to post a NOP.
-void wv_put_quiet(const wv::Qp* qp, wv::u64 i) {
-  require_ok(put_word(*qp, i, wv::unsignalled).status, "put");
-  require_ok(wv::quiet(wv::thread, *qp), "quiet");
+template <class Q>
+void put_quiet(const Q& qp, wv::u64 i) {
+  require_ok(put_word(qp, i, wv::unsignalled).status, "put");
+  require_ok(wv::quiet(wv::thread, qp), "quiet");
   wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
 }
 
 // Leaves the doorbell of the first to the second, whose completion says both.
-void wv_defer_put_wait(const wv::Qp* qp, wv::u64 i) {
-  require_ok(put_word(*qp, i, wv::unsignalled | wv::deferred).status, "put");
-  const wv::Posted second = put_word(*qp, i + 1);
+template <class Q>
+void defer_put_wait(const Q& qp, wv::u64 i) {
+  require_ok(put_word(qp, i, wv::unsignalled | wv::deferred).status, "put");
+  const wv::Posted second = put_word(qp, i + 1);
   require_ok(second.status, "put");
-  require_ok(wv::wait(wv::thread, *qp, second), "wait");
+  require_ok(wv::wait(wv::thread, qp, second), "wait");
   for (wv::u64 k = i; k < i + 2; ++k) {
     wv::check::require(wv::check::read(target + 8 * k) == value(k), "the payload is there");
   }
 }
+
+// Nobody posts behind it: the wait rings.
+template <class Q>
+void defer_wait(const Q& qp, wv::u64 i) {
+  const wv::Posted posted = put_word(qp, i, wv::deferred);
+  require_ok(posted.status, "put");
+  require_ok(wv::wait(wv::thread, qp, posted), "wait");
+  wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
+}
+
+// Three, so that a ring of four is used again.
+template <class Q>
+void put_many(const Q& qp, wv::u64 i) {
+  for (wv::u64 k = 0; k < 3; ++k) require_ok(put_word(qp, i + k).status, "put");
+}
+
+// The value of a READ is there when its completion is.
+template <class Q>
+void get_wait(const Q& qp, wv::u64 i) {
+  const wv::Posted posted = wv::get(wv::thread, qp, from(i), to(i), 8);
+  require_ok(posted.status, "get");
+  require_ok(wv::wait(wv::thread, qp, posted), "wait");
+  (void)wv::check::read(source + 8 * i);
+}
+
+// Returns no_room where a put would wait.
+template <class Q>
+void put_now(const Q& qp, wv::u64 i) {
+  const wv::Posted posted = put_word(qp, i, wv::no_wait);
+  wv::check::require(posted.ok() || posted.status.kind() == wv::outcome::no_room, "ok or no_room");
+  wv::check::note(static_cast<wv::u32>(i + 1), posted.ok() ? 1 : 2);
+}
+
+// The NIC refuses somebody's work.
+template <class Q>
+void put_fails(const Q& qp, wv::u64 i) {
+  const wv::Posted posted = put_word(qp, i);
+  const wv::Status status = posted.ok() ? wv::wait(wv::thread, qp, posted) : posted.status;
+  wv::check::require(!status.ok(), "the wait ends with the error");
+  wv::check::note(static_cast<wv::u32>(i + 1), status.code);
+}
+
+// One transfer for each lane, posted together; each waits for its own.
+template <class Q>
+void put_each_warp(const Q& qp, wv::u64 i) {
+  wv::check::write(source + 8 * i, value(i));
+  const wv::Posted posted = wv::put_each(wv::warp, qp, from(i), to(i), 8);
+  require_ok(posted.status, "put_each");
+  require_ok(wv::wait(wv::warp, qp, posted), "wait");
+  wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
+}
+
+}  // namespace every
+
+#define WV_EVERY_NIC(name)                             \
+  void wv_##name(const wv::Qp* qp, wv::u64 i) {        \
+    (void)wv::with_format(*qp, [i](const auto& queue) { \
+      every::name(queue, i);                           \
+      return 0;                                        \
+    });                                                \
+  }
+
+extern "C" {
+
+WV_EVERY_NIC(put_wait)
+WV_EVERY_NIC(put)
+WV_EVERY_NIC(put_twice)
+WV_EVERY_NIC(put_quiet)
+WV_EVERY_NIC(defer_put_wait)
 
 // Leaves it to anybody who comes.
 void wv_defer(const wv::Qp* qp, wv::u64 i) {
   require_ok(put_word(*qp, i, wv::unsignalled | wv::deferred).status, "put");
 }
 
-// Nobody posts behind it: the wait rings.
-void wv_defer_wait(const wv::Qp* qp, wv::u64 i) {
-  const wv::Posted posted = put_word(*qp, i, wv::deferred);
-  require_ok(posted.status, "put");
-  require_ok(wv::wait(wv::thread, *qp, posted), "wait");
-  wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
-}
+WV_EVERY_NIC(defer_wait)
 
 // The same by quiet.
 void wv_defer_quiet(const wv::Qp* qp, wv::u64 i) {
@@ -121,10 +191,7 @@ void wv_defer_quiet(const wv::Qp* qp, wv::u64 i) {
   wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
 }
 
-// Three, so that a ring of four is used again.
-void wv_put_many(const wv::Qp* qp, wv::u64 i) {
-  for (wv::u64 k = 0; k < 3; ++k) require_ok(put_word(*qp, i + k).status, "put");
-}
+WV_EVERY_NIC(put_many)
 
 // A WQE of several WQEBBs.
 void wv_put_inline(const wv::Qp* qp, wv::u64 i) {
@@ -136,13 +203,7 @@ void wv_put_inline(const wv::Qp* qp, wv::u64 i) {
   wv::check::require(posted.wqebbs == 2, "two WQEBBs");
 }
 
-// The value of a READ is there when its completion is.
-void wv_get_wait(const wv::Qp* qp, wv::u64 i) {
-  const wv::Posted posted = wv::get(wv::thread, *qp, from(i), to(i), 8);
-  require_ok(posted.status, "get");
-  require_ok(wv::wait(wv::thread, *qp, posted), "wait");
-  (void)wv::check::read(source + 8 * i);
-}
+WV_EVERY_NIC(get_wait)
 
 // Lanes want the one scratch slot that is free.
 void wv_fetch_add(const wv::Qp* qp, wv::u64 i) {
@@ -151,12 +212,7 @@ void wv_fetch_add(const wv::Qp* qp, wv::u64 i) {
   wv::check::note(static_cast<wv::u32>(i), old + 1);
 }
 
-// Returns no_room where a put would wait.
-void wv_put_now(const wv::Qp* qp, wv::u64 i) {
-  const wv::Posted posted = put_word(*qp, i, wv::no_wait);
-  wv::check::require(posted.ok() || posted.status.kind() == wv::outcome::no_room, "ok or no_room");
-  wv::check::note(static_cast<wv::u32>(i + 1), posted.ok() ? 1 : 2);
-}
+WV_EVERY_NIC(put_now)
 
 // Where waits may end for another reason: what is said to have arrived has.
 void wv_put_may_fail(const wv::Qp* qp, wv::u64 i) {
@@ -176,13 +232,7 @@ void wv_put_ends(const wv::Qp* qp, wv::u64 i) {
   wv::check::note(static_cast<wv::u32>(i + 1), status.code + 1);
 }
 
-// The NIC refuses somebody's work.
-void wv_put_fails(const wv::Qp* qp, wv::u64 i) {
-  const wv::Posted posted = put_word(*qp, i);
-  const wv::Status status = posted.ok() ? wv::wait(wv::thread, *qp, posted) : posted.status;
-  wv::check::require(!status.ok(), "the wait ends with the error");
-  wv::check::note(static_cast<wv::u32>(i + 1), status.code);
-}
+WV_EVERY_NIC(put_fails)
 
 // --- Receives. The message that takes the receive at `index` is `message(index)`.
 
@@ -235,14 +285,7 @@ void wv_wait_recv_ends(const wv::Qp* qp, wv::u64 i) {
 void wv_put_warp(const wv::Qp* qp, wv::u64 i) { put_together(wv::warp, *qp, i); }
 void wv_put_block(const wv::Qp* qp, wv::u64 i) { put_together(wv::block, *qp, i); }
 
-// One transfer for each lane, posted together; each waits for its own.
-void wv_put_each_warp(const wv::Qp* qp, wv::u64 i) {
-  wv::check::write(source + 8 * i, value(i));
-  const wv::Posted posted = wv::put_each(wv::warp, *qp, from(i), to(i), 8);
-  require_ok(posted.status, "put_each");
-  require_ok(wv::wait(wv::warp, *qp, posted), "wait");
-  wv::check::require(wv::check::read(target + 8 * i) == value(i), "the payload is there");
-}
+WV_EVERY_NIC(put_each_warp)
 
 // The same without a completion, which somebody has to ask for afterwards.
 void wv_put_each_quiet(const wv::Qp* qp, wv::u64 i) {

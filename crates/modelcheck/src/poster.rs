@@ -8,6 +8,7 @@ use crate::post::word::Word;
 use crate::world::{DOORBELL, QPN, Queue, RECEIVES, SENDS, World};
 use std::sync::atomic::Ordering::{self, Relaxed};
 use warpverbs_mlx5::cqe::gives_back;
+use warpverbs_mlx5::doorbell::record_word;
 
 fn order(order: Ordering) -> Order {
     match order {
@@ -159,8 +160,8 @@ impl Poster {
     fn post<const N: usize>(&self, units: u32, words: [u64; N]) -> u64 {
         let n = u64::from(units.div_ceil(4));
         let base = loop {
-            match try_reserve(self, n) {
-                Some(base) => break base,
+            match try_reserve(self, n, 0) {
+                Some(got) => break got.base,
                 None if self.drain() => {}
                 None => host::pause(),
             }
@@ -179,8 +180,8 @@ impl Poster {
     /// Posts a receive of one word at `local`, when there is room; its index.
     pub fn receive(&self, local: u64) -> u64 {
         let base = loop {
-            match try_reserve(self, 1) {
-                Some(base) => break base,
+            match try_reserve(self, 1, 0) {
+                Some(got) => break got.base,
                 None => host::pause(),
             }
         };
@@ -290,11 +291,12 @@ impl Ring for Poster {
     fn ready(&self, word: usize) -> &Shared<u64> {
         &self.ready[word]
     }
-    fn record(&self) -> &Shared<u32> {
-        &self.record
+    fn record(&self, next: u64) -> Option<(&Shared<u32>, u32)> {
+        Some((&self.record, record_word(next)))
     }
-    fn doorbell(&self) -> Option<(&Shared<u64>, u32)> {
-        self.doorbell.as_ref().map(|doorbell| (doorbell, QPN))
+    fn doorbell(&self, next: u64) -> Option<(&Shared<u64>, u64)> {
+        let value = u64::from((next as u32 & 0xffff) << 8) << 32 | u64::from(QPN << 8);
+        self.doorbell.as_ref().map(|doorbell| (doorbell, value.to_be()))
     }
     fn most_passes(&self) -> u32 {
         self.most_passes

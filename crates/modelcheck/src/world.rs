@@ -2,7 +2,7 @@
 
 use crate::fiber::Body;
 use crate::memory::{Initial, Place};
-use crate::nic::{self, Nic};
+use crate::nic::{self, Nic, PlainNic};
 use crate::receiver::Receiver;
 use crate::scenario::{End, NOTES, Rule, Scenario, ThreadSpec, Time};
 use std::mem::offset_of;
@@ -28,21 +28,23 @@ const RECORD: u64 = STATE + 0x1800;
 pub(crate) const DOORBELL: u64 = STATE + 0x1840;
 const CQ_RECORD: u64 = STATE + 0x1880;
 const ABORT: u64 = STATE + 0x18c0;
-const CQ: u64 = STATE + 0x2000;
-const SCRATCH: u64 = STATE + 0x4000;
+pub(crate) const CQ: u64 = STATE + 0x2000;
+pub(crate) const SCRATCH: u64 = STATE + 0x4000;
 /// Old values that nobody wants: the word behind 64 scratch slots.
 const SINK: u64 = SCRATCH + 8 * 64;
 const SOURCE: u64 = STATE + 0x5000;
 const TARGET: u64 = STATE + 0x6000;
 const SIGNAL: u64 = STATE + 0x7000;
-const SQ: u64 = STATE + 0x8000;
-const RQ: u64 = STATE + 0xb000;
+pub(crate) const SQ: u64 = STATE + 0x8000;
+pub(crate) const RQ: u64 = STATE + 0xb000;
 const INBOX: u64 = STATE + 0xc000;
 const RECV_CQ: u64 = STATE + 0xd000;
 /// Posting state of a queue pair on another GPU, which posts nothing.
 const FAR_STATE: u64 = STATE + 0x1_0000;
 /// Stands for a block's shared memory; as in `arch/check.h`.
 const SHARED: u64 = STATE + 0x1_1000;
+/// The table of packet numbers.
+pub(crate) const PACKETS: u64 = STATE + 0x1_2000;
 const RQ_READY: u64 = READY + 0x80;
 const RECV_CQ_RECORD: u64 = CQ_RECORD + 0x20;
 const FAR_ABORT: u64 = ABORT + 4;
@@ -135,6 +137,9 @@ const PAYLOAD: u64 = 64;
 /// Sizes and history of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
+    /// Whose format the queues have. Of other formats than mlx5's they have a send queue alone, and no
+    /// backlog.
+    pub format: NicFormat,
     /// log2 of the WQEBBs of the ring.
     pub log_sq: u8,
     /// log2 of the CQEs of a ring CQ; `None` for a collapsed one.
@@ -162,6 +167,7 @@ impl Default for Shape {
     fn default() -> Self {
         Self {
             unrung: false,
+            format: NicFormat::Mlx5,
             log_sq: 2,
             log_cq: None,
             start: 0,
@@ -175,11 +181,11 @@ impl Default for Shape {
     }
 }
 
-fn word(addr: u64, size: u8, value: u64) -> Initial {
+pub(crate) fn word(addr: u64, size: u8, value: u64) -> Initial {
     Initial { addr, size, value, atomic: true }
 }
 
-fn plain(addr: u64, value: u64) -> Initial {
+pub(crate) fn plain(addr: u64, value: u64) -> Initial {
     Initial { addr, size: 8, value, atomic: false }
 }
 
@@ -251,12 +257,12 @@ impl World {
             log_sq,
             log_rq,
             log_rq_stride: 4,
-            inline_words: 30,
+            inline_words: if self.is_mlx5() { 30 } else { 4 },
             send_tag: QPN | if self.shape.reads_record { FENCED_RECORD } else { 0 },
-            packets: 0,
-            format: NicFormat::Mlx5 as u8,
-            log_packets: 0,
-            log_mtu: 0,
+            packets: PACKETS,
+            format: self.shape.format as u8,
+            log_packets: log_sq,
+            log_mtu: 8,
             reserved: [0; 29],
         }
     }
@@ -264,6 +270,10 @@ impl World {
     /// A queue pair of another GPU, for waits that do not post.
     pub fn far_qp(&self) -> Qp {
         Qp { state: FAR_STATE, abort: FAR_ABORT, ..self.qp() }
+    }
+
+    pub(crate) fn is_mlx5(&self) -> bool {
+        self.shape.format == NicFormat::Mlx5
     }
 
     pub(crate) fn depth(&self) -> u64 {
@@ -365,6 +375,9 @@ impl World {
         for i in 0..PAYLOAD {
             memory.extend([plain(source(i), 0), plain(target(i), 0)]);
         }
+        if !self.is_mlx5() {
+            self.adapt(&mut memory);
+        }
         memory
     }
 
@@ -429,6 +442,7 @@ impl World {
             (SOURCE, TARGET, "source", 8),
             (SCRATCH, SOURCE, "scratch", 8),
             (SPAN, RECORD, "span", 1),
+            (PACKETS, PACKETS + 0x1000, "packets", 8),
             (READY, SPAN, "ready", 8),
             (STATE, READY, "state", 1),
         ];
@@ -445,7 +459,10 @@ impl World {
             place: Place { device: NIC, block: 0 },
             daemon: true,
         };
-        threads.push(daemon("nic", Rc::new(move || Nic::new(self).run())));
+        threads.push(match self.is_mlx5() {
+            true => daemon("nic", Rc::new(move || Nic::new(self).run())),
+            false => daemon("nic", Rc::new(move || PlainNic::new(self).run())),
+        });
         if self.shape.log_rq.is_some() {
             threads.push(daemon("receiver", Rc::new(move || Receiver::new(self).run())));
         }

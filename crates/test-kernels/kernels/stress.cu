@@ -72,19 +72,27 @@ WV_D Status put_bytes(const Place& p, Random& random, Flags flags) {
   return put_inline(thread, p.qp, bytes, p.to(at_bytes), length, flags).status;
 }
 
-// From what it holds to one more, whatever bits the mask leaves out.
-WV_D Status swap_masked(const Place& p, Flags flags) {
-  const u64 now = p.expect->swapped;
-  p.expect->swapped = now + 1;
-  const MaskedCompareSwap<u64> step{now, ~u64{0}, now + 1, ~u64{0}};
+template <class Nic, class Operands>
+WV_D Status swap_by(const QpOf<Nic>& qp, const Place& p, Operands step, Flags flags) {
   // Lanes in lockstep must not post by verbs on one queue pair.
   if (lockstep()) {
-    const auto op = impl::atomic_op<mlx5::Nic>(p.from(24), p.to(24), step);
-    return impl::post(thread, p.qp, op, flags, {}).status;
+    return impl::post(thread, qp, Nic::atomic(p.from(24), p.to(24), step), flags, {}).status;
   }
-  const Posted posted = post_atomic(p.qp, p.from(24), p.to(24), step, flags);
-  ring_doorbell(p.qp, posted);
+  const Posted posted = post_atomic(qp, p.from(24), p.to(24), step, flags);
+  ring_doorbell(qp, posted);
   return posted.status;
+}
+
+// From what it holds to one more, by a mask of all bits where the NIC has masks.
+template <class Nic>
+WV_D Status swap_word(const QpOf<Nic>& qp, const Place& p, Flags flags) {
+  const u64 now = p.expect->swapped, next = now + 1;
+  p.expect->swapped = next;
+  if constexpr (Nic::masked_atomics) {
+    return swap_by(qp, p, MaskedCompareSwap<u64>{now, ~u64{0}, next, ~u64{0}}, flags);
+  } else {
+    return swap_by(qp, p, CompareSwap{now, next}, flags);
+  }
 }
 
 WV_D Status fetch_both(const Place& p) {
@@ -92,6 +100,7 @@ WV_D Status fetch_both(const Place& p) {
   Status status = fetch_add(thread, p.qp, p.to(0), u64{1}, old);
   if (status.ok() && old != p.expect->adds) status = Status::of(outcome::bad_error);
   p.expect->adds += 1;
+  if (!WV_NIC::Nic::masked_atomics) return status;
   u32 old4 = 0;
   if (status.ok()) status = fetch_add(thread, p.qp, p.to(32), u32{7}, old4);
   if (status.ok() && old4 != p.expect->adds4) status = Status::of(outcome::bad_error);
@@ -105,7 +114,7 @@ WV_D Status step(const Place& p, Random& random, u32 round) {
     case 0: return put_word(p, round, random.state, flags);
     case 1: return put_words_and_signal(p, flags);
     case 2: return put_bytes(p, random, flags);
-    case 3: return swap_masked(p, flags);
+    case 3: return swap_word(p.qp, p, flags);
     case 4: return random.next(4) == 0 ? fetch_both(p) : Status{};
     case 5:
       p.expect->adds += 5;

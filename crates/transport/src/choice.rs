@@ -4,9 +4,10 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
+use warpverbs_mlx5::export::NicFormat;
 
-/// A NIC by name, as on a command line: `auto`, `soft` (or `soft0`, its name in lists), or the name of
-/// an RDMA device.
+/// A NIC by name, as on a command line: `auto`, `soft` (or `soft0`, its name in lists), `soft-bnxt`,
+/// `soft-ionic`, or the name of an RDMA device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum NicChoice {
     /// The best there is.
@@ -14,8 +15,22 @@ pub enum NicChoice {
     Auto,
     /// The software NIC.
     Soft,
+    /// The software NIC, with queues of this format; `Soft` has mlx5's. Endpoints of all of them reach each
+    /// other.
+    SoftAs(NicFormat),
     /// The device with this name.
     Named(String),
+}
+
+impl NicChoice {
+    /// The format of the queues, if it is the software NIC.
+    pub fn soft(&self) -> Option<NicFormat> {
+        match self {
+            Self::Soft => Some(NicFormat::Mlx5),
+            Self::SoftAs(format) => Some(*format),
+            Self::Auto | Self::Named(_) => None,
+        }
+    }
 }
 
 impl FromStr for NicChoice {
@@ -26,6 +41,8 @@ impl FromStr for NicChoice {
             "auto" => Self::Auto,
             // The first is what it is, the second its name in every list.
             "soft" | "soft0" => Self::Soft,
+            "soft-bnxt" => Self::SoftAs(NicFormat::Bnxt),
+            "soft-ionic" => Self::SoftAs(NicFormat::Ionic),
             other => Self::Named(other.to_owned()),
         })
     }
@@ -48,7 +65,9 @@ impl fmt::Display for NicChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auto => "auto",
-            Self::Soft => "soft",
+            Self::Soft | Self::SoftAs(NicFormat::Mlx5) => "soft",
+            Self::SoftAs(NicFormat::Bnxt) => "soft-bnxt",
+            Self::SoftAs(NicFormat::Ionic) => "soft-ionic",
             Self::Named(name) => name,
         })
     }
@@ -110,7 +129,7 @@ mod tests {
 
     #[test]
     fn choices_print_as_they_are_read() {
-        for name in ["auto", "soft", "mlx5_0"] {
+        for name in ["auto", "soft", "soft-bnxt", "soft-ionic", "mlx5_0"] {
             assert_eq!(NicChoice::from(name).to_string(), name);
         }
         assert_eq!(NicChoice::from("soft0"), NicChoice::Soft);

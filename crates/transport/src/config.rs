@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpverbs_gpu::{Gpu, GpuKind};
 use warpverbs_mem::Access;
-use warpverbs_mlx5::export::CqMode;
+use warpverbs_mlx5::export::{CqMode, NicFormat};
 use warpverbs_nic::Mtu;
 
 /// Where an endpoint's queues live, and so who can post to them.
@@ -86,7 +86,7 @@ impl EndpointConfig {
         Self { placement, ..self }
     }
 
-    /// Send queue in WQEBBs of 64 bytes: a power of two, 128 to 32768.
+    /// Send queue in WQEBBs of 64 bytes: a power of two, 128 to 32768. Of bnxt_re's format, WQEs up to 16384.
     #[doc(alias = "maxMsgsNum")]
     pub fn send_depth(self, wqebbs: u32) -> Self {
         Self { send_depth: wqebbs, ..self }
@@ -104,7 +104,8 @@ impl EndpointConfig {
         Self { recv_sges: sges, ..self }
     }
 
-    /// The largest inline payload in bytes: a multiple of 4, 4 to 220.
+    /// The largest inline payload in bytes: a multiple of 4, 4 to 220. Queues of bnxt_re's format take 16 at
+    /// most, ionic's 32.
     #[doc(alias = "maxInlineData")]
     pub fn inline_bytes(self, bytes: u32) -> Self {
         Self { inline_bytes: bytes, ..self }
@@ -164,18 +165,31 @@ impl EndpointConfig {
         Self { timeout, ..self }
     }
 
-    pub(crate) fn check(&self) -> Result<(), UsageError> {
+    pub(crate) fn check(&self, format: NicFormat) -> Result<(), UsageError> {
         let (send, recv, sges) = (self.send_depth, self.recv_depth, self.recv_sges);
         let (inline, srq) = (self.inline_bytes, self.srq.is_some());
         let has_gpu = self.gpu.is_some();
         let power = |n: u32, min, max| n.is_power_of_two() && (min..=max).contains(&n);
         let recv_ok = power(recv, 1, 32768) || recv == 0 && !srq;
-        field("send_depth", send, power(send, 128, 32768), "a power of two from 128 to 32768")?;
+        // Packet numbers of bnxt_re name a place in slots by 16 bits.
+        let (deepest, expected) = match format {
+            NicFormat::Bnxt => (16384, "a power of two from 128 to 16384 (bnxt_re)"),
+            NicFormat::Mlx5 | NicFormat::Ionic => (32768, "a power of two from 128 to 32768"),
+        };
+        field("send_depth", send, power(send, 128, deepest), expected)?;
         field("recv_depth", recv, recv_ok, "a power of two up to 32768, or 0 without an SRQ")?;
         field("recv_sges", sges, power(sges, 1, 64), "a power of two from 1 to 64")?;
         let inline_ok = inline.is_multiple_of(4) && (4..=MAX_INLINE).contains(&inline);
         field("inline_bytes", inline, inline_ok, "a multiple of 4 from 4 to 220")?;
         field("rd_atomic", self.rd_atomic.into(), (1..=16).contains(&self.rd_atomic), "1 to 16")?;
+        let is_mlx5 = format == NicFormat::Mlx5;
+        let only_mlx5 = [
+            (srq, "a shared receive queue of this library"),
+            (self.consume_only, "a queue pair that only consumes"),
+        ];
+        if let Some((_, what)) = only_mlx5.into_iter().find(|(asked, _)| *asked && !is_mlx5) {
+            return Err(UsageError::NotOfFormat { what, format });
+        }
         let needs_gpu = self.placement != QueuePlacement::Host;
         field("placement", 0, has_gpu || !needs_gpu, "Host, or a config made by for_gpu()")
     }

@@ -7,6 +7,7 @@ use crate::{Device, NicChoice, TransportError, UsageError};
 #[cfg(feature = "udp")]
 use std::net::SocketAddr;
 use warpverbs_gpu::GpuInfo;
+use warpverbs_mlx5::export::NicFormat;
 use warpverbs_nic::{Config, SoftNic};
 #[cfg(feature = "udp")]
 use warpverbs_nic::{LinkKind, UdpConfig};
@@ -132,7 +133,13 @@ impl Context {
     /// Opens a NIC: by [`NicChoice`], or by what `--nic` was given.
     pub fn open(&self, choice: impl Into<NicChoice>) -> Result<Device, TransportError> {
         match choice.into() {
-            NicChoice::Soft => self.open_soft("software NIC, as requested", Vec::new()),
+            NicChoice::Soft => {
+                self.open_soft(NicFormat::Mlx5, "software NIC, as requested", Vec::new())
+            }
+            NicChoice::SoftAs(format) => {
+                let by = format!("software NIC, as requested, with queues of {format}");
+                self.open_soft(format, &by, Vec::new())
+            }
             NicChoice::Auto => self.open_best(None),
             NicChoice::Named(name) => self.open_named(&name),
         }
@@ -156,9 +163,14 @@ impl Context {
         self.providers.iter().map(|provider| &**provider).chain([soft])
     }
 
-    fn open_soft(&self, by: &str, not_better: Vec<Reason>) -> Result<Device, TransportError> {
+    fn open_soft(
+        &self,
+        format: NicFormat,
+        by: &str,
+        not_better: Vec<Reason>,
+    ) -> Result<Device, TransportError> {
         let route = self.soft.info().name;
-        let nic = self.soft.open(&route)?;
+        let nic = self.soft.open_as(format)?;
         Ok(Device::new(nic, Decision { route, by: by.to_owned(), not_better }))
     }
 
@@ -176,7 +188,7 @@ impl Context {
         if self.providers.is_empty() {
             not_better.push(Reason::new("RDMA devices", "left out"));
         }
-        self.open_soft("software NIC", not_better)
+        self.open_soft(NicFormat::Mlx5, "software NIC", not_better)
     }
 
     fn open_named(&self, name: &str) -> Result<Device, TransportError> {

@@ -96,11 +96,12 @@ impl Endpoint {
         device: Arc<DeviceShared>,
         config: &EndpointConfig,
     ) -> Result<Self, TransportError> {
-        config.check()?;
+        let format = device.nic.format();
+        config.check(format)?;
         if let Some(gpu) = config.gpu.as_ref().filter(|_| device.nic.way().is_some()) {
             check_order(gpu.info())?;
         }
-        let memory = Memory::new(config, device.nic.send_cq(config.send_cq))?;
+        let memory = Memory::new(config, device.nic.send_cq(config.send_cq), format)?;
         let qp = create_qp(&device, config, &memory)?;
         let scratch_key = device.nic.register(&memory.scratch()?, &Access::LOCAL_WRITE.into())?;
         let register = match qp.doorbell_offset() {
@@ -168,6 +169,12 @@ impl Endpoint {
         self.core.handle
     }
 
+    /// Bytes that one work request may carry inline: what was asked for, as far as the format of the NIC's
+    /// queues has room.
+    pub fn inline_bytes(&self) -> usize {
+        self.core.memory.shape.inline_bytes
+    }
+
     /// QP number of the peer, if connected.
     pub fn peer(&self) -> Option<u32> {
         Some(self.core.peer.load(Acquire)).filter(|&qpn| qpn != 0)
@@ -191,11 +198,12 @@ impl Endpoint {
         }
         let config = &core.config;
         let own_reads = config.rd_atomic.min(core.device.nic.max_rd_atomic()[1]);
+        let mtu = core.handle.mtu.min(peer.mtu);
         let path = PathSpec {
             dest_qpn: peer.qpn,
             dest_nic: peer.nic,
             dest: peer.reach,
-            mtu: core.handle.mtu.min(peer.mtu),
+            mtu,
             rq_psn: peer.psn,
             sq_psn: core.handle.psn,
             max_dest_rd_atomic: core.handle.max_rd_atomic,
@@ -205,6 +213,10 @@ impl Endpoint {
             rnr_retry: config.rnr_retry,
             min_rnr_timer: config.min_rnr_timer,
         };
+        core.memory.start(core.handle.psn, mtu)?;
+        if let Some(queues) = &core.queues {
+            queues.start(mtu);
+        }
         core.qp.connect(&path)?;
         // Release, pairs with the posters' acquire: no doorbell comes before the QP listens.
         core.peer.store(peer.qpn, Release);
@@ -246,9 +258,10 @@ impl Endpoint {
     /// kernel writes there, and its waits end at their deadlines.
     #[allow(unsafe_code)]
     pub fn device_qp(&self) -> KernelPtr<Qp> {
-        // SAFETY: `exported` holds a QP, which nobody writes after the endpoint was made; its
+        // SAFETY: `exported` holds a QP, which nobody writes after the endpoint was connected; its
         // addresses are those of the core's memory, named below, and of the doorbells on the host.
         let pointer = unsafe { KernelPtr::from_buffer(&self.core.exported, self.core.clone()) };
+        let pointer = pointer.with_queues_of(self.core.device.nic.format());
         self.core.memory.buffers().into_iter().fold(pointer, KernelPtr::reaching)
     }
 
@@ -257,14 +270,16 @@ impl Endpoint {
         let core = &*self.core;
         let mut state = PostState::new_zeroed();
         core.memory.read_state(0, state.as_mut_bytes())?;
-        let error = (state.error != 0).then(|| decode_error(self.qpn(), ErrorWord(state.error)));
+        let format = core.memory.shape.format;
+        let error = ErrorWord(state.error);
+        let error = (error.0 != 0).then(|| decode_error(self.qpn(), format, error));
         let Events { new, failure } = core.qp.events();
         Ok(Health {
             qpn: self.qpn(),
             nic_stopped: core.qp.stopped(),
             state: core.qp.state(),
-            send: Progress::of(&state.sq),
-            receive: Progress::of(&state.rq),
+            send: Progress::of(&state.sq, core.memory.shape.counts_packets()),
+            receive: Progress::of(&state.rq, false),
             error,
             first_error: core.first_error(),
             fault: FaultReport::of(&state.fault),
@@ -295,7 +310,7 @@ impl Endpoint {
         if let Some(queues) = &core.queues {
             queues.reset();
         }
-        core.memory.reset()?;
+        core.memory.reset(core.qp.cqns())?;
         core.peer.store(0, Release);
         core.qp.init(core.config.access)
     }
@@ -354,9 +369,12 @@ fn create_qp(
         None if !shape.own_recv => RecvSpec::None,
         None => RecvSpec::Own { buf: &rq, log_depth: shape.log_recv, log_stride: shape.log_stride },
     };
+    let packets = memory.packets()?;
     let cq = |mode, log_size, buf, record| CqSpec { mode, log_size, buf, record };
     device.nic.create_qp(&QpSpec {
+        format: shape.format,
         memory: memory.shared(),
+        packets: shape.counts_packets().then_some(&packets),
         sq: &sq,
         log_sq: shape.log_send,
         recv,

@@ -1,5 +1,6 @@
 //! Health of an endpoint: which queue failed, at which index, and why.
 
+use crate::post::index_of;
 use crate::{AsyncEvent, ErrorKind, FirstError, QpState, TransportError};
 use std::fmt;
 use warpverbs_gpu::DeviceStatus;
@@ -52,9 +53,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn of(queue: &QueueState) -> Self {
-        let QueueState { reserved, published, .. } = *queue;
-        Self { reserved, published, completed: queue.completed() }
+    /// `packets`: its posters count packets besides.
+    pub(crate) fn of(queue: &QueueState, packets: bool) -> Self {
+        let QueueState { published, .. } = *queue;
+        let completed = queue.completed();
+        let reserved = if packets { index_of(queue.reserved, completed) } else { queue.reserved };
+        Self { reserved, published, completed }
     }
 }
 
@@ -106,6 +110,8 @@ pub enum Outcome {
     BadRouting,
     /// A rank is ahead of the call in which it was waited for.
     Skew,
+    /// An atomic that the queue pair's NIC does not have.
+    Unsupported,
     /// A code unknown here.
     Unknown(u32),
 }
@@ -136,6 +142,7 @@ impl Outcome {
             Some(Code::MixedRoutes) => Self::MixedRoutes,
             Some(Code::BadRouting) => Self::BadRouting,
             Some(Code::Skew) => Self::Skew,
+            Some(Code::Unsupported) => Self::Unsupported,
             Some(Code::Ok) | None => Self::Unknown(code),
         }
     }
@@ -162,6 +169,7 @@ impl fmt::Display for Outcome {
                 f.write_str("a token names an expert that there is not, or one twice")
             }
             Self::Skew => f.write_str("the rank that was waited for is in a later call"),
+            Self::Unsupported => f.write_str("an atomic that the NIC does not have"),
             Self::Unknown(code) => write!(f, "status {code:#x}, unknown here"),
         }
     }

@@ -96,7 +96,7 @@ pub use status::KernelStatus;
 
 pub use warpverbs_mem::{Access, RegistrationPath};
 pub use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
-pub use warpverbs_mlx5::export::CqMode;
+pub use warpverbs_mlx5::export::{CqMode, NicFormat};
 pub use warpverbs_mlx5::syndrome::Syndrome;
 pub use warpverbs_nic::FirstError;
 #[cfg(feature = "udp")]

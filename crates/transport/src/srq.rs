@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use warpverbs_gpu::Place;
 use warpverbs_mem::Cells;
+use warpverbs_mlx5::export::NicFormat;
 use warpverbs_mlx5::recv::build_srq;
 
 /// A shared receive queue: whichever of its endpoints gets a message takes the next receive.
@@ -44,6 +45,11 @@ impl SharedReceiveQueue {
         depth: u32,
         sges: u32,
     ) -> Result<Self, TransportError> {
+        let format = device.nic.format();
+        if format != NicFormat::Mlx5 {
+            let what = "a shared receive queue of this library";
+            return Err(UsageError::NotOfFormat { what, format }.into());
+        }
         let config = |field, value: u32, expected| UsageError::Config {
             field,
             value: value.into(),

@@ -21,7 +21,13 @@ struct Nic;
 template <class Nic>
 struct QpOf : QpLayout {};
 
-using Qp = QpOf<mlx5::Nic>;
+// The NIC that kernels are compiled for, by the namespace of its format: the library's builder compiles a
+// unit once for each, and a launch takes the one that its queue pairs have.
+#if !defined(WV_NIC)
+#define WV_NIC mlx5
+#endif
+using Qp = QpOf<WV_NIC::Nic>;
+using Mlx5Qp = QpOf<mlx5::Nic>;
 using BnxtQp = QpOf<bnxt::Nic>;
 using IonicQp = QpOf<ionic::Nic>;
 
@@ -35,7 +41,7 @@ WV_HD auto with_format(const QpOf<Nic>& qp, Body body) {
     case nic_format::ionic: return body(static_cast<const IonicQp&>(layout));
     case nic_format::mlx5: break;
   }
-  return body(static_cast<const Qp&>(layout));
+  return body(static_cast<const Mlx5Qp&>(layout));
 }
 
 }  // namespace wv

@@ -82,10 +82,14 @@ fn alone(args: &ConformArgs) -> Result<Setup> {
     let choice = NicChoice::from(args.common.nic.nic.as_str());
     let config = Config::default();
     let setup = match (args.network, &choice) {
-        (Some(address), NicChoice::Auto | NicChoice::Soft) => {
-            Setup::network(&config.with_env()?, address)?
+        (Some(address), NicChoice::Auto) => {
+            let soft = || NicChoice::Soft;
+            Setup::network(&config.with_env()?, address, [soft(), soft()])?
         }
-        (Some(_), NicChoice::Named(name)) => {
+        (Some(address), soft) if soft.soft().is_some() => {
+            Setup::network(&config.with_env()?, address, [soft.clone(), soft.clone()])?
+        }
+        (Some(_), name) => {
             bail!("--network is for software NICs, and --nic is {name}; leave one of them out")
         }
         (None, _) => {

@@ -3,9 +3,9 @@
 use crate::Setup;
 use crate::outcome::{Stop, check};
 use crate::rig::{End, Pair, all_access, bytes, pattern, same, word};
-use warpverbs::gpu::{Dim, Element, KernelPtr, Remote};
+use warpverbs::gpu::{DeviceStatus, Dim, Element, KernelPtr, Remote};
 use warpverbs::kernels::loopback as k;
-use warpverbs::transport::MemoryRegion;
+use warpverbs::transport::{MemoryRegion, Outcome};
 use warpverbs_test_kernels::conform as c;
 
 /// One warp, of which one lane posts.
@@ -29,6 +29,10 @@ pub(super) fn code(status: &MemoryRegion) -> Result<u32, Stop> {
 
 pub(super) fn went_well(pair: &Pair, status: &MemoryRegion) -> End {
     let code = code(status)?;
+    let outcome = Outcome::of(DeviceStatus(code));
+    if let Err(outcome @ Outcome::Unsupported) = outcome {
+        return Err(Stop::NotSupported(outcome.to_string()));
+    }
     check!(code == 0, "the kernel ended with status {code:#x}");
     pair.is_well()
 }
@@ -93,7 +97,8 @@ pub(super) fn kernel_write(setup: &Setup) -> End {
 
 pub(super) fn kernel_write_inline(setup: &Setup) -> End {
     let pair = setup.kernel_pair()?;
-    for len in [1, 12, 13, 28, 29, 92, 93, 220] {
+    let most = pair.a.inline_bytes();
+    for len in [1, 12, 13, 28, 29, 92, 93, 220, most].into_iter().filter(|len| *len <= most) {
         let status = status(setup)?;
         let kernel = k::WriteInline {
             qp: pair.a.device_qp(),

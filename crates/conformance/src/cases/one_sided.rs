@@ -48,7 +48,8 @@ pub(super) fn write_gather(setup: &Setup) -> End {
 pub(super) fn write_inline(setup: &Setup) -> End {
     let pair = setup.pair(Shape::host().inline_bytes(220))?;
     let (a, _) = pair.posters()?;
-    for len in (1..=220).rev().step_by(220 / setup.times(220) as usize) {
+    let most = pair.a.inline_bytes();
+    for len in (1..=most).rev().step_by(most.div_ceil(setup.times(220) as usize)) {
         let data = pattern(len, len as u64);
         pair.dst.write(0, &[0; 256])?;
         a.wait(a.post_write_inline(&data, pair.dst.remote(), SIGNALED)?)?;

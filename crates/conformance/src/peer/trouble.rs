@@ -78,6 +78,7 @@ impl From<TransportError> for Trouble {
             TransportError::Wait(WaitError::SharedQueueFull { .. }) => {
                 Self::SharedQueueFull(error.to_string())
             }
+            TransportError::Usage(error) => error.into(),
             other => Self::Other(other.to_string()),
         }
     }
@@ -85,7 +86,10 @@ impl From<TransportError> for Trouble {
 
 impl From<UsageError> for Trouble {
     fn from(error: UsageError) -> Self {
-        Self::Other(error.to_string())
+        match error {
+            UsageError::NotOfFormat { .. } => Self::NotSupported(error.to_string()),
+            other => Self::Other(other.to_string()),
+        }
     }
 }
 

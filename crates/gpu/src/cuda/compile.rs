@@ -49,11 +49,13 @@ mod tests {
         name: "good",
         source: "extern \"C\" __global__ void twice(unsigned* p) { *p *= 2; }",
         entries: &[],
+        others: &[],
     };
     const BAD: Image = Image {
         name: "bad",
         source: "#line 7 \"warpverbs/impl/post.h\"\nint f() { return missing; }\n",
         entries: &[],
+        others: &[],
     };
 
     fn no_compiler() -> Result<&'static Compiler, GpuError> {

@@ -16,7 +16,9 @@ use super::transfer::Transfer;
 use crate::arena::{Arena, ArenaError, shared_bytes};
 use crate::buffer::Keep;
 use crate::launch::{Dim, Launch};
-use crate::{Buffer, Gpu, GpuError, GpuInfo, Graph, Image, Kernel, Mapping, Place, Step, Stops};
+use crate::{
+    Buffer, Gpu, GpuError, GpuInfo, Graph, Image, Kernel, KernelArgs, Mapping, Place, Step, Stops,
+};
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,10 +96,11 @@ impl DriverGpu {
         driver.enable_peer(peer.driver())
     }
 
-    /// The loaded function of a kernel.
-    fn function(&self, kernel: &dyn Kernel) -> Result<Function, GpuError> {
-        let functions = self.context.functions(kernel.image(), &self.cache)?;
-        let name = kernel.entry().name;
+    /// The loaded function of a kernel with these arguments.
+    fn function(&self, kernel: &dyn Kernel, args: &KernelArgs) -> Result<Function, GpuError> {
+        let (image, entry) = args.compiled(kernel)?;
+        let functions = self.context.functions(image, &self.cache)?;
+        let name = entry.name;
         let function = functions.get(name).ok_or(GpuError::BadEntry {
             kernel: name,
             what: "functions of this name in its image",
@@ -178,7 +181,7 @@ impl Gpu for DriverGpu {
     }
 
     fn resident_blocks(&self, kernel: &dyn Kernel, dim: Dim) -> Result<u32, GpuError> {
-        let function = self.function(kernel)?;
+        let function = self.function(kernel, &kernel.args())?;
         let driver = self.context.driver();
         let _entered = driver.entered()?;
         let each = driver.fitting(function, kernel.entry().name, dim)?;
@@ -191,16 +194,18 @@ impl Gpu for DriverGpu {
         dim: Dim,
         deadline: Duration,
     ) -> Result<Launch, GpuError> {
-        let function = self.function(kernel)?;
+        let args = kernel.args();
+        let function = self.function(kernel, &args)?;
+        let launched = (kernel.entry(), args);
         // SAFETY: handed on to the caller.
-        let started = unsafe { Started::start(&self.streams, function, kernel, dim, deadline) }?;
+        let started = unsafe { Started::start(&self.streams, function, launched, dim, deadline) }?;
         Ok(Launch::new(Box::new(started), deadline))
     }
 
     fn prepare(&self, first: Step, more: Vec<Step>) -> Result<Graph, GpuError> {
         let named = (first.kernel.entry().name, first.dim);
         let with = |step: Step| {
-            let function = self.function(&*step.kernel)?;
+            let function = self.function(&*step.kernel, &step.kernel.args())?;
             Ok((step, function))
         };
         let steps: Result<Vec<_>, GpuError> = iter::once(first).chain(more).map(with).collect();

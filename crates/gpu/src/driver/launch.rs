@@ -7,7 +7,7 @@ use super::occupancy::{Claim, footprint};
 use super::owned::{abandon, ended, launching};
 use super::stream::Stream;
 use crate::launch::{Dim, LaunchState};
-use crate::{Entry, GpuError, Kernel, KernelArgs, LaunchError};
+use crate::{Entry, GpuError, KernelArgs, LaunchError};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -101,12 +101,11 @@ impl Started {
     pub(crate) unsafe fn start(
         streams: &Arc<Streams>,
         function: Function,
-        kernel: &dyn Kernel,
+        (entry, args): (&'static Entry, KernelArgs),
         dim: Dim,
         deadline: Duration,
     ) -> Result<Self, GpuError> {
-        let (context, entry, args) = (streams.context, kernel.entry(), kernel.args());
-        let driver = context.driver();
+        let driver = streams.context.driver();
         let _entered = driver.entered()?;
         let (mut prepared, footprint) = streams.prepare(function, entry, dim, &args)?;
         Self::enqueue(streams, (entry.name, dim), footprint, deadline, args, |stream| {

@@ -68,7 +68,7 @@ fn amds_compiler_takes_our_kernels_and_their_parameters_are_checked() {
     unsafe extern "C" fn nowhere(_: *const *const c_void) {}
     let declared = |name, params| {
         let entries: &'static [Entry] = Vec::leak(vec![Entry { name, params, host: nowhere }]);
-        check(&Image { name: "blocks", source: "", entries }, &code)
+        check(&Image { name: "blocks", source: "", entries, others: &[] }, &code)
     };
     let [entry, ..] = image.entries else { panic!("no kernel") };
     let mut wrong = entry.params.to_vec();

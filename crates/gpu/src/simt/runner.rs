@@ -26,12 +26,12 @@ impl Runner {
         dim: Dim,
         stop: &Arc<AtomicBool>,
     ) -> Result<Job, GpuError> {
-        let entry = kernel.entry();
+        let args = kernel.args();
+        let (_, entry) = args.compiled(kernel)?;
         let bad = |field, value: u64, expected| {
             Err(GpuError::BadLaunch { kernel: entry.name, field, value, expected })
         };
         dim.check(entry.name, 1024)?;
-        let args = kernel.args();
         if args.len() != entry.params.len() {
             return bad("parameters", args.len() as u64, "as many as the kernel declares");
         }

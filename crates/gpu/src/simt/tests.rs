@@ -16,7 +16,7 @@ static ENTRIES: [Entry; 2] = [
     Entry { name: "meet", params: &[8], host: meet },
     Entry { name: "wait", params: &[8], host: wait },
 ];
-static IMAGE: Image = Image { name: "tests", source: "", entries: &ENTRIES };
+static IMAGE: Image = Image { name: "tests", source: "", entries: &ENTRIES, others: &[] };
 
 fn cell<'a>(args: *const *const c_void) -> &'a AtomicU64 {
     // SAFETY: both kernels have one parameter, a pointer.

@@ -32,6 +32,7 @@ pub(crate) static IMAGE: Image = Image {
         entry("echo", &[8, 8, 8, 8]),
         entry("fail", &[]),
     ],
+    others: &[],
 };
 
 /// An argument.

@@ -19,6 +19,13 @@ const NOT_NOTICED: &[(&str, Change, &str)] = &[
         Change::Order(Relaxed),
         "keeps loads before a store, which this model never reorders",
     ),
+    ("(impl::at<u64>(cq.dbr), ", Change::Order(Relaxed), "the same of formats without a record"),
+    (
+        "wv::fence<order::release, scope::system>();",
+        Change::Nothing,
+        "for a device that looks at a colour before the doorbell; the NIC here looks behind it alone",
+    ),
+    ("wv::fence<order::release, scope::system>();", Change::Scope(Scope::Gpu), "the same"),
     (
         "(word, 1u, 0u) != 1;",
         Change::Order(Release),

@@ -2,8 +2,8 @@
 //! to a number of preemptions, and over random ones.
 
 use super::cases::{
-    Case, alone, deferring, ending, lock_outside, lockstep, mixed, posting, receiving, recording,
-    signalling, together, waiting,
+    Case, alone, deferring, ending, formats, lock_outside, lockstep, mixed, posting, receiving,
+    recording, signalling, together, waiting,
 };
 
 #[test]
@@ -34,6 +34,11 @@ fn host_and_kernels_share_a_queue() {
 #[test]
 fn a_device_may_act_on_the_record_alone() {
     recording().iter().for_each(Case::check);
+}
+
+#[test]
+fn queues_of_other_formats_are_posted_to() {
+    formats().iter().for_each(Case::check);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::garbage::{Input, input};
 use proptest::prelude::*;
 use std::time::Duration;
 use warpverbs_bnxt::packets::Packets;
-use warpverbs_dev::{QueueFormat, Reported};
+use warpverbs_dev::{Poster, QueueFormat, Reported};
 use warpverbs_nic::{AsyncEvent, Config, CqMode, DoorbellPolicy, Mtu, QpState, SoftNic, Status};
 use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
 
@@ -304,5 +304,42 @@ fn a_cq_without_room_ends_its_queue_pairs() {
             QueueFormat::Mlx5 | QueueFormat::BnxtStatic | QueueFormat::BnxtVariable
         );
         assert_eq!(found, 8 - usize::from(by_place), "{format:?}");
+    }
+}
+
+/// A peer whose queue pair is destroyed while packets, or work of one NIC, are on their way to it.
+#[test]
+fn a_peer_that_is_destroyed_is_given_up() {
+    for ((a, b), apart) in pairs().flat_map(|pair| [(pair, false), (pair, true)]) {
+        let mut rig = Rig::new(a, b, apart, Config::default());
+        let (sges, to): ([Sge; 1], Remote) = ([rig.sge(0, 4096)], rig.there(0));
+        let write = request(Op::Write(to), Data::Sges(&sges), SendFlags::SIGNALED);
+        rig.a.post(&write);
+        rig.run();
+        let done = rig.a.poll_send();
+        assert!(matches!(done, Some(Reported::Sent { status: Status::Success, .. })), "{done:?}");
+        (0..10).for_each(|_| rig.a.put(&write));
+        rig.a.ring();
+        for nic in rig.nics.iter().cycle().take(3) {
+            nic.step();
+        }
+        let pd = rig.nics[1].alloc_pd();
+        let other = Poster::new(&rig.nics[1], &pd, b, (CqMode::Ring, 7)).unwrap();
+        drop(std::mem::replace(&mut rig.b, other));
+        rig.run_for(Duration::from_secs(600));
+        let found: Vec<_> = std::iter::from_fn(|| rig.a.poll_send()).collect();
+        let ended = found
+            .iter()
+            .find(|found| !matches!(found, Reported::Sent { status: Status::Success, .. }));
+        let given_up = matches!(
+            ended,
+            Some(Reported::Sent { status: Status::RetryExceeded | Status::ResponseTimeout, .. })
+        );
+        let all_done = ended.is_none() && found.len() == 10;
+        assert!(given_up || all_done, "{a:?} {b:?} {apart}: {found:?}");
+        assert_eq!(given_up, rig.a.qp.state() == QpState::Err, "{a:?} {b:?} {apart}");
+        assert!(rig.is_intact());
+        let stale: u64 = rig.nics.iter().map(|nic| nic.stats().stale_slots).sum();
+        assert_eq!(stale, 0);
     }
 }

@@ -33,9 +33,10 @@ pub(crate) fn simt() -> Arc<dyn Gpu> {
     Arc::new(SimtDevice::new(SimtConfig::default().lockstep(lockstep())).expect("SIMT device"))
 }
 
-pub(crate) fn open(nic: &SoftNic) -> Device {
+/// As `name`, which says the format of its queues.
+pub(crate) fn open(nic: &SoftNic, name: &str) -> Device {
     let context = Context::builder().soft_nic(nic.clone()).build().expect("context");
-    context.open("soft").expect("the software NIC")
+    context.open(name).expect("the software NIC")
 }
 
 /// The variables that repeat a test on a device of this seed.
@@ -76,8 +77,17 @@ impl Bed {
         what: String,
         engine: Option<EngineThread>,
     ) -> Self {
-        let (device, others) = (open(&nic), Vec::new());
+        let (device, others) = (open(&nic, "soft"), Vec::new());
         Self { gpu, nic, device, others, endpoints: Vec::new(), what, _engine: engine }
+    }
+
+    /// Has the queues of endpoints made from now on in the format of the NIC `name`.
+    pub(crate) fn reopen(&mut self, name: &str) {
+        self.device = open(&self.nic, name);
+        for (nic, device) in &mut self.others {
+            *device = open(nic, name);
+        }
+        self.what += &format!(", {name}");
     }
 
     /// The NIC of a machine; the only one is that of all.

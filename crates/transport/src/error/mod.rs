@@ -15,6 +15,7 @@ use std::time::Duration;
 use thiserror::Error;
 use warpverbs_gpu::GpuError;
 use warpverbs_mem::MemError;
+use warpverbs_mlx5::export::NicFormat;
 use warpverbs_mlx5::recv::RecvBuildError;
 use warpverbs_mlx5::wqe::BuildError;
 use warpverbs_nic::{ModifyError, NicError};
@@ -147,6 +148,12 @@ pub enum UsageError {
     /// The work request cannot be written as a WQE.
     #[error(transparent)]
     Wqe(#[from] BuildError),
+    /// The queues of the NIC cannot ask for it.
+    #[error("{what} does not exist in queues of {format}")]
+    NotOfFormat { what: &'static str, format: NicFormat },
+    /// The work request cannot be written in the format of the NIC's queues.
+    #[error("{why}")]
+    Request { why: String },
     /// The receive cannot be written as a receive WQE.
     #[error(transparent)]
     RecvWqe(#[from] RecvBuildError),

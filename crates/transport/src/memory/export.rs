@@ -3,8 +3,11 @@
 use super::Memory;
 use super::plan::Part;
 use crate::TransportError;
+use crate::post::first_reserved;
+use std::mem::offset_of;
 use warpverbs_gpu::Buffer;
-use warpverbs_mlx5::export::{Cq, CqMode, FENCED_RECORD, NicFormat, Qp};
+use warpverbs_mlx5::export::{Cq, CqMode, FENCED_RECORD, PostState, Qp, QueueState};
+use warpverbs_rdma::Mtu;
 use zerocopy::IntoBytes;
 
 /// Fields of the exported QP that are not in its memory's layout.
@@ -61,27 +64,44 @@ impl Memory {
             log_rq_stride: shape.log_stride,
             inline_words: (shape.inline_bytes / 4) as u8,
             send_tag: qp.qpn | if qp.fenced_record { FENCED_RECORD } else { 0 },
-            packets: 0,
-            format: NicFormat::Mlx5 as u8,
-            log_packets: 0,
+            packets: if shape.counts_packets() { rings + r.packets.at } else { 0 },
+            format: shape.format as u8,
+            log_packets: if shape.counts_packets() { shape.log_send } else { 0 },
             log_mtu: 0,
             reserved: [0; 29],
         };
         self.write(&self.state_buf, s.qp.at, image.as_bytes())?;
         Ok(self.state_buf.slice(s.qp.at, s.qp.len)?)
     }
+
+    /// Before anything is posted on a connection: its MTU and the packet number of the first WQE, where
+    /// posters count packets.
+    pub(crate) fn start(&self, psn: u32, mtu: Mtu) -> Result<(), TransportError> {
+        if !self.shape.counts_packets() {
+            return Ok(());
+        }
+        let log_mtu = [mtu.bytes().ilog2() as u8];
+        self.write(&self.state_buf, self.state.qp.at + offset_of!(Qp, log_mtu) as u64, &log_mtu)?;
+        self.write_state(RESERVED, &first_reserved(psn).to_le_bytes())?;
+        // In the entry of the WQE before it, for a poster who counts by himself.
+        let last = self.rings.packets.at + (8 << self.shape.log_send) - 8;
+        self.write(&self.ring_buf, last, &(u64::from(psn) << 24).to_le_bytes())
+    }
 }
+
+/// Of a send queue.
+const RESERVED: usize = offset_of!(PostState, sq) + offset_of!(QueueState, reserved);
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::EndpointConfig;
     use crate::memory::plan::ALIGN;
-    use warpverbs_mlx5::export::{PostState, SCRATCH_SLOTS};
+    use warpverbs_mlx5::export::{NicFormat, SCRATCH_SLOTS};
     use zerocopy::FromBytes;
 
     fn exported(config: &EndpointConfig) -> (Memory, Qp) {
-        let memory = Memory::new(config, config.send_cq).unwrap();
+        let memory = Memory::new(config, config.send_cq, NicFormat::Mlx5).unwrap();
         let qp = ExportedQp {
             qpn: 5,
             cqns: [6, 7],

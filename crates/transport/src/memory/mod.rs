@@ -17,7 +17,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use warpverbs_gpu::{Buffer, Gpu, Place};
 use warpverbs_mem::{Kind, Region};
-use warpverbs_mlx5::export::{CqMode, PostState, QueueState};
+use warpverbs_mlx5::export::{CqMode, NicFormat, PostState, QueueState};
 
 const CQ_CI: usize = offset_of!(QueueState, cq_ci);
 const SCRATCH_FREE: usize = offset_of!(PostState, scratch_free);
@@ -43,9 +43,13 @@ macro_rules! parts {
 }
 
 impl Memory {
-    /// `send_cq` is how the NIC reports what was sent.
-    pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode) -> Result<Self, TransportError> {
-        let shape = Shape::new(config, send_cq);
+    /// `send_cq` is how the NIC reports what was sent, `format` that of its queues.
+    pub(crate) fn new(
+        config: &EndpointConfig,
+        send_cq: CqMode,
+        format: NicFormat,
+    ) -> Result<Self, TransportError> {
+        let shape = Shape::new(config, send_cq, format);
         let apart = config.placement == QueuePlacement::Device;
         let (rings, bytes) = Rings::new(&shape, !apart);
         let gpu = config.gpu.clone().filter(|_| config.placement != QueuePlacement::Host);
@@ -76,7 +80,7 @@ impl Memory {
 
     parts! {
         ring: rq = rings.rq, send_cq = rings.send_cq, recv_cq = rings.recv_cq,
-            record = rings.record, scratch = rings.scratch, abort = rings.abort;
+            packets = rings.packets, record = rings.record, scratch = rings.scratch, abort = rings.abort;
         stateful: sq_ready = state.sq_ready, rq_ready = state.rq_ready, sq_span = state.span;
     }
 

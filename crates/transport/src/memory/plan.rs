@@ -1,7 +1,8 @@
 //! Sizes of an endpoint's queues, and where the parts of its two allocations lie.
 
 use crate::config::EndpointConfig;
-use warpverbs_mlx5::export::{CqMode, PostState, Qp, SCRATCH_SLOTS};
+use crate::limits::MAX_INLINE;
+use warpverbs_mlx5::export::{CqMode, NicFormat, PostState, Qp, SCRATCH_SLOTS};
 
 /// Parts begin on lines of their own, also for prefetchers that fetch lines in pairs.
 pub(super) const ALIGN: u64 = 128;
@@ -9,6 +10,7 @@ pub(super) const ALIGN: u64 = 128;
 /// Sizes of an endpoint's queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
+    pub(crate) format: NicFormat,
     pub(crate) log_send: u8,
     /// log2 of the receives, own or (with an SRQ) those the CQ can report.
     pub(crate) log_recv: u8,
@@ -21,21 +23,46 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// `send_cq` is how the NIC reports what was sent.
-    pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode) -> Self {
+    /// `send_cq` is how the NIC reports what was sent, `format` that of its queues.
+    pub(crate) fn new(config: &EndpointConfig, send_cq: CqMode, format: NicFormat) -> Self {
         let log_send = config.log_send();
         // Ring CQs are twice as long as their queues: pollers give entries back late (`gives_back`).
         let log_send_cq = if send_cq == CqMode::Ring { log_send + 1 } else { 0 };
+        // Header, segment or entries of a receive of mlx5's format are 16 bytes each; others have two ahead.
+        let log_stride = match format {
+            NicFormat::Mlx5 => config.log_recv_stride(),
+            NicFormat::Bnxt | NicFormat::Ionic => {
+                (32 + (16 << (config.log_recv_stride() - 4)) as u32).next_power_of_two().ilog2()
+                    as u8
+            }
+        };
         Self {
+            format,
             log_send,
             log_recv: config.log_recv(),
-            log_stride: config.log_recv_stride(),
+            log_stride,
             own_recv: config.has_own_recv(),
             send_cq_mode: send_cq,
             log_send_cq,
             log_recv_cq: config.log_recv() + 1,
-            inline_bytes: config.inline_bytes as usize,
+            inline_bytes: (config.inline_bytes as usize).min(most_inline(format)),
         }
+    }
+}
+
+impl Shape {
+    /// Posters count packets, and write a table of them.
+    pub(crate) fn counts_packets(&self) -> bool {
+        self.format == NicFormat::Bnxt
+    }
+}
+
+/// Inline bytes of one WQE at most: of other formats than mlx5's WQEs have one size.
+fn most_inline(format: NicFormat) -> usize {
+    match format {
+        NicFormat::Mlx5 => MAX_INLINE as usize,
+        NicFormat::Bnxt => 16,
+        NicFormat::Ionic => 32,
     }
 }
 
@@ -79,6 +106,8 @@ pub(super) struct Rings {
     pub(super) recv_cq_record: Part,
     pub(super) scratch: Part,
     pub(super) abort: Part,
+    /// Empty where posters count no packets.
+    pub(super) packets: Part,
 }
 
 /// Memory that only posters touch.
@@ -106,6 +135,7 @@ impl Rings {
             recv_cq_record: plan.part(8),
             scratch: plan.part((SCRATCH_SLOTS + 1) * 8),
             abort: plan.part(4),
+            packets: plan.part(if shape.counts_packets() { 8 << shape.log_send } else { 0 }),
         };
         (rings, plan.end)
     }

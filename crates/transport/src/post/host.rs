@@ -8,12 +8,13 @@ use super::work::Taken;
 use crate::error::decode_error;
 use crate::memory::Memory;
 use crate::provider::QueuePair;
-use crate::{FirstError, TransportError, WorkError};
+use crate::{FirstError, QueueKind, TransportError, WorkError};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::export::{ErrorWord, SCRATCH_SLOTS};
+use warpverbs_mlx5::export::{ErrorWord, NicFormat, SCRATCH_SLOTS};
 use warpverbs_mlx5::syndrome::Syndrome;
+use warpverbs_rdma::Mtu;
 
 /// Everything the host touches to post to an endpoint and to see it complete.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(crate) struct HostQueues {
     pub(super) scratch: Cells<AtomicU64>,
     pub(super) scratch_lkey: u32,
     pub(super) inline_bytes: usize,
+    format: NicFormat,
     path: Path,
 }
 
@@ -49,7 +51,7 @@ impl HostQueues {
         let shape = &memory.shape;
         let path = match qp.direct() {
             Some(ports) => Path::Direct(Box::new(Direct::new(ports, shape.log_send))),
-            None => Path::Rings(Rings::new(memory)?),
+            None => Path::Rings(Rings::new(memory, qp.cqns())?),
         };
         Ok(Self {
             words: Words::new(memory, qp, doorbell)?,
@@ -58,6 +60,7 @@ impl HostQueues {
             scratch: memory.scratch()?.cells(0, SCRATCH_SLOTS + 1)?,
             scratch_lkey,
             inline_bytes: shape.inline_bytes,
+            format: shape.format,
             path,
         })
     }
@@ -95,6 +98,13 @@ impl HostQueues {
         }
     }
 
+    /// A connection with this MTU is to be made.
+    pub(crate) fn start(&self, mtu: Mtu) {
+        if let Path::Rings(rings) = &self.path {
+            rings.start(mtu);
+        }
+    }
+
     /// Forgets all work in flight; the QP is in RESET.
     pub(crate) fn reset(&self) {
         if let Path::Direct(direct) = &self.path {
@@ -118,16 +128,29 @@ impl HostQueues {
         }
     }
 
+    /// The same as receives tell it: where the send CQ alone reports the end of a queue pair, its receives
+    /// are flushed with it.
+    pub(super) fn check_recv(&self) -> Result<(), TransportError> {
+        self.check().map_err(|error| match error {
+            TransportError::Work(work)
+                if self.format == NicFormat::Bnxt && work.is_flushed_send() =>
+            {
+                WorkError { queue: QueueKind::Receive, ..work }.into()
+            }
+            other => other,
+        })
+    }
+
     /// The error of an error word. A collapsed CQ may show only the flush that followed an error;
     /// the NIC remembers the error.
     #[cold]
     fn explain(&self, word: ErrorWord) -> TransportError {
         let Words { qpn, qp, send, .. } = &self.words;
-        match (decode_error(qpn.get(), word), &self.path, qp.first_error()) {
+        match (decode_error(qpn.get(), self.format, word), &self.path, qp.first_error()) {
             (TransportError::Work(seen), Path::Rings(rings), Some(first))
                 if seen.is_flushed_send() =>
             {
-                let opcode = Some(rings.opcode(send, first.index));
+                let opcode = rings.opcode(send, first.index);
                 let syndrome = Syndrome::of_failure(first.status);
                 let (index, vendor) = (first.index as u16, syndrome.usual_vendor());
                 WorkError { index, syndrome, vendor, opcode, ..seen }.into()

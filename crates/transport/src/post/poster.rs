@@ -2,7 +2,7 @@
 
 use super::backoff::Backoff;
 use super::host::HostQueues;
-use super::protocol::Ring;
+use super::protocol::{Ring, reserved};
 use super::work::Posted;
 use crate::QueueKind;
 use crate::SendFlags;
@@ -66,7 +66,7 @@ impl<'e> Poster<'e> {
     /// not.
     #[doc(alias = "flush")]
     pub fn quiet(&self) -> Result<(), TransportError> {
-        self.wait_until(self.q.words.send.reserved().load(Acquire), false)
+        self.wait_until(reserved(&self.q.words.send, Acquire), false)
     }
 
     fn wait_until(&self, mut end: u64, mut signaled: bool) -> Result<(), TransportError> {

@@ -38,10 +38,20 @@ pub(crate) trait Ring {
     fn ring_token(&self) -> &Self::Token;
     /// One bit per slot.
     fn ready(&self, word: usize) -> &Self::Counter;
-    /// This queue's half of the doorbell record.
-    fn record(&self) -> &Self::Record;
-    /// The doorbell register and the QP number; a receive queue has none.
-    fn doorbell(&self) -> Option<(&Self::Doorbell, u32)>;
+    /// This queue's half of the doorbell record, and what it says of `next`; formats without records have
+    /// none.
+    fn record(&self, next: u64) -> Option<(&Self::Record, u32)>;
+    /// The doorbell, and what it says of `next`; a receive queue with a record has none.
+    fn doorbell(&self, next: u64) -> Option<(&Self::Doorbell, u64)>;
+    /// Posters count packets: the word `reserved` has the packet number of the next work request from bit
+    /// [`INDEX_BITS`] on.
+    fn counts_packets(&self) -> bool {
+        false
+    }
+    /// Entries that have to stay free.
+    fn unused(&self) -> u64 {
+        0
+    }
 
     /// Passes of one combiner before it offers the token to the next thread that asks.
     fn most_passes(&self) -> u32 {
@@ -66,25 +76,65 @@ pub(crate) trait Ring {
     }
 }
 
-/// Takes `n` consecutive indexes if all of them have room. `n` is at most the depth.
+/// Bits of the index in the word `reserved` where posters count packets. A carry of the index beyond them
+/// is in the packet number's bits, so that one addition hands out both, modulo 2^64.
+pub(crate) const INDEX_BITS: u32 = 40;
+
+/// The word `reserved` before the first work request, whose packet number is `psn`.
+pub(crate) fn first_reserved(psn: u32) -> u64 {
+    u64::from(psn) << INDEX_BITS
+}
+
+/// The index in such a word; `near` is less than 2^39 away from it.
+pub(crate) fn index_of(word: u64, near: u64) -> u64 {
+    let above = 64 - INDEX_BITS;
+    near.wrapping_add(((word.wrapping_sub(near) << above) as i64 >> above) as u64)
+}
+
+/// A reservation of a poster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    /// The first index.
+    pub(crate) base: u64,
+    /// The first packet number, 24 bits, where posters count them.
+    pub(crate) packet: u32,
+}
+
+/// The index up to which all are reserved.
+#[inline]
+pub(crate) fn reserved<R: Ring>(ring: &R, order: std::sync::atomic::Ordering) -> u64 {
+    let word = ring.reserved().load(order);
+    if ring.counts_packets() { index_of(word, ring.completed()) } else { word }
+}
+
+/// Takes `n` consecutive indexes if all of them have room, and `packets` packet numbers. `n` is at most the
+/// depth.
 ///
 /// Nothing is taken otherwise, so a poster that gives up leaves no hole behind.
 #[inline]
-pub(crate) fn try_reserve<R: Ring>(ring: &R, n: u64) -> Option<u64> {
-    let mut base = ring.reserved().load(Relaxed);
-    while has_room(ring, base, n) {
-        match ring.reserved().compare_exchange(base, base + n, Relaxed, Relaxed) {
-            Ok(_) => return Some(base),
-            Err(now) => base = now,
+pub(crate) fn try_reserve<R: Ring>(ring: &R, n: u64, packets: u32) -> Option<Reserved> {
+    let amount = n + (u64::from(packets) << INDEX_BITS);
+    let mut word = ring.reserved().load(Relaxed);
+    loop {
+        let base = if ring.counts_packets() { index_of(word, ring.completed()) } else { word };
+        if !has_room(ring, base, n) {
+            return None;
+        }
+        let next = word.wrapping_add(amount);
+        match ring.reserved().compare_exchange(word, next, Relaxed, Relaxed) {
+            Ok(_) => {
+                let packet = (word.wrapping_sub(base) >> INDEX_BITS) as u32;
+                return Some(Reserved { base, packet });
+            }
+            Err(now) => word = now,
         }
     }
-    None
 }
 
 /// Whether the slots of `[base, base + n)` are free to be written.
 #[inline]
 pub(crate) fn has_room<R: Ring>(ring: &R, base: u64, n: u64) -> bool {
-    base + n <= ring.completed() + ring.depth()
+    base + n <= ring.completed() + ring.depth() - ring.unused()
 }
 
 /// Work that ends on a quarter of the ring or spans one is signalled whatever its poster asked for:
@@ -168,20 +218,23 @@ fn ring_ready<R: Ring>(ring: &R) {
 /// Tells the NIC that every index below `next` may be executed. Combiner only.
 #[inline]
 fn announce<R: Ring>(ring: &R, next: u64) {
-    let value = (next & 0xffff) as u32;
-    let Some((doorbell, qpn)) = ring.doorbell() else {
+    let record = ring.record(next);
+    let Some((doorbell, rung)) = ring.doorbell(next) else {
         ring.published().store(next, Relaxed);
-        ring.record().store(value.to_be(), Release);
+        if let Some((record, value)) = record {
+            record.store(value, Release);
+        }
         return;
     };
     // Release: a device may read the record ahead of the doorbell, and must find the WQEs. Kernels
     // pay for that only where there is such a device; on x86-64 it is free.
-    ring.record().store(value.to_be(), Release);
+    if let Some((record, value)) = record {
+        record.store(value, Release);
+    }
     // The doorbell's release covers `published`, which is therefore never behind what a poller sees
     // completed.
     ring.published().store(next, Relaxed);
-    let value = u64::from(value << 8) << 32 | u64::from(qpn << 8);
-    doorbell.store(value.to_be(), Release);
+    doorbell.store(rung, Release);
 }
 
 /// The first index at or after `from` that is not ready.
@@ -300,8 +353,8 @@ mod tests {
         fn post(&self) {
             // Every index is done as soon as it is published.
             self.poll.store(PollWord::new(self.published.load(Relaxed), false).0, Relaxed);
-            let base = try_reserve(self, 1).expect("a ring of 64 has room");
-            publish(self, base, 1);
+            let got = try_reserve(self, 1, 0).expect("a ring of 64 has room");
+            publish(self, got.base, 1);
         }
     }
 
@@ -330,10 +383,10 @@ mod tests {
         fn ready(&self, _: usize) -> &AtomicU64 {
             &self.ready
         }
-        fn record(&self) -> &AtomicU32 {
-            &self.record
+        fn record(&self, _: u64) -> Option<(&AtomicU32, u32)> {
+            Some((&self.record, 0))
         }
-        fn doorbell(&self) -> Option<(&AtomicU64, u32)> {
+        fn doorbell(&self, _: u64) -> Option<(&AtomicU64, u64)> {
             // Once in every pass, before the doorbell is rung.
             self.passes.set(self.passes.get() + 1);
             if let Some(left) = self.beside.get().checked_sub(1) {

@@ -1,12 +1,14 @@
 //! The protocol's words where they really are: the posting state, the ready bits and the doorbells
 //! of one work queue in host memory.
 
+use super::format::{self, Named};
 use super::protocol::Ring;
 use crate::TransportError;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::export::QueueState;
+use warpverbs_mlx5::doorbell::record_word;
+use warpverbs_mlx5::export::{NicFormat, QueueState};
 
 const RESERVED: usize = offset_of!(QueueState, reserved) / 8;
 const UNSIGNALED: usize = offset_of!(QueueState, unsignalled) / 8;
@@ -21,37 +23,35 @@ pub(crate) struct WorkQueue {
     state: Cells<AtomicU64>,
     ring_token: Cells<AtomicU32>,
     ready: Cells<AtomicU64>,
-    record: Cells<AtomicU32>,
-    doorbell: Option<Doorbell>,
-}
-
-#[derive(Debug)]
-struct Doorbell {
-    register: Cells<AtomicU64>,
+    bell: Bell,
     qpn: u32,
 }
 
+/// How work is made known.
+#[derive(Debug)]
+pub(super) enum Bell {
+    /// By a record, and with a register for a send queue.
+    Record(Cells<AtomicU32>, Option<Cells<AtomicU64>>),
+    /// By the doorbell alone, of a queue of this format.
+    Alone { format: NicFormat, is_send: bool, doorbell: Cells<AtomicU64> },
+}
+
 impl WorkQueue {
-    /// `state` is a [`QueueState`], `ready` its ready bits, `record` its half of the doorbell
-    /// record. A receive queue has no doorbell register.
-    pub(crate) fn new(
+    /// `state` is a [`QueueState`], `ready` its ready bits.
+    pub(super) fn new(
         log_depth: u8,
         state: &Region,
         ready: &Region,
-        record: &Region,
-        doorbell: Option<(&Region, u32)>,
+        bell: Bell,
+        qpn: u32,
     ) -> Result<Self, TransportError> {
-        let doorbell = match doorbell {
-            Some((register, qpn)) => Some(Doorbell { register: register.cells(0, 1)?, qpn }),
-            None => None,
-        };
         Ok(Self {
             log_depth: log_depth.into(),
             state: state.cells(0, size_of::<QueueState>() / 8)?,
             ring_token: state.cells(offset_of!(QueueState, ring_token) as u64, 1)?,
             ready: ready.cells(0, (1usize << log_depth).div_ceil(64))?,
-            record: record.cells(0, 1)?,
-            doorbell,
+            bell,
+            qpn,
         })
     }
 
@@ -100,11 +100,35 @@ impl Ring for WorkQueue {
         &self.ready[word]
     }
     #[inline]
-    fn record(&self) -> &AtomicU32 {
-        &self.record[0]
+    fn record(&self, next: u64) -> Option<(&AtomicU32, u32)> {
+        match &self.bell {
+            Bell::Record(record, _) => Some((&record[0], record_word(next))),
+            Bell::Alone { .. } => None,
+        }
     }
     #[inline]
-    fn doorbell(&self) -> Option<(&AtomicU64, u32)> {
-        self.doorbell.as_ref().map(|Doorbell { register, qpn }| (&register[0], *qpn))
+    fn doorbell(&self, next: u64) -> Option<(&AtomicU64, u64)> {
+        match &self.bell {
+            Bell::Record(_, register) => {
+                let next = (next & 0xffff) as u32;
+                let value = u64::from(next << 8) << 32 | u64::from(self.qpn << 8);
+                register.as_ref().map(|register| (&register[0], value.to_be()))
+            }
+            Bell::Alone { format, is_send, doorbell } => {
+                let named = if *is_send { Named::Send(self.qpn) } else { Named::Receive(self.qpn) };
+                Some((&doorbell[0], format::doorbell(*format, named, next, self.log_depth)))
+            }
+        }
+    }
+    #[inline]
+    fn counts_packets(&self) -> bool {
+        matches!(self.bell, Bell::Alone { format: NicFormat::Bnxt, is_send: true, .. })
+    }
+    #[inline]
+    fn unused(&self) -> u64 {
+        match &self.bell {
+            Bell::Record(..) => 0,
+            Bell::Alone { format, .. } => format::unused(*format),
+        }
     }
 }

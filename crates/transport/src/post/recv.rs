@@ -9,7 +9,6 @@ use crate::QueueKind;
 use crate::limits::MAX_RECV_SGES;
 use crate::sges::recv_sges;
 use crate::{LocalRegion, TransportError, UsageError, WaitError};
-use warpverbs_mlx5::recv::build;
 
 impl Poster<'_> {
     /// Gives the NIC memory for one message, filled in order. With no memory at all it takes a
@@ -23,14 +22,18 @@ impl Poster<'_> {
             (None, Some(_)) => return Err(no_queue("post to its SharedReceiveQueue").into()),
             (None, None) => return Err(no_queue("it was made with recv_depth 0").into()),
         };
-        let (sges, count) = recv_sges(local.as_ref(), stride / 16)?;
+        let most = match q.path() {
+            Path::Rings(rings) => rings.most_recv_sges(),
+            Path::Direct(_) => stride / 16,
+        };
+        let (sges, count) = recv_sges(local.as_ref(), most)?;
         let sges = &sges[..count];
         q.check()?;
         match q.path() {
             Path::Rings(rings) => {
-                let mut slot = [0; 16 * MAX_RECV_SGES];
+                let mut slot = [0; 32 * MAX_RECV_SGES];
                 let slot = &mut slot[..stride];
-                build(slot, sges).map_err(UsageError::from)?;
+                rings.encode_recv(slot, sges)?;
                 self.when_room(QueueKind::Receive, || rings.try_post_recv(&q.words.recv, slot))
             }
             Path::Direct(direct) => {
@@ -48,7 +51,7 @@ impl Poster<'_> {
         }
         match taken {
             Some(Taken { received: Some(received), .. }) => Ok(Some(received)),
-            _ => self.q.check().and_then(|()| self.q.words.check_running()).map(|()| None),
+            _ => self.q.check_recv().and_then(|()| self.q.words.check_running()).map(|()| None),
         }
     }
 

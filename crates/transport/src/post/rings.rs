@@ -1,75 +1,101 @@
 //! The host as a poster like kernels: work requests, records and completions in memory that a NIC
 //! reads and writes.
 
-use super::protocol::{Place, Poller, Ring, must_signal, publish, try_lock, try_reserve};
+use super::completion::{Arrived, Consumed, CqFormat, NotArrived, Sent};
+use super::format;
+use super::protocol::{Place, Poller, Reserved, Ring, must_signal, publish, try_lock, try_reserve};
 use super::queue::WorkQueue;
+use super::request::{Request, Wqe};
 use super::words::Words;
-use super::work::{Posted, Received, Taken, control_byte};
-use crate::TransportError;
+use super::work::{Posted, Received, Taken};
+use crate::limits::BNXT_SLOTS;
 use crate::memory::Memory;
-use std::mem::offset_of;
+use crate::{TransportError, UsageError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use warpverbs_bnxt::packets::{Packets, Table};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeTail, ErrorSide, gives_back, owned_by_software};
-use warpverbs_mlx5::doorbell::set_ci_word;
-use warpverbs_mlx5::export::{CqMode, ErrorWord, Outcome};
-use warpverbs_mlx5::num::{WQEBB, WqeIndex};
-use warpverbs_mlx5::opcode::{CqeOpcode, SendOpcode};
-use warpverbs_mlx5::segment::CtrlSeg;
-use warpverbs_rdma::SendFlags;
+use warpverbs_mlx5::cqe::gives_back;
+use warpverbs_mlx5::export::{CqMode, ErrorWord, NicFormat, Outcome};
+use warpverbs_mlx5::num::WqeIndex;
+use warpverbs_mlx5::opcode::SendOpcode;
+use warpverbs_rdma::{Mtu, Qpn, SendFlags, Sge};
 
-/// 64-bit words of a CQE, and of a WQEBB.
+/// 64-bit words of a WQEBB.
 const WORDS: usize = 8;
-const INDEX: usize = offset_of!(CtrlSeg, wqe_index);
-const FLAGS: usize = offset_of!(CtrlSeg, fm_ce_se);
 
 /// A completion queue.
 #[derive(Debug)]
 struct CompletionQueue {
+    format: CqFormat,
+    cqn: u32,
     entries: Cells<AtomicU64>,
     record: Cells<AtomicU32>,
+    /// In the place of the record, for formats without one.
+    doorbell: Cells<AtomicU64>,
     log_size: u8,
     mode: CqMode,
 }
 
 impl CompletionQueue {
-    fn new(
-        buf: &Region,
-        record: &Region,
-        log_size: u8,
-        mode: CqMode,
-    ) -> Result<Self, TransportError> {
-        let entries = buf.cells(0, WORDS << log_size)?;
-        Ok(Self { entries, record: record.cells(0, 1)?, log_size, mode })
+    fn first_word(&self, ci: u64) -> usize {
+        (ci & ((1 << self.log_size) - 1)) as usize * self.words()
     }
 
-    fn first_word(&self, ci: u64) -> usize {
-        (ci & ((1 << self.log_size) - 1)) as usize * WORDS
+    fn words(&self) -> usize {
+        self.format.cqe_bytes() / 8
     }
 
     /// Acquire, pairs with the NIC's release of a CQE: the entry and all it reports are visible.
     #[inline]
-    fn tail(&self, ci: u64) -> CqeTail {
-        CqeTail::from_ne(self.entries[self.first_word(ci) + 7].load(Acquire))
+    fn tail(&self, ci: u64) -> u64 {
+        self.entries[self.first_word(ci) + self.words() - 1].load(Acquire)
     }
 
-    fn entry(&self, ci: u64, tail: CqeTail) -> [u8; 64] {
-        let at = self.first_word(ci);
+    /// The entry, of whose bytes the first are used.
+    fn entry(&self, ci: u64, tail: u64) -> [u8; 64] {
+        let (at, last) = (self.first_word(ci), self.words() - 1);
         let mut raw = [0; 64];
         let (words, _) = raw.as_chunks_mut::<8>();
-        for (bytes, word) in words.iter_mut().zip(&self.entries[at..at + 7]) {
+        for (bytes, word) in words.iter_mut().zip(&self.entries[at..at + last]) {
             *bytes = word.load(Relaxed).to_ne_bytes();
         }
-        words[7] = tail.to_ne().to_ne_bytes();
+        words[last] = tail.to_ne_bytes();
         raw
     }
 
     /// Gives the entries from `from` to `ci`, which were taken, back to the NIC, unless that can wait.
     fn give_back(&self, from: u64, ci: u64) {
-        if gives_back(from, ci, self.log_size) {
-            // Release: the entries were read before.
-            self.record[0].store(set_ci_word(ci), Release);
+        if !gives_back(from, ci, self.log_size) {
+            return;
+        }
+        // Release: the entries were read before.
+        match self.format.consumed(self.cqn, ci, self.log_size) {
+            Consumed::Record(word) => self.record[0].store(word, Release),
+            Consumed::Doorbell(word) => self.doorbell[0].store(word, Release),
+        }
+    }
+}
+
+/// The table of packet numbers beside a send queue, and the path MTU, by which they are counted.
+#[derive(Debug)]
+struct PacketNumbers {
+    table: Cells<AtomicU64>,
+    /// Code of the [`Mtu`]; 0 before the first connection.
+    mtu: AtomicU8,
+}
+
+impl PacketNumbers {
+    fn mtu(&self) -> Mtu {
+        Mtu::from_code(self.mtu.load(Relaxed)).unwrap_or(Mtu::B256)
+    }
+
+    /// Of the message of `bytes` bytes at `place`, whose first packet is `first`.
+    fn write(&self, first: u32, bytes: u32, place: u64) {
+        let start = (place * u64::from(BNXT_SLOTS)) as u16;
+        let (mut entry, packets) = ([0; 8], Packets::of(first, bytes, self.mtu(), start));
+        if packets.write(Table::Msn, 0, &mut entry).is_ok() {
+            self.table[place as usize].store(u64::from_ne_bytes(entry), Relaxed);
         }
     }
 }
@@ -77,8 +103,10 @@ impl CompletionQueue {
 /// The rings and completion queues of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Rings {
+    format: NicFormat,
     sq: Cells<AtomicU64>,
     span: Cells<AtomicU8>,
+    packets: Option<PacketNumbers>,
     /// None with an SRQ, or without receives.
     rq: Option<Cells<AtomicU64>>,
     log_rq_stride: u8,
@@ -88,23 +116,59 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// Over `memory`, all of which is host memory.
-    pub(crate) fn new(memory: &Memory) -> Result<Self, TransportError> {
+    pub(crate) fn new(memory: &Memory, cqns: [u32; 2]) -> Result<Self, TransportError> {
         let shape = &memory.shape;
-        let [send_record, recv_record] = memory.cq_records()?;
-        let (send_cq, recv_cq) = (memory.send_cq()?, memory.recv_cq()?);
-        let (send_log, send_mode) = (shape.log_send_cq, shape.send_cq_mode);
+        let cq = |which: usize, buf: Region, log_size, mode| {
+            let (format, record) = (CqFormat(shape.format), &memory.cq_records()?[which]);
+            Ok::<_, TransportError>(CompletionQueue {
+                format,
+                cqn: cqns[which],
+                entries: buf.cells(0, (format.cqe_bytes() / 8) << log_size)?,
+                record: record.cells(0, 1)?,
+                doorbell: record.cells(0, 1)?,
+                log_size,
+                mode,
+            })
+        };
         let rq = match shape.own_recv {
             true => Some(memory.rq()?.cells(0, 1 << (shape.log_recv + shape.log_stride - 3))?),
             false => None,
         };
+        let packets = match shape.counts_packets() {
+            true => {
+                let table = memory.packets()?.cells(0, 1 << shape.log_send)?;
+                Some(PacketNumbers { table, mtu: AtomicU8::new(0) })
+            }
+            false => None,
+        };
         Ok(Self {
+            format: shape.format,
             sq: memory.sq().cells(0, WORDS << shape.log_send)?,
             span: memory.sq_span()?.cells(0, 1 << shape.log_send)?,
+            packets,
             rq,
             log_rq_stride: shape.log_stride,
-            send_cq: CompletionQueue::new(&send_cq, &send_record, send_log, send_mode)?,
-            recv_cq: CompletionQueue::new(&recv_cq, &recv_record, shape.log_recv_cq, CqMode::Ring)?,
+            send_cq: cq(0, memory.send_cq()?, shape.log_send_cq, shape.send_cq_mode)?,
+            recv_cq: cq(1, memory.recv_cq()?, shape.log_recv_cq, CqMode::Ring)?,
         })
+    }
+
+    /// The path MTU of the connection that is to be made.
+    pub(super) fn start(&self, mtu: Mtu) {
+        if let Some(packets) = &self.packets {
+            packets.mtu.store(mtu as u8, Relaxed);
+        }
+    }
+
+    /// The bytes of a request, whole units, but for its place.
+    #[inline]
+    pub(super) fn encode<'b>(
+        &self,
+        request: &Request<'_>,
+        buf: &'b mut Wqe,
+        qpn: Qpn,
+    ) -> Result<&'b [u8], UsageError> {
+        format::encode(self.format, request, buf, qpn).map(|wqe| &*wqe)
     }
 
     /// Reserve, gate, write, publish. `None` if there is no room.
@@ -113,19 +177,25 @@ impl Rings {
         &self,
         queue: &WorkQueue,
         wqe: &[u8],
-        flags: SendFlags,
+        request: &Request<'_>,
     ) -> Option<Posted> {
-        let n = (wqe.len() / WQEBB) as u64;
-        let base = try_reserve(queue, n)?;
+        let unit = format::unit_bytes(self.format);
+        let (n, flags) = ((wqe.len() / unit) as u64, request.flags);
+        let bytes = self.packets.as_ref().map(|packets| (packets, format::length(request)));
+        let taken = bytes.map_or(0, |(packets, bytes)| packets.mtu().packets(bytes));
+        let Reserved { base, packet } = try_reserve(queue, n, taken)?;
         let signaled = flags.contains(SendFlags::SIGNALED) || must_signal(queue, base, n);
+        let slot = base & (queue.depth() - 1);
         let mut head = [0; 16];
         head.copy_from_slice(&wqe[..16]);
-        head[INDEX..INDEX + 2].copy_from_slice(&(base as u16).to_be_bytes());
-        head[FLAGS] = control_byte(flags, signaled);
-        store(&self.sq, base * 8, &head);
-        store(&self.sq, base * 8 + 2, &wqe[16..]);
+        format::stamp(self.format, &mut head, (base, queue.log_depth()), (flags, signaled));
+        let first = slot * (unit / 8) as u64;
+        store(&self.sq, first, &head);
+        store(&self.sq, first + 2, &wqe[16..]);
+        if let Some((packets, bytes)) = bytes {
+            packets.write(packet, bytes, slot);
+        }
         if signaled {
-            let slot = base & (queue.depth() - 1);
             self.span[slot as usize].store(n as u8, Relaxed);
         } else {
             queue.unsignaled().fetch_max(base + n, Relaxed);
@@ -134,20 +204,34 @@ impl Rings {
         Some(Posted { index: base, end: base + n, signaled })
     }
 
-    /// The same for a receive.
+    /// The bytes of a receive of 2^`log_rq_stride` bytes, but for its place.
+    pub(super) fn encode_recv(&self, slot: &mut [u8], sges: &[Sge]) -> Result<(), UsageError> {
+        format::encode_recv(self.format, slot, sges)
+    }
+
+    /// Pieces of memory of a receive at most.
+    pub(super) fn most_recv_sges(&self) -> usize {
+        format::most_recv_sges(self.format, 1 << self.log_rq_stride)
+    }
+
+    /// As [`Self::try_post`], of a receive.
     pub(super) fn try_post_recv(&self, queue: &WorkQueue, slot: &[u8]) -> Option<Posted> {
         let rq = self.rq.as_ref()?;
-        let index = try_reserve(queue, 1)?;
-        store(rq, index << (self.log_rq_stride - 3), slot);
+        let index = try_reserve(queue, 1, 0)?.base;
+        let (mut head, rest) = slot.split_first_chunk::<16>().map(|(head, rest)| (*head, rest))?;
+        format::stamp_recv(self.format, &mut head, index & (queue.depth() - 1));
+        let first = index << (self.log_rq_stride - 3);
+        store(rq, first, &head);
+        store(rq, first + 2, rest);
         publish(queue, index, 1);
         Some(Posted { index, end: index + 1, signaled: true })
     }
 
-    /// Opcode of the send work request at `index`, which is in flight.
-    pub(super) fn opcode(&self, queue: &WorkQueue, index: u64) -> SendOpcode {
+    /// Opcode of the send work request at `index`, which is in flight; of mlx5's format alone.
+    pub(super) fn opcode(&self, queue: &WorkQueue, index: u64) -> Option<SendOpcode> {
         let slot = (index & (queue.depth() - 1)) as usize;
         let [_, _, _, opcode, ..] = self.sq[slot * WORDS].load(Relaxed).to_ne_bytes();
-        SendOpcode::from_value(opcode)
+        (self.format == NicFormat::Mlx5).then(|| SendOpcode::from_value(opcode))
     }
 
     /// Polls the send CQ once, unless another thread is polling.
@@ -163,50 +247,43 @@ impl Rings {
     }
 
     fn drain_send_ring(&self, q: &Words, poller: &mut Poller<'_, WorkQueue>) {
+        let cq = &self.send_cq;
         let mut ci = q.send.cq_ci().load(Relaxed);
         let from = ci;
         loop {
-            let tail = self.send_cq.tail(ci);
-            if !owned_by_software(tail, ci, self.send_cq.log_size)
-                || !self.take_send(q, poller, ci, tail)
-            {
+            let tail = cq.tail(ci);
+            if !cq.format.is_new(tail, ci, cq.log_size) || !self.take_send(q, poller, ci, tail) {
                 break;
             }
             ci += 1;
         }
         if ci != from {
             q.send.cq_ci().store(ci, Relaxed);
-            self.send_cq.give_back(from, ci);
+            cq.give_back(from, ci);
         }
     }
 
     /// Acts on one send CQE; false if it cannot be counted, and has to stay in a ring CQ.
     #[inline]
-    fn take_send(
-        &self,
-        q: &Words,
-        poller: &mut Poller<'_, WorkQueue>,
-        ci: u64,
-        tail: CqeTail,
-    ) -> bool {
-        match tail.opcode() {
-            CqeOpcode::Req => match poller.place(tail.wqe_counter.get()) {
+    fn take_send(&self, q: &Words, poller: &mut Poller<'_, WorkQueue>, ci: u64, tail: u64) -> bool {
+        let cq = &self.send_cq;
+        match cq.format.sent(tail, poller.completed(), || cq.entry(ci, tail)) {
+            Sent::Done(counter) => match poller.place(counter) {
                 Place::InFlight(index) => {
                     let slot = (index & (q.send.depth() - 1)) as usize;
                     poller.retire(index + u64::from(self.span[slot].load(Relaxed).max(1)));
                     true
                 }
                 Place::NotYet => false,
-                Place::Never if self.send_cq.mode == CqMode::Collapsed => false,
+                Place::Never if cq.mode == CqMode::Collapsed => false,
                 Place::Never => {
-                    let (opcode, counter) = (tail.wqe_opcode, tail.wqe_counter.get());
-                    q.claim_error(ErrorWord::failed(Outcome::StrayCqe, 0, 0, opcode, counter));
+                    q.claim_error(ErrorWord::failed(Outcome::StrayCqe, 0, 0, 0, counter));
                     true
                 }
             },
-            CqeOpcode::Invalid => false,
-            _ => {
-                q.claim_error(error_word(&self.send_cq.entry(ci, tail)));
+            Sent::Nothing => false,
+            Sent::Failed(word) => {
+                q.claim_error(word);
                 true
             }
         }
@@ -219,45 +296,32 @@ impl Rings {
         let mut poller = try_lock(&q.recv)?;
         let ci = q.recv.cq_ci().load(Relaxed);
         let tail = cq.tail(ci);
-        if !owned_by_software(tail, ci, cq.log_size) {
+        if !cq.format.is_new(tail, ci, cq.log_size) {
+            drop(poller);
+            if self.format == NicFormat::Bnxt {
+                // The end of a queue pair is reported there alone.
+                self.drain_send(q);
+            }
             return None;
         }
         let raw = cq.entry(ci, tail);
         q.recv.cq_ci().store(ci + 1, Relaxed);
         cq.give_back(ci, ci + 1);
-        match Cqe::parse(&raw) {
-            Ok(Cqe::Receive { wqe_counter, kind, byte_cnt: byte_len, solicited, .. }) => {
-                let mut index = wqe_counter.into();
+        match cq.format.arrived(&raw, poller.completed()) {
+            Ok(Arrived { counter, kind, bytes, solicited }) => {
+                let number = counter.unwrap_or(poller.completed() as u16);
+                let mut index = number.into();
                 if self.rq.is_some() {
-                    index = WqeIndex(wqe_counter).widen(poller.completed());
+                    index = WqeIndex(number).widen(poller.completed());
                     poller.retire(poller.completed() + 1);
                 }
-                let received = Received { byte_len, kind, solicited, index };
-                Some(Taken { number: wqe_counter, received: Some(received) })
+                let received = Received { byte_len: bytes, kind, solicited, index };
+                Some(Taken { number, received: Some(received) })
             }
-            parsed => {
-                q.claim_error(error_word(&raw));
-                let Ok(Cqe::Error { wqe_counter: number, .. }) = parsed else { return None };
-                Some(Taken { number, received: None })
+            Err(NotArrived { error, counter }) => {
+                q.claim_error(error);
+                counter.map(|number| Taken { number, received: None })
             }
-        }
-    }
-}
-
-/// The error word of the CQE of an error.
-fn error_word(raw: &[u8; 64]) -> ErrorWord {
-    match Cqe::parse(raw) {
-        Ok(Cqe::Error { side, wqe_counter, opcode, syndrome, vendor, .. }) => {
-            let cause = match side {
-                ErrorSide::Requester => Outcome::Requester,
-                ErrorSide::Responder => Outcome::Responder,
-            };
-            ErrorWord::failed(cause, syndrome.value(), vendor, opcode.value(), wqe_counter)
-        }
-        // A CQE of another kind; nothing after it counts.
-        _ => {
-            let counter = u16::from_be_bytes([raw[60], raw[61]]);
-            ErrorWord::failed(Outcome::BadError, 0, 0, raw[56], counter)
         }
     }
 }

@@ -251,8 +251,8 @@ impl Poster<'_> {
         match q.path() {
             Path::Rings(rings) => {
                 let mut buf = [0; 4 * WQEBB];
-                let wqe = request.encode(&mut buf, q.words.qpn).map_err(UsageError::from)?;
-                self.when_room(QueueKind::Send, || rings.try_post(&q.words.send, wqe, flags))
+                let wqe = rings.encode(&request, &mut buf, q.words.qpn)?;
+                self.when_room(QueueKind::Send, || rings.try_post(&q.words.send, wqe, &request))
             }
             Path::Direct(direct) => {
                 self.when_room(QueueKind::Send, || direct.try_post(&q.words, &request))

@@ -1,6 +1,6 @@
 //! The words that all posters to an endpoint share, whichever way their work goes to the NIC.
 
-use super::queue::WorkQueue;
+use super::queue::{Bell, WorkQueue};
 use crate::memory::{Abort, Memory};
 use crate::provider::QueuePair;
 use crate::{QueueKind, TransportError, WaitError};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use warpverbs_mem::{Cells, Region};
-use warpverbs_mlx5::export::ErrorWord;
+use warpverbs_mlx5::export::{ErrorWord, NicFormat};
 use warpverbs_mlx5::num::Qpn;
 
 /// Counters of both queues, the first error, the abort word; and the QP, to end it.
@@ -30,15 +30,28 @@ impl Words {
     ) -> Result<Self, TransportError> {
         let shape = &memory.shape;
         let qpn = Qpn::new(qp.qpn()).unwrap_or_default();
-        let [rcv, snd] = memory.records()?;
-        let doorbell = Some((doorbell, qpn.get()));
+        let (format, number) = (shape.format, qpn.get());
+        let [send_bell, recv_bell] = match format {
+            NicFormat::Mlx5 => {
+                let [rcv, snd] = memory.records()?;
+                let register = Some(doorbell.cells(0, 1)?);
+                [Bell::Record(snd.cells(0, 1)?, register), Bell::Record(rcv.cells(0, 1)?, None)]
+            }
+            NicFormat::Bnxt | NicFormat::Ionic => {
+                let alone = |is_send, at: &Region| {
+                    let doorbell = at.cells(0, 1)?;
+                    Ok::<_, TransportError>(Bell::Alone { format, is_send, doorbell })
+                };
+                [alone(true, doorbell)?, alone(false, &memory.record()?)?]
+            }
+        };
         let (sq_state, rq_state) = (memory.sq_state()?, memory.rq_state()?);
         let (sq_ready, rq_ready) = (memory.sq_ready()?, memory.rq_ready()?);
         Ok(Self {
             qpn,
             qp,
-            send: WorkQueue::new(shape.log_send, &sq_state, &sq_ready, &snd, doorbell)?,
-            recv: WorkQueue::new(shape.log_recv, &rq_state, &rq_ready, &rcv, None)?,
+            send: WorkQueue::new(shape.log_send, &sq_state, &sq_ready, send_bell, number)?,
+            recv: WorkQueue::new(shape.log_recv, &rq_state, &rq_ready, recv_bell, number)?,
             error: memory.error_word()?.cells(0, 1)?,
             abort: memory.abort()?.cells(0, 1)?,
         })

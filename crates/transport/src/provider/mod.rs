@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::Weak;
 use warpverbs_mem::{Access, Region, RegistrationPath};
-use warpverbs_mlx5::export::CqMode;
+use warpverbs_mlx5::export::{CqMode, NicFormat};
 use warpverbs_nic::{FirstError, NicError, StopWatcher};
 use warpverbs_rdma::{Decision, Mtu, QpState, Reason};
 
@@ -84,6 +84,11 @@ pub(crate) trait Nic: Send + Sync + fmt::Debug {
     /// no choice.
     fn way(&self) -> Option<&str> {
         None
+    }
+
+    /// The format of its queues.
+    fn format(&self) -> NicFormat {
+        NicFormat::Mlx5
     }
 
     /// How a send CQ reports that was asked to report so.
@@ -169,8 +174,12 @@ impl<'a> RecvSpec<'a> {
 // Without libibverbs no NIC takes calls or limits inline data.
 #[cfg_attr(not(feature = "verbs"), allow(dead_code))]
 pub(crate) struct QpSpec<'a> {
+    /// The format of its queues.
+    pub(crate) format: NicFormat,
     /// All parts lie in it, but for a send queue in memory of its own.
     pub(crate) memory: &'a Region,
+    /// The table of packet numbers, 8 bytes for each WQE, of a format that has one.
+    pub(crate) packets: Option<&'a Region>,
     /// 2^`log_sq` WQEBBs.
     pub(crate) sq: &'a Region,
     /// log2 of the number of WQEBBs.

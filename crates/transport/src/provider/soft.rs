@@ -4,14 +4,18 @@ use super::events::{EventLog, Objects, Subscription};
 use super::{CqSpec, MemoryKey, Nic, NicInfo, PathSpec, Provider, QpSpec, QueuePair, RecvSpec};
 use super::{Events, SharedQueue, SrqSpec};
 use crate::error::no_entropy;
+use crate::limits::BNXT_SLOTS;
 use crate::{FabricAddress, NicId, RegisterOptions, TransportError};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use warpverbs_mem::{Access, Kind, Region, RegistrationPath};
+use warpverbs_mlx5::export::{CqMode, NicFormat};
+use warpverbs_mlx5::num::WQEBB;
 use warpverbs_nic::{
-    Announcement, Config, Cq, CqConfig, CqeSize, Dialect, EngineThread, FirstError, Mtu, NicError,
-    OnSendError, Path, Pd, Qp, QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe,
-    Service, SoftNic, Srq, SrqConfig, SrqOrder, StopWatcher,
+    Announcement, BnxtLibrary, BnxtMode, BnxtQueues, Config, Cq, CqConfig, CqeSize, Dialect,
+    EngineThread, FirstError, IonicProtocol, Mtu, NicError, OnSendError, PacketTable, Path, Pd, Qp,
+    QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq, SrqConfig,
+    SrqOrder, StopWatcher,
 };
 use warpverbs_rdma::Decision;
 
@@ -59,6 +63,17 @@ impl Soft {
         Ok(running)
     }
 
+    /// With queues of this format.
+    pub(crate) fn open_as(&self, format: NicFormat) -> Result<Arc<dyn Nic>, TransportError> {
+        let running = self.running()?;
+        let pd = running.nic.alloc_pd();
+        let mut info = self.info();
+        if format != NicFormat::Mlx5 {
+            info.description += &format!(", queues of {format}");
+        }
+        Ok(Arc::new(SoftDevice { info, format, pd, running }))
+    }
+
     pub(crate) fn info(&self) -> NicInfo {
         let Config { name, link, faults, capture, .. } = &self.config;
         let mut description = format!("software NIC in this process, {link}");
@@ -89,9 +104,9 @@ impl Running {
         Ok(())
     }
 
-    fn create_cq(&self, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
+    fn create_cq(&self, dialect: Dialect, spec: &CqSpec<'_>) -> Result<Cq, NicError> {
         self.nic.create_cq(&CqConfig {
-            dialect: Dialect::Mlx5,
+            dialect,
             cqe_size: CqeSize::B64,
             mode: spec.mode,
             log_size: spec.log_size,
@@ -108,7 +123,9 @@ impl Running {
         spec: &QpSpec<'_>,
         shared: Option<Srq>,
     ) -> Result<(QpConfig, [Cq; 2]), NicError> {
-        let cqs = [self.create_cq(&spec.send_cq)?, self.create_cq(&spec.recv_cq)?];
+        let format = queue_format(spec);
+        let cq = |spec| self.create_cq(format.dialect(), spec);
+        let cqs = [cq(&spec.send_cq)?, cq(&spec.recv_cq)?];
         let rq = match (shared, spec.recv) {
             (Some(srq), _) => RqConfig::Srq(srq),
             (None, RecvSpec::Own { buf, log_depth, log_stride }) => {
@@ -117,7 +134,7 @@ impl Running {
             (None, _) => RqConfig::None,
         };
         let config = QpConfig {
-            format: QpFormat::Mlx5,
+            format,
             service: Service::Connected,
             user_index: None,
             scatter_to_cqe: ScatterToCqe::default(),
@@ -159,20 +176,39 @@ impl Running {
     }
 }
 
+/// Queues in which kernels post.
+fn queue_format(spec: &QpSpec<'_>) -> QpFormat {
+    match (spec.format, spec.packets) {
+        (NicFormat::Bnxt, Some(packets)) => QpFormat::Bnxt(BnxtQueues {
+            library: BnxtLibrary::Current,
+            mode: BnxtMode::Variable,
+            slots: BNXT_SLOTS << spec.log_sq,
+            table: PacketTable::Msn,
+            packets: packets.clone(),
+            log_packets: spec.log_sq,
+            // Of posters nobody looks at it: a CQ has CQEs of one queue alone.
+            handle: 0,
+        }),
+        (NicFormat::Ionic, _) => {
+            QpFormat::Ionic { protocol: IonicProtocol::V2, log_wqe: WQEBB.ilog2() as u8 }
+        }
+        (NicFormat::Mlx5 | NicFormat::Bnxt, _) => QpFormat::Mlx5,
+    }
+}
+
 impl Provider for Soft {
     fn devices(&self) -> Result<Vec<NicInfo>, TransportError> {
         Ok(vec![self.info()])
     }
 
     fn open(&self, _name: &str) -> Result<Arc<dyn Nic>, TransportError> {
-        let running = self.running()?;
-        let pd = running.nic.alloc_pd();
-        Ok(Arc::new(SoftDevice { info: self.info(), pd, running }))
+        self.open_as(NicFormat::Mlx5)
     }
 }
 
 struct SoftDevice {
     info: NicInfo,
+    format: NicFormat,
     pd: Pd,
     running: Arc<Running>,
 }
@@ -194,6 +230,15 @@ impl Nic for SoftDevice {
 
     fn reach(&self) -> FabricAddress {
         self.running.nic.local_addr().map_or(FabricAddress::Local, FabricAddress::Udp)
+    }
+
+    fn format(&self) -> NicFormat {
+        self.format
+    }
+
+    fn send_cq(&self, asked: CqMode) -> CqMode {
+        // Of an entry of the others that is overwritten, count and status could not be read together.
+        if self.format == NicFormat::Mlx5 { asked } else { CqMode::Ring }
     }
 
     fn max_mtu(&self) -> Option<Mtu> {

@@ -17,6 +17,9 @@ pub(crate) fn all_access() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC
 }
 
+/// The software NIC with queues of every format.
+pub(crate) const NICS: [&str; 3] = ["soft", "soft-bnxt", "soft-ionic"];
+
 /// Two connected endpoints on one device, and a region for each.
 pub(crate) struct Pair {
     pub(crate) a: Endpoint,
@@ -29,6 +32,12 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(config: &EndpointConfig) -> Self {
         Self::on(Context::new().unwrap().open("soft").unwrap(), config)
+    }
+
+    /// On a NIC by name.
+    pub(crate) fn over(nic: &str, config: &EndpointConfig) -> Self {
+        println!("{nic}");
+        Self::on(Context::new().unwrap().open(nic).unwrap(), config)
     }
 
     pub(crate) fn with_policy(policy: DoorbellPolicy, seed: u64, config: &EndpointConfig) -> Self {

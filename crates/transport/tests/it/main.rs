@@ -4,6 +4,7 @@ mod common;
 mod connect;
 mod direct;
 mod errors;
+mod formats;
 mod gpu_memory;
 mod lifetimes;
 mod network;

@@ -103,16 +103,18 @@ struct Fetched {
 template <class Coop, class Operands, class T, class Nic>
 WV_DEVICE Status fetch_atomic(const Coop& coop, const QpOf<Nic>& qp, Remote remote,
                               Operands operands, T& old, Timeout timeout) {
-  if constexpr (Coop::alone) {
+  if constexpr (!impl::has_atomic<Nic, Operands>) {
+    return Status::of(outcome::unsupported);
+  } else if constexpr (Coop::alone) {
     return impl::fetch(qp, old, timeout, [&](Local local, impl::Deadline until) {
-      return impl::post_each(qp, impl::atomic_op<Nic>(local, remote, operands), {}, until);
+      return impl::post_each(qp, Nic::atomic(local, remote, operands), {}, until);
     });
   } else {
     coop.sync();
     impl::Fetched<T> result{};
     if (coop.thread_rank() == 0) {
       result.status = impl::fetch(qp, result.old, timeout, [&](Local local, impl::Deadline until) {
-        return impl::post_fitting(qp, impl::Alone{}, impl::atomic_op<Nic>(local, remote, operands), {},
+        return impl::post_fitting(qp, impl::Alone{}, Nic::atomic(local, remote, operands), {},
                                   until);
       });
     }
@@ -145,8 +147,12 @@ WV_DEVICE Status swap(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T de
 template <class Coop, class T, class Nic>
 WV_DEVICE Posted add(const Coop& coop, const QpOf<Nic>& qp, Remote remote, T value, Flags flags,
                      Timeout timeout) {
-  const auto op = impl::atomic_op<Nic>(impl::sink(qp), remote, impl::Operand<T>::add(value));
-  return impl::post(coop, qp, op, flags, timeout);
+  const auto operands = impl::Operand<T>::add(value);
+  if constexpr (!impl::has_atomic<Nic, decltype(impl::Operand<T>::add(value))>) {
+    return impl::refuse(outcome::unsupported);
+  } else {
+    return impl::post(coop, qp, Nic::atomic(impl::sink(qp), remote, operands), flags, timeout);
+  }
 }
 
 }  // namespace wv

@@ -201,8 +201,8 @@ struct Nic : impl::WithoutRecord<CqeTail, cqe_tail_offset> {
   }
 
   static WV_DEVICE void return_cqes(const Cq& cq, u64 ci) {
-    store<order::release, scope::system>(
-        impl::at<u64>(cq.dbr), doorbell(doorbell_kind::completion, cq.cqn, ci, cq.log_size));
+    const u64 bell = doorbell(doorbell_kind::completion, cq.cqn, ci, cq.log_size);
+    store<order::release, scope::system>(impl::at<u64>(cq.dbr), bell);
   }
 
   struct Arrived {

@@ -67,7 +67,7 @@ WV_D WV_NOINLINE Status lines_by_rdma(const Heap& heap, const Peer* peer, const 
   const Segmented far = far_range(heap, peer, arriving);
   const Piece there = far.piece(0);
   if (bytes <= u32{qp.inline_words} * 4 && bytes <= there.bytes) {
-    const WriteInline op{{there.addr, there.key}, reinterpret_cast<const u8*>(leaving), bytes};
+    const WV_NIC::Nic::WriteInline op{{there.addr, there.key}, reinterpret_cast<const u8*>(leaving), bytes};
     return post_one<Each>(qp, op, unsignalled, deadline).status;
   }
   return post_range<Each>(qp, mlx5::opcode::rdma_write, near_range(heap, leaving), far, bytes,

@@ -15,7 +15,7 @@ WV_DEVICE Local sink(const QpOf<Nic>& qp) {
 
 template <class Nic>
 WV_DEVICE auto signal_op(const QpOf<Nic>& qp, Remote at, SignalAdd signal) {
-  return atomic_op<Nic>(sink(qp), at, FetchAdd{signal.value});
+  return Nic::atomic(sink(qp), at, FetchAdd{signal.value});
 }
 template <class Nic>
 WV_DEVICE WriteValue signal_op(const QpOf<Nic>&, Remote at, SignalSet signal) {

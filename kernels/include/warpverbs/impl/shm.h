@@ -227,7 +227,7 @@ WV_DEVICE Status await_signal(const Coop& coop, const Heap& heap, const Signal* 
 WV_D WV_NOINLINE inline Status quiet_queues(const Peer* peer, Deadline deadline) {
   for (u32 i = 0; i < fixed(peer->qp_count); ++i) {
     const Qp& qp = qp_of(fixed(peer->qps), i);
-    const u64 upto = load<order::relaxed, scope::gpu>(&state_of(qp)->sq.reserved);
+    const u64 upto = next_index(qp);
     const Status status = complete(qp, upto, deadline);
     if (!status.ok()) return status;
   }

@@ -19,13 +19,8 @@ constexpr bool is_plain<CompareSwap> = true;
 
 WV_DEVICE Posted refuse(outcome why) { return {Status::of(why), 0, 0}; }
 
-// An Op of an atomic.
 template <class Nic, class Operands>
-WV_DEVICE auto atomic_op(Local local, Remote remote, Operands operands) {
-  static_assert(Nic::masked_atomics || is_plain<Operands>,
-                "this NIC has 8-byte FetchAdd and CompareSwap alone");
-  return Nic::atomic(local, remote, operands);
-}
+constexpr bool has_atomic = Nic::masked_atomics || is_plain<Operands>;
 
 // Writes in a slot that the caller owns.
 template <class Op, class Nic>
@@ -94,12 +89,14 @@ WV_BOTH(post_read, (Local local, Remote remote, u32 bytes), bytes > impl::max_me
 template <class Operands, class Nic>
 WV_DEVICE Posted post_atomic(const QpOf<Nic>& qp, Local local, Remote remote, Operands operands,
                              Flags flags, Timeout timeout) {
-  return impl::write_unrung(qp, impl::atomic_op<Nic>(local, remote, operands), flags, timeout);
+  if constexpr (!impl::has_atomic<Nic, Operands>) return impl::refuse(outcome::unsupported);
+  else return impl::write_unrung(qp, Nic::atomic(local, remote, operands), flags, timeout);
 }
 template <class Operands, class Nic>
 WV_DEVICE Posted post_atomic(const QpOf<Nic>& qp, u64 index, Local local, Remote remote,
                              Operands operands, Flags flags) {
-  return impl::place_at(qp, index, impl::atomic_op<Nic>(local, remote, operands), flags);
+  if constexpr (!impl::has_atomic<Nic, Operands>) return impl::refuse(outcome::unsupported);
+  else return impl::place_at(qp, index, Nic::atomic(local, remote, operands), flags);
 }
 
 template <class Nic>

@@ -23,6 +23,7 @@ enum class outcome : u8 {
   // A token names an expert that there is not, or one twice; the choice was left out.
   bad_routing = 13,
   skew = 14,  // A peer's word belongs to a later call than the awaited one.
+  unsupported = 15,  // The queue pair's NIC has no such atomic.
 };
 
 // How a call ended, and what the NIC said: of an error CQE alone, else 0.

@@ -98,10 +98,9 @@ impl Side {
         gpu: Option<Arc<dyn Gpu>>,
     ) -> Result<Self> {
         let (device, engine) = match NicChoice::from(args.nic.as_str()) {
-            NicChoice::Soft => {
+            choice if choice.soft().is_some() => {
                 let nic = soft(role, &setup, at)?;
-                let device =
-                    Context::builder().soft_nic(nic.clone()).build()?.open(NicChoice::Soft)?;
+                let device = Context::builder().soft_nic(nic.clone()).build()?.open(choice)?;
                 let (stepped, thread) = match setup.engine {
                     EngineMode::Thread => (None, Some(nic.spawn()?)),
                     EngineMode::Inline => (Some(nic), None),

@@ -284,7 +284,7 @@ fn a_launcher_that_disagrees_with_its_kernel_is_refused() {
         const SOURCE: &str = "#include \"warpverbs/arch/arch.h\"\n\
             WV_KERNEL(k)(unsigned long long, unsigned) {}\n";
         const fn image(entries: &'static [Entry]) -> Image {
-            Image { name: "wrong", source: SOURCE, entries }
+            Image { name: "wrong", source: SOURCE, entries, others: &[] }
         }
         [
             image(&[Entry { name: "k", params: &[8, 8], host: never_called }]),

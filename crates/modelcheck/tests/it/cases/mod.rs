@@ -1,6 +1,7 @@
 //! The configurations.
 
 mod beyond;
+mod formats;
 mod lockstep;
 
 use warpverbs_modelcheck::host::{read, require, write};
@@ -10,6 +11,7 @@ use warpverbs_modelcheck::world::{Payload, Shape, World, source, target};
 use warpverbs_modelcheck::{End, Kernel, Poster, Scenario, Settings, ThreadSpec, explore};
 
 pub(crate) use beyond::{ending, receiving, signalling, together};
+pub(crate) use formats::formats;
 pub(crate) use lockstep::{lock_outside, lockstep};
 
 /// A scenario and how often a running thread may be stopped for another; `None` for any number.
@@ -304,6 +306,7 @@ pub(crate) fn all() -> Vec<Case> {
         signalling(),
         ending(),
         lockstep(),
+        formats(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -2,6 +2,7 @@
 
 use crate::device::ranks::{Pace, Ranks, Routes, pointer};
 use warpverbs::gpu::Dim;
+use warpverbs::transport::Outcome;
 use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::shm as k;
 
@@ -37,8 +38,11 @@ fn atomic(
 #[test]
 fn every_old_value_comes_once() {
     for seed in simt_seeds(0x20, 3) {
-        for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+        for routes in Routes::ALL {
             for (width, mask) in [(4, u64::from(u32::MAX)), (8, u64::MAX)] {
+                if width == 4 && !routes.has_narrow_atomics() {
+                    continue;
+                }
                 let ranks = Ranks::new(3, 1 << 12, routes, Pace::Seeded(seed));
                 // Wraps round.
                 let start = mask - 100;
@@ -64,7 +68,11 @@ fn every_old_value_comes_once() {
 
 #[test]
 fn exchanges_store_what_they_say() {
-    for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+    for routes in Routes::ALL {
+        // Nor is there a swap that asks for nothing.
+        if !routes.has_narrow_atomics() {
+            continue;
+        }
         for width in [4, 8] {
             let ranks = Ranks::new(2, 1 << 12, routes, Pace::Seeded(0x55));
             let mut word = 0;
@@ -89,5 +97,30 @@ fn exchanges_store_what_they_say() {
                 assert_eq!(ranks.word(1, AT), word, "{}", ranks.what);
             }
         }
+    }
+}
+
+#[test]
+fn an_atomic_that_the_nic_lacks_is_refused() {
+    for routes in [Routes::Bnxt, Routes::Ionic] {
+        let ranks = Ranks::new(2, 1 << 12, routes, Pace::Seeded(0x56));
+        let olds = ranks.buffer(8 * 2 * 40);
+        let tried = |pe, width, what| {
+            ranks.launch_on(0, Dim::new(1, 40), |heap, status| k::ShmAtomic {
+                heap,
+                group: 1,
+                what,
+                width,
+                at: AT,
+                first: 1,
+                second: 2,
+                pe,
+                olds: pointer(&olds),
+                status,
+            })
+        };
+        assert_eq!(tried(1, 4, 0), Err(Outcome::Unsupported), "{}", ranks.what);
+        assert_eq!(tried(1, 8, 0), Ok(()), "{}", ranks.what);
+        assert_eq!(ranks.word(1, AT), 1, "{}", ranks.what);
     }
 }

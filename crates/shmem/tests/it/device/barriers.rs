@@ -36,7 +36,7 @@ fn meet(ranks: &Ranks, (first, stride, members): (u32, u32, u32), group: u32, li
 #[test]
 fn nobody_leaves_before_everybody_has_come() {
     for seed in simt_seeds(0x400, 4) {
-        for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+        for routes in Routes::ALL {
             for group in [0, 1, 2] {
                 // Flat, then in rounds; the world, and part of it; one after the other.
                 let ranks = Ranks::new(5, 1 << 12, routes, Pace::Seeded(seed));
@@ -69,7 +69,7 @@ fn alone(ranks: &Ranks, team: (u32, u32, u32), block: u64) -> Result<(), Outcome
 
 #[test]
 fn who_has_not_come_is_named() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         // A team of its own is complete.
         let ranks = Ranks::new(3, 1 << 12, routes, Pace::Seeded(8));
         assert_eq!(alone(&ranks, (1, 1, 1), BLOCK), Ok(()));

@@ -5,7 +5,7 @@ use warpverbs::gpu::{DeviceStatus, Dim, KernelPtr, SafeKernel};
 use warpverbs_dev::simt_seeds;
 use warpverbs_test_kernels::shm_litmus as k;
 
-const ROUTES: [Routes; 3] = [Routes::Direct, Routes::Rdma, Routes::Mixed];
+const ROUTES: [Routes; 5] = Routes::ALL;
 const WORDS: u64 = 37;
 const DATA: u64 = 256;
 const SIGNAL: u64 = 64;

@@ -47,7 +47,7 @@ fn letters(
 #[test]
 fn every_byte_of_every_message_arrives() {
     for seed in simt_seeds(0x600, 5) {
-        for routes in [Routes::Direct, Routes::Rdma] {
+        for routes in Routes::APART {
             // Whole warps share out wide lines; of a block of 40, its threads do.
             for group in [(0, 1), (1, 32), (2, 40), (2, 64)] {
                 // The longer ones come in lines of both kinds, in the same slots.
@@ -66,7 +66,7 @@ fn every_byte_of_every_message_arrives() {
 
 #[test]
 fn long_messages_arrive() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         let (bytes, r#box) = (1 << 16, BOX + (1 << 17));
         let ranks = Ranks::new(2, r#box + mail_block_bytes(bytes, 1), routes, Pace::Real);
         letters(&ranks, (2, 96), (r#box, bytes, 1), (20, 20), 0);
@@ -76,7 +76,7 @@ fn long_messages_arrive() {
 #[test]
 fn values_go_round_a_ring() {
     for seed in simt_seeds(0x700, 5) {
-        for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+        for routes in Routes::ALL {
             for group in [0, 1, 2] {
                 let ranks = Ranks::new(4, 1 << 15, routes, Pace::Seeded(seed));
                 let wrong = ranks.buffer(8);
@@ -128,7 +128,7 @@ fn lone(ranks: &Ranks, lone: Lone) -> (Outcome, u64) {
 
 #[test]
 fn a_peer_that_does_nothing_is_named() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         let ranks = Ranks::new(2, 1 << 15, routes, Pace::Seeded(8));
         // All slots, and no more.
         assert_eq!(lone(&ranks, LONE), (Outcome::Timeout, 4));
@@ -145,7 +145,7 @@ fn a_peer_that_does_nothing_is_named() {
 
 #[test]
 fn an_empty_message_has_to_be_sent_to_be_received() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         // Boxes of several messages' sizes, and one for empty messages alone.
         for bytes in [64, 0] {
             let ranks = Ranks::new(2, 1 << 15, routes, Pace::Seeded(8));

@@ -107,7 +107,7 @@ fn every_small_call(routes: Routes, pace: Pace, seed: u64) {
 
 #[test]
 fn every_call_moves_its_bytes_and_no_others() {
-    for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+    for routes in Routes::ALL {
         every_small_call(routes, Pace::Real, 0x5eed);
     }
 }
@@ -120,7 +120,7 @@ fn on_a_gpu_every_call_moves_its_bytes_and_no_others() {
 
 #[test]
 fn lent_shared_memory_carries_puts_of_one_thread() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         let mut run = Run::new(2, 1 << 16, routes, Pace::Seeded(11), 11);
         // Nothing, too little for a tile, tiles of 16 bytes, tiles of 1 KiB.
         for lent in [0, 128, 256, 128 + (8 << 10)] {
@@ -150,7 +150,7 @@ fn lent_shared_memory_carries_puts_of_one_thread() {
 
 #[test]
 fn long_transfers_cross_segments() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         let mut run = Run::new(2, 1 << 21, routes, Pace::Real, 7);
         for call in CALLS {
             for group in GROUPS {
@@ -180,7 +180,7 @@ fn a_few_lengths(routes: Routes, pace: Pace, seed: u64) {
 #[test]
 fn calls_are_right_in_whatever_order_lanes_and_nic_take_turns() {
     for seed in simt_seeds(0x40, 6) {
-        for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+        for routes in Routes::ALL {
             a_few_lengths(routes, Pace::Seeded(seed), seed);
         }
     }
@@ -189,13 +189,15 @@ fn calls_are_right_in_whatever_order_lanes_and_nic_take_turns() {
 #[test]
 fn calls_are_right_over_a_bad_network() {
     for seed in simt_seeds(0x60, 3) {
-        a_few_lengths(Routes::Rdma, Pace::Networked(seed, faults(seed)), seed);
+        for routes in [Routes::Rdma, Routes::Bnxt, Routes::Ionic] {
+            a_few_lengths(routes, Pace::Networked(seed, faults(seed)), seed);
+        }
     }
 }
 
 #[test]
 fn single_words_arrive() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         let mut run = Run::new(2, 1 << 10, routes, Pace::Seeded(3), 3);
         for group in GROUPS {
             for width in [1, 4, 8] {
@@ -210,7 +212,9 @@ fn single_words_arrive() {
 
 #[test]
 fn a_named_route_does_the_same() {
-    for (routes, route) in [(Routes::Direct, 1), (Routes::Rdma, 2)] {
+    for (routes, route) in
+        [(Routes::Direct, 1), (Routes::Rdma, 2), (Routes::Bnxt, 2), (Routes::Ionic, 2)]
+    {
         let mut run = Run::new(2, 1 << 12, routes, Pace::Seeded(9), 9);
         let (to, from, bytes) = (5, (1 << 12) + 3, 1000);
         let moved = Move { group: 2, to, from, bytes, pe: 1 };

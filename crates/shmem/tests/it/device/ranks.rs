@@ -29,13 +29,36 @@ pub(crate) enum Routes {
     Rdma,
     /// Ranks of the same parity share a machine, so to speak.
     Mixed,
+    /// As `Rdma`, through queues of bnxt_re's format.
+    Bnxt,
+    /// The same of ionic's.
+    Ionic,
 }
 
 impl Routes {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Direct, Self::Rdma, Self::Mixed, Self::Bnxt, Self::Ionic];
+    /// Without those of several ways.
+    pub(crate) const APART: [Self; 4] = [Self::Direct, Self::Rdma, Self::Bnxt, Self::Ionic];
+
+    /// The software NIC, opened with queues of this format.
+    fn nic(self) -> &'static str {
+        match self {
+            Self::Direct | Self::Rdma | Self::Mixed => "soft",
+            Self::Bnxt => "soft-bnxt",
+            Self::Ionic => "soft-ionic",
+        }
+    }
+
+    /// Whether atomics of 4 bytes go by RDMA where a rank is not direct.
+    pub(crate) fn has_narrow_atomics(self) -> bool {
+        self.nic() == "soft"
+    }
+
     pub(crate) fn direct(self, from: u32, to: u32) -> bool {
         match self {
             Self::Direct => true,
-            Self::Rdma => from == to,
+            Self::Rdma | Self::Bnxt | Self::Ionic => from == to,
             Self::Mixed => from % 2 == to % 2,
         }
     }
@@ -113,7 +136,7 @@ fn networked(seed: u64, machines: u32, plan: FaultPlan) -> Bed {
     let mut nics = nics.into_iter();
     let first = nics.next().expect("a NIC");
     let mut bed = Bed::of(Arc::new(simt), first, what, None);
-    bed.others = nics.map(|nic| (nic.clone(), open(&nic))).collect();
+    bed.others = nics.map(|nic| (nic.clone(), open(&nic, "soft"))).collect();
     bed
 }
 
@@ -165,6 +188,7 @@ impl Ranks {
                 Bed::real(warpverbs::gpu::open(choice).expect("a GPU"), Config::default())
             }
         };
+        bed.reopen(routes.nic());
         bed.what = format!("{world} ranks, {routes:?}, {}", bed.what);
         let each = |len: usize| (0..world).map(|_| bed.buffer(len)).collect::<Vec<_>>();
         let memory = each(bytes as usize);

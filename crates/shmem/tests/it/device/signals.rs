@@ -102,7 +102,7 @@ fn a_signal_that_is_set_replaces_what_its_route_had() {
 
 #[test]
 fn every_rank_gets_its_own_of_many_signals() {
-    for routes in [Routes::Direct, Routes::Rdma, Routes::Mixed] {
+    for routes in Routes::ALL {
         for group in [0, 1, 2] {
             let ranks = Ranks::new(4, 1 << 12, routes, Pace::Seeded(7));
             let (from, signal, value) = (2, 512, 1 << 40 | 3);
@@ -139,7 +139,7 @@ fn wait_each(ranks: &Ranks, group: u32, value: u64, ns: u64) -> Result<(), Outco
 /// More signals than members, so that each of these looks at several.
 #[test]
 fn a_wait_for_many_signals_ends_when_the_last_has_come() {
-    for routes in [Routes::Direct, Routes::Rdma] {
+    for routes in Routes::APART {
         for group in [0, 1, 2] {
             let ranks = Ranks::new(2, 1 << 12, routes, Pace::Seeded(9));
             for i in 0..MANY {

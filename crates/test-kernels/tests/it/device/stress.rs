@@ -208,6 +208,25 @@ fn every_message_arrives_once() {
     }
 }
 
+/// Rings whose WQEs have one size, without a record: the same calls, and the same outcome.
+#[test]
+fn queues_of_other_formats_do_everything_once_and_in_order() {
+    for nic in ["soft-bnxt", "soft-ionic"] {
+        for seed in 0..runs(3) {
+            let world = || World::through(nic, 0xf0e + seed);
+            mixed(&world(), 128, CqMode::Ring, Dim::new(3, 96), 40, seed);
+            let all = scopes([Scope::Thread, Scope::Warp, Scope::Block, Scope::EachOfWarp]);
+            let more = scopes([Scope::EachOfBlock, Scope::Verbs, Scope::NoWait]);
+            for scope in all.into_iter().chain(more) {
+                scoped(&world(), 128, Dim::new(3, 80), 5, scope);
+            }
+            ordered(&world(), 128, Dim::new(2, 64), 12);
+            messages(&world(), 128, 64, Dim::new(2, 64), 3);
+        }
+        scoped(&World::through(nic, 0xb17), 1024, Dim::new(32, 128), 9, Scope::EachOfWarp);
+    }
+}
+
 fn everything(world: &World) {
     mixed(world, 256, CqMode::Collapsed, Dim::new(8, 128), 60, 1);
     mixed(world, 1024, CqMode::Ring, Dim::new(16, 96), 60, 2);

@@ -45,6 +45,13 @@ impl World {
         Self::of(Bed::real(gpu, Config { policy, ..Config::default() }), policy)
     }
 
+    /// The same through queues of the format that the NIC's name says.
+    pub(crate) fn through(nic: &str, seed: u64) -> Self {
+        let mut world = Self::seeded(seed, DoorbellPolicy::DoorbellFirst);
+        world.0.reopen(nic);
+        world
+    }
+
     fn of(mut bed: Bed, policy: DoorbellPolicy) -> Self {
         bed.what += &format!(", {policy:?}");
         Self(bed)
