@@ -8,7 +8,7 @@ use crate::rig::Common;
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
+use warpverbs::gpu::{self, Gpu, GpuChoice, GpuInfo, GpuKind};
 use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
     Access, ContextBuilder, Device, Endpoint, EndpointConfig, LocalRegion, MemoryRegion,
@@ -125,6 +125,12 @@ impl Chosen {
         let info = gpu.info();
         Self::new(format!("{} ({})", info.name, info.arch), why)
     }
+}
+
+/// Whether the host's processors run the kernels, a hundred times slower than a GPU or more. By default there is
+/// less for them to do, and no bound of a GPU holds.
+pub(crate) fn on_host(info: &GpuInfo) -> bool {
+    info.kind == GpuKind::Simt || info.is_emulated()
 }
 
 /// Whether this process runs on a device of `warpverbs run --consume`: its settings are in the
