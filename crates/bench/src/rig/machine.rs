@@ -209,3 +209,17 @@ impl Pair {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulated_gpu_is_as_slow_as_the_host() {
+        let on_host = |kind, name| on_host(&GpuInfo::new(kind, 0, name));
+        assert!(on_host(GpuKind::Simt, "host SIMT"));
+        assert!(on_host(GpuKind::Hip, "emulated gfx942"));
+        assert!(!on_host(GpuKind::Hip, "AMD Instinct MI300X"));
+        assert!(!on_host(GpuKind::Cuda, "NVIDIA H200"));
+    }
+}
