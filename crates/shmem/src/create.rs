@@ -284,7 +284,7 @@ impl Making<'_> {
         }
     }
 
-    /// What this rank finds of the words that other ranks have written to it.
+    /// Whether this rank finds the words that other ranks have written to it.
     pub(crate) fn read_back<'w>(
         &self,
         local: &Local,

@@ -1,6 +1,6 @@
 //! Conditions of the direct way that only AMD's GPUs have: what amdgpu and its kernel must offer.
 
-use super::direct::{Check, loaded};
+use super::check::{Check, loaded};
 use super::root::Root;
 use warpverbs::raw::transport::DeviceSurvey;
 use warpverbs::transport::RegistrationPath;
@@ -153,7 +153,7 @@ mod tests {
         assert!(one.remedy.is_some() && !one.stops);
         let both = config("CONFIG_PCI_P2PDMA=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\n");
         assert!(both.remedy.is_none(), "{both:?}");
-        // What works counts for more than what the kernel was built with.
+        // A registration that works counts for more than options of the kernel.
         let memory = Ok(Decision::best(RegistrationPath::Dmabuf));
         let works = DeviceSurvey { memory, ..refused() };
         config("");

@@ -3,48 +3,14 @@
 
 use super::Report;
 use super::amd;
+use super::check::{Check, loaded};
 use super::pci::{Bar, acs, iommu, window};
 use super::rdma::Device;
 use super::root::Root;
-use serde::Serialize;
 use warpverbs::gpu::{Found, GpuKind};
 use warpverbs::raw::transport::DeviceSurvey;
 use warpverbs::transport::Reason;
 use warpverbs_bench::units;
-
-/// One condition.
-#[derive(Debug, Serialize)]
-pub(crate) struct Check {
-    pub(crate) what: &'static str,
-    pub(crate) found: String,
-    /// Advice; absent if all is well.
-    pub(crate) remedy: Option<String>,
-    /// As it is, the direct way is not possible.
-    pub(crate) stops: bool,
-}
-
-impl Check {
-    pub(super) fn good(what: &'static str, found: impl Into<String>) -> Self {
-        Self { what, found: found.into(), remedy: None, stops: false }
-    }
-
-    /// It works without, but less well.
-    pub(super) fn less(
-        what: &'static str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self { remedy: Some(remedy.into()), ..Self::good(what, found) }
-    }
-
-    pub(super) fn stop(
-        what: &'static str,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self { stops: true, ..Self::less(what, found, remedy) }
-    }
-}
 
 /// All conditions, in the order in which one would mend them. `survey` is
 /// what `transport` says of the two.
@@ -125,10 +91,6 @@ fn modules(root: &Root, opened: &Result<(), Reason>) -> Check {
             format!("`modprobe -a {}`", missing.join(" ")),
         ),
     }
-}
-
-pub(super) fn loaded(root: &Root, module: &str) -> bool {
-    root.exists(&format!("sys/module/{module}"))
 }
 
 /// Rings, CQs and registered memory count.

@@ -3,6 +3,7 @@
 //! Schema of the JSON form: `docs/doctor.md`, which a test compares with what is printed.
 
 mod amd;
+mod check;
 mod direct;
 mod gpu;
 mod memory;

@@ -1,6 +1,6 @@
-//! What PCIe, its bridges and the IOMMU put between a GPU and a NIC.
+//! PCIe, its bridges and the IOMMU between a GPU and a NIC.
 
-use super::direct::Check;
+use super::check::Check;
 use super::root::Root;
 use std::path::Path;
 use warpverbs_bench::units;

@@ -49,7 +49,7 @@ WV_DEVICE u32 narrow_e4m3(f32, f32) { return 0; }
 #endif
 
 #if !defined(WV_MEMORY_AT)
-// What lies at an address that was stored as a number: memory of the device, of the host or of a peer.
+// Memory of the device, of the host or of a peer, at an address that was stored as a number.
 template <class T>
 WV_DEVICE T* memory_at(u64 address) {
   return reinterpret_cast<T*>(address);
