@@ -155,7 +155,8 @@ sass() {
   ok "orderings in SASS for sm_90"
 }
 
-# Each kernel's registers, spills and waves of a SIMD that fit at once. Then the kernels of check/lockstep.cu: what
+# Each kernel's registers, spills and waves of a SIMD that fit at once, and how many accesses of a file are by pointers
+# that may as well be to memory of the block or the lane (flat). Then the kernels of check/lockstep.cu: what
 # takes a lock in a loop gives it back there. And, for gfx942 by clang 19, the orders in the machine's code.
 hip() {
   local file
@@ -175,12 +176,14 @@ hip() {
     awk -v file="$file" -v arch="$arch" '
       /^; Kernel info:/ { kernel = 1 }
       /^; Occupancy:/ && kernel { occupancy[++kernels] = $3; kernel = 0 }
+      /^\t(flat|global)_(load|store|atomic)_/ { accesses += 1; flat += /^\tflat_/ }
       /^    \.name: / { name = $2 }
       /^    \.sgpr_spill_count:/ { scalars = $2 }
       /^    \.vgpr_count:/ { registers = $2 }
       /^    \.vgpr_spill_count:/ {
         printf "   %s %-18s %-16s %3d registers %3d and %3d spilled %2d waves\n", arch, file, name, registers, $2, scalars, occupancy[++told]
-      }' "$logs/$(tr / _ <<<"$file").s"
+      }
+      END { printf "   %s %-18s %d of %d accesses flat\n", arch, file, flat, accesses }' "$logs/$(tr / _ <<<"$file").s"
   done
   python3 check/loops.py "$logs/check_lockstep.cu.s" || fail "$CLANG $arch: lanes would wait for each other"
   if [ "$arch" = gfx942 ] && "$CLANG" --version | grep -q 'version 19\.'; then

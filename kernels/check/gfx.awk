@@ -3,7 +3,6 @@
 /^[A-Za-z_][A-Za-z0-9_]*:/ { name = $1; sub(/:.*/, "", name); print name; wait = 0 }
 /^\t(flat|global)_(load|store|atomic)_|^\tbuffer_(wbl2|inv)/ {
   op = $1
-  sub(/^flat_/, "global_", op)
   for (i = 2; i <= NF; i++) if ($i ~ /^sc[01]$/) op = op " " $i
   if (op ~ / / || op ~ /atomic|buffer/) {
     if (wait) print "  wait"

@@ -106,6 +106,9 @@ impl Routes {
     }
 }
 
+/// Whether a rank found what another's kernel stored; None where none did.
+pub(crate) type Seen = Option<Result<(), String>>;
+
 /// A heap that is being made.
 pub(crate) struct Making<'a> {
     pub(crate) gpu: &'a Arc<dyn Gpu>,
@@ -190,7 +193,10 @@ impl Making<'_> {
         let local = Local::new(gpu, self.rank, limit, plain, exporter, introductions);
         let offered = local.and_then(|mut local| local.commit(gpu, 0, size).map(|t| (local, t)));
         let (mut local, tickets) = steps.end_with("offer", offered)?;
-        let (decisions, words) = self.attach(&mut local, &tickets);
+        let tickets: Vec<_> = tickets.iter().map(Option::as_ref).collect();
+        let (mut decisions, words) = self.attach(&mut local, &tickets, |_| true);
+        decisions[self.rank as usize] = Some(Decision::best(Route::Own));
+        let decisions = decisions.into_iter().flatten().collect();
         let words = steps.end("attach", Ok(words))?;
         let (decisions, routes) = self.probe(steps, &mut local, &words, decisions)?;
         let remote = self.register(&local, &routes, &decisions);
@@ -223,28 +229,29 @@ impl Making<'_> {
         Ok(heap)
     }
 
-    /// Maps the memory of other ranks where possible. For each rank the route, which the probe may
-    /// still change, and the word that was written.
-    fn attach(
+    /// Maps the memory of those other ranks that `are_met`, where possible. For each of them the route, which
+    /// reading back may still change, and the word that was written.
+    pub(crate) fn attach(
         &self,
         local: &mut Local,
-        tickets: &[Option<Ticket>],
-    ) -> (Vec<Decision>, Vec<Option<u64>>) {
-        let (mut decisions, mut words) = (Vec::new(), Vec::new());
+        tickets: &[Option<&Ticket>],
+        are_met: impl Fn(usize) -> bool,
+    ) -> (Vec<Option<Decision>>, Vec<Option<u64>>) {
         // Other ranks wait for this step until the whole deadline.
         let deadline = Instant::now() + self.config.deadline / 2;
-        for (rank, ticket) in (0..).zip(tickets) {
-            let (decision, word) = match rank == self.rank {
-                true => (Decision::best(Route::Own), None),
-                false => self.attach_one(local, rank, ticket.as_ref(), deadline),
-            };
-            decisions.push(decision);
-            words.push(word);
-        }
-        (decisions, words)
+        let attached = (0..).zip(tickets).map(|(rank, ticket)| {
+            match rank != self.rank && are_met(rank as usize) {
+                true => {
+                    let (decision, word) = self.attach_one(local, rank, *ticket, deadline);
+                    (Some(decision), word)
+                }
+                false => (None, None),
+            }
+        });
+        attached.unzip()
     }
 
-    pub(crate) fn attach_one(
+    fn attach_one(
         &self,
         local: &mut Local,
         rank: u32,
@@ -277,6 +284,19 @@ impl Making<'_> {
         }
     }
 
+    /// Whether this rank finds the words that other ranks have written to it.
+    pub(crate) fn read_back<'w>(
+        &self,
+        local: &Local,
+        words: impl Iterator<Item = Option<&'w Vec<Option<u64>>>>,
+    ) -> Vec<Seen> {
+        let seen = (0..).zip(words).map(|(rank, words)| {
+            let word = words?.get(self.rank as usize).copied().flatten()?;
+            Some(local.probed(&**self.gpu, rank, word))
+        });
+        seen.collect()
+    }
+
     /// Reads back the words of other ranks, and derives the routes of all.
     fn probe(
         &self,
@@ -286,11 +306,7 @@ impl Making<'_> {
         mut decisions: Vec<Decision>,
     ) -> Result<(Vec<Decision>, Routes), ShmemError> {
         let own = self.rank as usize;
-        let seen = (0..).zip(words).map(|(rank, words)| {
-            let word = words.get(own).copied().flatten();
-            word.map(|word| local.probed(&**self.gpu, rank, word))
-        });
-        let seen: Vec<Option<Result<(), String>>> = seen.collect();
+        let seen = self.read_back(local, words.iter().map(Some));
         let seen = steps.end("probe", Ok(seen))?;
         // seen[b][a]: whether b saw a's word.
         let reaches = |a: usize, b: usize| a == b || matches!(seen[b].get(a), Some(Some(Ok(()))));
@@ -298,9 +314,7 @@ impl Making<'_> {
         let direct = ranks.clone().map(|a| ranks.clone().map(|b| reaches(a, b)).collect());
         for (rank, decision) in decisions.iter_mut().enumerate() {
             if let Some(Some(Err(why))) = seen[rank].get(own) {
-                decision.route = Route::Rdma;
-                decision.not_better.push(Reason::new("reading back what a kernel stored", why));
-                local.mapped[rank] = None;
+                local.unmap(rank, decision, why);
             }
         }
         Ok((decisions, Routes { direct: direct.collect() }))

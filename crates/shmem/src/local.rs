@@ -5,7 +5,8 @@ use rand::Rng;
 use std::time::{Duration, Instant};
 use warpverbs_gpu::{Arena, ArenaError, Buffer, Gpu, GpuError, Place, Segment};
 use warpverbs_peer::{
-    Attached, Exporter, Identity, Introduction, Reason, Ticket, attach, read_back, write_word,
+    Attached, Decision, Exporter, Identity, Introduction, Reason, Route, Ticket, attach, read_back,
+    write_word,
 };
 
 /// The heap begins with this many bytes for its own use, and 8 more for each rank: a word in which
@@ -156,6 +157,13 @@ impl Local {
     /// Unmaps a rank's memory, once nobody uses it.
     pub(crate) fn part_with(&mut self, rank: usize) {
         (self.mapped[rank], self.apart[rank]) = (None, None);
+    }
+
+    /// As [`Local::part_with`], where another rank did not find what a kernel here stored: it is reached by RDMA.
+    pub(crate) fn unmap(&mut self, rank: usize, decision: &mut Decision, why: &str) {
+        decision.route = Route::Rdma;
+        decision.not_better.push(Reason::new("reading back what a kernel stored", why));
+        self.part_with(rank);
     }
 
     /// Another process is this rank now.

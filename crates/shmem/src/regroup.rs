@@ -5,7 +5,7 @@
 //! by steps of the same names behind `return:`, with those that stayed; and reaches them, and they it,
 //! by the routes of before.
 
-use crate::create::{Hello, Making, Routes};
+use crate::create::{Hello, Making, Routes, Seen};
 use crate::heap::Parts;
 use crate::local::{Local, reserved};
 use crate::remote::{Offer, Remote};
@@ -13,14 +13,10 @@ use crate::steps::Steps;
 use crate::{Heap, HeapConfig, ShmemError};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::Instant;
 use warpverbs_gpu::Gpu;
 use warpverbs_peer::{Decision, Introduction, Reason, Route};
 use warpverbs_rendezvous::{Watch, World};
 use warpverbs_transport::Device;
-
-/// Whether a rank found the word that another wrote; None if it wrote none.
-type Seen = Option<Result<(), String>>;
 
 /// The first message of a member when a rank comes back.
 #[derive(Serialize, Deserialize)]
@@ -250,23 +246,10 @@ impl Parts {
         let (config, rank) = (self.config.clone(), self.rank);
         let world = met.len() as u32;
         let making = Making { gpu: &gpu, device, config, overrides: vec![], rank, world };
-        // Other members wait for this step until the whole deadline.
-        let deadline = Instant::now() + self.config.deadline / 2;
-        let attached = met.iter().enumerate().map(|(rank, met)| {
-            let ticket = tickets[rank].as_ref().and_then(Option::as_ref);
-            met.then(|| making.attach_one(&mut self.local, rank as u32, ticket, deadline))
-        });
-        let (mut decisions, words): (Vec<_>, Vec<_>) = attached
-            .map(|attached| {
-                attached.map_or((None, None), |(decision, word)| (Some(decision), word))
-            })
-            .unzip();
+        let tickets: Vec<_> = tickets.iter().map(|ticket| ticket.as_ref()?.as_ref()).collect();
+        let (mut decisions, words) = making.attach(&mut self.local, &tickets, |rank| met[rank]);
         let words = steps.end_of_members("return: attach", Ok(words))?;
-        let seen = words.iter().enumerate().map(|(rank, words)| {
-            let word = words.as_ref()?.get(own).copied().flatten()?;
-            Some(self.local.probed(&*gpu, rank as u32, word))
-        });
-        let seen: Vec<Seen> = seen.collect();
+        let seen = making.read_back(&self.local, words.iter().map(Option::as_ref));
         let seen = steps.end_of_members("return: probe", Ok(seen))?;
         let routed = self.check_routes(&seen, &mut decisions);
         let offered = routed.and_then(|()| self.new_queue_pairs(&making, &met));
@@ -295,9 +278,7 @@ impl Parts {
             let Some(decision) = decision else { continue };
             let told = seen[rank].as_ref().and_then(|seen| seen.get(own)).cloned().flatten();
             if let Some(Err(why)) = &told {
-                decision.route = Route::Rdma;
-                decision.not_better.push(Reason::new("reading back what a kernel stored", why));
-                self.local.part_with(rank);
+                self.local.unmap(rank, decision, why);
             }
             let name = |direct| if direct { "loads and stores" } else { "RDMA" };
             let (found, expected) =

@@ -205,7 +205,8 @@ impl Domain {
     }
 
     /// As [`Domain::reach`], at one of these addresses. A listener may have one of several, as of IPv6
-    /// and IPv4, and this host a way to one.
+    /// and IPv4, and this host a way to one. They are tried in turns: one that does not answer leaves time for
+    /// the others, and is tried again.
     fn reach_one(
         &self,
         mut addresses: Vec<SocketAddr>,
@@ -214,20 +215,28 @@ impl Domain {
         let mut failed = TcpError::socket(RESOLVING)(io::Error::other("the name has no address"));
         loop {
             let mut at = 0;
-            while let Some(address) = addresses.get(at) {
-                match self.connect(*address, left(deadline, CONNECTING)?) {
+            while let (Some(address), Some(left)) = (addresses.get(at), deadline.remaining()) {
+                let share = match addresses.len() {
+                    1 => left,
+                    several => (left / (several as u32 + 1)).max(AGAIN).min(left),
+                };
+                failed = match self.connect(*address, share) {
+                    Err(TcpError::Timeout { what, .. }) => {
+                        at += 1;
+                        TcpError::Timeout { what, waited: deadline.timeout() }
+                    }
                     Err(TcpError::Socket { what: CONNECTING, error }) => {
                         // A listener may begin there later.
                         match error.kind {
-                            io::ErrorKind::ConnectionRefused => at += 1,
+                            io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut => at += 1,
                             _ => drop(addresses.remove(at)),
                         }
-                        failed = TcpError::Socket { what: CONNECTING, error };
+                        TcpError::Socket { what: CONNECTING, error }
                     }
                     outcome => return outcome,
-                }
+                };
             }
-            if addresses.is_empty() || left(deadline, CONNECTING)? <= AGAIN {
+            if addresses.is_empty() || deadline.remaining().is_none_or(|left| left <= AGAIN) {
                 return Err(failed);
             }
             std::thread::sleep(AGAIN);
@@ -312,5 +321,26 @@ mod tests {
         });
         let none = near.reach_one(vec![group], Deadline::after(long)).unwrap_err();
         assert!(matches!(none, TcpError::Socket { what: CONNECTING, .. }), "{none}");
+    }
+
+    #[test]
+    fn a_silent_address_leaves_time_for_the_next() {
+        let long = Duration::from_secs(12);
+        let [near, far] = [(); 2].map(|()| Domain::new(Config::default()).unwrap());
+        // The system takes connections, and nobody answers them.
+        let mute = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let silent = mute.local_addr().unwrap();
+        let mut listener = far.listen(([127, 0, 0, 1], 0).into()).unwrap();
+        let (address, closer) = (listener.address(), listener.closer().unwrap());
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| listener.accept(&far, 10 * long).map(drop));
+            let reached = near.reach_one(vec![silent, address], Deadline::after(long));
+            reached.inspect_err(|_| closer.close()).unwrap();
+            accepted.join().unwrap().unwrap();
+        });
+        let short = Duration::from_millis(500);
+        let none = near.reach_one(vec![silent, silent], Deadline::after(short)).unwrap_err();
+        let TcpError::Timeout { waited, .. } = none else { panic!("{none}") };
+        assert_eq!(waited, short);
     }
 }

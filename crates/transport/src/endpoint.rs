@@ -105,7 +105,9 @@ impl Endpoint {
         let qp = create_qp(&device, config, &memory)?;
         let scratch_key = device.nic.register(&memory.scratch()?, &Access::LOCAL_WRITE.into())?;
         let register = match qp.doorbell_offset() {
-            Some(offset) => device.nic.doorbells().slice(offset, 8)?,
+            Some(offset) => {
+                qp.own_doorbells().unwrap_or(device.nic.doorbells()).slice(offset, 8)?
+            }
             // Work is posted by calls, so a poster's doorbell goes to a word that nothing reads.
             None => memory.record()?,
         };
@@ -116,7 +118,7 @@ impl Endpoint {
             false => None,
         };
         let doorbells = match &config.gpu {
-            Some(gpu) => Some(device.doorbells_in(&**gpu)?),
+            Some(gpu) => Some(device.doorbells_in(&**gpu, &*qp)?),
             None => None,
         };
         let doorbell = match (&doorbells, qp.doorbell_offset()) {

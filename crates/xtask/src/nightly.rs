@@ -226,7 +226,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     all.push(Campaign {
         program: workspace::root()?.join("kernels/check.sh"),
         arguments: Vec::new(),
-        ..Campaign::new("kernels", "every compiler and GPU".into(), "")
+        ..Campaign::new("kernels by every compiler", "every GPU".into(), "")
     });
     let few = runs.div_ceil(100_000);
     let kernels = "test --release --workspace --test it -- device:: views:: selftest::";
@@ -279,6 +279,7 @@ fn emulated() -> Result<Vec<Campaign>> {
     let slow = "test -p warpverbs-gpu --test it -- --ignored vendor::copies vendor::withdraw";
     let lazy = "test -p warpverbs-gpu -p warpverbs-test-kernels --test it -- --ignored \
         selftest::hip vendor:: --skip compile_for_every_architecture";
+    let perf = "run -p warpverbs-cli -- perf issue --gpu hip";
     let decoded = "test --release -p warpverbs-gfx --test it decode::";
     let decoded = Campaign::new("gfx90a, gfx942: instructions", "every kernel".into(), decoded);
     let both = "test --workspace --test it -- --ignored vendor:: selftest::hip \
@@ -290,6 +291,7 @@ fn emulated() -> Result<Vec<Campaign>> {
         campaign("emulated gfx942: library", "1 build", built),
         campaign("emulated gfx942: copies", "its tests", slow),
         campaign("emulated gfx942: lazy", "its tests", lazy).env("WARPVERBS_GFX_LAZY", seed),
+        campaign("emulated gfx942: perf", "its table", perf),
         other(campaign("emulated gfx90a: tests", "those of gfx942", both)),
         other(campaign("emulated gfx90a: cases", "those with kernels", conform)),
         other(campaign("emulated gfx90a: lazy", "its tests", lazy).env("WARPVERBS_GFX_LAZY", seed)),

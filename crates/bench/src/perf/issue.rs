@@ -4,7 +4,7 @@
 use crate::output::{Bound, Columns, Finding, Row};
 use crate::rig::cases::{each, report};
 use crate::rig::kernel::{self, Report};
-use crate::rig::machine::{Pair, Rig};
+use crate::rig::machine::{Pair, Rig, on_host};
 use crate::rig::plan::{Mem, Op, PlanError, check_qps, within};
 use crate::rig::ring::{self, Left};
 use crate::rig::{Common, NicOnly};
@@ -62,8 +62,7 @@ enum Ring {
     Both,
 }
 
-/// Default grids. The host SIMT device runs a launch on one thread, so there the
-/// larger ones would only take longer.
+/// Default grids. Where the host runs kernels the larger ones would only take longer.
 const GRIDS: [Dim; 6] = [
     Dim::new(1, 1),
     Dim::new(1, 32),
@@ -168,10 +167,9 @@ pub(crate) fn run(args: &IssueArgs) -> Result<()> {
 }
 
 fn measure(rig: &Rig, args: &IssueArgs, rows: &mut Vec<IssueRow>) -> Result<()> {
-    let kind = rig.gpu.info().kind;
-    let (iters, grids) = match kind {
-        GpuKind::Simt => (50, &GRIDS[..GRIDS_ON_HOST]),
-        _ => (2000, &GRIDS[..]),
+    let (iters, grids) = match on_host(rig.gpu.info()) {
+        true => (50, &GRIDS[..GRIDS_ON_HOST]),
+        false => (2000, &GRIDS[..]),
     };
     let iters = args.iters.unwrap_or(iters);
     let grids = args.grids.as_deref().unwrap_or(grids);

@@ -4,7 +4,7 @@
 use crate::output::{Bound, Columns, Finding, Row};
 use crate::rig::cases::{progress, report};
 use crate::rig::kernel::{self, Report};
-use crate::rig::machine::{self, Pair, Rig};
+use crate::rig::machine::{self, Pair, Rig, on_host};
 use crate::rig::plan::{Mem, Op, Poster, check_iters, check_warmup};
 use crate::rig::threads::with_partner;
 use crate::rig::{latency, roundtrip};
@@ -15,7 +15,7 @@ use clap::Args;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use warpverbs::gpu::{Buffer, Dim, Gpu, GpuKind, KernelPtr, Place};
+use warpverbs::gpu::{Buffer, Dim, Gpu, KernelPtr, Place};
 use warpverbs_test_kernels::perf;
 
 /// Options of `perf latency`.
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<()> {
     kernel::load(&*rig.gpu)?;
     let (warmup, iters) = (args.warmup, args.iters);
     let measure = |rows: &mut _| measure(&rig, warmup, iters, rows);
-    let findings = |rows: &[LatencyRow]| findings(rows, rig.gpu.info().kind);
+    let findings = |rows: &[LatencyRow]| findings(rows, on_host(rig.gpu.info()));
     report("perf latency", rig.chosen(true), args.common.nic.json, measure, findings)
 }
 
@@ -98,14 +98,13 @@ fn measure(rig: &Rig, warmup: u32, iters: u32, rows: &mut Vec<LatencyRow>) -> Re
 }
 
 /// Of the rows that are there.
-fn findings(rows: &[LatencyRow], kind: GpuKind) -> Vec<Finding> {
+fn findings(rows: &[LatencyRow], on_host: bool) -> Vec<Finding> {
     let p50 = |what| rows.iter().find(|r| r.what == what).map(|r| r.time.p50_ns as f64);
     let ratio = |a, b, most: f64| {
         Some(Finding::new(format!("{a} / {b}"), p50(a)? / p50(b)?, Bound::AtMost(most)))
     };
     let mut all = vec![ratio(HOST_WRITE, CACHE_LINE, 4.0)];
-    // Lanes of the SIMT device share a thread with their scheduler: nothing to hold a GPU's bound to.
-    if kind != GpuKind::Simt {
+    if !on_host {
         all.push(ratio(KERNEL_WRITE, FLAG, 1.5));
         all.push(ratio(KERNEL_WRITE, KERNEL_SINK, 1.2));
     }

@@ -8,7 +8,7 @@ use crate::rig::Common;
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs::gpu::{self, Gpu, GpuChoice, GpuKind};
+use warpverbs::gpu::{self, Gpu, GpuChoice, GpuInfo, GpuKind};
 use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
     Access, ContextBuilder, Device, Endpoint, EndpointConfig, LocalRegion, MemoryRegion,
@@ -127,6 +127,12 @@ impl Chosen {
     }
 }
 
+/// Whether the host's processors run the kernels, a hundred times slower than a GPU or more. By default there is
+/// less for them to do, and no bound of a GPU holds.
+pub(crate) fn on_host(info: &GpuInfo) -> bool {
+    info.kind == GpuKind::Simt || info.is_emulated()
+}
+
 /// Whether this process runs on a device of `warpverbs run --consume`: its settings are in the
 /// variable that the preloaded library reads.
 pub(crate) fn only_consumes() -> bool {
@@ -201,5 +207,19 @@ impl Pair {
             Op::Write | Op::Send | Op::Atomic => (&self.local, &self.remote),
             Op::Read => (&self.remote, &self.local),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emulated_gpu_is_as_slow_as_the_host() {
+        let on_host = |kind, name| on_host(&GpuInfo::new(kind, 0, name));
+        assert!(on_host(GpuKind::Simt, "host SIMT"));
+        assert!(on_host(GpuKind::Hip, "emulated gfx942"));
+        assert!(!on_host(GpuKind::Hip, "AMD Instinct MI300X"));
+        assert!(!on_host(GpuKind::Cuda, "NVIDIA H200"));
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! Schema of the JSON form: `docs/doctor.md`, which a test compares with what is printed.
 
+mod amd;
+mod check;
 mod direct;
 mod gpu;
 mod memory;
 mod path;
+mod pci;
 mod rdma;
 mod root;
 mod shared;

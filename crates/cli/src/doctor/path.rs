@@ -2,7 +2,8 @@
 //! keeps a faster one from being taken.
 
 use super::Report;
-use super::direct::{self, Check};
+use super::check::Check;
+use super::direct;
 use super::memory::{Pairing, distance};
 use super::rdma::{Device, Port};
 use super::root::Root;

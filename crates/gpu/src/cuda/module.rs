@@ -10,12 +10,15 @@
 use super::api::Api;
 use super::compile::cubin;
 use super::driver::Cuda;
-use crate::driver::{Cache, Function, Functions, Kernels, Origin, Prepared, check_parameters};
+use crate::driver::{
+    Cache, Function, Functions, Kernels, Origin, Prepared, check_parameters, lock,
+};
 use crate::launch::{Dim, TOO_MUCH_SHARED};
 use crate::{Entry, GpuError, Image};
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUfunction_attribute_enum as Attribute;
 use std::ffi::CString;
+use std::sync::Mutex;
 
 impl Kernels for Cuda {
     fn compile(&self, image: &Image, cache: &Cache) -> Result<(Vec<u8>, bool), GpuError> {
@@ -42,10 +45,16 @@ impl Kernels for Cuda {
     fn fitting(&self, function: Function, kernel: &'static str, dim: Dim) -> Result<u32, GpuError> {
         let raw = function.raw as sys::CUfunction;
         if dim.shared != 0 {
-            // More than 48 KiB has to be asked for, once for a function; asking for less does no harm.
+            // More than 48 KiB has to be asked for, once for a function.
             let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let get = || {
+                let mut value = 0;
+                // SAFETY: a pointer to a live local; a loaded function; a context is current.
+                unsafe { self.api.cuFuncGetAttribute(&mut value, most, raw) }.map(|()| value)
+            };
             // SAFETY: a loaded function; a context is current.
-            unsafe { self.api.cuFuncSetAttribute(raw, most, dim.shared as i32) }.map_err(|_| {
+            let set = |value| unsafe { self.api.cuFuncSetAttribute(raw, most, value) };
+            raise(dim.shared as i32, get, set).map_err(|_| {
                 let (field, value) = ("shared", dim.shared.into());
                 GpuError::BadLaunch { kernel, field, value, expected: TOO_MUCH_SHARED }
             })?;
@@ -77,6 +86,18 @@ impl Kernels for Cuda {
             )
         }
     }
+}
+
+/// Brings a value of a function to at least `wanted`. Never below what it was: a launch of another shape may
+/// need that, on another thread too.
+fn raise<E>(
+    wanted: i32,
+    get: impl FnOnce() -> Result<i32, E>,
+    set: impl FnOnce(i32) -> Result<(), E>,
+) -> Result<(), E> {
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+    let _held = lock(&ONE_BY_ONE);
+    if get()? < wanted { set(wanted) } else { Ok(()) }
 }
 
 /// A kernel, and the bytes of stack that a thread of it needs.
@@ -135,4 +156,32 @@ fn reserve_stack(driver: &Api, need: usize) -> Result<(), GpuError> {
         unsafe { driver.cuCtxSetLimit(stack, need) }?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
+
+    #[test]
+    fn what_a_launch_of_more_shared_memory_needs_is_not_lowered() {
+        let value = AtomicI32::new(48 << 10);
+        let ask = |wanted| {
+            let (get, set) = (|| Ok(value.load(SeqCst)), |more| Ok(value.store(more, SeqCst)));
+            raise::<()>(wanted, get, set).unwrap();
+        };
+        for (wanted, after) in [(1, 48), (100, 100), (64, 100), (100, 100), (227, 227)] {
+            ask(wanted << 10);
+            assert_eq!(value.load(SeqCst), after << 10, "after {wanted} KiB");
+        }
+        value.store(0, SeqCst);
+        std::thread::scope(|scope| {
+            for thread in 1..=8 {
+                let ask = &ask;
+                scope.spawn(move || (1..=100).for_each(|kib| ask((thread * 100 - kib) << 10)));
+            }
+        });
+        assert_eq!(value.load(SeqCst), 799 << 10);
+        assert_eq!(raise(1, || Ok(0), |_| Err("too much")), Err("too much"));
+    }
 }

@@ -66,4 +66,6 @@ pub(crate) use context::Context;
 pub(crate) use find::Vendor;
 #[cfg(feature = "hip")]
 pub(crate) use find::none;
+#[cfg(feature = "cuda")]
+pub(crate) use lock::lock;
 pub(crate) use modules::check_parameters;

@@ -262,9 +262,13 @@ pub(crate) trait QueuePair: Send + Sync + fmt::Debug {
     fn qpn(&self) -> u32;
     /// Numbers of its send and receive CQ.
     fn cqns(&self) -> [u32; 2];
-    /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes; `None` if work reaches it by
-    /// [`QueuePair::direct`] alone.
+    /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes, or in [`QueuePair::own_doorbells`];
+    /// `None` if work reaches it by [`QueuePair::direct`] alone.
     fn doorbell_offset(&self) -> Option<u64>;
+    /// Memory that holds its doorbell register, and that of no other QP.
+    fn own_doorbells(&self) -> Option<&Region> {
+        None
+    }
     /// The NIC acts on the doorbell record, which may be ahead of the doorbells that it has received: a
     /// device behind PCIe, and a software NIC by its policy.
     fn reads_record(&self) -> bool {

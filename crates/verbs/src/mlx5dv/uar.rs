@@ -84,13 +84,14 @@ impl Uar {
     /// BlueFlame registers are not taken: their stores are combined, and a thread that rings them must
     /// flush, which the posting protocol does not.
     pub fn alloc(devx: &Devx) -> Result<Self, Mlx5Error> {
-        match Self::of_kind(devx, UarKind::Dedicated) {
-            Ok(uar) => Ok(uar),
-            Err(_) => Self::of_kind(devx, UarKind::Shared),
-        }
+        Self::of_kind(devx, UarKind::Dedicated).or_else(|_| Self::of_kind(devx, UarKind::Shared))
     }
 
-    fn of_kind(devx: &Devx, kind: UarKind) -> Result<Self, Mlx5Error> {
+    /// A register of this kind, without a second try.
+    ///
+    /// # Errors
+    /// The library knows no such kind (dedicated ones came with rdma-core 45), or the device has no more.
+    pub fn of_kind(devx: &Devx, kind: UarKind) -> Result<Self, Mlx5Error> {
         let flags = match kind {
             UarKind::Dedicated => MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED,
             UarKind::Shared => MLX5DV_UAR_ALLOC_TYPE_NC,

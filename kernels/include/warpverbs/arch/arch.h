@@ -48,6 +48,14 @@ constexpr bool narrows_e4m3 = false;
 WV_DEVICE u32 narrow_e4m3(f32, f32) { return 0; }
 #endif
 
+#if !defined(WV_MEMORY_AT)
+// Memory of the device, of the host or of a peer, at an address that was stored as a number.
+template <class T>
+WV_DEVICE T* memory_at(u64 address) {
+  return reinterpret_cast<T*>(address);
+}
+#endif
+
 #if !defined(WV_ARCH_SIMT)
 // sync_block, at the start of a call that every thread of the block has to make. The SIMT device
 // ends the launch if some of them do not.

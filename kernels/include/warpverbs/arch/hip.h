@@ -129,25 +129,45 @@ WV_D constexpr order behind(order o, scope s) {
 }
 }  // namespace hip
 
+// A pointer may be to memory of the block or the lane. Where it is to global memory for certain, the compiler
+// is told so: `global_` instructions need no look at the address, and only one of the two counters to wait for.
+namespace hip {
+template <class T>
+using global = __attribute__((address_space(1))) T*;
+// Accesses that others than the block are to see.
+template <scope S, class T>
+WV_DEVICE auto place(T* p) {
+  if constexpr (S == scope::block) return p;
+  else return (global<T>)p;
+}
+}  // namespace hip
+
+// As in arch.h.
+#define WV_MEMORY_AT 1
+template <class T>
+WV_DEVICE T* memory_at(u64 address) {
+  return (T*)(hip::global<T>)address;
+}
+
 // Bytes are volatile accesses, which go past the caches as relaxed ones do: clang 14 cannot select
 // atomic accesses of 1 byte.
 template <order O, scope S, class T>
 WV_DEVICE T load(const T* p) {
   if constexpr (sizeof(T) == 1) {
     static_assert(O == order::relaxed, "bytes are relaxed");
-    return *static_cast<const volatile T*>(p);
+    return *hip::place<S>(static_cast<const volatile T*>(p));
   } else {
-    return __hip_atomic_load(const_cast<T*>(p), hip::atomic_order(O), hip::memory_scope(S));
+    return __hip_atomic_load(hip::place<S>(const_cast<T*>(p)), hip::atomic_order(O), hip::memory_scope(S));
   }
 }
 template <order O, scope S, class T>
 WV_DEVICE void store(T* p, hip::same<T> value) {
   if constexpr (sizeof(T) == 1) {
     static_assert(O == order::relaxed, "bytes are relaxed");
-    *static_cast<volatile T*>(p) = value;
+    *hip::place<S>(static_cast<volatile T*>(p)) = value;
   } else {
     hip::release_first<O, S>();
-    __hip_atomic_store(p, value, hip::atomic_order(hip::behind(O, S)), hip::memory_scope(S));
+    __hip_atomic_store(hip::place<S>(p), value, hip::atomic_order(hip::behind(O, S)), hip::memory_scope(S));
   }
 }
 
@@ -156,7 +176,8 @@ WV_DEVICE void store(T* p, hip::same<T> value) {
   template <order O, scope S, class T>                                                       \
   WV_DEVICE T name(T* p, hip::same<T> value) {                                               \
     hip::release_first<O, S>();                                                              \
-    return builtin(p, value, hip::atomic_order(hip::behind(O, S)), hip::memory_scope(S));    \
+    return builtin(hip::place<S>(p), value, hip::atomic_order(hip::behind(O, S)),            \
+                   hip::memory_scope(S));                                                    \
   }
 WV_ATOMIC(fetch_add, __hip_atomic_fetch_add)
 WV_ATOMIC(fetch_or, __hip_atomic_fetch_or)
@@ -171,7 +192,7 @@ template <order O, scope S, class T>
 WV_DEVICE T compare_exchange(T* p, hip::same<T> expected, hip::same<T> desired) {
   hip::release_first<O, S>();
   constexpr order rest = hip::behind(O, S);
-  __hip_atomic_compare_exchange_strong(p, &expected, desired, hip::atomic_order(rest),
+  __hip_atomic_compare_exchange_strong(hip::place<S>(p), &expected, desired, hip::atomic_order(rest),
                                        hip::failure_order(rest), hip::memory_scope(S));
   return expected;
 }

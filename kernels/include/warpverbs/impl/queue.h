@@ -19,7 +19,7 @@ namespace impl {
 
 template <class T>
 WV_DEVICE T* at(u64 address) {
-  return reinterpret_cast<T*>(address);
+  return memory_at<T>(address);
 }
 
 // A word of a CQE that is known to be new.

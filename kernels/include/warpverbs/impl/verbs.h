@@ -124,11 +124,30 @@ WV_DEVICE Posted post_recv(const QpOf<Nic>& qp, u64 index, Local local, u32 byte
   return {Status{}, 1, index};
 }
 
+namespace impl {
+
+// Calls `body`, for lanes in lockstep one after the other: of their stores to one doorbell register in one
+// instruction, which may be that of several queues, only one may reach the bus.
+template <class Body>
+WV_DEVICE void one_by_one(site where, Body body) {
+  if (lockstep()) {
+    (void)in_turns(lane_id(), 0, where, [&](lane_mask) {
+      body();
+      return true;
+    });
+  } else {
+    body();
+  }
+}
+
+}  // namespace impl
+
 template <class Nic>
 WV_DEVICE void ring_doorbell(const QpOf<Nic>& qp, Posted posted) {
   if (!posted.ok()) return;
-  const Unbroken section(lane_bit(lane_id()));
-  impl::publish(impl::SendQueue<Nic>(qp), impl::Alone{}, posted.index, posted.wqebbs);
+  impl::one_by_one(WV_SITE, [&] {
+    impl::publish(impl::SendQueue<Nic>(qp), impl::Alone{}, posted.index, posted.wqebbs);
+  });
 }
 template <class Nic>
 WV_DEVICE void update_recv_dbrec(const QpOf<Nic>& qp, Posted posted) {
@@ -173,7 +192,7 @@ WV_DEVICE void ring_doorbell(const QpOf<Nic>& qp, u64 next) {
   const impl::SendQueue<Nic> q(qp);
   impl::advance_alone(q, next);
   store<order::relaxed, scope::gpu>(&q.counters()->published, next);
-  q.ring_doorbell(next);
+  impl::one_by_one(WV_SITE, [&] { q.ring_doorbell(next); });
 }
 template <class Nic>
 WV_DEVICE void update_recv_dbrec(const QpOf<Nic>& qp, u64 next) {

@@ -1,9 +1,9 @@
 //! The end that posts, and measures.
 
-use super::exchange::{COUNTER, COUNTER_BYTES};
+use super::exchange::{COUNTER, COUNTER_BYTES, compile};
 use super::memory::{LABEL, Side};
-use super::messages::{Exchange, Filling, LIMIT, Message, Request, check};
-use super::plan::{Amount, Case, MeasureArgs, Pair, Plan};
+use super::messages::{COMPILE_LIMIT, Exchange, Filling, LIMIT, Message, Request, check};
+use super::plan::{Amount, Case, MeasureArgs, Pair, Plan, Way};
 use super::row::AgentRow;
 use crate::rig::cases::each;
 use crate::rig::pattern::poison;
@@ -62,6 +62,10 @@ impl<'a> Client<'a> {
         notes: &mut Vec<String>,
     ) -> Result<()> {
         let bytes = plan.cases.iter().map(Case::total).max().unwrap_or(1);
+        if plan.cases.iter().any(|case| case.way == Way::Exchange) {
+            self.ask(Request::Compile)?;
+            compile(self.side)?;
+        }
         for pair in &plan.pairs {
             let Pair { here, there } = *pair;
             let local = self.side.register(&self.agent, here, bytes)?;
@@ -91,8 +95,9 @@ impl<'a> Client<'a> {
 
     /// Asks the server, and waits for its answer.
     fn ask(&mut self, request: Request) -> Result<()> {
+        let limit = if matches!(request, Request::Compile) { COMPILE_LIMIT } else { LIMIT };
         self.control.send(Message::Request(request))?;
-        let found = self.control.recv("done", LIMIT)?;
+        let found = self.control.recv("done", limit)?;
         only!(self.control, found, "done", Message::Done => Ok(()))
     }
 

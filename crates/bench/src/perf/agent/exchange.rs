@@ -14,6 +14,11 @@ pub(super) const COUNTER: &str = "counter";
 /// Bytes of a counter.
 pub(super) const COUNTER_BYTES: u64 = 16;
 
+/// Compiles the kernels, unless that was done before.
+pub(super) fn compile(side: &Side) -> Result<()> {
+    Ok(side.gpu.load(&k::IMAGE)?)
+}
+
 /// A kernel that exchanges.
 pub(super) struct Running {
     launch: Launch,

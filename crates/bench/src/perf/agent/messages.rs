@@ -11,6 +11,8 @@ use warpverbs::agent::Registration;
 
 /// Any one step is complete by then.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
+/// But for compiling kernels, which takes clang a minute for an AMD GPU on an idle machine.
+pub(super) const COMPILE_LIMIT: Duration = Duration::from_secs(600);
 
 /// A message of the connection on which the ends meet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,7 +29,7 @@ pub(super) enum Message {
 
 impl Words for Message {
     const NAME: [u8; 6] = *b"wvagnt";
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     const PROGRAM: &'static str = "warpverbs perf agent";
 
     fn kind(&self) -> &'static str {
@@ -47,6 +49,8 @@ pub(super) enum Request {
     Register { mem: Mem, bytes: u64 },
     /// Fill the first bytes.
     Fill { bytes: u64, with: Filling },
+    /// Compile the kernels.
+    Compile,
     /// Zero the counter and start a kernel.
     Exchange(Exchange),
     /// Wait for the kernel, if there is one, and compare the first bytes with the data.

@@ -74,6 +74,7 @@ impl Server {
                 let (memory, _) = self.memory(bytes)?;
                 Ok(memory.write(0, &with.bytes(bytes as usize))?)
             }
+            Request::Compile => super::exchange::compile(&self.side),
             Request::Exchange(exchange) => {
                 let (memory, counter) = self.memory(2 * exchange.bytes)?;
                 counter.write(0, &[0; COUNTER_BYTES as usize])?;

@@ -9,6 +9,7 @@ mod row;
 use crate::busy::Watch;
 use crate::output::{Bound, Finding, Measured};
 use crate::perf::shmem::{self, Yardsticks};
+use crate::rig::machine::on_host;
 use crate::rig::plan::{check_warmup, within};
 use crate::rig::ranks::{Ranks, setting};
 use crate::units;
@@ -19,7 +20,7 @@ use plan::{Back, By, Case, Elements, LIMIT, Loop, Sizes};
 use rank::Rank;
 use row::EpRow;
 use warpverbs::ep::EpConfig;
-use warpverbs::gpu::{Dim, GpuInfo, GpuKind, Opened};
+use warpverbs::gpu::{Dim, GpuInfo, Opened};
 use warpverbs::rendezvous::{World, WorldConfig};
 use warpverbs::shmem::RoutePolicy;
 use warpverbs::transport::Device;
@@ -32,16 +33,16 @@ pub(crate) struct EpArgs {
     /// Routes between ranks: auto, direct, rdma, or rdma:1,3 for those of some ranks
     #[arg(long, default_value = "auto")]
     route: RoutePolicy,
-    /// Tokens of each rank, a row for each [default: 1,8,32,128,512,4096; 1,8 on simt]
+    /// Tokens of each rank, a row for each [default: 1,8,32,128,512,4096; 1,8 on the host]
     #[arg(long, value_delimiter = ',')]
     tokens: Option<Vec<u32>>,
-    /// Elements of a token, a multiple of 8 [default: 7168; 256 on simt]
+    /// Elements of a token, a multiple of 8 [default: 7168; 256 on the host]
     #[arg(long)]
     hidden: Option<u32>,
     /// Experts of a token, 1 to 32
     #[arg(long, default_value_t = 8)]
     top_k: u32,
-    /// Experts of all ranks [default: 64 for each rank; 8 on simt]
+    /// Experts of all ranks [default: 64 for each rank; 8 on the host]
     #[arg(long)]
     experts: Option<u32>,
     /// Where received rows lie
@@ -54,13 +55,13 @@ pub(crate) struct EpArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Back::Reduced])]
     combine: Vec<Back>,
     /// Blocks of a rank's launch, a row for each [default: one for each of its share of
-    /// multiprocessors; 2 on simt]
+    /// multiprocessors; 2 on the host]
     #[arg(long, value_delimiter = ',')]
     blocks: Option<Vec<u32>>,
-    /// Threads of a block [default: 256; 64 on simt]
+    /// Threads of a block [default: 256; 64 on the host]
     #[arg(long)]
     threads: Option<u32>,
-    /// Measured calls of each row [default: 200; 5 on simt]
+    /// Measured calls of each row [default: 200; 5 on the host]
     #[arg(short = 'n', long)]
     iters: Option<u32>,
     /// The same, before measuring
@@ -92,14 +93,14 @@ impl EpArgs {
     /// Cases for `ranks` ranks, of which `sharing` have the same device; the same on all ranks of equal
     /// devices.
     fn cases(&self, info: &GpuInfo, ranks: u32, sharing: u32) -> Vec<Case> {
-        let simt = info.kind == GpuKind::Simt;
-        let pick = |simt_value, value| if simt { simt_value } else { value };
+        let on_host = on_host(info);
+        let pick = |few, value| if on_host { few } else { value };
         let hidden = self.hidden.unwrap_or(pick(256, 7168));
         let experts = self.experts.unwrap_or(ranks * pick(8, 64));
         let share = pick(2, info.sm_count / sharing.max(1)).max(1);
         let blocks = self.blocks.clone().unwrap_or_else(|| vec![share]);
         let threads = self.threads.unwrap_or(pick(64, 256));
-        let usual: &[u32] = if simt { &[1, 8] } else { &[1, 8, 32, 128, 512, 4096] };
+        let usual: &[u32] = if on_host { &[1, 8] } else { &[1, 8, 32, 128, 512, 4096] };
         let tokens = self.tokens.as_deref().unwrap_or(usual);
         let mut cases = Vec::new();
         for (&elements, &by) in
@@ -145,11 +146,11 @@ fn agree(world: &mut World, args: &EpArgs, info: &GpuInfo) -> Result<(u64, u32)>
 fn one_rank(args: &EpArgs, config: &WorldConfig, opened: Opened, nic: &Device) -> Result<()> {
     let info = opened.gpu.info().clone();
     let setting = setting(&opened, nic);
-    let simt = info.kind == GpuKind::Simt;
+    let on_host = on_host(&info);
     let looped = Loop {
         // Blocks read what other blocks of the rank have unpacked, in the first call perhaps before.
         warmup: args.warmup.max(1),
-        iters: args.iters.unwrap_or(if simt { 5 } else { 200 }),
+        iters: args.iters.unwrap_or(if on_host { 5 } else { 200 }),
     };
     let number = config.rank;
     let watch = Watch::start();
@@ -179,11 +180,11 @@ fn one_rank(args: &EpArgs, config: &WorldConfig, opened: Opened, nic: &Device) -
         format!("{ranks} ranks, {sharing} on a device, route {route}, seed {seed:#x}"),
         DEFINITIONS.to_owned(),
     ];
-    notes.extend(simt.then(|| "host SIMT: times are those of this machine's CPU".to_owned()));
+    notes.extend(on_host.then(|| "times are those of this machine's CPU".to_owned()));
     notes.extend(yardsticks.as_ref().map(describe));
     notes.extend(rows.iter().map(EpRow::phases));
     notes.extend(enough_blocks(&rows));
-    let findings = if simt || sharing > 1 { Vec::new() } else { findings(&rows, ranks) };
+    let findings = if on_host || sharing > 1 { Vec::new() } else { findings(&rows, ranks) };
     let measured = Measured::new("perf ep", setting, rows).noting(notes).with(findings);
     measured.watched(&watch).print_up_to(end, args.json)
 }

@@ -25,7 +25,9 @@ pub(super) struct Plan {
     pub(super) bytes: u64,
     /// Whether ranks 0 and 1 reach each other by loads and stores.
     pub(super) direct: bool,
-    pub(super) on_simt: bool,
+    /// Whether a thread of the device has copies of its own (bulk), for which a block lends shared memory.
+    pub(super) bulk: bool,
+    pub(super) on_host: bool,
 }
 
 /// Threads that make a call together.
@@ -91,7 +93,7 @@ pub(super) enum Case {
         threads: u32,
     },
     /// `put_signal` and the wait for it by one thread of rank 0 that is its own peer: what the executor
-    /// of host SIMT takes for one side.
+    /// of the host takes for one side.
     Own,
     /// A cache line between two threads of rank 0's host, there and back.
     Line,
@@ -172,8 +174,7 @@ fn exchanges(plan: &Plan) -> Vec<Case> {
     ];
     let mut cases: Vec<Case> = Vec::new();
     for (message, group, threads, bytes) in rows {
-        // Without a copy of the thread's own, lent memory does not help.
-        if message == Through && !plan.direct {
+        if message == Through && !(plan.direct && plan.bulk) {
             continue;
         }
         let (group, threads) = if plan.direct { (group, threads) } else { (Block, RDMA_THREADS) };
@@ -183,7 +184,7 @@ fn exchanges(plan: &Plan) -> Vec<Case> {
             cases.push(case);
         }
     }
-    if plan.on_simt && plan.direct {
+    if plan.on_host && plan.direct {
         cases.extend([Case::Own, Case::Line]);
     }
     cases
@@ -206,10 +207,10 @@ fn calls() -> Vec<Case> {
 }
 
 fn streams(plan: &Plan) -> Vec<Case> {
-    let blocks: &[u32] = if plan.on_simt { &[1, 2] } else { &[1, 2, 4, 8, 16, 32, 64, 128] };
-    let threads = if plan.on_simt { 64 } else { 512 };
+    let blocks: &[u32] = if plan.on_host { &[1, 2] } else { &[1, 2, 4, 8, 16, 32, 64, 128] };
+    let threads = if plan.on_host { 64 } else { 512 };
     let of = |gets| blocks.iter().map(move |&blocks| Case::Stream { gets, blocks, threads });
-    let through: &[u32] = if plan.direct { &[1, 2, 8] } else { &[] };
+    let through: &[u32] = if plan.direct && plan.bulk { &[1, 2, 8] } else { &[] };
     let through = through.iter().filter(|&&count| count <= blocks[blocks.len() - 1]);
     let through = through.map(|&blocks| Case::Through { blocks });
     of(false).chain(of(true)).chain(through).collect()

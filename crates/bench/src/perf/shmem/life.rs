@@ -15,9 +15,9 @@ use warpverbs_test_kernels::shm_perf as k;
 
 /// How long the kernel runs beside which a heap grows, if its barriers take as long as alone.
 const BESIDE: Duration = Duration::from_millis(300);
-/// The same on host SIMT, where growing takes a millisecond or two. Threads that share a processor with others
+/// The same where the host runs kernels, and growing takes a millisecond or two. Threads that share a processor with others
 /// sleep between two looks, so a barrier may take 100 times as long as alone, and the kernel with it.
-const BESIDE_ON_SIMT: Duration = Duration::from_millis(20);
+const BESIDE_ON_HOST: Duration = Duration::from_millis(20);
 /// Barriers that say how long one takes.
 const TRIAL: u32 = 2000;
 /// One thread of each rank is in the kernel.
@@ -34,11 +34,11 @@ struct Life {
 }
 
 impl Rank {
-    /// Makes a heap of 1 GiB, 16 MiB on host SIMT, and doubles it while all ranks are in a kernel of
+    /// Makes a heap of 1 GiB, 16 MiB on the host, and doubles it while all ranks are in a kernel of
     /// barriers on it.
     pub(super) fn life(&mut self, plan: &Plan, nic: &Device) -> Result<Vec<ShmemRow>> {
-        let size: u64 = if plan.on_simt { 16 << 20 } else { 1 << 30 };
-        let beside = if plan.on_simt { BESIDE_ON_SIMT } else { BESIDE };
+        let size: u64 = if plan.on_host { 16 << 20 } else { 1 << 30 };
+        let beside = if plan.on_host { BESIDE_ON_HOST } else { BESIDE };
         let life = self.live(size, nic, beside)?;
         Ok(if self.is_first() { rows(&life, size, &self.route()) } else { Vec::new() })
     }

@@ -8,6 +8,7 @@ mod yardsticks;
 
 use crate::busy::Watch;
 use crate::output::{Columns, Measured, Row};
+use crate::rig::machine::on_host;
 use crate::rig::plan::{check_iters, check_warmup};
 use crate::rig::plot::{Drawn, Output, Panel, print_and_plot};
 use crate::rig::ranks::{Ranks, setting};
@@ -37,7 +38,7 @@ pub(crate) struct ShmemArgs {
     /// The same, before measuring
     #[arg(short = 'w', long, default_value_t = 100)]
     warmup: u32,
-    /// Bytes of each transfer of the bandwidth rows [default: 64M; 1M on simt]
+    /// Bytes of each transfer of the bandwidth rows [default: 64M; 1M on the host]
     #[arg(short = 'e', long, value_parser = parse_size)]
     bytes: Option<u64>,
     /// Transfers of each bandwidth row
@@ -127,7 +128,7 @@ const PUT_SIGNAL: &str = "put_signal, there and back";
 const OWN: &str = "put_signal to itself, and its wait";
 const LINE: &str = "a cache line, there and back";
 
-/// The time of host SIMT beside that of a cache line, if the rows have both.
+/// The time of kernels on the host beside that of a cache line, if the rows have both.
 fn beside_a_line(rows: &[ShmemRow]) -> Option<String> {
     let of = |what| rows.iter().find(|row| row.what == what);
     // Medians, because a mean on a busy machine says how often a thread lost its core.
@@ -144,9 +145,9 @@ fn beside_a_line(rows: &[ShmemRow]) -> Option<String> {
 fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device) -> Result<()> {
     let rank = config.rank;
     let info = opened.gpu.info();
-    let on_simt = info.kind == GpuKind::Simt;
+    let (on_host, bulk) = (on_host(info), info.kind != GpuKind::Hip);
     let setting = setting(&opened, nic);
-    let bytes = args.bytes.unwrap_or(if on_simt { 1 << 20 } else { 1 << 26 });
+    let bytes = args.bytes.unwrap_or(if on_host { 1 << 20 } else { 1 << 26 });
     let mut rank = Rank::join(config, opened.gpu, nic, bytes, args.iters)
         .with_context(|| format!("rank {rank}"))?;
     let plan = cases::Plan {
@@ -155,7 +156,8 @@ fn one_rank(args: &ShmemArgs, config: &WorldConfig, opened: Opened, nic: &Device
         transfers: args.transfers,
         bytes,
         direct: rank.is_direct(),
-        on_simt,
+        bulk,
+        on_host,
     };
     let (watch, mut rows) = (Watch::start(), Vec::new());
     let cases: Vec<Case> = args.tables.iter().flat_map(|table| table.cases(&plan)).collect();

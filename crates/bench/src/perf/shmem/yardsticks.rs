@@ -2,9 +2,10 @@
 
 use super::cases::{Case, Group, Message, Plan};
 use super::rank::Rank;
+use crate::rig::machine::on_host;
 use anyhow::Result;
 use std::sync::Arc;
-use warpverbs::gpu::{Gpu, GpuKind};
+use warpverbs::gpu::Gpu;
 use warpverbs::rendezvous::World;
 use warpverbs::transport::Device;
 
@@ -23,12 +24,13 @@ pub(in crate::perf) fn measure(
     gpu: &Arc<dyn Gpu>,
     nic: &Device,
 ) -> Result<(World, Option<Yardsticks>)> {
-    let on_simt = gpu.info().kind == GpuKind::Simt;
-    let (iters, bytes) = if on_simt { (20, 1 << 16) } else { (1000, 1 << 26) };
+    let on_host = on_host(gpu.info());
+    let (iters, bytes) = if on_host { (20, 1 << 16) } else { (1000, 1 << 26) };
     let mut rank = Rank::within(world, gpu.clone(), nic, bytes, iters)?;
     let direct = rank.is_direct();
-    let plan = Plan { iters, warmup: iters / 10, transfers: 20, bytes, direct, on_simt };
-    let (blocks, threads) = if on_simt { (2, 64) } else { (gpu.info().sm_count, 512) };
+    let plan =
+        Plan { iters, warmup: iters / 10, transfers: 20, bytes, direct, bulk: false, on_host };
+    let (blocks, threads) = if on_host { (2, 64) } else { (gpu.info().sm_count, 512) };
     let (group, flag_threads) = if direct { (Group::Thread, 1) } else { (Group::Block, 128) };
     let flag = Case::Exchange { message: Message::Signal, group, threads: flag_threads, bytes: 0 };
     let flag = rank.measure(&plan, &flag)?;

@@ -67,6 +67,47 @@ fn everything_that_is_made_for_the_direct_way_is_given_back() {
     }
 }
 
+/// The release of rdma-core that programs here load, from the name of its libmlx5.
+fn release() -> u32 {
+    let folder = match std::env::var_os("WARPVERBS_RDMA_CORE") {
+        Some(folder) => Path::new(&folder).join("lib"),
+        None => format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH).into(),
+    };
+    let library = fs::canonicalize(folder.join("libmlx5.so.1")).unwrap();
+    let name = library.file_name().unwrap().to_str().unwrap();
+    let number = name.split('.').nth(4).and_then(|number| number.parse().ok());
+    number.unwrap_or_else(|| panic!("{name} has no release, expected libmlx5.so.1.NN.RELEASE.N"))
+}
+
+/// Of two lanes that store to one register in one instruction, an AMD GPU may send one store: QPs to which kernels
+/// post have a register each. Without a kernel they share that of the domain.
+#[test]
+fn each_queue_pair_of_kernels_rings_a_register_of_its_own() {
+    if !ready() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("record");
+    let registers = |gpu: &str, case: &str| {
+        let program = env!("CARGO_BIN_EXE_warpverbs");
+        let conform =
+            format!("{program} conform --nic mlx5_0 --way direct {gpu} --case {case} --brief");
+        let _ = fs::remove_file(&record);
+        let said = succeeds(&format!("--record {} -- {conform}", record.display()));
+        assert!(said.contains("1 passed"), "{said}");
+        let counts = calls(&fs::read_to_string(&record).unwrap());
+        let count = |method| counts.get(&(0x1008, method)).copied().unwrap_or(0);
+        assert_eq!(count(0x1000), count(0x1001), "given back: {counts:x?}");
+        count(0x1000)
+    };
+    let by_host = registers("--host-only", "write_sizes");
+    let by_kernel = registers("--gpu simt", "kernel_read");
+    // Before, libmlx5 gives all users of a context the same register.
+    let own = if release() < 45 { 0..=0 } else { 1..=100 };
+    let more = by_kernel.checked_sub(by_host).expect("no fewer than without kernels");
+    assert!(own.contains(&more), "release {}: {by_host}, then {by_kernel}", release());
+}
+
 /// The statuses that firmware answers, without success.
 const STATUSES: [u8; 13] = [1, 2, 3, 4, 5, 6, 8, 9, 0xa, 0xf, 0x10, 0x50, 0x51];
 

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use warpverbs_mem::Region;
 use warpverbs_mlx5::prm::Command;
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::mlx5dv::{Devx, Mlx5Error, Object, Uar, Umem, pd_number};
+use warpverbs_verbs::mlx5dv::{Devx, Mlx5Error, Object, Uar, UarKind, Umem, pd_number};
 
 /// A queue begins at a multiple of this in its umem, and the send queue behind the receive queue.
 const SMALLEST_RQ: usize = 64;
@@ -97,7 +97,7 @@ impl Mlx5 {
         Ok(Self { devx, pd: pd.clone(), pdn, eqn, uar, register, events })
     }
 
-    /// The doorbell register of all its QPs.
+    /// The doorbell register of QPs that have none of their own: doorbells say which QP they are for.
     pub(super) fn register(&self) -> &Region {
         &self.register
     }
@@ -154,6 +154,15 @@ impl Mlx5 {
         Ok(Arc::new(Mlx5Srq::new(pool, self.events.clone())))
     }
 
+    /// A register of the QP's own, for one to which kernels post, as long as the device has more: of what lanes of
+    /// an AMD GPU store to one register in one instruction, only one store may reach the bus.
+    fn own_uar(&self, spec: &QpSpec<'_>) -> Option<Uar> {
+        if spec.host_only {
+            return None;
+        }
+        Uar::of_kind(&self.devx, UarKind::Dedicated).ok()
+    }
+
     /// A QP and its CQs. A step that fails leaves nothing behind.
     pub(super) fn create_qp(
         &self,
@@ -169,29 +178,7 @@ impl Mlx5 {
         }
         let umem = Arc::new(Umem::register(&self.devx, spec.memory).map_err(failed)?);
         let srq = spec.recv.shared::<Mlx5Srq>()?.map(|shared| shared.object().clone());
-        let mut wq = spec.sq;
-        let receives = match spec.recv {
-            RecvSpec::None | RecvSpec::Shared(_) => {
-                srq.as_ref().map_or(Receives::None, |pool| Receives::Shared(pool.number()))
-            }
-            RecvSpec::Own { buf, log_depth, log_stride } => {
-                if buf.addr() + buf.len() as u64 != spec.sq.addr() {
-                    return Err(unsupported(
-                        opened,
-                        "the direct way has no own receive queue beside a send queue in \
-                         GPU memory: take a shared one, or none (recv_depth(0))",
-                    ));
-                }
-                if buf.len() < SMALLEST_RQ {
-                    return Err(unsupported(
-                        opened,
-                        "the direct way needs receive queues of at least 64 bytes",
-                    ));
-                }
-                wq = buf;
-                Receives::Own(log_depth, log_stride)
-            }
-        };
+        let (wq, receives) = work_queues(opened, spec, srq.as_deref())?;
         // A send queue that lies alone is in memory of a GPU.
         let wq_umem = match umem.offset_of(spec.sq) {
             Some(_) => umem.clone(),
@@ -199,11 +186,13 @@ impl Mlx5 {
         };
         let send_cq = self.create_cq(&spec.send_cq, &umem)?;
         let recv_cq = self.create_cq(&spec.recv_cq, &umem)?;
+        let own = self.own_uar(spec);
+        let uar = own.as_ref().unwrap_or(&self.uar);
         let place = QpPlace {
             umem: umem.id(),
             record: offset(&umem, spec.record)?,
             wq: (wq_umem.id(), offset(&wq_umem, wq)?),
-            uar: self.uar.page(),
+            uar: uar.page(),
             pd: self.pdn,
             cqs: [send_cq.number(), recv_cq.number()],
             log_sq: spec.log_sq,
@@ -211,13 +200,14 @@ impl Mlx5 {
         };
         let cqns = place.cqs;
         let srqns = srq.iter().map(|srq: &Arc<Object>| device_number(srq.number())).collect();
-        let uses = (send_cq, recv_cq, srq, umem, wq_umem, self.uar.clone(), pd.clone());
+        let uses = (send_cq, recv_cq, srq, umem, wq_umem, uar.clone(), pd.clone());
         let qp = self.create(&command::create_qp(&place), uses, OF_QP)?;
         let numbers = cqns.map(device_number).to_vec();
         let objects = Objects { qpn: qp.number(), cqns: numbers, srqns };
         let pair = Mlx5Qp {
             qp,
             cqns,
+            register: own.map(|own| own.register()),
             devx: self.devx.clone(),
             pd: pd.clone(),
             events: opened.running.subscribe(objects),
@@ -227,6 +217,26 @@ impl Mlx5 {
         pair.init(spec.access)?;
         Ok(Arc::new(pair))
     }
+}
+
+/// Where the QP's queues begin, and its receives come from.
+fn work_queues<'a>(
+    opened: &Opened,
+    spec: &QpSpec<'a>,
+    srq: Option<&Object>,
+) -> Result<(&'a Region, Receives), TransportError> {
+    let no = |what| Err(unsupported(opened, what));
+    let RecvSpec::Own { buf, log_depth, log_stride } = spec.recv else {
+        return Ok((spec.sq, srq.map_or(Receives::None, |pool| Receives::Shared(pool.number()))));
+    };
+    if buf.addr() + buf.len() as u64 != spec.sq.addr() {
+        return no("the direct way has no own receive queue beside a send queue in GPU memory: \
+             take a shared one, or none (recv_depth(0))");
+    }
+    if buf.len() < SMALLEST_RQ {
+        return no("the direct way needs receive queues of at least 64 bytes");
+    }
+    Ok((buf, Receives::Own(log_depth, log_stride)))
 }
 
 fn offset(umem: &Umem, part: &Region) -> Result<u64, TransportError> {

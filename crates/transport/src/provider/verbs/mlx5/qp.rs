@@ -9,7 +9,7 @@ use crate::provider::{Events, PathSpec, QueuePair};
 use crate::{FabricAddress, TransportError};
 use std::fmt;
 use std::sync::Arc;
-use warpverbs_mem::Access;
+use warpverbs_mem::{Access, Region};
 use warpverbs_mlx5::prm::Command;
 use warpverbs_nic::{FirstError, NicError, Path, QpState};
 use warpverbs_verbs as verbs;
@@ -19,6 +19,8 @@ use warpverbs_verbs::mlx5dv::{Devx, Object, resolve};
 pub(super) struct Mlx5Qp {
     pub(super) qp: Object,
     pub(super) cqns: [u32; 2],
+    /// Its doorbell register, if it does not ring that of the domain.
+    pub(super) register: Option<Region>,
     pub(super) devx: Devx,
     pub(super) pd: verbs::Pd,
     pub(super) events: Subscription,
@@ -58,9 +60,12 @@ impl QueuePair for Mlx5Qp {
         self.cqns
     }
 
-    /// The one register of the domain: doorbells say which QP they are for.
     fn doorbell_offset(&self) -> Option<u64> {
         Some(0)
+    }
+
+    fn own_doorbells(&self) -> Option<&Region> {
+        self.register.as_ref()
     }
 
     fn reads_record(&self) -> bool {
