@@ -29,7 +29,7 @@ pub(crate) struct Nightly {
     short: bool,
     /// Where there are sources of ROCm's MORI: its kernels post to the software NIC.
     #[arg(long, value_name = "DIR")]
-    sources: Option<PathBuf>,
+    mori: Option<PathBuf>,
     /// Campaigns whose names contain this; all of them otherwise.
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
@@ -239,7 +239,7 @@ fn campaigns(options: &Nightly) -> Result<Vec<Campaign>> {
     let wide = wide.env("WARPVERBS_SIMT_LOCKSTEP", 1).env("WARPVERBS_SIMT_LANES", 64);
     all.push(wide.env("CARGO_TARGET_DIR", folder.display()));
     all.push(Campaign::new("guests", "every step".into(), guests));
-    all.extend(options.sources.as_deref().map(|sources| mori(few, sources)).transpose()?);
+    all.extend(options.mori.as_deref().map(|sources| mori(few, sources)).transpose()?);
     let wanted = |name: &str| options.only.iter().any(|text| name.contains(text));
     all.retain(|campaign| options.only.is_empty() || wanted(&campaign.name));
     Ok(all)

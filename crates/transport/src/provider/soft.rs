@@ -183,6 +183,7 @@ fn queue_format(spec: &QpSpec<'_>) -> QpFormat {
             library: BnxtLibrary::Current,
             mode: BnxtMode::Variable,
             slots: BNXT_SLOTS << spec.log_sq,
+            receive_slots: None,
             table: PacketTable::Msn,
             packets: packets.clone(),
             log_packets: spec.log_sq,
