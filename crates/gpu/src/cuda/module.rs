@@ -167,8 +167,11 @@ mod tests {
     fn what_a_launch_of_more_shared_memory_needs_is_not_lowered() {
         let value = AtomicI32::new(48 << 10);
         let ask = |wanted| {
-            let (get, set) = (|| Ok(value.load(SeqCst)), |more| Ok(value.store(more, SeqCst)));
-            raise::<()>(wanted, get, set).unwrap();
+            let set = |more| {
+                value.store(more, SeqCst);
+                Ok(())
+            };
+            raise::<()>(wanted, || Ok(value.load(SeqCst)), set).unwrap();
         };
         for (wanted, after) in [(1, 48), (100, 100), (64, 100), (100, 100), (227, 227)] {
             ask(wanted << 10);
