@@ -3,10 +3,11 @@
 //!
 //! ```
 //! use warpverbs::raw::nic::Config;
+//! use warpverbs::transport::NicChoice;
 //! use warpverbs_conformance::{CASES, Setup};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let setup = Setup::loopback(Config::default())?;
+//! let setup = Setup::loopback(Config::default(), [NicChoice::Soft, NicChoice::Soft])?;
 //! let case = CASES.iter().find(|case| case.name == "write_sizes").ok_or("no such case")?;
 //! let outcome = setup.run(case);
 //! assert!(outcome.is_right(), "{outcome}");
