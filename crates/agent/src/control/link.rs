@@ -271,9 +271,11 @@ impl Link {
         }
     }
 
-    pub(crate) fn accepted(&self, number: u64) -> Result<(), String> {
+    pub(crate) fn accepted(&self, number: u64, count: impl FnOnce()) -> Result<(), String> {
         let receipt = lock(&self.notices).sent.remove(&number);
         let receipt = receipt.ok_or_else(|| format!("notification {number} was not sent"))?;
+        // Counted first: a thread that sees the receipt may look at the counters.
+        count();
         receipt.set(SENT, ACCEPTED);
         self.tell();
         Ok(())

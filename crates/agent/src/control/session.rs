@@ -309,9 +309,8 @@ impl Session {
                 Frame::Call { number, service, bytes },
             ) => answer(services, &self.link, from, (number, service), &bytes),
             (Role::Outbound { .. }, Frame::Accepted { number }) => {
-                self.link.accepted(number)?;
-                tally::count(&services.control().tally.notifications_sent);
-                Ok(())
+                let sent = &services.control().tally.notifications_sent;
+                self.link.accepted(number, || tally::count(sent))
             }
             (Role::Outbound { .. }, Frame::Declined { number, why }) => {
                 self.link.declined(number, why.into_owned())
