@@ -61,6 +61,11 @@ pub fn plan_bytes(config: &EpConfig, ranks: u32) -> u64 {
     (4 * plan_words(config, ranks)).next_multiple_of(256)
 }
 
+/// Of `Ep::owner_scales`, for so many experts of a rank.
+fn owner_scale(experts: u32) -> u64 {
+    if experts == 0 { 0 } else { (1_u64 << 32).div_ceil(experts.into()) }
+}
+
 impl Export<'_> {
     /// Copies the structure to memory of `gpu` that its kernels read. All that it refers to lives as long
     /// as the pointer or a launch that was given it.
@@ -138,7 +143,8 @@ impl Export<'_> {
             payload_bytes: config.payload_bytes() as u32,
             scale_rows: config.scale_rows(*ways, self.rank) as u32,
             back_bytes: regions.back_bytes as u32,
-            reserved: [0; 5],
+            least_experts: config.experts / ways.ranks,
+            owner_scales: [config.most_experts(ways.ranks), config.experts / ways.ranks].map(owner_scale),
         }
     }
 }
@@ -192,5 +198,24 @@ impl Channel {
         let mut state = EpState::new_zeroed();
         gpu.read(&self.state, 0, state.as_mut_bytes())?;
         Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owner_scale;
+
+    #[test]
+    fn owners_are_those_of_a_division() {
+        for each in 1..=1_u64 << 16 {
+            let scale = owner_scale(each as u32);
+            // Quotients change at multiples alone.
+            for multiple in (0..1_u64 << 16).step_by(each as usize).chain([(1 << 16) - 1]) {
+                for number in [multiple, multiple.saturating_sub(1)] {
+                    assert_eq!(number * scale >> 32, number / each, "{number} / {each}");
+                }
+            }
+        }
+        assert_eq!(owner_scale(0), 0);
     }
 }

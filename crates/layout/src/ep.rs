@@ -195,7 +195,10 @@ crate::layout! {
         /// Bytes from the results of one received row to those of the next, as they leave by NICs; 0: the
         /// caller's rows are in the heap, where NICs read them.
         pub back_bytes: u32,
-        /// Zero.
-        pub reserved: [u32; 5],
+        /// The least experts of a rank.
+        pub least_experts: u32,
+        /// 2^32 over the most and over the least experts of a rank, rounded up; 0 where these are 0. A number below 2^16
+        /// times one of them, shifted right by 32, is the number divided.
+        pub owner_scales: [u64; 2],
     }
 }

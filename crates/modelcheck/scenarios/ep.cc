@@ -1,6 +1,7 @@
 // Words of expert parallelism by the model checker: the waits, arrivals, signals and counters of
 // impl/ep_words.h and next_call, between two ranks on two GPUs that reach each other by stores. Rows and
-// results are one plain word for each block. Blocks 0 and 1 are those of rank 0, 2 and 3 those of rank 1.
+// results are one plain word for each block. Blocks 0 and 1 are those of rank 0, 2 and 3 those of rank 1; those of
+// a rank share a lane, or have one each.
 #include "warpverbs/ep.h"
 
 namespace {
@@ -16,7 +17,7 @@ struct Rank {
   alignas(16) wv::u8 heap[sizeof(wv::Heap)];
   wv::Ep ep;
 
-  explicit Rank(wv::u32 rank) : heap{}, ep{} {
+  Rank(wv::u32 rank, wv::u32 lanes) : heap{}, ep{} {
     const wv::u64 base = heaps + rank * stride;
     wv::Heap* here = reinterpret_cast<wv::Heap*>(heap);
     here->base = base;
@@ -31,14 +32,13 @@ struct Rank {
     ep.state = base + state_at;
     ep.arrived = arrived_at;
     ep.returned = returned_at;
-    ep.line = 16;
+    ep.line = 32;
     ep.ranks = 2;
     ep.rank = rank;
-    ep.lanes = 1;
+    ep.lanes = lanes;
   }
 };
-const Rank ranks[] = {Rank(0), Rank(1)};
-const wv::Ep& ep_of(wv::u64 rank) { return ranks[rank].ep; }
+const Rank ranks[][2] = {{Rank(0, 1), Rank(1, 1)}, {Rank(0, 2), Rank(1, 2)}};
 
 wv::u64 row(wv::u64 rank, wv::u32 block) { return heaps + rank * stride + rows_at + 8 * block; }
 wv::u64 result(wv::u64 rank, wv::u32 block) { return row(rank, block) - rows_at + results_at; }
@@ -48,8 +48,8 @@ void require_ok(wv::Status status, const char* what, wv::site where = wv::site::
   wv::check::require(status.ok(), what, where);
 }
 
-wv::EpCall begin(wv::u64 rank) {
-  return wv::next_call(ep_of(rank), {wv::block_index() % blocks, blocks}, {});
+wv::EpCall begin(wv::u64 lanes, wv::u32 rank) {
+  return wv::next_call(ranks[lanes - 1][rank].ep, {wv::block_index() % blocks, blocks}, {});
 }
 
 void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, const char* what) {
@@ -58,7 +58,11 @@ void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, co
   require_ok(wv::impl::await_lanes_of(call, kind, from, wv::wait_for::ep_results, epoch & 0xffffff,
                                       deadline, lanes),
              what);
-  wv::check::require(lanes == 1, "one lane");
+}
+
+void await_begun(const wv::EpCall& call) {
+  wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_credit);
+  require_ok(wv::impl::await_own(call, &wv::impl::state_of(call.ep)->epoch, deadline), "all blocks");
 }
 
 // The last block of the lane tells ranks of a set.
@@ -79,22 +83,21 @@ extern "C" {
 // Waits for credit, writes its row to rank 1, and takes its result; a fast block begins the next call
 // while the other ends the last. In the first call both send, in the second only one: the other one's row is
 // written by it, too.
-void wv_ep_sends(const void*, wv::u64) {
+void wv_ep_sends(const void*, wv::u64 lanes) {
   const wv::u32 b = wv::block_index() % blocks;
   for (wv::u32 n = 0; n < calls; ++n) {
-    const wv::EpCall call = begin(0);
+    const wv::EpCall call = begin(lanes, 0);
     const wv::u32 senders = n == 0 ? blocks : 1;
     const wv::EpCall sending = wv::impl::shared_by(call, b - (blocks - senders), senders);
     if (sending.share.index < senders) {
       await(call, returned_at, 1, call.epoch - 1, "credit");
       if (senders == 1) wv::check::write(row(1, 0), value(call, 0));
       wv::check::write(row(1, b), value(call, b));
-      wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_credit);
-      const wv::EpState* state = wv::impl::state_of(call.ep);
-      require_ok(wv::impl::await_own(call, &state->epoch, deadline), "all blocks");
+      await_begun(call);
+      wv::EpState* state = wv::impl::state_of(call.ep);
       const wv::u32 last = (call.epoch - 1) & wv::impl::epoch_mask;
       wv::check::require(wv::impl::peek(&state->ended) == last, "the last call has ended");
-      tell(sending, arrived_at, wv::impl::state_of(call.ep)->sent, 2);
+      tell(sending, arrived_at, state->sent, 2);
     }
     await(call, returned_at, 1, call.epoch, "results");
     wv::check::require(wv::check::read(result(0, b)) == value(call, b), "the result of this call");
@@ -103,15 +106,17 @@ void wv_ep_sends(const void*, wv::u64) {
 }
 
 // Takes all rows of rank 0, and gives a result for its own.
-void wv_ep_receives(const void*, wv::u64) {
+void wv_ep_receives(const void*, wv::u64 lanes) {
   const wv::u32 b = wv::block_index() % blocks;
   for (wv::u32 n = 0; n < calls; ++n) {
-    const wv::EpCall call = begin(1);
+    const wv::EpCall call = begin(lanes, 1);
     await(call, arrived_at, 0, call.epoch, "rows");
     for (wv::u32 i = 0; i < blocks; ++i) {
       wv::check::require(wv::check::read(row(1, i)) == value(call, i), "the row of this call");
     }
     wv::check::write(result(0, b), value(call, b));
+    // As the own rank's word for rows says, which it does not send here.
+    await_begun(call);
     // To itself as well, so that all of its blocks are in this call when one begins the next.
     tell(call, returned_at, wv::impl::state_of(call.ep)->returned, 3);
     await(call, returned_at, 1, call.epoch, "the own word");
@@ -120,8 +125,8 @@ void wv_ep_receives(const void*, wv::u64) {
 }
 
 // The first block plans, and the other reads the plan.
-void wv_ep_plans(const void*, wv::u64) {
-  const wv::EpCall call = begin(0);
+void wv_ep_plans(const void*, wv::u64 lanes) {
+  const wv::EpCall call = begin(lanes, 0);
   wv::u32* word = reinterpret_cast<wv::u32*>(row(0, 0));
   wv::u64* counted = &wv::impl::state_of(call.ep)->counted;
   if (call.share.index == 0) {

@@ -42,11 +42,11 @@ pub fn far_lane(entry: Kernel, world: &World, argument: u64) -> ThreadSpec {
     ThreadSpec { name: "peer".into(), ..lane_at(entry, world.far_qp(), FAR_GPU, place, argument) }
 }
 
-/// The only thread of block `block` on GPU `device`, of a kernel that takes no queue pair.
-pub fn block_of(entry: Kernel, device: u8, block: u32) -> ThreadSpec {
+/// The only thread of block `block` on GPU `device`, of a kernel that takes no queue pair but an argument.
+pub fn block_of(entry: Kernel, device: u8, block: u32, argument: u64) -> ThreadSpec {
     let place = Lane { block, block_dim: 1, grid_dim: 4, ..Lane::default() };
     let unused = World { shape: Shape::default() }.qp();
-    let thread = lane_at(entry, unused, device, place, 0);
+    let thread = lane_at(entry, unused, device, place, argument);
     ThreadSpec { name: format!("gpu{device} {}", thread.name), ..thread }
 }
 

@@ -137,9 +137,11 @@ impl Case {
     }
 
     pub(crate) fn ways(&self) -> Ways {
-        // As many queue pairs as the bed makes.
-        let staged = self.routes != Routes::Direct;
-        Ways { ranks: self.ranks, lanes: if staged { 2 } else { 1 }, staged }
+        if self.routes != Routes::Direct {
+            // As many queue pairs as the bed makes.
+            return Ways { ranks: self.ranks, lanes: 2, staged: true };
+        }
+        Ways { ranks: self.ranks, lanes: 1 + 2 * (self.epoch % 2), staged: false }
     }
 
     /// u16 of a token's row and of a packed one.

@@ -67,12 +67,11 @@ fn memory() -> Vec<Initial> {
         (0..2).for_each(|parity| put(STATE + state::LEFT_OUT + parity, 1, 0));
         (0..2).for_each(|rank| put(STATE + state::WAITED + 8 * rank, 8, 0));
         (0..3).for_each(|alarm| put(ALARMS + 4 * alarm, 4, 0));
-        for rank in 0..2 {
+        // Two lanes of two ranks.
+        for at in (0..4).flat_map(|i| [ARRIVED + 16 * i, RETURNED + 16 * i]) {
             // A signal's word for kernels, and that for NICs.
-            put(ARRIVED + 16 * rank, 8, word(EPOCH, 1));
-            put(ARRIVED + 16 * rank + 8, 8, 0);
-            put(RETURNED + 16 * rank, 8, word(EPOCH, 1));
-            put(RETURNED + 16 * rank + 8, 8, 0);
+            put(at, 8, word(EPOCH, 1));
+            put(at + 8, 8, 0);
         }
         for place in [ROWS, RESULTS] {
             all.extend((0..2).map(|block| plain(base + place + 8 * block)));
@@ -98,17 +97,18 @@ fn scenario(name: &str, threads: Vec<ThreadSpec>, memory: Vec<Initial>) -> Scena
 }
 
 fn all() -> Vec<Scenario> {
-    let both = |kernel, device| {
-        [0, 1].map(|block| block_of(kernel, device, 2 * u32::from(device) + block))
+    let both = |kernel, device, lanes| {
+        [0, 1].map(|block| block_of(kernel, device, 2 * u32::from(device) + block, lanes))
     };
-    let ranks = [both(EP_SENDS, 0), both(EP_RECEIVES, 1)].concat();
+    let ranks = |lanes| [both(EP_SENDS, 0, lanes), both(EP_RECEIVES, 1, lanes)].concat();
     // The plan is one word of four bytes.
     let mut plan = memory();
     plan.retain(|at| at.addr != HEAPS + ROWS);
     plan.push(Initial { addr: HEAPS + ROWS, size: 4, value: 0, atomic: true });
     vec![
-        scenario("rows, results and credit", ranks, memory()),
-        scenario("a plan", both(EP_PLANS, 0).to_vec(), plan),
+        scenario("rows, results and credit, a lane of two blocks", ranks(1), memory()),
+        scenario("rows, results and credit, a lane for each block", ranks(2), memory()),
+        scenario("a plan", both(EP_PLANS, 0, 1).to_vec(), plan),
     ]
 }
 

@@ -140,36 +140,19 @@ WV_DEVICE Status post_tile(const EpCall& call, const Plan& plan, const Inputs& i
   return first;
 }
 
-// By the warp that last_of_lane chose: tells every rank that its rows are consumed and its results there;
-// those that sent rows first. A rank is told once all of its blocks are in this call: until then some may
-// look for the last call's word.
+// By the warp that last_of_lane chose: tells every rank that its rows are consumed and its results there. All of a
+// rank's blocks are in this call, as its words for rows have said to all blocks of dispatch_recv: before that some
+// may look for the last call's word.
 WV_DEVICE Status tell_results(const EpCall& call, const Telling& telling) {
-  const Ep& ep = call.ep;
-  HeapDeadline deadline = patience(call, for_rows);
-  u64* lacking = state_of(ep)->missing + (call.epoch & 1);
   // A block of this lane that left something out said so before. Both loads are under way at a time.
-  const u64 missing = peek(lacking);
+  const u64 missing = missing_ranks(call);
   const bool refuses = is_incomplete(call);
-  // In rank-major layout all blocks have waited for all rows.
-  const bool waited_for = !is_packed(ep) && !refuses;
   Status first;
-  for (u32 turn = 0; turn < 2; ++turn) {
-    for (u32 rank = lane_id(); rank < fixed(ep.ranks); rank += warp.size()) {
-      if (!has_rank(call.members, rank)) continue;
-      if ((!is_packed(ep) || rows_of(call, rank) != 0) != (turn == 0)) continue;
-      bool refused = has_rank(missing, rank);
-      if (!refused && !waited_for) {
-        u32 value = 0;
-        const Status waited = await_lanes_of(call, fixed(ep.arrived), rank, wait_for::ep_rows,
-                                             call.epoch, deadline, value);
-        first_of(first, waited);
-        refused = !waited.ok();
-        if (refused) (void)fetch_or<order::relaxed, scope::gpu>(lacking, u64{1} << rank);
-      }
-      telling.release(rank);
-      const u32 lanes = telling.lanes | (refused || refuses ? ep_refused : 0);
-      first_of(first, telling.tell(rank, lanes));
-    }
+  for (u32 rank = lane_id(); rank < fixed(call.ep.ranks); rank += warp.size()) {
+    if (!has_rank(call.members, rank)) continue;
+    telling.release(rank);
+    const u32 refused = refuses || has_rank(missing, rank) ? ep_refused : 0;
+    first_of(first, telling.tell(rank, telling.lanes | refused));
   }
   return first;
 }

@@ -280,9 +280,8 @@ WV_DEVICE EpCall this_call(const Ep& ep, Share share, Timeout timeout) {
 }
 
 WV_DEVICE u32 first_expert(const Ep& ep, u32 rank) {
-  const u32 each = impl::fixed(ep.experts) / impl::fixed(ep.ranks);
-  const u32 more = impl::fixed(ep.experts) % impl::fixed(ep.ranks);
-  return rank * each + (rank < more ? rank : more);
+  const u32 more = impl::larger_ranks(ep);
+  return rank * impl::fixed(ep.least_experts) + (rank < more ? rank : more);
 }
 WV_DEVICE u32 experts_of(const Ep& ep, u32 rank) {
   return first_expert(ep, rank + 1) - first_expert(ep, rank);

@@ -153,12 +153,20 @@ WV_DEVICE void each_choice(const EpCall& call, const EpTokens& tokens, u32 begin
 
 // The ranks to which a token goes, by one lane.
 WV_DEVICE u64 ranks_of_token(const EpCall& call, const EpTokens& tokens, u32 token) {
+  constexpr u32 n = 8;  // loads that are under way at a time
   const u32 k = fixed(call.ep.top_k);
   const u32* experts = reinterpret_cast<const u32*>(tokens.experts) + token * k;
   u64 ranks = 0;
-  for (u32 j = 0; j < k; ++j) {
-    const u32 owner = owner_or_none(call.ep, peek(experts + j));
-    if (owner != no_rank) ranks |= u64{1} << owner;
+  WV_ROLLED
+  for (u32 from = 0; from < k; from += n) {
+    u32 held[n];
+    WV_UNROLL
+    for (u32 j = 0; j < n; ++j) held[j] = peek(experts + (from + j < k ? from + j : k - 1));
+    WV_UNROLL
+    for (u32 j = 0; j < n; ++j) {
+      const u32 owner = owner_or_none(call.ep, held[j]);
+      if (owner != no_rank) ranks |= u64{1} << owner;
+    }
   }
   return ranks & call.members;
 }

@@ -177,8 +177,8 @@ WV_DEVICE void received_rows(const EpCall& call, u32 start, Which which, Begin b
   }
 }
 
-// By a block: waits for rows, and puts them by expert.
-WV_DEVICE Status unpack(const EpCall& call, const EpPacked& packed, HeapDeadline& deadline) {
+// By a block: waits for rows, and puts them by expert. Ranks for whose rows it has not waited are left in `of`.
+WV_DEVICE Status unpack(const EpCall& call, const EpPacked& packed, HeapDeadline& deadline, u64& of) {
   const Ep& ep = call.ep;
   Status first;
   if (call.share.index == 0) {
@@ -196,6 +196,7 @@ WV_DEVICE Status unpack(const EpCall& call, const EpPacked& packed, HeapDeadline
       call, fixed(ep.rank), [&] { return call.members; },
       [&](u32 source) {
         const u64 late = await_rows(call, u64{1} << source, deadline, first);
+        of &= ~(u64{1} << source);
         WV_EP_PHASE(arrived);
         return !has_rank(late, source);
       },
@@ -228,12 +229,11 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
   if (impl::is_packed(ep) && (!impl::is_aligned(packed.rows) || lacks_scales)) {
     first = Status::of(outcome::bad_address);
   }
-  if (!first.ok()) {
-    impl::leave_incomplete(call);
-    return first;
-  }
-  if (impl::is_packed(ep)) return impl::unpack(call, packed, deadline);
-  impl::await_rows(call, call.members, deadline, first);
+  u64 of = call.members;
+  if (!first.ok()) impl::leave_incomplete(call);
+  else if (impl::is_packed(ep)) first = impl::unpack(call, packed, deadline, of);
+  // Behind that a block may tell all ranks that it has given its results.
+  impl::await_rows(call, of, deadline, first);
   WV_EP_PHASE(arrived);
   return first;
 }

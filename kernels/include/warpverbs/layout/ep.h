@@ -150,7 +150,10 @@ struct Ep {
   // Bytes from the results of one received row to those of the next, as they leave by NICs; 0: the
   // caller's rows are in the heap, where NICs read them.
   u32 back_bytes;
-  u32 reserved[5];  // Zero.
+  u32 least_experts;  // The least experts of a rank.
+  // 2^32 over the most and over the least experts of a rank, rounded up; 0 where these are 0. A number below 2^16
+  // times one of them, shifted right by 32, is the number divided.
+  u64 owner_scales[2];
 };
 static_assert(sizeof(Ep) == 216 && alignof(Ep) == 8, "Ep");
 WV_AT(Ep, heap, 0);
@@ -189,7 +192,8 @@ WV_AT(Ep, scale_words, 180);
 WV_AT(Ep, payload_bytes, 184);
 WV_AT(Ep, scale_rows, 188);
 WV_AT(Ep, back_bytes, 192);
-WV_AT(Ep, reserved, 196);
+WV_AT(Ep, least_experts, 196);
+WV_AT(Ep, owner_scales, 200);
 
 #undef WV_AT
 
