@@ -24,10 +24,11 @@ pub(crate) fn embedded() -> Result<String, BuildError> {
         all.len()
     );
     for name in all.keys() {
+        // A constant each: the compiler gives up on one that takes long.
         let path = headers().join(name);
         let _ = writeln!(
             text,
-            "    (c{name:?}, with_nul(concat!(include_str!({:?}), \"\\0\"))),",
+            "    (c{name:?}, const {{ with_nul(concat!(include_str!({:?}), \"\\0\")) }}),",
             path.display().to_string()
         );
     }
