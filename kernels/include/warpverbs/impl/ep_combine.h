@@ -171,7 +171,7 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   };
   // Blocks begin with different ranks, so that memory and links are busy at a time.
   received_rows(
-      call, (fixed(ep.rank) + call.share.index) % fixed(ep.ranks), which, [](u32) { return true; },
+      call, (fixed(ep.rank) + call.share.index) % fixed(ep.ranks), which, [](u32, bool) { return true; },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         store_results(call, plan, inputs, {source, slot}, part, parts);
       },

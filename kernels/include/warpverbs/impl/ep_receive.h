@@ -152,8 +152,8 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
 
 // Calls `each(source, slot, part, parts)` by a warp for each of this block's share of the received rows of
 // every source of the set `which()`, which the block's threads agree on, and whose rows this block or a plan has
-// counted. Before the first of a source, by all members, `begin(source)` says whether to take its rows. `done`: of
-// by_warps, with the source. Rows of the source `start` come first.
+// counted. Before the first of a source, by all members, `begin(source, last)` says whether to take its rows; `last`: of
+// no other source any are taken behind it. `done`: of by_warps, with the source. Rows of the source `start` come first.
 template <class Which, class Begin, class Each, class Done>
 WV_DEVICE void received_rows(const EpCall& call, u32 start, Which which, Begin begin, Each each, Done done) {
   const u32 ranks = fixed(call.ep.ranks);
@@ -169,7 +169,7 @@ WV_DEVICE void received_rows(const EpCall& call, u32 start, Which which, Begin b
       const u32 lane = lowest_bit(left), source = shfl(all_lanes(), own, lane);
       const u32 parts = shfl(all_lanes(), mine.parts, lane);
       const u32 units = shfl(all_lanes(), mine.begin, lane), end = shfl(all_lanes(), mine.end, lane);
-      if (!begin(source)) continue;
+      if (!begin(source, (left & (left - 1)) == 0 && first + warp.size() >= ranks)) continue;
       by_warps(
           call.ep, units, end, [&](u32 unit) { each(source, unit / parts, unit % parts, parts); },
           [&](u32 some, u32 end_of) { done(source, some, end_of); });
@@ -194,9 +194,10 @@ WV_DEVICE Status unpack(const EpCall& call, const EpPacked& packed, HeapDeadline
   received_rows(
       // The own rank has its rows at once.
       call, fixed(ep.rank), [&] { return call.members; },
-      [&](u32 source) {
-        const u64 late = await_rows(call, u64{1} << source, deadline, first);
-        of &= ~(u64{1} << source);
+      [&](u32 source, bool last) {
+        // With the last one the block waits for all that are left, which costs no time of its own.
+        const u64 now = last ? of : u64{1} << source, late = await_rows(call, now, deadline, first);
+        of &= ~now;
         WV_EP_PHASE(arrived);
         return !has_rank(late, source);
       },
@@ -233,7 +234,7 @@ WV_DEVICE Status dispatch_recv(const EpCall& call, const EpPacked& packed) {
   if (!first.ok()) impl::leave_incomplete(call);
   else if (impl::is_packed(ep)) first = impl::unpack(call, packed, deadline, of);
   // Behind that a block may tell all ranks that it has given its results.
-  impl::await_rows(call, of, deadline, first);
+  if (of != 0) impl::await_rows(call, of, deadline, first);
   WV_EP_PHASE(arrived);
   return first;
 }
