@@ -31,7 +31,7 @@ fn fail(errno: c_int) -> c_int {
 }
 
 /// The answer of `work`, if it gives one: not within a call of ours, and not if it panics.
-fn ours<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+pub(crate) fn ours<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     inside(|| catch_unwind(AssertUnwindSafe(work)).ok().flatten()).flatten()
 }
 

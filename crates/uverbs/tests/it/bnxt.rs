@@ -7,7 +7,7 @@ use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
 use warpverbs_uverbs::{BnxtLibrary, CqRequest, Driver, Errno, Queues, ResizeRequest, SrqRequest};
 
 const LIBRARY: BnxtLibrary = BnxtLibrary::Early;
-const DRIVER: Driver = Driver::Bnxt { doorbells: DOORBELLS, library: LIBRARY };
+const DRIVER: Driver = Driver::Bnxt { doorbells: DOORBELLS, library: LIBRARY, fixed: None };
 
 fn cq_call(program: &Program, cqe: u32) -> Call {
     let mut call = Call::new(3, 0);
@@ -62,7 +62,7 @@ fn a_later_library_is_known_by_its_request() {
     call.attrs.retain(|attr| attr.id != UHW_IN);
     call.input(&program.memory, UHW_IN, &longs(&[0xc000, 0xe000, 9, 0, 0]));
     program.make(&call).unwrap();
-    let expected = Queues::Bnxt { sq: 0xc000, handle: 9, library };
+    let expected = Queues::Bnxt { sq: 0xc000, handle: 9, library, fixed: None };
     assert_eq!(program.model.seen.borrow().qp.unwrap().queues, expected);
 }
 
@@ -105,7 +105,7 @@ fn queues_have_the_sizes_that_the_library_gives_them() {
         program.make(&call).unwrap();
         let qp = program.model.seen.borrow().qp.unwrap();
         assert_eq!((qp.log_sq, qp.rq), (Some(sends), Some((receives, 7))), "{cap:?}");
-        let queues = Queues::Bnxt { sq: 0xc000, handle: 0x1234_5678_9abc, library: LIBRARY };
+        let queues = Queues::Bnxt { sq: 0xc000, handle: 0x1234_5678_9abc, library: LIBRARY, fixed: None };
         assert_eq!((qp.buf, qp.sq(), qp.queues), (0xe000, 0xc000, queues));
         assert_eq!(program.memory.word(call.last()), program.memory.word(call.attrs[9].data));
     }
