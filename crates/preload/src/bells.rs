@@ -231,9 +231,8 @@ pub(crate) fn forget(page: u64) {
 
 /// The device whose page lies at `page`.
 fn find(page: u64) -> Option<&'static Bells> {
-    let is_known = |bells: &&Bells| {
-        bells.pages.iter().any(|known| known.load(Ordering::Acquire) == page)
-    };
+    let is_known =
+        |bells: &&Bells| bells.pages.iter().any(|known| known.load(Ordering::Acquire) == page);
     if let Some(bells) = all().find(is_known) {
         return Some(bells);
     }

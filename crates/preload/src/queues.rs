@@ -52,7 +52,11 @@ fn format(
                 log_packets: fixed.log_packets,
                 handle,
             };
-            return Ok((QpFormat::Bnxt(queues), queue("SQ buffer", at, bytes)?, Announcement::Doorbell));
+            return Ok((
+                QpFormat::Bnxt(queues),
+                queue("SQ buffer", at, bytes)?,
+                Announcement::Doorbell,
+            ));
         }
         Queues::Bnxt { sq, handle, library, fixed: None } => {
             let queues = BnxtQueues {

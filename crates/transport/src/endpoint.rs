@@ -107,7 +107,9 @@ impl Endpoint {
         let registers = qp.own_doorbells().unwrap_or(device.nic.doorbells());
         let others = qp.other_doorbells();
         memory.tell_at(match others {
-            Some([receives, cqs]) => Some([registers.slice(receives, 8)?, registers.slice(cqs, 8)?]),
+            Some([receives, cqs]) => {
+                Some([registers.slice(receives, 8)?, registers.slice(cqs, 8)?])
+            }
             None => None,
         });
         let register = match qp.doorbell_offset() {

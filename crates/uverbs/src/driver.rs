@@ -26,9 +26,7 @@ impl Driver {
     /// The same with queues as GPU libraries write them.
     pub(crate) fn of_gpus(self) -> Self {
         match self {
-            Self::Bnxt { doorbells, .. } => {
-                Self::Bnxt { doorbells, library: BnxtLibrary::Current }
-            }
+            Self::Bnxt { doorbells, .. } => Self::Bnxt { doorbells, library: BnxtLibrary::Current },
             other => other,
         }
     }

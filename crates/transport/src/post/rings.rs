@@ -287,7 +287,25 @@ impl Rings {
                 q.claim_error(word);
                 true
             }
+            Sent::Ended(word) => {
+                q.claim_error(self.failed_receive(q).unwrap_or(word));
+                true
+            }
         }
+    }
+
+    /// The error of a receive that was reported and not taken, without taking it. Of a queue pair that has
+    /// ended, so that its receive CQ gets no more.
+    fn failed_receive(&self, q: &Words) -> Option<ErrorWord> {
+        let cq = &self.recv_cq;
+        let (first, done) = (q.recv.cq_ci().load(Relaxed), q.recv.completed());
+        (0..1u64 << cq.log_size)
+            .map(|n| (n, cq.tail(first + n)))
+            .take_while(|(n, tail)| cq.format.is_new(*tail, first + n, cq.log_size))
+            .find_map(|(n, tail)| {
+                let entry = cq.entry(first + n, tail);
+                cq.format.arrived(&entry, done + n).err().map(|failed| failed.error)
+            })
     }
 
     /// Takes one completion off the receive CQ, good or bad; `None` if there is none, or another

@@ -200,7 +200,9 @@ fn receives(call: &Call) -> Result<Receives, Refusal> {
     let BnxtFixedReceives { slots, each } = own;
     let count = slots.checked_div(each).filter(|count| count * each == slots);
     let Some(count) = count.filter(|count| {
-        count.is_power_of_two() && slots <= 1 << LOG_SLOTS && (MIN_SLOTS..=MOST_SLOTS).contains(&each)
+        count.is_power_of_two()
+            && slots <= 1 << LOG_SLOTS
+            && (MIN_SLOTS..=MOST_SLOTS).contains(&each)
     }) else {
         let why = format!(
             "{slots} slots for receives of {each}, expected 2^n receives of {MIN_SLOTS} to {MOST_SLOTS}, \

@@ -152,10 +152,7 @@ mod tests {
         let error = unsafe { first_of(&files) }.unwrap_err();
         let expected = files.iter().map(|file| LoadError::NotFound { file: file.clone() });
         let BnxtError::NoLibrary { tried, expected: symbol } = error else { panic!("{error}") };
-        assert_eq!(
-            (tried, symbol),
-            (expected.collect::<Vec<_>>(), warpverbs_bnxt::dv::NEEDED[0])
-        );
+        assert_eq!((tried, symbol), (expected.collect::<Vec<_>>(), warpverbs_bnxt::dv::NEEDED[0]));
     }
 
     #[test]
@@ -163,7 +160,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // All functions but the last, as an older package of the vendor's might have them.
         let [needed @ .., last] = warpverbs_bnxt::dv::NEEDED;
-        let source: String = needed.iter().map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
+        let source: String =
+            needed.iter().map(|name| format!("int {name}(void) {{ return 0; }}\n")).collect();
         let path = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(path("old.c"), source).unwrap();
         let (old, c) = (path("libbnxt_re-rdmav59.so"), path("old.c"));

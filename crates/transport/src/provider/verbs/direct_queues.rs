@@ -45,10 +45,7 @@ pub(super) fn info(of: &NicInfo, provider: &'static str) -> NicInfo {
 }
 
 /// The maker for a device. Those of vendors without one are refused by the way of mlx5.
-pub(super) fn of(
-    opened: &Opened,
-    pd: &verbs::Pd,
-) -> Result<Box<dyn DirectQueues>, TransportError> {
+pub(super) fn of(opened: &Opened, pd: &verbs::Pd) -> Result<Box<dyn DirectQueues>, TransportError> {
     // The register is memory of the device; elsewhere a release store need not order writes of the rings before
     // one of it (docs/ordering.md).
     if !cfg!(target_arch = "x86_64") {

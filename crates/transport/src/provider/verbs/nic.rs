@@ -1,9 +1,9 @@
 //! An open RDMA device, and what is made on it.
 
 use super::direct::DirectQp;
+use super::direct_queues::{self, DirectQueues};
 use super::events::device_number;
 use super::inline;
-use super::direct_queues::{self, DirectQueues};
 use super::opened::Opened;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
 use super::qp::{DeviceQp, ProxiedQp};

@@ -129,7 +129,6 @@ impl Mlx5 {
         }
         Uar::of_kind(&self.devx, UarKind::Dedicated).ok()
     }
-
 }
 
 impl DirectQueues for Mlx5 {
