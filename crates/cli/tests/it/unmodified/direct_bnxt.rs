@@ -66,7 +66,8 @@ fn a_library_without_the_functions_is_named() {
         format!("{program} conform --nic bnxt_re0 --way direct --host-only --case write_sizes");
     let refused = |library: &str, expected: &[&str]| {
         let mut command = run(&format!("--device bnxt_re -- {conform}"));
-        let output = output(command.env("WARPVERBS_LIBBNXT_RE", library));
+        command.env("WARPVERBS_LIBBNXT_RE", library);
+        let output = output(command);
         let stderr = text(&output.stderr);
         assert!(!output.status.success(), "{stderr}");
         for part in expected {
