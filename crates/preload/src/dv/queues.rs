@@ -3,12 +3,10 @@
 use super::call::{Message, code, get, of_libibverbs, pointer};
 use super::objects::{Room, VerbsContext, VerbsCq, VerbsPd, VerbsQp};
 use super::within;
-use crate::process::Own;
-use std::collections::BTreeMap;
+use crate::files;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_mut, from_ref};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use warpverbs_bnxt::dv::{CqInfo, CqInitAttr, OBJ_CQ, Obj, QpInitAttr};
+use warpverbs_bnxt::dv::{CqInfo, CqInitAttr, OBJ_CQ, OBJ_PD, Obj, PdInfo, QpInitAttr};
 use warpverbs_uverbs::abi::{
     BnxtCreateCqResp, BnxtCreateQpResp, BnxtFixedCq, BnxtFixedQp, BnxtFixedReceives, FIXED, QpCap,
 };
@@ -20,13 +18,6 @@ const QPT_RC: u32 = 2;
 const CQ: u16 = 3;
 const QP: u16 = 4;
 const CREATE: u16 = 0;
-
-/// Numbers of the CQs that were made here, by their addresses.
-static CQS: Own<Mutex<BTreeMap<usize, u32>>> = Own::new();
-
-fn cqs() -> MutexGuard<'static, BTreeMap<usize, u32>> {
-    CQS.get().lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// `struct ibv_cq *bnxt_re_dv_create_cq(struct ibv_context *, struct bnxt_re_dv_cq_init_attr *)`.
 ///
@@ -62,9 +53,6 @@ pub unsafe extern "C" fn bnxt_re_dv_create_cq(
             Ok(handle) => {
                 // SAFETY: made above, and nobody else knows it.
                 unsafe { (*cq).handle = handle };
-                // SAFETY: a live value, which the device has written.
-                let number = unsafe { (&raw const made.cqid).read_volatile() };
-                cqs().insert(cq as usize, number);
                 Ok(cq)
             }
             Err(errno) => {
@@ -82,9 +70,6 @@ pub unsafe extern "C" fn bnxt_re_dv_create_cq(
 /// As for the vendor's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bnxt_re_dv_destroy_cq(cq: *mut VerbsCq) -> c_int {
-    if code(|| cqs().contains_key(&(cq as usize)).then_some(()).ok_or(libc::EINVAL)) != 0 {
-        return libc::EINVAL;
-    }
     type Destroy = unsafe extern "C" fn(*mut VerbsCq) -> c_int;
     // SAFETY: its type. It waits until events that were read are acknowledged.
     let destroyed = match unsafe { of_libibverbs::<Destroy>(c"ibv_cmd_destroy_cq") } {
@@ -93,36 +78,58 @@ pub unsafe extern "C" fn bnxt_re_dv_destroy_cq(cq: *mut VerbsCq) -> c_int {
         Err(errno) => errno,
     };
     if destroyed == 0 {
-        code(|| {
-            cqs().remove(&(cq as usize));
-            Ok(())
-        });
-        // SAFETY: made here, as the list says, and destroyed once.
+        // SAFETY: made here, as the caller says, and destroyed once.
         unsafe { Room::free(cq) };
     }
     destroyed
 }
 
-/// `int bnxt_re_dv_init_obj(struct bnxt_re_dv_obj *, uint64_t)`: of CQs that were made here.
+/// `int bnxt_re_dv_init_obj(struct bnxt_re_dv_obj *, uint64_t)`: of CQs and protection domains, whoever has
+/// made them.
 ///
 /// # Safety
 /// As for the vendor's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bnxt_re_dv_init_obj(obj: *const Obj, kinds: u64) -> c_int {
-    code(|| {
+    /// # Safety
+    /// Live objects, or null, and room for the answer.
+    unsafe fn answer<T>(
+        (context, handle): (*const VerbsContext, u32),
+        out: u64,
+        with: impl FnOnce(u32) -> T,
+    ) -> Result<(), c_int> {
         // SAFETY: as the caller says.
-        let [cq, out] = unsafe { get(obj) }?.cq;
-        if kinds != OBJ_CQ {
-            return Err(libc::EOPNOTSUPP);
-        }
-        let cqn = *cqs().get(&(cq as usize)).ok_or(libc::EINVAL)?;
-        let cqe_size = warpverbs_bnxt::cqe::CQE as u32;
-        let out = out as *mut CqInfo;
+        let fd = unsafe { get(context) }?.fd;
+        let number = files::number(fd, handle).ok_or(libc::EINVAL)?;
+        let out = out as *mut T;
         if out.is_null() {
             return Err(libc::EINVAL);
         }
         // SAFETY: room for it, as the caller says.
-        unsafe { out.write(CqInfo { cqn, cqe_size, comp_mask: 0 }) };
+        unsafe { out.write(with(number)) };
+        Ok(())
+    }
+    code(|| {
+        // SAFETY: as the caller says.
+        let obj = unsafe { get(obj) }?;
+        if kinds & !(OBJ_CQ | OBJ_PD) != 0 {
+            return Err(libc::EOPNOTSUPP);
+        }
+        if kinds & OBJ_CQ != 0 {
+            let cqe_size = warpverbs_bnxt::cqe::CQE as u32;
+            // SAFETY: as the caller says.
+            let cq = unsafe { get(obj.cq[0] as *const VerbsCq) }?;
+            let with = |cqn| CqInfo { cqn, cqe_size, comp_mask: 0 };
+            // SAFETY: as the caller says.
+            unsafe { answer((cq.context, cq.handle), obj.cq[1], with) }?;
+        }
+        if kinds & OBJ_PD != 0 {
+            // SAFETY: as the caller says.
+            let pd = unsafe { get(obj.pd[0] as *const VerbsPd) }?;
+            let with = |pdn| PdInfo { pdn, ..PdInfo::default() };
+            // SAFETY: as the caller says.
+            unsafe { answer((pd.context, pd.handle), obj.pd[1], with) }?;
+        }
         Ok(())
     })
 }

@@ -2,7 +2,7 @@
 
 use super::error::BnxtError;
 use super::sys::BnxtApi;
-use crate::{CallError, Context, LoadError, explain};
+use crate::{Context, LoadError, explain};
 use std::fmt;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -15,8 +15,8 @@ pub const LIBBNXT_RE_ENV: &str = "WARPVERBS_LIBBNXT_RE";
 const LIBRARY: &str = "libbnxt_re.so";
 /// How the files of the driver begin, whichever version of libibverbs they are for.
 const DRIVER: &str = "libbnxt_re";
-/// PCI number of the vendor.
-const BROADCOM: u32 = 0x14e4;
+/// PCI number of the vendor, [`DeviceAttr::vendor_id`](crate::DeviceAttr::vendor_id) of its devices.
+pub const BROADCOM: u32 = 0x14e4;
 
 /// An open bnxt_re device and the library that makes its queues. Cloning shares it.
 #[derive(Clone)]
@@ -98,19 +98,11 @@ impl BnxtDv {
     /// # Errors
     /// The device is another's, or no library has the functions.
     pub fn of(context: &Context) -> Result<Self, BnxtError> {
-        if !Self::drives(context)? {
-            let vendor = vendor(context)?;
+        let vendor = context.raw_attr()?.orig_attr.vendor_id;
+        if vendor != BROADCOM {
             return Err(BnxtError::NotBnxt { device: context.device().name().to_owned(), vendor });
         }
         Ok(Self { context: context.clone(), api: library()? })
-    }
-
-    /// Whether the device of `context` is one of Broadcom's.
-    ///
-    /// # Errors
-    /// The device does not say.
-    pub fn drives(context: &Context) -> Result<bool, CallError> {
-        vendor(context).map(|vendor| vendor == BROADCOM)
     }
 
     /// The open device.
@@ -121,10 +113,6 @@ impl BnxtDv {
     pub(super) fn api(&self) -> &'static BnxtApi {
         self.api
     }
-}
-
-fn vendor(context: &Context) -> Result<u32, CallError> {
-    context.raw_attr().map(|attr| attr.orig_attr.vendor_id)
 }
 
 #[cfg(test)]

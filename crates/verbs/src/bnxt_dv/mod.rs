@@ -29,6 +29,6 @@ mod umem;
 
 pub use doorbell::DbRegion;
 pub use error::BnxtError;
-pub use library::{BnxtDv, LIBBNXT_RE_ENV};
+pub use library::{BROADCOM, BnxtDv, LIBBNXT_RE_ENV};
 pub use queue::QpPlace;
 pub use umem::Umem;

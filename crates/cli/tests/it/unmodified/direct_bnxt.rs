@@ -78,3 +78,33 @@ fn a_library_without_the_functions_is_named() {
     let nowhere = path("nowhere.so");
     refused(&nowhere, &["there is no", &nowhere, "bnxt_re_dv_umem_reg"]);
 }
+
+/// Each call fails in turn: the case fails with a reason, and nothing is left on the device.
+#[test]
+fn a_step_that_fails_leaves_nothing_of_the_vendors_objects() {
+    if !has_bnxt() {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_warpverbs");
+    let conform =
+        format!("{program} conform --nic bnxt_re0 --way direct --host-only --case no_bytes");
+    let mut by_vendor = 0;
+    for call in 1.. {
+        assert!(call < 200, "there is no end of calls");
+        let fault = format!("--verbose --device bnxt_re --fail {call}:8");
+        let output = output(run(&format!("{fault} -- {conform}")));
+        let said = text(&output.stdout) + &text(&output.stderr);
+        for word in ["panicked", "object(s) left", "is left", "are left"] {
+            assert!(!said.contains(word), "{fault}: {said}");
+        }
+        if !said.contains("fails on purpose") {
+            assert!(output.status.success(), "{said}");
+            break;
+        }
+        let by = said.contains("bnxt_re_dv_") && said.contains("ENOMEM");
+        assert!(!by || !output.status.success(), "{fault}: {said}");
+        by_vendor += u32::from(by);
+    }
+    // Two endpoints: two CQs and a QP each, which changes its state three times.
+    assert_eq!(by_vendor, 12);
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use warpverbs_mem::Region;
 use warpverbs_mlx5::export::NicFormat;
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::bnxt_dv::BnxtDv;
+use warpverbs_verbs::bnxt_dv::BROADCOM;
 
 /// Maker of queues of a protection domain.
 pub(super) trait DirectQueues: Send + Sync {
@@ -52,9 +52,8 @@ pub(super) fn of(opened: &Opened, pd: &verbs::Pd) -> Result<Box<dyn DirectQueues
         let (device, what) = (opened.name().to_owned(), "the direct way is for hosts with x86-64");
         return Err(verbs::VerbsError::Unsupported { device, what }.into());
     }
-    let is_bnxt = BnxtDv::drives(&opened.context).map_err(verbs::VerbsError::from)?;
-    Ok(match is_bnxt {
-        true => Box::new(Bnxt::new(opened, pd)?),
-        false => Box::new(Mlx5::new(opened, pd)?),
+    Ok(match opened.attr.vendor_id {
+        BROADCOM => Box::new(Bnxt::new(opened, pd)?),
+        _ => Box::new(Mlx5::new(opened, pd)?),
     })
 }
