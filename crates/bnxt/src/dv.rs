@@ -59,7 +59,7 @@ warpverbs_layout::layout! {
     pub struct CqInitAttr[32] as "bnxt_re_dv_cq_init_attr": Default {
         /// The program's name of it.
         pub cq_handle: u64,
-        /// What `bnxt_re_dv_umem_reg` gave for its memory.
+        /// Handle of its memory, from `bnxt_re_dv_umem_reg`.
         pub umem_handle: u64,
         /// Where it begins there.
         pub cq_umem_offset: u64,
@@ -133,7 +133,7 @@ warpverbs_layout::layout! {
         pub dbr: u64,
     }
 
-    /// What is asked of one object each: `{in, out}`, addresses of an object and of its structure here.
+    /// A question about one object each: `{in, out}`, addresses of the object and of its structure here.
     pub struct Obj[80] as "bnxt_re_dv_obj": Default {
         /// A QP.
         pub qp: [u64; 2],
@@ -147,7 +147,7 @@ warpverbs_layout::layout! {
         pub pd: [u64; 2],
     }
 
-    /// What the device knows of a CQ.
+    /// Properties of a CQ, as the device has them.
     pub struct CqInfo[16] as "bnxt_re_dv_cq": Default {
         /// Its number.
         pub cqn: u32,
@@ -157,7 +157,7 @@ warpverbs_layout::layout! {
         pub comp_mask: u64,
     }
 
-    /// What the device knows of a protection domain.
+    /// Properties of a protection domain, likewise.
     pub struct PdInfo[16] as "bnxt_re_dv_pd": Default {
         /// Its number.
         pub pdn: u32,

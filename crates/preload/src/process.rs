@@ -92,7 +92,7 @@ struct Mapping {
     inode: u64,
 }
 
-/// What `find` finds among the mappings of devices' files.
+/// The first find of `find` among the mappings of devices' files.
 fn mapped<T>(find: impl Fn(Mapping) -> Option<T>) -> Option<T> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     // From-to, rights, offset, device, inode, name.

@@ -54,7 +54,7 @@ struct Family {
     /// Driver of the PCI function.
     driver: &'static str,
     modules: [&'static str; 3],
-    /// Who makes the queues.
+    /// The condition: by whom queues are made.
     queues: &'static str,
     taken: &'static str,
     remedy: &'static str,

@@ -82,7 +82,7 @@ pub(super) fn code(work: impl FnOnce() -> Result<(), c_int>) -> c_int {
     ours(|| Some(work())).unwrap_or(Err(libc::EIO)).err().unwrap_or(0)
 }
 
-/// What lies at `at`.
+/// The value at `at`.
 ///
 /// # Safety
 /// Null, or a live `T` that nobody changes meanwhile.

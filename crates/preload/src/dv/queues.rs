@@ -134,7 +134,7 @@ pub unsafe extern "C" fn bnxt_re_dv_init_obj(obj: *const Obj, kinds: u64) -> c_i
     })
 }
 
-/// What the device is told of a QP.
+/// The driver's part of a request for a QP.
 #[repr(C)]
 struct Queues {
     qp: BnxtFixedQp,

@@ -61,7 +61,7 @@ impl Shape {
     /// The table of packet numbers in the memory of the send queue, behind its slots: where it begins, and
     /// log2 of its entries of 8 bytes. Devices want one for every two slots, rounded up.
     pub(crate) fn packets(&self) -> Option<(u64, u8)> {
-        let at = u64::from(BNXT_SLOTS) * 16 << self.log_send;
+        let at = (u64::from(BNXT_SLOTS) * 16) << self.log_send;
         self.counts_packets().then_some((at, self.log_send + 1))
     }
 }

@@ -96,7 +96,7 @@ impl DbRegion {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// That of the context, which all its queues share that have no own. The library maps it with the first
+    /// The context's page, which all its queues share that have no own. The library maps it with the first
     /// protection domain.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl DbRegion {
         Region::new(Register(self.inner.clone()))
     }
 
-    /// What a QP is told of it: 0 for the page of the context.
+    /// Its handle for a new QP: 0 for the page of the context.
     pub(super) fn handle(&self) -> u64 {
         self.inner.own.map_or(0, |own| own.as_ptr() as u64)
     }

@@ -166,7 +166,7 @@ mod tests {
                 matches!(&tried[..], [LoadError::TooOld { symbol, .. }] if *symbol == missing),
                 "{error}"
             );
-            assert!(error.to_string().contains(&format!("{file}")), "{error}");
+            assert!(error.to_string().contains(file), "{error}");
         }
     }
 }

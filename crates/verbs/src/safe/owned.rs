@@ -17,7 +17,7 @@ pub(crate) struct Owned<T, Parent: fmt::Debug, Memory = ()> {
     memory: ManuallyDrop<Memory>,
 }
 
-/// What an object of a vendor's library uses besides its parent.
+/// Everything that an object of a vendor's library uses besides its parent.
 pub(crate) type Uses = Option<Arc<dyn Any + Send + Sync>>;
 
 /// A function of a library, by name.

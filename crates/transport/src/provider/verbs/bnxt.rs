@@ -21,7 +21,7 @@ use warpverbs_nic::{FirstError, NicError, Path, QpState};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::bnxt_dv::{BnxtDv, BnxtError, DbRegion, QpPlace, Umem};
 
-/// What the QPs of a protection domain are made with.
+/// Library and doorbell page for the QPs of a protection domain.
 pub(super) struct Bnxt {
     dv: BnxtDv,
     page: DbRegion,

@@ -1,9 +1,11 @@
 //! An open RDMA device, and what is made on it.
 
+use super::bnxt::Bnxt;
 use super::direct::DirectQp;
-use super::direct_queues::{self, DirectQueues};
+use super::direct_queues::DirectQueues;
 use super::events::device_number;
 use super::inline;
+use super::mlx5::Mlx5;
 use super::opened::Opened;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
 use super::qp::{DeviceQp, ProxiedQp};
@@ -17,6 +19,7 @@ use warpverbs_mem::{Region, RegistrationPath};
 use warpverbs_mlx5::export::NicFormat;
 use warpverbs_nic::{Cq, Mtu, Pd, ProxyLimits, StopWatcher};
 use warpverbs_verbs as verbs;
+use warpverbs_verbs::bnxt_dv::BROADCOM;
 
 /// The most entries of a send's list that are asked for; a WQE of the host's has no more.
 const SEND_SGES: u32 = crate::limits::MAX_SEND_SGES as u32;
@@ -43,7 +46,7 @@ impl VerbsNic {
         let device_pd = verbs::Pd::new(&opened.context)?;
         let (own, way) = match way {
             Way::Direct => {
-                let own = direct_queues::of(&opened, &device_pd)?;
+                let own = direct_queues(&opened, &device_pd)?;
                 (Some(own), "direct, as requested: the device reads the queues itself")
             }
             Way::Proxy => (None, "proxy, as requested: the CPU reads kernels' queues"),
@@ -260,6 +263,20 @@ impl Nic for VerbsNic {
     fn watch(&self, watcher: Weak<dyn StopWatcher>) {
         self.opened.running.nic.watch(watcher);
     }
+}
+
+/// The maker of queues that a device reads itself. Devices of other vendors are refused by that of mlx5.
+fn direct_queues(opened: &Opened, pd: &verbs::Pd) -> Result<Box<dyn DirectQueues>, TransportError> {
+    // The register is memory of the device; elsewhere a release store need not order writes of the rings before
+    // one of it (docs/ordering.md).
+    if !cfg!(target_arch = "x86_64") {
+        let (device, what) = (opened.name().to_owned(), "the direct way is for hosts with x86-64");
+        return Err(verbs::VerbsError::Unsupported { device, what }.into());
+    }
+    Ok(match opened.attr.vendor_id {
+        BROADCOM => Box::new(Bnxt::new(opened, pd)?),
+        _ => Box::new(Mlx5::new(opened, pd)?),
+    })
 }
 
 /// Registers memory in the best way that the options allow.
