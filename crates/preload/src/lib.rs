@@ -18,8 +18,6 @@ pub mod cuda;
 mod device;
 mod dmabuf;
 pub mod drivers;
-// The vendor's libraries are those of 64-bit machines.
-#[cfg(target_pointer_width = "64")]
 pub mod dv;
 mod events;
 mod faults;

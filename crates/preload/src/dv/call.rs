@@ -1,16 +1,47 @@
-//! Calls of the kernel's interface by functions that a vendor's library would have, and what these share.
+//! Calls of libibverbs by functions that a vendor's library would have, and what these share.
+//!
+//! CQs and QPs are made by libibverbs and its driver, so that they are whole for both: for their state, their
+//! events and their end. Only what the driver says about their memory is replaced on the way to the device. The
+//! driver's own rings, as small as they get, stay unused.
 
-use crate::files;
 use crate::hooks::ours;
-use crate::settings::Settings;
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::{from_mut, null_mut};
-use warpverbs_uverbs::{HEADER_BYTES, VERBS_IOCTL};
+use std::ptr::null_mut;
+use warpverbs_uverbs::schema::UHW_IN;
 
-/// A call of the kernel's interface.
+/// A method that makes an object, of any kind.
+const CREATE: u16 = 0;
+/// Attribute of a CQ's entries.
+const ENTRIES: u16 = 1;
+
+/// The memory of a new object, as the device is told in place of what the driver says.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// The kind of object.
+    pub(super) object: u16,
+    /// The driver's part of the request: address and bytes.
+    pub(super) request: (u64, u16),
+    /// Entries of a CQ.
+    pub(super) entries: Option<u32>,
+}
+
+thread_local! {
+    /// Of the object that this thread is making.
+    static PLACE: Cell<Option<Place>> = const { Cell::new(None) };
+}
+
+/// Has `make` make an object at this place: by one call of libibverbs on this thread.
+pub(super) fn at<T>(place: Place, make: impl FnOnce() -> T) -> T {
+    PLACE.set(Some(place));
+    let made = make();
+    PLACE.set(None);
+    made
+}
+
+/// `struct ib_uverbs_ioctl_hdr`.
 #[repr(C)]
-#[derive(Default)]
-pub(super) struct Message {
+struct Header {
     length: u16,
     object: u16,
     method: u16,
@@ -18,11 +49,10 @@ pub(super) struct Message {
     reserved: u64,
     driver: u32,
     reserved2: u32,
-    attrs: [Attr; 12],
 }
 
+/// `struct ib_uverbs_attr`.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
 struct Attr {
     id: u16,
     len: u16,
@@ -31,39 +61,39 @@ struct Attr {
     data: u64,
 }
 
-impl Message {
-    pub(super) fn new(object: u16, method: u16) -> Self {
-        Self { object, method, driver: Settings::get().driver.number(), ..Self::default() }
+/// Has `ask` answer a call of the kernel's interface, with the place of the object in it that this thread is
+/// making. Afterwards the call is as it was.
+///
+/// # Safety
+/// `call` is what a program gives to the `ioctl` of the interface.
+pub(crate) unsafe fn placed<T>(call: *mut c_void, ask: impl FnOnce() -> T) -> T {
+    let Some(place) = PLACE.try_with(Cell::get).ok().flatten() else { return ask() };
+    // SAFETY: as the caller says; a function of this module is making an object by libibverbs.
+    let header = unsafe { &*call.cast::<Header>() };
+    if (header.object, header.method) != (place.object, CREATE) {
+        return ask();
     }
-
-    pub(super) fn with(mut self, id: u16, len: usize, data: u64) -> Self {
-        /// The device has to know the attribute.
-        const MANDATORY: u16 = 1;
-        let at = usize::from(self.count);
-        self.attrs[at] = Attr { id, len: len as u16, flags: MANDATORY, reserved: 0, data };
-        self.count += 1;
-        self
+    let (first, count) = (call.wrapping_byte_add(size_of::<Header>()), header.count.into());
+    let attrs = || {
+        // SAFETY: the attributes that the header announces, which nobody else uses until the call returns.
+        unsafe { std::slice::from_raw_parts_mut(first.cast::<Attr>(), count) }
+    };
+    let mut before = Vec::new();
+    for (i, attr) in attrs().iter_mut().enumerate() {
+        let new = match (attr.id, place.entries) {
+            (UHW_IN, _) => (place.request.1, place.request.0),
+            (ENTRIES, Some(entries)) => (attr.len, entries.into()),
+            _ => continue,
+        };
+        before.push((i, attr.len, attr.data));
+        (attr.len, attr.data) = new;
     }
-
-    /// A handle: of an object that is named, or room for that of a new one.
-    pub(super) fn handle(self, id: u16, handle: u32) -> Self {
-        self.with(id, 0, handle.into())
+    let answered = ask();
+    for (i, len, data) in before {
+        let attr = &mut attrs()[i];
+        (attr.len, attr.data) = (len, data);
     }
-
-    /// A structure to be read, or to be filled.
-    pub(super) fn at<T>(self, id: u16, place: *const T) -> Self {
-        self.with(id, size_of::<T>(), place as u64)
-    }
-
-    /// Asks the device; the handle of the object that was made.
-    pub(super) fn send(mut self, fd: c_int) -> Result<u32, c_int> {
-        self.length = (HEADER_BYTES + usize::from(self.count) * size_of::<Attr>()) as u16;
-        let answered = files::ioctl(fd, VERBS_IOCTL, from_mut(&mut self) as u64);
-        answered.unwrap_or(Err(libc::EBADF))?;
-        // The device has written it.
-        // SAFETY: a member of a live value.
-        Ok(unsafe { (&raw const self.attrs[0].data).read_volatile() } as u32)
-    }
+    answered
 }
 
 /// The result of a call, for a program that expects a pointer: null with `errno`.
@@ -117,11 +147,41 @@ pub(super) unsafe fn of_libibverbs<F: Copy>(name: &CStr) -> Result<F, c_int> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
+
+    #[repr(C)]
+    struct Message {
+        header: Header,
+        attrs: [Attr; 3],
+    }
 
     #[test]
-    fn a_call_has_the_kernels_layout() {
-        assert_eq!((offset_of!(Message, attrs), size_of::<Attr>()), (HEADER_BYTES, 16));
-        assert_eq!(offset_of!(Message, driver), 16);
+    fn the_place_of_an_object_is_told_and_the_call_is_as_before() {
+        let attr = |id, len, data| Attr { id, len, flags: 1, reserved: 0, data };
+        let mut message = Message {
+            header: Header {
+                length: 72,
+                object: 3,
+                method: CREATE,
+                count: 3,
+                reserved: 0,
+                driver: 6,
+                reserved2: 0,
+            },
+            attrs: [attr(0, 0, 0), attr(ENTRIES, 4, 63), attr(UHW_IN, 16, 0x7000)],
+        };
+        let call: *mut Message = &mut message;
+        let seen = || {
+            // SAFETY: a live value.
+            let attrs = unsafe { &(*call).attrs };
+            [1, 2].map(|i: usize| (attrs[i].len, attrs[i].data))
+        };
+        // SAFETY: a call with its attributes.
+        let ask = || unsafe { placed(call.cast(), seen) };
+        let before = [(4, 63), (16, 0x7000)];
+        let place = |object| Place { object, request: (0x9000, 24), entries: Some(128) };
+        assert_eq!(ask(), before, "nothing is being made");
+        assert_eq!(at(place(4), ask), before, "another kind");
+        assert_eq!(at(place(3), ask), [(4, 128), (24, 0x9000)]);
+        assert_eq!((seen(), ask()), (before, before));
     }
 }

@@ -2,10 +2,9 @@
 //! doorbell pages. `warpverbs run` makes `libbnxt_re.so` a name of this library, so that programs which load it
 //! find them; objects that they know, contexts and protection domains, are rdma-core's libbnxt_re's.
 //!
-//! They ask the device as that library does, with sizes that it takes as they are. CQs and QPs made here are
-//! known to libibverbs and its driver by their first members alone; behind them lies room for the driver's.
+//! CQs and QPs are made by that library, too, and only their memory is another ([`call`]).
 //!
-//! `call` asks the device, `objects` has libibverbs' objects, `queues` makes CQs and QPs.
+//! `call` replaces what the device is told, `objects` has libibverbs' objects, `queues` makes CQs and QPs.
 
 mod call;
 mod objects;
@@ -17,6 +16,7 @@ use crate::process;
 use crate::queues::queue;
 use crate::say::say;
 use crate::settings::Settings;
+pub(crate) use call::placed;
 use call::{code, get, pointer};
 use objects::VerbsContext;
 use std::ffi::{c_int, c_void};

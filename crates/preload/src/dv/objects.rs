@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 /// `struct ibv_context` up to its descriptor.
 #[repr(C)]
 pub struct VerbsContext {
-    pub(super) device: *const c_void,
-    pub(super) ops: [*const c_void; 32],
+    device: *const c_void,
+    ops: [*const c_void; 32],
     pub(super) fd: c_int,
 }
 
@@ -17,50 +17,29 @@ pub struct VerbsPd {
     pub(super) handle: u32,
 }
 
-/// `struct ibv_cq` up to its number of entries.
+/// `struct ibv_cq` up to its handle.
 #[repr(C)]
 pub struct VerbsCq {
     pub(super) context: *const VerbsContext,
-    pub(super) channel: *const c_void,
-    pub(super) user: *const c_void,
+    channel: *const c_void,
+    user: *const c_void,
     pub(super) handle: u32,
-    pub(super) entries: c_int,
 }
 
-/// `struct ibv_qp` up to its type.
+/// `struct ibv_qp`, of which nothing is looked at.
+pub enum VerbsQp {}
+
+/// `struct ibv_qp_init_attr`.
 #[repr(C)]
-pub struct VerbsQp {
-    pub(super) context: *const VerbsContext,
+pub(super) struct QpInit {
     pub(super) user: *const c_void,
-    pub(super) pd: *const VerbsPd,
     pub(super) send_cq: *const VerbsCq,
     pub(super) recv_cq: *const VerbsCq,
     pub(super) srq: *const c_void,
-    pub(super) handle: u32,
-    pub(super) number: u32,
-    pub(super) state: u32,
+    /// Sends, receives, entries of each, inline bytes.
+    pub(super) cap: [u32; 5],
     pub(super) kind: u32,
-}
-
-/// An object, zeroed behind its first members: a lock and a condition of libibverbs, which zeros initialise,
-/// and what the driver keeps of a QP that it is asked the state of.
-#[repr(C)]
-pub(super) struct Room<T> {
-    object: T,
-    rest: [u64; 512],
-}
-
-impl<T> Room<T> {
-    pub(super) fn leak(object: T) -> *mut T {
-        Box::into_raw(Box::new(Self { object, rest: [0; 512] })).cast()
-    }
-
-    /// # Safety
-    /// From [`Self::leak`], and used no more.
-    pub(super) unsafe fn free(object: *mut T) {
-        // SAFETY: as the caller says.
-        drop(unsafe { Box::from_raw(object.cast::<Self>()) });
-    }
+    pub(super) signal_all: c_int,
 }
 
 #[cfg(test)]
@@ -70,7 +49,7 @@ mod tests {
     use warpverbs_verbs::sys;
 
     #[test]
-    fn first_members_are_those_of_libibverbs() {
+    fn members_are_those_of_libibverbs() {
         macro_rules! same {
             ($($own:ident.$member:ident = $theirs:ident.$name:ident;)*) => {$(
                 let (own, theirs) = (offset_of!($own, $member), offset_of!(sys::$theirs, $name));
@@ -79,22 +58,17 @@ mod tests {
         }
         same! {
             VerbsContext.fd = ibv_context.cmd_fd;
+            VerbsPd.context = ibv_pd.context;
             VerbsPd.handle = ibv_pd.handle;
             VerbsCq.context = ibv_cq.context;
-            VerbsCq.user = ibv_cq.cq_context;
             VerbsCq.handle = ibv_cq.handle;
-            VerbsCq.entries = ibv_cq.cqe;
-            VerbsQp.context = ibv_qp.context;
-            VerbsQp.pd = ibv_qp.pd;
-            VerbsQp.send_cq = ibv_qp.send_cq;
-            VerbsQp.recv_cq = ibv_qp.recv_cq;
-            VerbsQp.handle = ibv_qp.handle;
-            VerbsQp.number = ibv_qp.qp_num;
-            VerbsQp.state = ibv_qp.state;
-            VerbsQp.kind = ibv_qp.qp_type;
+            QpInit.send_cq = ibv_qp_init_attr.send_cq;
+            QpInit.recv_cq = ibv_qp_init_attr.recv_cq;
+            QpInit.srq = ibv_qp_init_attr.srq;
+            QpInit.cap = ibv_qp_init_attr.cap;
+            QpInit.kind = ibv_qp_init_attr.qp_type;
+            QpInit.signal_all = ibv_qp_init_attr.sq_sig_all;
         }
-        // The rest of libibverbs' members, and of what its driver keeps, have room behind them.
-        assert!(size_of::<sys::ibv_qp>() + 1024 < size_of::<Room<VerbsQp>>());
-        assert!(size_of::<sys::ibv_cq>() + 1024 < size_of::<Room<VerbsCq>>());
+        assert_eq!(size_of::<QpInit>(), size_of::<sys::ibv_qp_init_attr>());
     }
 }

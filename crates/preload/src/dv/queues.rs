@@ -1,23 +1,35 @@
 //! CQs and QPs in memory of the program.
 
-use super::call::{Message, code, get, of_libibverbs, pointer};
-use super::objects::{Room, VerbsContext, VerbsCq, VerbsPd, VerbsQp};
+use super::call::{Place, at, code, get, of_libibverbs, pointer};
+use super::objects::{QpInit, VerbsContext, VerbsCq, VerbsPd, VerbsQp};
 use super::within;
 use crate::files;
 use std::ffi::{c_int, c_void};
-use std::ptr::{from_mut, from_ref};
+use std::ptr::{from_ref, null, null_mut};
 use warpverbs_bnxt::dv::{CqInfo, CqInitAttr, OBJ_CQ, OBJ_PD, Obj, PdInfo, QpInitAttr};
-use warpverbs_uverbs::abi::{
-    BnxtCreateCqResp, BnxtCreateQpResp, BnxtFixedCq, BnxtFixedQp, BnxtFixedReceives, FIXED, QpCap,
-};
-use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
+use warpverbs_uverbs::abi::{BnxtFixedCq, BnxtFixedQp, BnxtFixedReceives, FIXED};
 
-/// `IBV_QPT_RC`, and `IB_UVERBS_QPT_RC`.
+/// `IBV_QPT_RC`.
 const QPT_RC: u32 = 2;
-/// Objects and methods of the kernel's interface: CQ, QP, and how each is made.
+/// Objects of the kernel's interface.
 const CQ: u16 = 3;
 const QP: u16 = 4;
-const CREATE: u16 = 0;
+
+type CreateCq = unsafe extern "C" fn(
+    *const VerbsContext,
+    c_int,
+    *const c_void,
+    *const c_void,
+    c_int,
+) -> *mut VerbsCq;
+type CreateQp = unsafe extern "C" fn(*const VerbsPd, *mut QpInit) -> *mut VerbsQp;
+
+/// The result of `work`; `None`, with `errno`, if it fails.
+fn prepared<T>(work: impl FnOnce() -> Result<T, c_int>) -> Option<T> {
+    let made = pointer(|| work().map(|value| Box::into_raw(Box::new(value))));
+    // SAFETY: null, or from the box above.
+    (!made.is_null()).then(|| *unsafe { Box::from_raw(made) })
+}
 
 /// `struct ibv_cq *bnxt_re_dv_create_cq(struct ibv_context *, struct bnxt_re_dv_cq_init_attr *)`.
 ///
@@ -28,40 +40,24 @@ pub unsafe extern "C" fn bnxt_re_dv_create_cq(
     context: *const VerbsContext,
     attr: *const CqInitAttr,
 ) -> *mut VerbsCq {
-    pointer(|| {
+    let prepared = prepared(|| {
         // SAFETY: as the caller says.
-        let at = unsafe { get(context) }?;
+        unsafe { get(context) }?;
         // SAFETY: as the caller says.
         let attr = unsafe { get(attr) }?;
         let bytes = u64::from(attr.ncqe) * warpverbs_bnxt::cqe::CQE as u64;
         // SAFETY: as the caller says.
         let cq_va = unsafe { within(attr.umem_handle, attr.cq_umem_offset, bytes) }?;
         let driver = BnxtFixedCq { cq_va, cq_handle: attr.cq_handle, comp_mask: FIXED };
-        let (mut made, mut entries) = (BnxtCreateCqResp::default(), 0u32);
-        let (user, channel) = (std::ptr::null(), std::ptr::null());
-        let cq = VerbsCq { context, channel, user, handle: 0, entries: attr.ncqe as c_int };
-        let cq = Room::leak(cq);
-        let message = Message::new(CQ, CREATE)
-            .handle(0, 0)
-            .with(1, 4, attr.ncqe.into())
-            .with(2, 8, cq as u64)
-            .with(4, 4, 0)
-            .at(6, from_mut(&mut entries))
-            .at(UHW_IN, from_ref(&driver))
-            .at(UHW_OUT, from_mut(&mut made));
-        match message.send(at.fd) {
-            Ok(handle) => {
-                // SAFETY: made above, and nobody else knows it.
-                unsafe { (*cq).handle = handle };
-                Ok(cq)
-            }
-            Err(errno) => {
-                // SAFETY: made above, and nobody else knows it.
-                unsafe { Room::free(cq) };
-                Err(errno)
-            }
-        }
-    })
+        // SAFETY: its type.
+        let create = unsafe { of_libibverbs::<CreateCq>(c"ibv_create_cq") }?;
+        Ok((driver, attr.ncqe, create))
+    });
+    let Some((driver, entries, create)) = prepared else { return null_mut() };
+    let request = (from_ref(&driver) as u64, size_of::<BnxtFixedCq>() as u16);
+    let place = Place { object: CQ, request, entries: Some(entries) };
+    // SAFETY: a live context.
+    at(place, || unsafe { create(context, 1, null(), null(), 0) })
 }
 
 /// `int bnxt_re_dv_destroy_cq(struct ibv_cq *)`.
@@ -70,18 +66,13 @@ pub unsafe extern "C" fn bnxt_re_dv_create_cq(
 /// As for the vendor's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bnxt_re_dv_destroy_cq(cq: *mut VerbsCq) -> c_int {
-    type Destroy = unsafe extern "C" fn(*mut VerbsCq) -> c_int;
-    // SAFETY: its type. It waits until events that were read are acknowledged.
-    let destroyed = match unsafe { of_libibverbs::<Destroy>(c"ibv_cmd_destroy_cq") } {
+    // SAFETY: its type.
+    match unsafe { of_libibverbs::<unsafe extern "C" fn(*mut VerbsCq) -> c_int>(c"ibv_destroy_cq") }
+    {
         // SAFETY: a live CQ, as the caller says.
         Ok(destroy) => unsafe { destroy(cq) },
         Err(errno) => errno,
-    };
-    if destroyed == 0 {
-        // SAFETY: made here, as the caller says, and destroyed once.
-        unsafe { Room::free(cq) };
     }
-    destroyed
 }
 
 /// `int bnxt_re_dv_init_obj(struct bnxt_re_dv_obj *, uint64_t)`: of CQs and protection domains, whoever has
@@ -177,69 +168,38 @@ pub unsafe extern "C" fn bnxt_re_dv_create_qp(
     pd: *const VerbsPd,
     attr: *const QpInitAttr,
 ) -> *mut VerbsQp {
-    pointer(|| {
+    let prepared = prepared(|| {
         // SAFETY: as the caller says.
-        let domain = unsafe { get(pd) }?;
+        unsafe { get(pd) }?;
         // SAFETY: as the caller says.
         let attr = unsafe { get(attr) }?;
         if attr.qp_type != QPT_RC || attr.srq != 0 || attr.comp_mask != 0 {
             return Err(libc::EOPNOTSUPP);
         }
-        let (send_cq, recv_cq) = (attr.send_cq as *const VerbsCq, attr.recv_cq as *const VerbsCq);
-        // SAFETY: as the caller says.
-        let sends = unsafe { get(send_cq) }?.handle;
-        // SAFETY: as the caller says.
-        let arrivals = unsafe { get(recv_cq) }?.handle;
+        if attr.send_cq == 0 || attr.recv_cq == 0 {
+            return Err(libc::EINVAL);
+        }
         // SAFETY: as the caller says.
         let driver = unsafe { queues(attr) }?;
-        let cap = QpCap {
-            max_send_wr: attr.max_send_wr,
-            max_recv_wr: attr.max_recv_wr,
-            max_send_sge: attr.max_send_sge,
-            max_recv_sge: attr.max_recv_sge,
-            max_inline_data: attr.max_inline_data,
-        };
-        let (mut made, mut room, mut number) = (BnxtCreateQpResp::default(), cap, 0u32);
-        let qp = Room::leak(VerbsQp {
-            context: domain.context,
-            user: std::ptr::null(),
-            pd,
-            send_cq,
-            recv_cq,
-            srq: std::ptr::null(),
-            handle: 0,
-            number: 0,
-            state: 0,
+        let init = QpInit {
+            user: null(),
+            send_cq: attr.send_cq as *const VerbsCq,
+            recv_cq: attr.recv_cq as *const VerbsCq,
+            srq: null(),
+            // Of the driver's own rings.
+            cap: [1, 1, 1, 1, 0],
             kind: QPT_RC,
-        });
-        let message = Message::new(QP, CREATE)
-            .handle(0, 0)
-            .handle(2, domain.handle)
-            .handle(4, sends)
-            .handle(5, arrivals)
-            .with(7, 8, qp as u64)
-            .at(8, from_ref(&cap))
-            .with(9, 8, QPT_RC.into())
-            .at(13, from_mut(&mut room))
-            .at(14, from_mut(&mut number))
-            .at(UHW_IN, from_ref(&driver))
-            .at(UHW_OUT, from_mut(&mut made));
-        // SAFETY: as the caller says.
-        match message.send(unsafe { get(domain.context) }?.fd) {
-            Ok(handle) => {
-                // SAFETY: made above, and nobody else knows it.
-                let new = unsafe { &mut *qp };
-                // SAFETY: a live value, which the device has written.
-                (new.handle, new.number) = (handle, unsafe { (&raw const number).read_volatile() });
-                Ok(qp)
-            }
-            Err(errno) => {
-                // SAFETY: made above, and nobody else knows it.
-                unsafe { Room::free(qp) };
-                Err(errno)
-            }
-        }
-    })
+            signal_all: 0,
+        };
+        // SAFETY: its type.
+        let create = unsafe { of_libibverbs::<CreateQp>(c"ibv_create_qp") }?;
+        Ok((driver, init, create))
+    });
+    let Some((driver, mut init, create)) = prepared else { return null_mut() };
+    let request = (from_ref(&driver) as u64, size_of::<Queues>() as u16);
+    let place = Place { object: QP, request, entries: None };
+    // SAFETY: a live domain, and live CQs.
+    at(place, || unsafe { create(pd, &mut init) })
 }
 
 /// `int bnxt_re_dv_destroy_qp(struct ibv_qp *)`.
@@ -248,18 +208,13 @@ pub unsafe extern "C" fn bnxt_re_dv_create_qp(
 /// As for the vendor's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bnxt_re_dv_destroy_qp(qp: *mut VerbsQp) -> c_int {
-    type Destroy = unsafe extern "C" fn(*mut VerbsQp) -> c_int;
-    // SAFETY: its type. It waits until events that were read are acknowledged.
-    let destroyed = match unsafe { of_libibverbs::<Destroy>(c"ibv_cmd_destroy_qp") } {
+    // SAFETY: its type.
+    match unsafe { of_libibverbs::<unsafe extern "C" fn(*mut VerbsQp) -> c_int>(c"ibv_destroy_qp") }
+    {
         // SAFETY: a live QP, as the caller says.
         Ok(destroy) => unsafe { destroy(qp) },
         Err(errno) => errno,
-    };
-    if destroyed == 0 {
-        // SAFETY: made here, as the caller says, and destroyed once.
-        unsafe { Room::free(qp) };
     }
-    destroyed
 }
 
 /// `int bnxt_re_dv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int, uint32_t, uint32_t)`. The last two,
@@ -275,17 +230,14 @@ pub unsafe extern "C" fn bnxt_re_dv_modify_qp(
     kind: u32,
     value: u32,
 ) -> c_int {
-    /// Words of `struct ibv_modify_qp`, which libibverbs fills.
-    const COMMAND: usize = 15;
-    type Modify = unsafe extern "C" fn(*mut VerbsQp, *mut c_void, c_int, *mut u64, usize) -> c_int;
+    type Modify = unsafe extern "C" fn(*mut VerbsQp, *mut c_void, c_int) -> c_int;
     if (kind, value) != (0, 0) {
         return libc::EOPNOTSUPP;
     }
-    let mut command = [0u64; COMMAND];
     // SAFETY: its type.
-    match unsafe { of_libibverbs::<Modify>(c"ibv_cmd_modify_qp") } {
-        // SAFETY: a live QP and attributes, as the caller says, and room for the command.
-        Ok(modify) => unsafe { modify(qp, attr, mask, command.as_mut_ptr(), 8 * COMMAND) },
+    match unsafe { of_libibverbs::<Modify>(c"ibv_modify_qp") } {
+        // SAFETY: a live QP and attributes, as the caller says.
+        Ok(modify) => unsafe { modify(qp, attr, mask) },
         Err(errno) => errno,
     }
 }
