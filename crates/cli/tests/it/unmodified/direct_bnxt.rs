@@ -2,6 +2,7 @@
 //! libbnxt_re. Those of the preloaded library are beside rdma-core's libbnxt_re, which is as it is.
 
 use super::conform::Suite;
+use super::unmapped::{compiled, passes_on};
 use super::{devices, output, ready, run};
 use crate::common::text;
 use std::fs;
@@ -45,6 +46,16 @@ fn objects_of_the_vendors_functions_are_given_back() {
     assert!(output.status.success(), "{stdout}{stderr}");
     for word in ["object(s) left", "is left", "rang no queue"] {
         assert!(!stderr.contains(word), "{stdout}{stderr}");
+    }
+}
+
+/// A program that finds the functions by `dlopen`, and lays out its queues as GPU libraries do.
+#[test]
+fn queues_as_gpu_libraries_lay_them_out_are_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = has_bnxt().then(|| compiled("dv", folder.path())).flatten();
+    if let Some(program) = program {
+        passes_on("bnxt_re", &program, &std::process::id().to_string());
     }
 }
 
