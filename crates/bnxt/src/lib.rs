@@ -17,6 +17,8 @@
 //! **Counting.** [`ring::Ring`] turns the positions of doorbells into counters and back, and says which
 //! phase a CQE has.
 //!
+//! **Making queues.** [`dv`] has the structures by which a vendor's library makes queues in memory of the program.
+//!
 //! ```
 //! use warpverbs_bnxt::{cqe::Cqe, packets::{Packets, Table}, ring::{Library, Ring}, slot::SLOT, wqe};
 //! use warpverbs_bnxt::{doorbell::{Doorbell, Kind}, status::SendStatus};
@@ -53,6 +55,7 @@
 
 pub mod cqe;
 pub mod doorbell;
+pub mod dv;
 pub mod header;
 pub mod opcode;
 pub mod packets;

@@ -50,8 +50,8 @@ pub enum Kind {
     SoftNetwork,
     /// RDMA devices behind libibverbs.
     Verbs,
-    /// mlx5 devices that read the queues themselves.
-    Mlx5,
+    /// Devices behind libibverbs that read the queues themselves.
+    Direct,
 }
 
 impl std::fmt::Display for Kind {
@@ -60,7 +60,7 @@ impl std::fmt::Display for Kind {
             Self::SoftLoopback => "software NIC, loopback",
             Self::SoftNetwork => "software NICs, RoCEv2",
             Self::Verbs => "RDMA device",
-            Self::Mlx5 => "mlx5 device that reads the queues itself",
+            Self::Direct => "RDMA device that reads the queues itself",
         })
     }
 }
@@ -144,7 +144,7 @@ impl Setup {
         match (side.provider.as_str(), loopback) {
             ("soft", true) => Kind::SoftLoopback,
             ("soft", false) => Kind::SoftNetwork,
-            ("mlx5", _) => Kind::Mlx5,
+            ("mlx5" | "bnxt_re", _) => Kind::Direct,
             _ => Kind::Verbs,
         }
     }

@@ -32,6 +32,8 @@ const PART: usize = 1 << 18;
 /// Places of a device, one for each queue, and bytes of one.
 pub(crate) const PLACES: u32 = 1 << 16;
 const PLACE: usize = 32;
+/// Mappings of a device's page that are known without a look at the process' mappings.
+const KNOWN: usize = 64;
 
 /// All that were ever made in this process.
 static ALL: Own<All> = Own::new();
@@ -51,8 +53,8 @@ struct Bells {
     registers: Registers,
     /// Inode of its file; 0: it is closed.
     inode: AtomicU64,
-    /// Where the program has mapped the page, as the last ring that was looked up has found.
-    page: AtomicU64,
+    /// Where the program has mapped the page, as rings that were looked up have found.
+    pages: [AtomicU64; KNOWN],
     /// By kind and number: the address of the word for its last doorbell, or 0. In parts that have no huge
     /// pages, of which a few entries are used.
     words: Vec<Region>,
@@ -87,8 +89,8 @@ impl Bells {
             .collect::<Result<_, _>>()?;
         let places = memory(PLACES as usize * PLACE)?;
         let (inode, free) = (AtomicU64::new(inode), Mutex::default());
-        let page = AtomicU64::new(0);
-        let new = Box::into_raw(Box::new(Self { registers, inode, page, words, places, free }));
+        let pages = [const { AtomicU64::new(0) }; KNOWN];
+        let new = Box::into_raw(Box::new(Self { registers, inode, pages, words, places, free }));
         let put = |at: &AtomicPtr<Self>| {
             at.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
@@ -130,7 +132,7 @@ pub(crate) struct OpenBells(&'static Bells);
 
 impl Drop for OpenBells {
     fn drop(&mut self) {
-        self.0.page.store(0, Ordering::Release);
+        self.0.pages.iter().for_each(|page| page.store(0, Ordering::Release));
         self.0.inode.store(0, Ordering::Release);
     }
 }
@@ -220,15 +222,25 @@ pub(crate) fn take_unknown() -> u64 {
     UNKNOWN.swap(0, Ordering::Relaxed)
 }
 
+/// A mapping of a page is taken away.
+pub(crate) fn forget(page: u64) {
+    for known in all().flat_map(|bells| &bells.pages) {
+        let _ = known.compare_exchange(page, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
 /// The device whose page lies at `page`.
 fn find(page: u64) -> Option<&'static Bells> {
-    if let Some(bells) = all().find(|bells| bells.page.load(Ordering::Acquire) == page) {
+    let is_known =
+        |bells: &&Bells| bells.pages.iter().any(|known| known.load(Ordering::Acquire) == page);
+    if let Some(bells) = all().find(is_known) {
         return Some(bells);
     }
     let (inode, offset) = inside(|| mapped_at(page as usize)).flatten()?;
     let found = all().find(|bells| bells.inode.load(Ordering::Acquire) == inode);
     let bells = found.filter(|_| offset == OFFSET)?;
-    bells.page.store(page, Ordering::Release);
+    // In the place of another one, perhaps, which is then looked up again.
+    bells.pages[(page / PAGE) as usize % KNOWN].store(page, Ordering::Release);
     Some(bells)
 }
 

@@ -178,6 +178,16 @@ pub(crate) fn ioctl(fd: c_int, request: c_ulong, at: u64) -> Option<Result<(), c
     }))
 }
 
+/// The number by which the device that is open as `fd` knows the object of this handle.
+pub(crate) fn number(fd: c_int, handle: u32) -> Option<u32> {
+    let file = find(file_of(fd)?)?;
+    let number = masked(|| {
+        let context = file.context.lock().unwrap_or_else(PoisonError::into_inner);
+        context.number(handle)
+    });
+    Some(number).filter(|number| *number != 0)
+}
+
 /// Closes `fd`. A device goes with its last descriptor. A descriptor that a NIC uses itself does not
 /// exist for the program (`EBADF`).
 pub(crate) fn close(fd: c_int) -> Result<(), c_int> {

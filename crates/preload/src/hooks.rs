@@ -4,6 +4,7 @@
 //! this library itself makes, on the same thread, are passed on too. `warpverbs_consume` is in no
 //! other library: programs that know of this one find it by `dlsym`.
 
+use crate::dv::placed;
 use crate::faults;
 use crate::files;
 use crate::inside::inside;
@@ -31,7 +32,7 @@ fn fail(errno: c_int) -> c_int {
 }
 
 /// The answer of `work`, if it gives one: not within a call of ours, and not if it panics.
-fn ours<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+pub(crate) fn ours<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     inside(|| catch_unwind(AssertUnwindSafe(work)).ok().flatten()).flatten()
 }
 
@@ -145,7 +146,9 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if request == VERBS_IOCTL
         && let Some(answer) = inside(|| {
-            let answer = || files::ioctl(fd, request, argument as u64);
+            let ask = || files::ioctl(fd, request, argument as u64);
+            // SAFETY: as the caller says.
+            let answer = || unsafe { placed(argument, ask) };
             catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Some(Err(libc::EIO)))
         })
         .flatten()

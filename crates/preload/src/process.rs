@@ -84,19 +84,42 @@ pub(crate) fn status(fd: i32) -> Option<libc::stat> {
 /// How `/proc` shows the names of devices' files, behind which the number of the device follows.
 pub(crate) const SHOWN: &str = "/memfd:warpverbs-uverbs";
 
-/// The inode of the device's file that is mapped at `address`, and the offset there.
-pub(crate) fn mapped_at(address: usize) -> Option<(u64, u64)> {
+/// A mapping of a device's file.
+struct Mapping {
+    from: usize,
+    to: usize,
+    offset: usize,
+    inode: u64,
+}
+
+/// The first find of `find` among the mappings of devices' files.
+fn mapped<T>(find: impl Fn(Mapping) -> Option<T>) -> Option<T> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     // From-to, rights, offset, device, inode, name.
     maps.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         let (from, to) = words.next()?.split_once('-')?;
         let number = |word| usize::from_str_radix(word, 16).ok();
-        let (from, offset) = (number(from)?, number(words.nth(1)?)?);
+        let (from, to, offset) = (number(from)?, number(to)?, number(words.nth(1)?)?);
         let inode = words.nth(1)?.parse::<u64>().ok()?;
-        let holds = (from..number(to)?).contains(&address);
         let is_device = words.next().is_some_and(|name| name.starts_with(SHOWN));
-        (holds && is_device).then(|| (inode, (offset + (address - from)) as u64))
+        is_device.then(|| find(Mapping { from, to, offset, inode })).flatten()
+    })
+}
+
+/// The inode of the device's file that is mapped at `address`, and the offset there.
+pub(crate) fn mapped_at(address: usize) -> Option<(u64, u64)> {
+    mapped(|Mapping { from, to, offset, inode }| {
+        let holds = (from..to).contains(&address);
+        holds.then(|| (inode, (offset + (address - from)) as u64))
+    })
+}
+
+/// Where the page at `wanted` of the device's file with this inode is mapped.
+pub(crate) fn mapping_of(of: u64, wanted: u64) -> Option<usize> {
+    mapped(|Mapping { from, to, offset, inode }| {
+        let at = from + (wanted as usize).checked_sub(offset)?;
+        (inode == of && at < to).then_some(at)
     })
 }
 

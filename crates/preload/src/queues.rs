@@ -39,7 +39,26 @@ fn format(
     let at = request.sq();
     let (format, log_wqe) = match request.queues {
         Queues::Mlx5 => (QpFormat::Mlx5, 6),
-        Queues::Bnxt { sq, handle, library } => {
+        Queues::Bnxt { sq, handle, library, fixed: Some(fixed) } => {
+            let bytes = 16 * u64::from(fixed.slots);
+            let table = sq.wrapping_add(bytes);
+            let queues = BnxtQueues {
+                library,
+                mode: BnxtMode::Variable,
+                slots: fixed.slots,
+                receive_slots: fixed.receive_slots,
+                table: PacketTable::Msn,
+                packets: queue("packet numbers", table, 8 << fixed.log_packets)?,
+                log_packets: fixed.log_packets,
+                handle,
+            };
+            return Ok((
+                QpFormat::Bnxt(queues),
+                queue("SQ buffer", at, bytes)?,
+                Announcement::Doorbell,
+            ));
+        }
+        Queues::Bnxt { sq, handle, library, fixed: None } => {
             let queues = BnxtQueues {
                 library,
                 mode: BnxtMode::Static,
@@ -79,11 +98,11 @@ fn own(what: &str) -> Result<Region, Refusal> {
 pub(crate) fn qp(request: &QpRequest, with: With<'_>) -> Result<QpConfig, Refusal> {
     let rq = match (with.srq, request.rq) {
         (Some(srq), _) => RqConfig::Srq(srq.clone()),
-        (None, Some((log_rq, log_stride))) => RqConfig::Own {
-            buf: queue("RQ buffer", request.buf, 1 << (log_rq + log_stride))?,
-            log_rq,
-            log_stride,
-        },
+        (None, Some((log_rq, log_stride))) => {
+            let bytes = request.receive_bytes().unwrap_or(1 << log_stride);
+            let buf = queue("RQ buffer", request.buf, bytes << log_rq)?;
+            RqConfig::Own { buf, log_rq, log_stride }
+        }
         (None, None) => RqConfig::None,
     };
     let (format, sq, announcement) = format(request, with.page)?;

@@ -101,13 +101,19 @@ impl Endpoint {
         if let Some(gpu) = config.gpu.as_ref().filter(|_| device.nic.way().is_some()) {
             check_order(gpu.info())?;
         }
-        let memory = Memory::new(config, device.nic.send_cq(config.send_cq), format)?;
+        let mut memory = Memory::new(config, device.nic.send_cq(config.send_cq), format)?;
         let qp = create_qp(&device, config, &memory)?;
         let scratch_key = device.nic.register(&memory.scratch()?, &Access::LOCAL_WRITE.into())?;
-        let register = match qp.doorbell_offset() {
-            Some(offset) => {
-                qp.own_doorbells().unwrap_or(device.nic.doorbells()).slice(offset, 8)?
+        let registers = qp.own_doorbells().unwrap_or(device.nic.doorbells());
+        let others = qp.other_doorbells();
+        memory.tell_at(match others {
+            Some([receives, cqs]) => {
+                Some([registers.slice(receives, 8)?, registers.slice(cqs, 8)?])
             }
+            None => None,
+        });
+        let register = match qp.doorbell_offset() {
+            Some(offset) => registers.slice(offset, 8)?,
             // Work is posted by calls, so a poster's doorbell goes to a word that nothing reads.
             None => memory.record()?,
         };
@@ -125,11 +131,13 @@ impl Endpoint {
             (Some(page), Some(offset)) => page.kernel_addr() + offset,
             _ => register.addr(),
         };
+        let page = doorbells.as_ref().map_or(registers.addr(), Buffer::kernel_addr);
         let exported = memory.export(&ExportedQp {
             qpn: qpn.get(),
             cqns: qp.cqns(),
             fenced_record: qp.reads_record(),
             doorbell,
+            told_at: others.map(|offsets| offsets.map(|offset| page + offset)),
             scratch_lkey: lkey,
             timeout_ns: config.timeout.as_nanos().try_into().unwrap_or(u64::MAX),
         })?;
@@ -376,7 +384,7 @@ fn create_qp(
     device.nic.create_qp(&QpSpec {
         format: shape.format,
         memory: memory.shared(),
-        packets: shape.counts_packets().then_some(&packets),
+        packets: packets.as_ref(),
         sq: &sq,
         log_sq: shape.log_send,
         recv,

@@ -171,6 +171,8 @@ pub enum Queues {
         handle: u64,
         /// The library that writes them.
         library: BnxtLibrary,
+        /// The program has laid them out itself.
+        fixed: Option<BnxtFixed>,
     },
     /// WQEs of protocol 2.
     Ionic {
@@ -181,7 +183,29 @@ pub enum Queues {
     },
 }
 
+/// Queues of bnxt_re that a program has laid out itself: WQEs of as many slots as they use, and behind the
+/// slots of the send queue its table of messages, of entries of 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BnxtFixed {
+    /// Slots of the send queue.
+    pub slots: u32,
+    /// log2 of the entries of the table.
+    pub log_packets: u8,
+    /// Slots of each receive, whose doorbells count slots; `None`: doorbells count receives.
+    pub receive_slots: Option<u8>,
+}
+
 impl QpRequest {
+    /// Bytes of a receive whose slots are counted.
+    pub fn receive_bytes(&self) -> Option<u64> {
+        match self.queues {
+            Queues::Bnxt { fixed: Some(BnxtFixed { receive_slots, .. }), .. } => {
+                receive_slots.map(|slots| u64::from(slots) * 16)
+            }
+            _ => None,
+        }
+    }
+
     /// Where the send queue lies.
     pub fn sq(&self) -> u64 {
         match self.queues {

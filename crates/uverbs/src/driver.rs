@@ -23,6 +23,14 @@ pub enum Driver {
 }
 
 impl Driver {
+    /// The same with queues as GPU libraries write them.
+    pub(crate) fn of_gpus(self) -> Self {
+        match self {
+            Self::Bnxt { doorbells, .. } => Self::Bnxt { doorbells, library: BnxtLibrary::Current },
+            other => other,
+        }
+    }
+
     /// `enum rdma_driver_id`.
     pub fn number(self) -> u32 {
         match self {

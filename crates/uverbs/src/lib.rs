@@ -28,8 +28,8 @@ mod write;
 pub use call::{HEADER_BYTES, PAGE_BYTES, VERBS_IOCTL};
 pub use context::{Context, Fault};
 pub use device::{
-    Attributes, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest, QpStatus,
-    Queues, ResizeRequest, SrqRequest, Uar, UarKind,
+    Attributes, BnxtFixed, CqRequest, Device, Gid, MrRequest, OpenQp, Port, Profile, QpRequest,
+    QpStatus, Queues, ResizeRequest, SrqRequest, Uar, UarKind,
 };
 pub use driver::Driver;
 pub use errno::Errno;

@@ -21,7 +21,8 @@
 //! # }
 //! ```
 //!
-//! [`mlx5dv`] is libmlx5's own interface: objects made by firmware commands.
+//! [`mlx5dv`] is libmlx5's own interface: objects made by firmware commands. [`bnxt_dv`] is that of Broadcom's
+//! libbnxt_re: queues in memory of the program.
 //!
 //! An object keeps alive the objects it was made from, so everything may be dropped in any
 //! order. A memory region keeps its memory until the device has given it up. Addresses and keys in
@@ -31,6 +32,7 @@
 //! and alternate paths are in `warpverbs-verbs-extra`, which stands on this crate's `made_by`,
 //! `modify_with` and `ptr`.
 
+pub mod bnxt_dv;
 pub mod call;
 pub mod mlx5dv;
 mod safe;

@@ -21,9 +21,9 @@ pub(crate) fn checks(
     nic: &Device,
     survey: &DeviceSurvey,
 ) -> Vec<Check> {
-    let queues = &survey.queues;
-    let mut checks =
-        vec![driver(nic), firmware(nic, queues), modules(root, queues), locked(report)];
+    let (family, made) = (Family::of(nic).unwrap_or(&MLX5), &survey.queues);
+    let queues = queues(family, nic, made);
+    let mut checks = vec![driver(nic), queues, modules(root, family, made), locked(report)];
     match gpu.kind {
         GpuKind::Cuda => checks.extend([register(root, survey), payload(root)]),
         GpuKind::Hip => {
@@ -47,41 +47,83 @@ pub(crate) fn checks(
     checks
 }
 
+/// Devices that read queues of kernels, and what each needs.
+struct Family {
+    /// How the names of devices begin.
+    name: &'static str,
+    /// Driver of the PCI function.
+    driver: &'static str,
+    modules: [&'static str; 3],
+    /// The condition: by whom queues are made.
+    queues: &'static str,
+    taken: &'static str,
+    remedy: &'static str,
+}
+
+const MLX5: Family = Family {
+    name: "mlx5",
+    driver: "mlx5_core",
+    modules: ["ib_uverbs", "mlx5_core", "mlx5_ib"],
+    queues: "queues by firmware commands",
+    taken: "libmlx5 and firmware take them",
+    remedy: "see the reason; firmware options are read by `mlxconfig -d DEVICE query UCTX_EN`",
+};
+const BNXT: Family = Family {
+    name: "bnxt_re",
+    driver: "bnxt_en",
+    modules: ["ib_uverbs", "bnxt_en", "bnxt_re"],
+    queues: "queues by the vendor's library",
+    taken: "Broadcom's libbnxt_re and the device take them",
+    remedy: "see the reason; the library with bnxt_re_dv_* and the kernel's driver are of Broadcom's own \
+             package, not of rdma-core",
+};
+
+impl Family {
+    fn of(nic: &Device) -> Option<&'static Self> {
+        let is = |family: &&Self| {
+            nic.driver.as_deref() == Some(family.driver) || nic.name.starts_with(family.name)
+        };
+        [&MLX5, &BNXT].into_iter().find(is)
+    }
+}
+
 fn driver(nic: &Device) -> Check {
-    let what = "the RDMA device";
-    match nic.driver.as_deref() {
-        Some("mlx5_core") => Check::good(what, format!("{} of mlx5_core", nic.name)),
-        _ if nic.name.starts_with("mlx5") => Check::good(what, nic.name.clone()),
-        other => {
+    let (what, of) = ("the RDMA device", nic.driver.as_deref());
+    match (Family::of(nic), of) {
+        (Some(_), Some(driver)) => Check::good(what, format!("{} of {driver}", nic.name)),
+        (Some(_), None) => Check::good(what, nic.name.clone()),
+        (None, other) => {
             let found = format!("{} of {}", nic.name, other.unwrap_or("an unknown driver"));
-            let remedy = "only mlx5 devices (ConnectX-5 and later) have queues that kernels drive";
+            let remedy = "only mlx5 devices (ConnectX-5 and later) and bnxt_re devices (Thor) have queues \
+                          that kernels drive";
             Check::stop(what, found, remedy)
         }
     }
 }
 
-fn firmware(nic: &Device, opened: &Result<(), Reason>) -> Check {
-    let what = "queues by firmware commands";
+fn queues(family: &Family, nic: &Device, opened: &Result<(), Reason>) -> Check {
     match opened {
-        Ok(()) => Check::good(what, "libmlx5 and firmware take them"),
+        Ok(()) => Check::good(family.queues, family.taken),
         // The reason comes with its advice.
         Err(why) => {
             let version = nic.firmware.as_deref().unwrap_or("unknown");
-            let remedy =
-                "see the reason; firmware options are read by `mlxconfig -d DEVICE query UCTX_EN`";
-            Check::stop(what, format!("refused (firmware {version}): {}", why.why), remedy)
+            let found = format!("refused (firmware {version}): {}", why.why);
+            Check::stop(family.queues, found, family.remedy)
         }
     }
 }
 
 /// Modules of the kernel, by their folders in sysfs. They may be built in, and a container may not see
 /// them: a device that works needs none.
-fn modules(root: &Root, opened: &Result<(), Reason>) -> Check {
+fn modules(root: &Root, family: &Family, opened: &Result<(), Reason>) -> Check {
     let what = "kernel modules";
-    let mut missing = vec!["ib_uverbs", "mlx5_core", "mlx5_ib"];
+    let mut missing = family.modules.to_vec();
     missing.retain(|module| !loaded(root, module));
     match (missing.is_empty(), opened) {
-        (true, _) => Check::good(what, "ib_uverbs, mlx5_core and mlx5_ib are loaded"),
+        (true, _) => {
+            let [first, second, third] = family.modules;
+            Check::good(what, format!("{first}, {second} and {third} are loaded"))
+        }
         (false, Ok(())) => {
             Check::good(what, format!("{} not seen, nor needed", missing.join(", ")))
         }
@@ -211,13 +253,15 @@ mod tests {
     fn modules_are_missed_where_the_device_does_not_open() {
         let (_dir, root) = fake(&[("sys/module/mlx5_core/version", "1\n")]);
         let refused = Err(Reason::new("queues", "no devices"));
-        let check = modules(&root, &refused);
+        let check = modules(&root, &MLX5, &refused);
         assert_eq!(check.remedy.as_deref(), Some("`modprobe -a ib_uverbs mlx5_ib`"), "{check:?}");
-        assert!(!check.stops && modules(&root, &Ok(())).remedy.is_none());
+        assert!(!check.stops && modules(&root, &MLX5, &Ok(())).remedy.is_none());
         for module in ["ib_uverbs", "mlx5_ib"] {
             add(&root, &format!("sys/module/{module}/version"), "1\n");
         }
-        assert!(modules(&root, &refused).remedy.is_none());
+        assert!(modules(&root, &MLX5, &refused).remedy.is_none());
+        let check = modules(&root, &BNXT, &refused);
+        assert_eq!(check.remedy.as_deref(), Some("`modprobe -a bnxt_en bnxt_re`"), "{check:?}");
     }
 
     #[test]

@@ -20,6 +20,8 @@ const SETTINGS: &str = "WARPVERBS_RUN";
 /// Whether UCX registers memory with relaxed ordering. On AMD it does unless configured otherwise, and then
 /// adds an offset to addresses that only keys of pieces undo, which the device has none of.
 const UCX_RELAXED: &str = "UCX_IB_PCI_RELAXED_ORDERING";
+/// Where the loader looks for libraries first.
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
 /// Devices at most: each has an address of its own in the loopback network.
 const MAX_NICS: i64 = 3;
 
@@ -122,13 +124,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     sysfs::write(root.path(), args.device, args.nics)
         .with_context(|| root.path().display().to_string())?;
     let [program, arguments @ ..] = args.program.as_slice() else { bail!("no program is given") };
-    let mut preload = library.into_os_string();
+    let mut preload = library.clone().into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
     }
     let relaxed = std::env::var_os(UCX_RELAXED).unwrap_or_else(|| "n".into());
-    let status = Command::new(program)
+    let mut command = Command::new(program);
+    if args.device == Kind::Bnxt {
+        command.env(LIBRARIES, vendor_library(root.path(), &library)?);
+    }
+    let status = command
         .args(arguments)
         .env(UCX_RELAXED, relaxed)
         .env("LD_PRELOAD", preload)
@@ -140,6 +146,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     // As a shell does: 128 and the number of the signal.
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// Makes the library that is preloaded also the one whose name Broadcom's own has, which programs load for
+/// what rdma-core's does not have. The folders in which libraries are looked for.
+fn vendor_library(root: &Path, library: &Path) -> Result<OsString> {
+    let folder = root.join("lib");
+    std::fs::create_dir(&folder)?;
+    std::os::unix::fs::symlink(library, folder.join("libbnxt_re.so"))?;
+    let mut folders = folder.into_os_string();
+    if let Some(others) = std::env::var_os(LIBRARIES).filter(|others| !others.is_empty()) {
+        folders.push(":");
+        folders.push(others);
+    }
+    Ok(folders)
 }
 
 /// Settings for the library.

@@ -5,6 +5,7 @@ mod children;
 mod conform;
 mod consume;
 mod direct;
+mod direct_bnxt;
 mod hosts;
 mod nvshmem;
 mod own;

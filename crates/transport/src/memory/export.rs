@@ -18,6 +18,8 @@ pub(crate) struct ExportedQp {
     pub(crate) fenced_record: bool,
     /// Kernel address of the doorbell register.
     pub(crate) doorbell: u64,
+    /// Kernel addresses of the registers by which receives and consumed CQEs are told, if they have no records.
+    pub(crate) told_at: Option<[u64; 2]>,
     pub(crate) scratch_lkey: u32,
     pub(crate) timeout_ns: u64,
 }
@@ -27,9 +29,12 @@ impl Memory {
     pub(crate) fn export(&self, qp: &ExportedQp) -> Result<Buffer, TransportError> {
         let (rings, state) = (self.ring_buf.kernel_addr(), self.state_buf.kernel_addr());
         let (shape, r, s) = (&self.shape, &self.rings, &self.state);
+        let told = |which: usize, record: Part| {
+            qp.told_at.map_or(rings + record.at, |registers| registers[which])
+        };
         let cq = |part: Part, record: Part, cqn, log_size, mode: CqMode| Cq {
             buf: rings + part.at,
-            dbr: rings + record.at,
+            dbr: told(1, record),
             cqn,
             log_size,
             mode: mode as u8,
@@ -40,7 +45,7 @@ impl Memory {
         let image = Qp {
             sq: self.sq_buf.kernel_addr(),
             rq: if_own(rings + r.rq.at),
-            dbr: rings + r.record.at,
+            dbr: told(0, r.record),
             doorbell: qp.doorbell,
             send_cq: cq(
                 r.send_cq,
@@ -64,9 +69,9 @@ impl Memory {
             log_rq_stride: shape.log_stride,
             inline_words: (shape.inline_bytes / 4) as u8,
             send_tag: qp.qpn | if qp.fenced_record { FENCED_RECORD } else { 0 },
-            packets: if shape.counts_packets() { rings + r.packets.at } else { 0 },
+            packets: shape.packets().map_or(0, |(at, _)| self.sq_buf.kernel_addr() + at),
             format: shape.format as u8,
-            log_packets: if shape.counts_packets() { shape.log_send } else { 0 },
+            log_packets: shape.packets().map_or(0, |(_, log)| log),
             log_mtu: 0,
             reserved: [0; 29],
         };
@@ -77,15 +82,13 @@ impl Memory {
     /// Before anything is posted on a connection: its MTU and the packet number of the first WQE, where
     /// posters count packets.
     pub(crate) fn start(&self, psn: u32, mtu: Mtu) -> Result<(), TransportError> {
-        if !self.shape.counts_packets() {
-            return Ok(());
-        }
+        let Some((at, log)) = self.shape.packets() else { return Ok(()) };
         let log_mtu = [mtu.bytes().ilog2() as u8];
         self.write(&self.state_buf, self.state.qp.at + offset_of!(Qp, log_mtu) as u64, &log_mtu)?;
         self.write_state(RESERVED, &first_reserved(psn).to_le_bytes())?;
         // In the entry of the WQE before it, for a poster who counts by himself.
-        let last = self.rings.packets.at + (8 << self.shape.log_send) - 8;
-        self.write(&self.ring_buf, last, &(u64::from(psn) << 24).to_le_bytes())
+        let last = at + (8 << log) - 8;
+        self.write(&self.sq_buf, last, &(u64::from(psn) << 24).to_le_bytes())
     }
 }
 
@@ -107,6 +110,7 @@ mod tests {
             cqns: [6, 7],
             fenced_record: config.recv_depth == 0,
             doorbell: 0x1000,
+            told_at: None,
             scratch_lkey: 8,
             timeout_ns: 9,
         };

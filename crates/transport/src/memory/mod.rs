@@ -32,6 +32,8 @@ pub(crate) struct Memory {
     sq_buf: Buffer,
     state: State,
     state_buf: Buffer,
+    /// Registers in the place of the records of receives and CQs.
+    told_at: Option<[Region; 2]>,
 }
 
 macro_rules! parts {
@@ -60,7 +62,8 @@ impl Memory {
         };
         let (state, bytes) = State::new(&shape);
         let state_buf = alloc(gpu.as_ref(), bytes, Place::Device)?;
-        let memory = Self { shape, gpu, rings, ring_buf, sq_buf, state, state_buf };
+        let told_at = None;
+        let memory = Self { shape, gpu, rings, ring_buf, sq_buf, state, state_buf, told_at };
         memory.write_state(SCRATCH_FREE, &u64::MAX.to_le_bytes())?;
         Ok(memory)
     }
@@ -80,7 +83,7 @@ impl Memory {
 
     parts! {
         ring: rq = rings.rq, send_cq = rings.send_cq, recv_cq = rings.recv_cq,
-            packets = rings.packets, record = rings.record, scratch = rings.scratch, abort = rings.abort;
+            record = rings.record, scratch = rings.scratch, abort = rings.abort;
         stateful: sq_ready = state.sq_ready, rq_ready = state.rq_ready, sq_span = state.span;
     }
 
@@ -92,6 +95,34 @@ impl Memory {
     /// All that poster and NIC share, but for a send queue that lies alone.
     pub(crate) fn shared(&self) -> &Region {
         self.ring_buf.region()
+    }
+
+    /// The table of packet numbers, of a format that has one.
+    pub(crate) fn packets(&self) -> Result<Option<Region>, TransportError> {
+        let table = self.shape.packets();
+        let table = table.map(|(at, log)| self.sq_buf.region().slice(at, 8 << log));
+        Ok(table.transpose()?)
+    }
+
+    /// From now on, posters tell of receives and of consumed CQEs at these registers, instead of in records.
+    pub(crate) fn tell_at(&mut self, registers: Option<[Region; 2]>) {
+        self.told_at = registers;
+    }
+
+    /// Where receives are announced.
+    pub(crate) fn receive_bell(&self) -> Result<Region, TransportError> {
+        match &self.told_at {
+            Some([receives, _]) => Ok(receives.clone()),
+            None => self.record(),
+        }
+    }
+
+    /// Where it is told which CQEs of the send and of the receive CQ are consumed.
+    pub(crate) fn cq_bells(&self) -> Result<[Region; 2], TransportError> {
+        match &self.told_at {
+            Some([_, cqs]) => Ok([cqs.clone(), cqs.clone()]),
+            None => self.cq_records(),
+        }
     }
 
     /// The receive and the send half of the QP's doorbell record.

@@ -1,11 +1,13 @@
 //! Sizes of an endpoint's queues, and where the parts of its two allocations lie.
 
 use crate::config::EndpointConfig;
-use crate::limits::MAX_INLINE;
+use crate::limits::{BNXT_SLOTS, MAX_INLINE};
 use warpverbs_mlx5::export::{CqMode, NicFormat, PostState, Qp, SCRATCH_SLOTS};
 
 /// Parts begin on lines of their own, also for prefetchers that fetch lines in pairs.
 pub(super) const ALIGN: u64 = 128;
+/// Queues of bnxt_re begin on pages of their own: libraries give devices pages.
+const PAGE: u64 = 4096;
 
 /// Sizes of an endpoint's queues.
 #[derive(Clone, Debug)]
@@ -55,6 +57,13 @@ impl Shape {
     pub(crate) fn counts_packets(&self) -> bool {
         self.format == NicFormat::Bnxt
     }
+
+    /// The table of packet numbers in the memory of the send queue, behind its slots: where it begins, and
+    /// log2 of its entries of 8 bytes. Devices want one for every two slots, rounded up.
+    pub(crate) fn packets(&self) -> Option<(u64, u8)> {
+        let at = (u64::from(BNXT_SLOTS) * 16) << self.log_send;
+        self.counts_packets().then_some((at, self.log_send + 1))
+    }
 }
 
 /// Inline bytes of one WQE at most: of other formats than mlx5's WQEs have one size.
@@ -80,7 +89,11 @@ pub(super) struct Part {
 
 impl Plan {
     fn part(&mut self, len: usize) -> Part {
-        let at = self.end.next_multiple_of(ALIGN);
+        self.aligned(len, ALIGN)
+    }
+
+    fn aligned(&mut self, len: usize, align: u64) -> Part {
+        let at = self.end.next_multiple_of(align);
         self.end = at + len as u64;
         Part { at, len }
     }
@@ -106,8 +119,6 @@ pub(super) struct Rings {
     pub(super) recv_cq_record: Part,
     pub(super) scratch: Part,
     pub(super) abort: Part,
-    /// Empty where posters count no packets.
-    pub(super) packets: Part,
 }
 
 /// Memory that only posters touch.
@@ -124,18 +135,22 @@ impl Rings {
     /// Their parts, and the bytes of all.
     pub(super) fn new(shape: &Shape, with_send_queue: bool) -> (Self, u64) {
         let recv = 1usize << shape.log_recv;
+        let received = if shape.own_recv { recv << shape.log_stride } else { 0 };
         let mut plan = Plan::default();
+        let (align, rq) = match shape.format {
+            NicFormat::Bnxt => (PAGE, plan.aligned(received, PAGE)),
+            NicFormat::Mlx5 | NicFormat::Ionic => (ALIGN, plan.end_of_line(received)),
+        };
         let rings = Self {
-            rq: plan.end_of_line(if shape.own_recv { recv << shape.log_stride } else { 0 }),
-            sq: with_send_queue.then(|| plan.part(64 << shape.log_send)),
-            send_cq: plan.part(64 << shape.log_send_cq),
-            recv_cq: plan.part(64 << shape.log_recv_cq),
+            rq,
+            sq: with_send_queue.then(|| plan.aligned(64 << shape.log_send, align)),
+            send_cq: plan.aligned(64 << shape.log_send_cq, align),
+            recv_cq: plan.aligned(64 << shape.log_recv_cq, align),
             record: plan.part(8),
             send_cq_record: plan.part(8),
             recv_cq_record: plan.part(8),
             scratch: plan.part((SCRATCH_SLOTS + 1) * 8),
             abort: plan.part(4),
-            packets: plan.part(if shape.counts_packets() { 8 << shape.log_send } else { 0 }),
         };
         (rings, plan.end)
     }

@@ -5,6 +5,7 @@ use super::{CQ_CI, Memory, SCRATCH_FREE};
 use crate::TransportError;
 use crate::post::{Consumed, CqFormat};
 use std::mem::offset_of;
+use std::sync::atomic::Ordering::Release;
 use warpverbs_mlx5::export::{CqMode, PostState};
 
 impl Memory {
@@ -57,9 +58,11 @@ impl Memory {
         }
         match format.consumed(cqn, ci, log) {
             Consumed::Record(word) => self.write(&self.ring_buf, record.at, &word.to_ne_bytes())?,
-            Consumed::Doorbell(word) => {
-                self.write(&self.ring_buf, record.at, &word.to_ne_bytes())?
-            }
+            Consumed::Doorbell(word) => match &self.told_at {
+                // One store: it is a doorbell.
+                Some([_, cqs]) => cqs.atomic_u64(0)?.store(word, Release),
+                None => self.write(&self.ring_buf, record.at, &word.to_ne_bytes())?,
+            },
         }
         Ok(ci)
     }

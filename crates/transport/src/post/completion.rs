@@ -30,6 +30,8 @@ pub(super) enum Sent {
     Nothing,
     /// The queue has failed.
     Failed(ErrorWord),
+    /// The queue pair has ended, for a reason that a receive may have reported before.
+    Ended(ErrorWord),
 }
 
 /// An entry of a receive CQ that reports a message.
@@ -147,7 +149,7 @@ fn sent_of_bnxt(raw: &[u8; 64], done: u64) -> Sent {
             why => Sent::Failed(failed(Outcome::Requester, why, status.value(), done)),
         },
         Ok(bnxt::Cqe::Terminal { .. }) => {
-            Sent::Failed(failed(Outcome::Requester, Status::Flushed, 0, done))
+            Sent::Ended(failed(Outcome::Requester, Status::Flushed, 0, done))
         }
         _ => Sent::Failed(strange(done)),
     }

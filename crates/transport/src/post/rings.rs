@@ -90,12 +90,13 @@ impl PacketNumbers {
         Mtu::from_code(self.mtu.load(Relaxed)).unwrap_or(Mtu::B256)
     }
 
-    /// Of the message of `bytes` bytes at `place`, whose first packet is `first`.
-    fn write(&self, first: u32, bytes: u32, place: u64) {
-        let start = (place * u64::from(BNXT_SLOTS)) as u16;
+    /// Of the message of `bytes` bytes at `index`, at `slot` of the ring, whose first packet is `first`.
+    fn write(&self, first: u32, bytes: u32, index: u64, slot: u64) {
+        let start = (slot * u64::from(BNXT_SLOTS)) as u16;
         let (mut entry, packets) = ([0; 8], Packets::of(first, bytes, self.mtu(), start));
         if packets.write(Table::Msn, 0, &mut entry).is_ok() {
-            self.table[place as usize].store(u64::from_ne_bytes(entry), Relaxed);
+            let place = index as usize & (self.table.len() - 1);
+            self.table[place].store(u64::from_ne_bytes(entry), Relaxed);
         }
     }
 }
@@ -119,7 +120,7 @@ impl Rings {
     pub(crate) fn new(memory: &Memory, cqns: [u32; 2]) -> Result<Self, TransportError> {
         let shape = &memory.shape;
         let cq = |which: usize, buf: Region, log_size, mode| {
-            let (format, record) = (CqFormat(shape.format), &memory.cq_records()?[which]);
+            let (format, record) = (CqFormat(shape.format), &memory.cq_bells()?[which]);
             Ok::<_, TransportError>(CompletionQueue {
                 format,
                 cqn: cqns[which],
@@ -134,12 +135,12 @@ impl Rings {
             true => Some(memory.rq()?.cells(0, 1 << (shape.log_recv + shape.log_stride - 3))?),
             false => None,
         };
-        let packets = match shape.counts_packets() {
-            true => {
-                let table = memory.packets()?.cells(0, 1 << shape.log_send)?;
+        let packets = match memory.packets()? {
+            Some(table) => {
+                let table = table.cells(0, table.len() / 8)?;
                 Some(PacketNumbers { table, mtu: AtomicU8::new(0) })
             }
-            false => None,
+            None => None,
         };
         Ok(Self {
             format: shape.format,
@@ -193,7 +194,7 @@ impl Rings {
         store(&self.sq, first, &head);
         store(&self.sq, first + 2, &wqe[16..]);
         if let Some((packets, bytes)) = bytes {
-            packets.write(packet, bytes, slot);
+            packets.write(packet, bytes, base, slot);
         }
         if signaled {
             self.span[slot as usize].store(n as u8, Relaxed);
@@ -286,7 +287,25 @@ impl Rings {
                 q.claim_error(word);
                 true
             }
+            Sent::Ended(word) => {
+                q.claim_error(self.failed_receive(q).unwrap_or(word));
+                true
+            }
         }
+    }
+
+    /// The error of a receive that was reported and not taken, without taking it. Of a queue pair that has
+    /// ended, so that its receive CQ gets no more.
+    fn failed_receive(&self, q: &Words) -> Option<ErrorWord> {
+        let cq = &self.recv_cq;
+        let (first, done) = (q.recv.cq_ci().load(Relaxed), q.recv.completed());
+        (0..1u64 << cq.log_size)
+            .map(|n| (n, cq.tail(first + n)))
+            .take_while(|(n, tail)| cq.format.is_new(*tail, first + n, cq.log_size))
+            .find_map(|(n, tail)| {
+                let entry = cq.entry(first + n, tail);
+                cq.format.arrived(&entry, done + n).err().map(|failed| failed.error)
+            })
     }
 
     /// Takes one completion off the receive CQ, good or bad; `None` if there is none, or another

@@ -42,7 +42,7 @@ impl Words {
                     let doorbell = at.cells(0, 1)?;
                     Ok::<_, TransportError>(Bell::Alone { format, is_send, doorbell })
                 };
-                [alone(true, doorbell)?, alone(false, &memory.record()?)?]
+                [alone(true, doorbell)?, alone(false, &memory.receive_bell()?)?]
             }
         };
         let (sq_state, rq_state) = (memory.sq_state()?, memory.rq_state()?);

@@ -178,7 +178,8 @@ pub(crate) struct QpSpec<'a> {
     pub(crate) format: NicFormat,
     /// All parts lie in it, but for a send queue in memory of its own.
     pub(crate) memory: &'a Region,
-    /// The table of packet numbers, 8 bytes for each WQE, of a format that has one.
+    /// The table of packet numbers, of entries of 8 bytes behind the slots of the send queue, of a format that
+    /// has one.
     pub(crate) packets: Option<&'a Region>,
     /// 2^`log_sq` WQEBBs.
     pub(crate) sq: &'a Region,
@@ -265,6 +266,11 @@ pub(crate) trait QueuePair: Send + Sync + fmt::Debug {
     /// Where its doorbell register lies in [`Nic::doorbells`], 8 bytes, or in [`QueuePair::own_doorbells`];
     /// `None` if work reaches it by [`QueuePair::direct`] alone.
     fn doorbell_offset(&self) -> Option<u64>;
+    /// Offsets there of the registers by which receives are announced and consumed CQEs told, of formats without
+    /// records; `None` if words of the endpoint's memory are in their place.
+    fn other_doorbells(&self) -> Option<[u64; 2]> {
+        None
+    }
     /// Memory that holds its doorbell register, and that of no other QP.
     fn own_doorbells(&self) -> Option<&Region> {
         None

@@ -186,7 +186,7 @@ fn queue_format(spec: &QpSpec<'_>) -> QpFormat {
             receive_slots: None,
             table: PacketTable::Msn,
             packets: packets.clone(),
-            log_packets: spec.log_sq,
+            log_packets: (packets.len() / 8).ilog2() as u8,
             // Of posters nobody looks at it: a CQ has CQEs of one queue alone.
             handle: 0,
         }),

@@ -58,6 +58,38 @@ super::structures! { BNXT_LAYOUTS:
     }
 }
 
+super::structures! { BNXT_FIXED_LAYOUTS:
+    /// Where a CQ lies, of which the program says how many entries it has.
+    BnxtFixedCq = bnxt_re_cq_req {
+        cq_va: u64,
+        cq_handle: u64,
+        comp_mask: u64,
+    }
+    /// Where a QP lies, of which the program says what its send queue has.
+    BnxtFixedQp = bnxt_re_qp_req {
+        qpsva: u64,
+        qprva: u64,
+        qp_handle: u64,
+        comp_mask: u64,
+        sq_slots: u32,
+        sq_npsn: u32,
+    }
+}
+
+super::structures! { OWN_LAYOUTS:
+    /// Behind [`BnxtFixedQp`], from the preloaded library alone: no public source says how the vendor's tells
+    /// its driver of the receive queue.
+    BnxtFixedReceives = warpverbs_bnxt_receives {
+        /// Slots of the receive queue.
+        slots: u32,
+        /// Slots of a receive.
+        each: u32,
+    }
+}
+
+/// `comp_mask` of [`BnxtFixedCq`] and [`BnxtFixedQp`]: sizes are the program's.
+pub const FIXED: u64 = 1;
+
 /// `comp_mask` of [`BnxtUcontextResp`]: the chip's number is valid.
 pub const UCONTEXT_HAS_CHIP: u64 = 1;
 /// `comp_mask` of [`BnxtUcontextResp`]: `mode` is valid, 0 for static WQEs.

@@ -53,6 +53,11 @@ impl<D: Device> Context<D> {
         &self.device
     }
 
+    /// The number by which the device knows the object of this handle; 0 of one that has none, or is none.
+    pub fn number(&self, handle: u32) -> u32 {
+        self.objects.number(handle)
+    }
+
     /// Answers `ioctl(fd, request, at)`: reads the list of attributes at `at` in the program's
     /// memory, and writes the answer there.
     ///

@@ -1,12 +1,15 @@
 //! bnxt_re, as libbnxt_re has it: static WQEs of 128 bytes, packet numbers of 16 bytes. No public source has the kernel's side; sizes are those that the library computes.
+//!
+//! A program may also say itself what its queues are (`FIXED`), as GPU libraries do: those have WQEs of any
+//! number of slots and the table of messages of a Thor 2.
 
 use crate::abi::{
     BnxtCreateCq, BnxtCreateCqResp, BnxtCreateQp, BnxtCreateQpResp, BnxtCreateSrq,
-    BnxtCreateSrqResp, BnxtPdResp, BnxtUcontextResp, QpCap, UCONTEXT_HAS_CHIP, UCONTEXT_HAS_MODE,
-    take,
+    BnxtCreateSrqResp, BnxtFixedCq, BnxtFixedQp, BnxtFixedReceives, BnxtPdResp, BnxtUcontextResp,
+    FIXED, QpCap, UCONTEXT_HAS_CHIP, UCONTEXT_HAS_MODE, take,
 };
 use crate::call::Call;
-use crate::device::{CqRequest, Profile, QpRequest, Queues, ResizeRequest, SrqRequest};
+use crate::device::{BnxtFixed, CqRequest, Profile, QpRequest, Queues, ResizeRequest, SrqRequest};
 use crate::schema::UHW_IN;
 use crate::{BnxtLibrary, Driver, Refusal};
 use warpverbs_rdma::Service;
@@ -22,6 +25,13 @@ const LOG_WQE: u8 = 7;
 const GAP: u32 = 128;
 /// Bytes that a WQE holds at most in place of entries.
 const MAX_INLINE: u32 = 96;
+/// Bytes of a slot.
+const SLOT: u32 = warpverbs_bnxt::slot::SLOT as u32;
+/// Slots of a WQE at least that names memory, and of a receive at most.
+const MIN_SLOTS: u32 = 3;
+const MOST_SLOTS: u32 = 64;
+/// log2 of the slots of a queue at most.
+const LOG_SLOTS: u32 = 16;
 /// 57508: the library takes it for the generation whose packet numbers have 16 bytes.
 const CHIP: u32 = 0x1750;
 
@@ -48,8 +58,21 @@ pub(super) fn pd(pdid: u32, doorbells: u64) -> Vec<u8> {
 }
 
 pub(super) fn cq(call: &Call, common: CqRequest) -> Result<CqRequest, Refusal> {
-    let driver: BnxtCreateCq = take(call.driver_input(size_of::<BnxtCreateCq>())?);
-    Ok(CqRequest { cqe_size: CQE, buf: driver.cq_va, ..common })
+    let driver: BnxtFixedCq = take(call.driver_input(size_of::<BnxtCreateCq>())?);
+    let request = CqRequest { cqe_size: CQE, buf: driver.cq_va, ..common };
+    if driver.comp_mask & FIXED == 0 {
+        return Ok(request);
+    }
+    let entries = call.word(1);
+    if !entries.is_power_of_two() {
+        let why = format!("a CQ of {entries} entries, expected a power of two");
+        return Err(Refusal::invalid(why));
+    }
+    // One entry is written over and over, and nobody says that it was read.
+    let collapsed = entries == 1;
+    let ignore_overrun = request.ignore_overrun || collapsed;
+    let (driver, log_size) = (common.driver.of_gpus(), entries.ilog2() as u8);
+    Ok(CqRequest { driver, log_size, collapsed, ignore_overrun, ..request })
 }
 
 pub(super) fn cq_made(cqid: u32) -> Vec<u8> {
@@ -104,6 +127,10 @@ pub(super) fn qp(
             return Err(Refusal::invalid(format!("{value} {what}, expected {max} at most")));
         }
     }
+    let fixed: BnxtFixedQp = take(call.bytes(UHW_IN).unwrap_or(&[]));
+    if fixed.comp_mask & FIXED != 0 {
+        return fixed_qp(call, &fixed, service, cap);
+    }
     let log = |entries: u32| entries.next_power_of_two().ilog2() as u8;
     let has_srq = call.handle(3).is_some();
     Ok(QpRequest {
@@ -116,8 +143,80 @@ pub(super) fn qp(
         scatter_requests: false,
         scatter_receives: false,
         cap,
-        queues: Queues::Bnxt { sq: driver.qpsva, handle: driver.qp_handle, library },
+        queues: Queues::Bnxt { sq: driver.qpsva, handle: driver.qp_handle, library, fixed: None },
     })
+}
+
+/// A QP whose program says what its queues are.
+fn fixed_qp(
+    call: &Call,
+    driver: &BnxtFixedQp,
+    service: Service,
+    cap: QpCap,
+) -> Result<QpRequest, Refusal> {
+    let &BnxtFixedQp { qpsva: sq, qprva: buf, qp_handle: handle, sq_slots: slots, .. } = driver;
+    let (fewest, most) = (MIN_SLOTS, 1 << LOG_SLOTS);
+    if !(fewest..=most).contains(&slots) {
+        let why = format!("a send queue of {slots} slots, expected {fewest} to {most}");
+        return Err(Refusal::invalid(why));
+    }
+    let entries = warpverbs_bnxt::dv::msn_entries(slots).unwrap_or(0);
+    if driver.sq_npsn != entries {
+        let why = format!(
+            "{} entries of packet numbers beside {slots} slots, expected {entries}",
+            driver.sq_npsn
+        );
+        return Err(Refusal::invalid(why));
+    }
+    let (rq, receive_slots) = receives(call)?;
+    let log_packets = entries.ilog2() as u8;
+    let fixed = Some(BnxtFixed { slots, log_packets, receive_slots });
+    let library = BnxtLibrary::Current;
+    Ok(QpRequest {
+        service,
+        buf,
+        dbr: 0,
+        // WQEs of three slots, the shortest that name memory.
+        log_sq: Some((slots / MIN_SLOTS).next_power_of_two().ilog2() as u8),
+        rq,
+        user_index: None,
+        scatter_requests: false,
+        scatter_receives: false,
+        cap,
+        queues: Queues::Bnxt { sq, handle, library, fixed },
+    })
+}
+
+/// log2 of the receives and of their bytes, if the QP has a receive queue of its own; slots of each, if
+/// doorbells count those.
+type Receives = (Option<(u8, u8)>, Option<u8>);
+
+fn receives(call: &Call) -> Result<Receives, Refusal> {
+    let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
+    let own: BnxtFixedReceives = take(bytes.get(size_of::<BnxtFixedQp>()..).unwrap_or(&[]));
+    if call.handle(3).is_some() || own.slots == 0 {
+        return Ok((None, None));
+    }
+    let BnxtFixedReceives { slots, each } = own;
+    let count = slots.checked_div(each).filter(|count| count * each == slots);
+    let Some(count) = count.filter(|count| {
+        count.is_power_of_two()
+            && slots <= 1 << LOG_SLOTS
+            && (MIN_SLOTS..=MOST_SLOTS).contains(&each)
+    }) else {
+        let why = format!(
+            "{slots} slots for receives of {each}, expected 2^n receives of {MIN_SLOTS} to {MOST_SLOTS}, \
+             {} slots at most",
+            1 << LOG_SLOTS
+        );
+        return Err(Refusal::invalid(why));
+    };
+    // Those of the library's have a power of two of slots and are counted; GPU libraries' are not, and their
+    // slots are.
+    let counted = each.is_power_of_two();
+    let bytes = (each * SLOT).next_power_of_two();
+    let receive_slots = (!counted).then_some(each as u8);
+    Ok((Some((count.ilog2() as u8, bytes.ilog2() as u8)), receive_slots))
 }
 
 pub(super) fn qp_made(qpid: u32) -> Vec<u8> {

@@ -4,7 +4,9 @@ use crate::common::call::{Call, Program};
 use crate::common::device::DOORBELLS;
 use crate::queues::{longs, words};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
-use warpverbs_uverbs::{BnxtLibrary, CqRequest, Driver, Errno, Queues, ResizeRequest, SrqRequest};
+use warpverbs_uverbs::{
+    BnxtFixed, BnxtLibrary, CqRequest, Driver, Errno, Queues, ResizeRequest, SrqRequest,
+};
 
 const LIBRARY: BnxtLibrary = BnxtLibrary::Early;
 const DRIVER: Driver = Driver::Bnxt { doorbells: DOORBELLS, library: LIBRARY };
@@ -62,7 +64,7 @@ fn a_later_library_is_known_by_its_request() {
     call.attrs.retain(|attr| attr.id != UHW_IN);
     call.input(&program.memory, UHW_IN, &longs(&[0xc000, 0xe000, 9, 0, 0]));
     program.make(&call).unwrap();
-    let expected = Queues::Bnxt { sq: 0xc000, handle: 9, library };
+    let expected = Queues::Bnxt { sq: 0xc000, handle: 9, library, fixed: None };
     assert_eq!(program.model.seen.borrow().qp.unwrap().queues, expected);
 }
 
@@ -105,7 +107,8 @@ fn queues_have_the_sizes_that_the_library_gives_them() {
         program.make(&call).unwrap();
         let qp = program.model.seen.borrow().qp.unwrap();
         assert_eq!((qp.log_sq, qp.rq), (Some(sends), Some((receives, 7))), "{cap:?}");
-        let queues = Queues::Bnxt { sq: 0xc000, handle: 0x1234_5678_9abc, library: LIBRARY };
+        let (sq, handle, library) = (0xc000, 0x1234_5678_9abc, LIBRARY);
+        let queues = Queues::Bnxt { sq, handle, library, fixed: None };
         assert_eq!((qp.buf, qp.sq(), qp.queues), (0xe000, 0xc000, queues));
         assert_eq!(program.memory.word(call.last()), program.memory.word(call.attrs[9].data));
     }
@@ -179,4 +182,74 @@ fn what_it_has_not_is_refused() {
     let refusal = program.make_as(&Call::destroy(3, 1, cq), 1).unwrap_err();
     assert_eq!(refusal.errno, Errno::EINVAL);
     assert!(refusal.why.contains("bnxt_re"), "{refusal}");
+}
+
+/// A QP whose program says what its queues are: slots and entries of packet numbers; slots of the receive queue
+/// and of a receive.
+fn fixed_qp(
+    program: &Program,
+    (pd, cq): (u32, u32),
+    [slots, entries]: [u32; 2],
+    receives: Option<[u32; 2]>,
+) -> Call {
+    let mut call = qp_call(program, (pd, cq), 2, [64, 16, 1, 2, 16]);
+    call.attrs.retain(|attr| attr.id != UHW_IN);
+    let fixed = [longs(&[0xc000, 0xe000, 9, 1]), words(&[slots, entries])].concat();
+    let input = [fixed, receives.map(|receives| words(&receives)).unwrap_or_default()].concat();
+    call.input(&program.memory, UHW_IN, &input);
+    call
+}
+
+#[test]
+fn a_program_may_say_what_its_queues_are() {
+    let mut program = Program::bnxt();
+    let pd = program.pd();
+    let cq_of = |program: &Program, entries: u32, fixed: u64| {
+        let mut call = cq_call(program, entries);
+        call.attrs.retain(|attr| attr.id != UHW_IN);
+        call.input(&program.memory, UHW_IN, &longs(&[0xa000, 0, fixed]));
+        call
+    };
+    let library = BnxtLibrary::Current;
+    let driver = Driver::Bnxt { doorbells: DOORBELLS, library };
+    for (entries, log_size) in [(1, 0), (64, 6), (4096, 12)] {
+        let call = cq_of(&program, entries, 1);
+        program.make(&call).unwrap();
+        let seen = program.model.seen.borrow().cq.unwrap();
+        assert_eq!((seen.driver, seen.log_size), (driver, log_size));
+        // One entry is written over and over.
+        assert_eq!((seen.collapsed, seen.ignore_overrun), (entries == 1, entries == 1));
+    }
+    for (entries, fixed) in [(63, 1), (0, 1)] {
+        let call = cq_of(&program, entries, fixed);
+        assert_eq!(program.errno(&call), Errno::EINVAL, "{entries}");
+    }
+    let cq = cq(&mut program);
+    for (receives, rq, receive_slots) in [
+        (None, None, None),
+        (Some([64, 4]), Some((4, 6)), None),
+        (Some([48, 3]), Some((4, 6)), Some(3)),
+    ] {
+        let call = fixed_qp(&program, (pd, cq), [192, 128], receives);
+        program.make(&call).unwrap();
+        let seen = program.model.seen.borrow().qp.unwrap();
+        let fixed = Some(BnxtFixed { slots: 192, log_packets: 7, receive_slots });
+        assert_eq!(seen.queues, Queues::Bnxt { sq: 0xc000, handle: 9, library, fixed });
+        assert_eq!((seen.log_sq, seen.rq, seen.buf), (Some(6), rq, 0xe000));
+        assert_eq!(seen.receive_bytes(), receive_slots.map(|slots| 16 * u64::from(slots)));
+    }
+    for (sends, receives) in [
+        ([2, 1], None),
+        ([0x1_0001, 0x1_0000], None),
+        ([192, 64], None),
+        ([192, 256], None),
+        ([192, 128], Some([64, 0])),
+        ([192, 128], Some([64, 2])),
+        ([192, 128], Some([63, 4])),
+        ([192, 128], Some([12, 4])),
+        ([192, 128], Some([u32::MAX, 5])),
+    ] {
+        let call = fixed_qp(&program, (pd, cq), sends, receives);
+        assert_eq!(program.errno(&call), Errno::EINVAL, "{sends:?} {receives:?}");
+    }
 }

@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
-use warpverbs_uverbs::abi::{BNXT_LAYOUTS, CORE_LAYOUTS, IONIC_LAYOUTS, MLX5_LAYOUTS};
+use warpverbs_uverbs::abi::{
+    BNXT_FIXED_LAYOUTS, BNXT_LAYOUTS, CORE_LAYOUTS, IONIC_LAYOUTS, MLX5_LAYOUTS,
+};
 use warpverbs_uverbs::schema::OBJECTS;
-use warpverbs_uverbs::{BnxtLibrary, Driver, Errno, VERBS_IOCTL, WRITE_COMMANDS};
+use warpverbs_uverbs::{BnxtLibrary, Driver, Errno, VERBS_IOCTL, WRITE_COMMANDS, abi};
 
 const HEADERS: &str = "
 #include <errno.h>
@@ -22,8 +24,11 @@ const HEADERS: &str = "
 /// Older systems do not have it.
 const IONIC: &str = "#include <rdma/ionic-abi.h>\n";
 
+/// Members that older systems do not have.
+const FIXED: &str = "int fixed = BNXT_RE_QP_REQ_MASK_FIXED_QUE_ATTR;\n";
+
 /// One assertion for each name of the tables.
-fn source(with_ionic: bool) -> String {
+fn source(with_ionic: bool, with_fixed: bool) -> String {
     let mut out = HEADERS.to_owned();
     out += if with_ionic { IONIC } else { "" };
     let mut same = |c: String, value: u64| {
@@ -44,7 +49,9 @@ fn source(with_ionic: bool) -> String {
         same(command.name.into(), u64::from(command.id & !(1 << 31)));
     }
     let ionic = if with_ionic { IONIC_LAYOUTS } else { &[] };
-    for layout in CORE_LAYOUTS.iter().chain(MLX5_LAYOUTS).chain(BNXT_LAYOUTS).chain(ionic) {
+    let fixed = if with_fixed { BNXT_FIXED_LAYOUTS } else { &[] };
+    let bnxt = BNXT_LAYOUTS.iter().chain(fixed);
+    for layout in CORE_LAYOUTS.iter().chain(MLX5_LAYOUTS).chain(bnxt).chain(ionic) {
         let name = layout.name;
         // An answer that holds its own length grows at its end with newer kernels, and so do structures of
         // bnxt_re.
@@ -64,6 +71,10 @@ fn source(with_ionic: bool) -> String {
     }
     same("RDMA_VERBS_IOCTL".into(), VERBS_IOCTL);
     same("RDMA_DRIVER_MLX5".into(), Driver::Mlx5.number().into());
+    if with_fixed {
+        same("BNXT_RE_QP_REQ_MASK_FIXED_QUE_ATTR".into(), abi::FIXED);
+        same("BNXT_RE_CQ_FIXED_NUM_CQE_ENABLE".into(), abi::FIXED);
+    }
     if with_ionic {
         let ionic = Driver::Ionic { doorbells: 0 };
         same("RDMA_DRIVER_IONIC".into(), ionic.number().into());
@@ -96,7 +107,8 @@ fn the_headers_say_the_same() {
         assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
         return eprintln!("SKIPPED: {reason}");
     }
-    let output = compile(&source(compiles(&format!("{HEADERS}{IONIC}")))).unwrap();
+    let has = |more: &str| compiles(&format!("{HEADERS}{more}"));
+    let output = compile(&source(has(IONIC), has(FIXED))).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // A wrong number is found.
     let wrong = format!("{HEADERS}_Static_assert(UVERBS_OBJECT_PD == 2, \"PD\");");

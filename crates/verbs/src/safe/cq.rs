@@ -1,6 +1,7 @@
 //! Completion queues.
 
-use super::{Completion, Context, Owned, VerbsError, completion, error::in_range};
+use super::owned::Destroy;
+use super::{Completion, Context, Owned, Uses, VerbsError, completion, error::in_range};
 use crate::call::{check, object};
 use crate::{CallError, sys};
 use nix::errno::Errno;
@@ -46,7 +47,7 @@ pub struct Cq {
 
 struct Inner {
     // Before the channel that it reports to.
-    cq: Owned<sys::ibv_cq, Context>,
+    cq: Owned<sys::ibv_cq, Context, Uses>,
     channel: Option<super::CompChannel>,
     id: u32,
     /// Polled and resized by its maker alone.
@@ -57,6 +58,11 @@ impl fmt::Debug for Cq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cq({}, {} entries)", self.id(), self.capacity())
     }
+}
+
+/// How libibverbs destroys a CQ.
+fn destroy(context: &Context) -> Destroy<sys::ibv_cq> {
+    ("ibv_destroy_cq", context.api().ibv_destroy_cq)
 }
 
 /// Numbers for objects that have none of their own, unique in this process, from 1.
@@ -74,7 +80,9 @@ impl Cq {
     /// A CQ made as `options` say.
     pub fn with(context: &Context, options: &CqOptions) -> Result<Self, VerbsError> {
         let (create, raw) = (context.api().ibv_create_cq, context.ptr().as_ptr());
-        Self::make(context, options, false, |CqParts { entries, user, channel, vector }| {
+        let by_verbs = (destroy(context), None);
+        Self::make(context, options, false, by_verbs, |parts| {
+            let CqParts { entries, user, channel, vector } = parts;
             // SAFETY: a live context and, if any, a live channel of the same.
             let cq = unsafe { create(raw, entries, user, channel, vector) };
             object("ibv_create_cq", cq)
@@ -92,13 +100,27 @@ impl Cq {
         options: &CqOptions,
         create: impl FnOnce(CqParts) -> Result<NonNull<sys::ibv_cq>, CallError>,
     ) -> Result<Self, VerbsError> {
-        Self::make(context, options, true, create)
+        Self::make(context, options, true, (destroy(context), None), create)
+    }
+
+    /// A CQ that a vendor's library makes and destroys, over what it uses.
+    ///
+    /// # Safety
+    /// As for [`made_by`](Self::made_by), and the function destroys such a CQ.
+    pub(crate) unsafe fn of_vendor(
+        context: &Context,
+        options: &CqOptions,
+        by: (Destroy<sys::ibv_cq>, Uses),
+        create: impl FnOnce(CqParts) -> Result<NonNull<sys::ibv_cq>, CallError>,
+    ) -> Result<Self, VerbsError> {
+        Self::make(context, options, true, by, create)
     }
 
     fn make(
         context: &Context,
         options: &CqOptions,
         foreign: bool,
+        (destroy, uses): (Destroy<sys::ibv_cq>, Uses),
         create: impl FnOnce(CqParts) -> Result<NonNull<sys::ibv_cq>, CallError>,
     ) -> Result<Self, VerbsError> {
         in_range("number of CQ entries", options.entries.into(), 1, c_int::MAX as u64)?;
@@ -106,9 +128,8 @@ impl Cq {
         let id = next_id();
         let (entries, user) = (options.entries as c_int, id as usize as *mut c_void);
         let ptr = create(CqParts { entries, user, channel, vector })?;
-        let destroy = ("ibv_destroy_cq", context.api().ibv_destroy_cq);
         // SAFETY: made above, for this object; QPs that complete in it hold it.
-        let cq = unsafe { Owned::new(ptr, destroy, context.clone(), ()) };
+        let cq = unsafe { Owned::new(ptr, destroy, context.clone(), uses) };
         let channel = options.events.as_ref().map(|(channel, _)| channel.clone());
         Ok(Self { inner: Arc::new(Inner { cq, channel, id, foreign }) })
     }

@@ -107,6 +107,9 @@ pub enum VerbsError {
     /// Something of libmlx5's own interface failed.
     #[error(transparent)]
     Mlx5(#[from] Box<crate::mlx5dv::Mlx5Error>),
+    /// Something of the own interface of Broadcom's libbnxt_re failed.
+    #[error(transparent)]
+    Bnxt(#[from] Box<crate::bnxt_dv::BnxtError>),
     /// A QP did not change its state or attributes.
     #[error(transparent)]
     Modify(#[from] Box<ModifyError>),

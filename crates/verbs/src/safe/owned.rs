@@ -1,10 +1,12 @@
 //! Objects of libraries, each destroyed once.
 
 use crate::call::check;
+use std::any::Any;
 use std::ffi::c_int;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// An object that is destroyed when this is dropped, and then what it was made from. Memory that it
 /// uses is freed between the two, and never if the library does not give the object up.
@@ -15,8 +17,11 @@ pub(crate) struct Owned<T, Parent: fmt::Debug, Memory = ()> {
     memory: ManuallyDrop<Memory>,
 }
 
+/// Everything that an object of a vendor's library uses besides its parent.
+pub(crate) type Uses = Option<Arc<dyn Any + Send + Sync>>;
+
 /// A function of a library, by name.
-type Destroy<T> = (&'static str, unsafe extern "C" fn(*mut T) -> c_int);
+pub(crate) type Destroy<T> = (&'static str, unsafe extern "C" fn(*mut T) -> c_int);
 
 // SAFETY: libibverbs and libmlx5 allow the use of an object from any thread.
 unsafe impl<T, Parent: fmt::Debug + Send, Memory: Send> Send for Owned<T, Parent, Memory> {}

@@ -147,14 +147,19 @@ pub(crate) unsafe fn open(name: &str) -> Result<*mut c_void, LoadFailure> {
 }
 
 /// A versioned symbol. The header's inline functions and structures belong to one version of each
-/// function; which one a plain `dlsym` finds is up to the library.
+/// function; which one a plain `dlsym` finds is up to the library. An empty `version` is for libraries that
+/// have none.
 pub(crate) fn find(library: *mut c_void, name: &str, version: &str) -> Option<*mut c_void> {
     let name = CString::new(name).ok()?;
     #[cfg_attr(not(target_env = "gnu"), allow(unused_variables))]
     let version = CString::new(version).ok()?;
-    // SAFETY: a live handle and two NUL-terminated strings.
     #[cfg(target_env = "gnu")]
-    let found = unsafe { libc::dlvsym(library, name.as_ptr(), version.as_ptr()) };
+    let found = match version.is_empty() {
+        // SAFETY: a live handle and a NUL-terminated string.
+        true => unsafe { libc::dlsym(library, name.as_ptr()) },
+        // SAFETY: a live handle and two NUL-terminated strings.
+        false => unsafe { libc::dlvsym(library, name.as_ptr(), version.as_ptr()) },
+    };
     // Other loaders have no versions; a library built for them has one of each function.
     // SAFETY: as above.
     #[cfg(not(target_env = "gnu"))]

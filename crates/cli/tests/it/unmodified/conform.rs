@@ -1,6 +1,6 @@
 //! Our own provider of libibverbs, through libmlx5, on the device: the conformance suite.
 
-use super::{output, ready, run};
+use super::{first, output, ready, run};
 use crate::common::text;
 
 /// Cases that do not pass. libibverbs has no request for extended atomics, devices take
@@ -16,8 +16,14 @@ pub(super) struct Suite {
 
 impl Suite {
     pub(super) fn run(flags: &str) -> Self {
-        let program = env!("CARGO_BIN_EXE_warpverbs");
-        let output = output(run(&format!("-- {program} conform --nic mlx5_0 {flags}")));
+        Self::run_on("mlx5", flags)
+    }
+
+    /// On a device of this kind.
+    pub(super) fn run_on(device: &str, flags: &str) -> Self {
+        let (program, nic) = (env!("CARGO_BIN_EXE_warpverbs"), first(device));
+        let line = format!("--device {device} -- {program} conform --nic {nic} {flags}");
+        let output = output(run(&line));
         Self { said: text(&output.stdout) + &text(&output.stderr) }
     }
 

@@ -6,7 +6,9 @@
 //!
 //! ```text
 //! nic             a protection domain: memory, QPs, shared queues
-//! ├─ mlx5         a QP of an mlx5 device whose rings the device reads itself, if asked for
+//! ├─ direct_queues  QPs whose rings the device reads itself, if asked for
+//! │  ├─ mlx5      of an mlx5 device
+//! │  └─ bnxt      of a bnxt_re device
 //! ├─ direct       a QP of the device alone, which the host posts to by calls
 //! ├─ qp           a QP of the device with one of the software NIC before it
 //! ├─ proxy_device lists of work to ibv_post_send, ibv_wc to completions
@@ -16,7 +18,9 @@
 //!    └─ events    asynchronous events of the device
 //! ```
 
+mod bnxt;
 mod direct;
+mod direct_queues;
 mod events;
 mod inline;
 mod mlx5;

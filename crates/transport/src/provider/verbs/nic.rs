@@ -1,9 +1,11 @@
 //! An open RDMA device, and what is made on it.
 
+use super::bnxt::Bnxt;
 use super::direct::DirectQp;
+use super::direct_queues::DirectQueues;
 use super::events::device_number;
 use super::inline;
-use super::mlx5::{self, Mlx5};
+use super::mlx5::Mlx5;
 use super::opened::Opened;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
 use super::qp::{DeviceQp, ProxiedQp};
@@ -14,8 +16,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use warpverbs_mem::{Region, RegistrationPath};
+use warpverbs_mlx5::export::NicFormat;
 use warpverbs_nic::{Cq, Mtu, Pd, ProxyLimits, StopWatcher};
 use warpverbs_verbs as verbs;
+use warpverbs_verbs::bnxt_dv::BROADCOM;
 
 /// The most entries of a send's list that are asked for; a WQE of the host's has no more.
 const SEND_SGES: u32 = crate::limits::MAX_SEND_SGES as u32;
@@ -26,7 +30,7 @@ pub(super) struct VerbsNic {
     pd: Pd,
     device_pd: verbs::Pd,
     /// Maker of queues that the device reads itself; `None` if the software NIC reads them.
-    mlx5: Option<Mlx5>,
+    own: Option<Box<dyn DirectQueues>>,
     way: &'static str,
     opened: Arc<Opened>,
 }
@@ -40,10 +44,10 @@ impl fmt::Debug for VerbsNic {
 impl VerbsNic {
     pub(super) fn new(opened: Arc<Opened>, way: Way) -> Result<Self, TransportError> {
         let device_pd = verbs::Pd::new(&opened.context)?;
-        let (mlx5, way) = match way {
+        let (own, way) = match way {
             Way::Direct => {
-                let mlx5 = Mlx5::new(&opened, &device_pd)?;
-                (Some(mlx5), "direct, as requested: the device reads the queues itself")
+                let own = direct_queues(&opened, &device_pd)?;
+                (Some(own), "direct, as requested: the device reads the queues itself")
             }
             Way::Proxy => (None, "proxy, as requested: the CPU reads kernels' queues"),
             Way::Auto => (
@@ -52,11 +56,11 @@ impl VerbsNic {
                  hardware",
             ),
         };
-        let info = match &mlx5 {
-            Some(_) => mlx5::info(&opened.info),
+        let info = match &own {
+            Some(own) => own.info(&opened.info),
             None => opened.info.clone(),
         };
-        Ok(Self { info, pd: opened.running.nic.alloc_pd(), device_pd, mlx5, way, opened })
+        Ok(Self { info, pd: opened.running.nic.alloc_pd(), device_pd, own, way, opened })
     }
 
     /// Capacity asked for a QP of the device.
@@ -158,7 +162,11 @@ impl Nic for VerbsNic {
     }
 
     fn send_cq(&self, asked: CqMode) -> CqMode {
-        if self.mlx5.is_some() { CqMode::Ring } else { asked }
+        if self.own.is_some() { CqMode::Ring } else { asked }
+    }
+
+    fn format(&self) -> NicFormat {
+        self.own.as_ref().map_or(NicFormat::Mlx5, |own| own.format())
     }
 
     fn id(&self) -> NicId {
@@ -179,8 +187,8 @@ impl Nic for VerbsNic {
     }
 
     fn doorbells(&self) -> &Region {
-        match &self.mlx5 {
-            Some(mlx5) => mlx5.register(),
+        match &self.own {
+            Some(own) => own.register(),
             None => self.opened.running.nic.doorbells(),
         }
     }
@@ -192,11 +200,11 @@ impl Nic for VerbsNic {
     ) -> Result<MemoryKey, TransportError> {
         let (opened, access) = (&self.opened, options.access());
         // Nobody would copy what a device reads by itself.
-        let options = options.bounce(options.may_bounce() && self.mlx5.is_none());
+        let options = options.bounce(options.may_bounce() && self.own.is_none());
         let made = registered(&opened.root, &self.device_pd, region, &options)?;
         let (device, opened) = (made.mr, opened.clone());
         let (lkey, rkey, how) = (device.lkey(), device.rkey(), made.how);
-        if self.mlx5.is_some() {
+        if self.own.is_some() {
             return Ok(MemoryKey { lkey, rkey, how, _made: Box::new((device, opened)) });
         }
         let nic = &opened.running.nic;
@@ -211,8 +219,13 @@ impl Nic for VerbsNic {
     }
 
     fn create_qp(&self, spec: &QpSpec<'_>) -> Result<Arc<dyn QueuePair>, TransportError> {
-        if let Some(mlx5) = &self.mlx5 {
-            return mlx5.create_qp(&self.opened, &self.device_pd, spec);
+        if let Some(own) = &self.own {
+            if spec.consume_only {
+                let what = "a device executes the work that it is given (consume_only)";
+                let device = self.opened.name().to_owned();
+                return Err(verbs::VerbsError::Unsupported { device, what }.into());
+            }
+            return own.create_qp(&self.opened, &self.device_pd, spec);
         }
         let shared = spec.recv.shared()?;
         let direct = match spec.host_only && !spec.consume_only && shared.is_none() {
@@ -228,8 +241,8 @@ impl Nic for VerbsNic {
     }
 
     fn create_srq(&self, spec: &SrqSpec<'_>) -> Result<Arc<dyn SharedQueue>, TransportError> {
-        if let Some(mlx5) = &self.mlx5 {
-            return mlx5.create_srq(spec);
+        if let Some(own) = &self.own {
+            return own.create_srq(&self.opened, spec);
         }
         let attr = &self.opened.attr;
         // One segment is the link.
@@ -250,6 +263,20 @@ impl Nic for VerbsNic {
     fn watch(&self, watcher: Weak<dyn StopWatcher>) {
         self.opened.running.nic.watch(watcher);
     }
+}
+
+/// The maker of queues that a device reads itself. Devices of other vendors are refused by that of mlx5.
+fn direct_queues(opened: &Opened, pd: &verbs::Pd) -> Result<Box<dyn DirectQueues>, TransportError> {
+    // The register is memory of the device; elsewhere a release store need not order writes of the rings before
+    // one of it (docs/ordering.md).
+    if !cfg!(target_arch = "x86_64") {
+        let (device, what) = (opened.name().to_owned(), "the direct way is for hosts with x86-64");
+        return Err(verbs::VerbsError::Unsupported { device, what }.into());
+    }
+    Ok(match opened.attr.vendor_id {
+        BROADCOM => Box::new(Bnxt::new(opened, pd)?),
+        _ => Box::new(Mlx5::new(opened, pd)?),
+    })
 }
 
 /// Registers memory in the best way that the options allow.

@@ -9,8 +9,9 @@ pub use attrs::{GlobalRoute, Path, QpAttrs};
 pub use refusal::{Finding, ModifyError};
 
 use super::{
-    Context, Cq, Owned, Pd, PostError, RecvList, SendList, Srq, VerbsError, error::in_range,
+    Context, Cq, Owned, Pd, PostError, RecvList, SendList, Srq, Uses, VerbsError, error::in_range,
 };
+use crate::bnxt_dv::sys::BnxtApi;
 use crate::call::{check, object};
 use crate::{CallError, sys};
 use nix::errno::Errno;
@@ -67,9 +68,18 @@ impl QpOptions {
 /// An RC queue pair, destroyed on drop: what is in flight then is given up.
 pub struct Qp {
     // Before the queues that it uses.
-    qp: Owned<sys::ibv_qp, Pd>,
+    qp: Owned<sys::ibv_qp, Pd, Uses>,
     options: QpOptions,
     qpn: u32,
+    maker: Maker,
+}
+
+/// The library that makes, changes and destroys a QP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Maker {
+    Verbs,
+    /// Its queues are posted to by whoever knows their memory, and not by calls.
+    Bnxt(&'static BnxtApi),
 }
 
 impl fmt::Debug for Qp {
@@ -81,7 +91,7 @@ impl fmt::Debug for Qp {
 impl Qp {
     /// A QP in the state RESET.
     pub fn new(pd: &Pd, options: &QpOptions) -> Result<Self, VerbsError> {
-        Self::make(pd, options, |attr| {
+        Self::make(pd, options, (Maker::Verbs, None), |attr| {
             let create = pd.context().api().ibv_create_qp;
             // SAFETY: live objects of one context.
             object("ibv_create_qp", unsafe { create(pd.ptr().as_ptr(), attr) })
@@ -99,12 +109,26 @@ impl Qp {
         options: &QpOptions,
         create: impl FnOnce(&mut sys::ibv_qp_init_attr) -> Result<NonNull<sys::ibv_qp>, CallError>,
     ) -> Result<Self, VerbsError> {
-        Self::make(pd, options, create)
+        Self::make(pd, options, (Maker::Verbs, None), create)
+    }
+
+    /// A QP that a vendor's library makes, changes and destroys, over what it uses.
+    ///
+    /// # Safety
+    /// As for [`made_by`](Self::made_by), by that library.
+    pub(crate) unsafe fn of_vendor(
+        pd: &Pd,
+        options: &QpOptions,
+        by: (Maker, Uses),
+        create: impl FnOnce(&mut sys::ibv_qp_init_attr) -> Result<NonNull<sys::ibv_qp>, CallError>,
+    ) -> Result<Self, VerbsError> {
+        Self::make(pd, options, by, create)
     }
 
     fn make(
         pd: &Pd,
         options: &QpOptions,
+        (maker, uses): (Maker, Uses),
         create: impl FnOnce(&mut sys::ibv_qp_init_attr) -> Result<NonNull<sys::ibv_qp>, CallError>,
     ) -> Result<Self, VerbsError> {
         pd.check_context("send CQ", options.send_cq.context())?;
@@ -133,10 +157,13 @@ impl Qp {
         };
         // SAFETY: a live QP, whose number does not change.
         let qpn = unsafe { (*ptr.as_ptr()).qp_num };
-        let destroy = ("ibv_destroy_qp", pd.context().api().ibv_destroy_qp);
+        let destroy = match maker {
+            Maker::Verbs => ("ibv_destroy_qp", pd.context().api().ibv_destroy_qp),
+            Maker::Bnxt(api) => ("bnxt_re_dv_destroy_qp", api.bnxt_re_dv_destroy_qp),
+        };
         // SAFETY: made above, for this object.
-        let qp = unsafe { Owned::new(ptr, destroy, pd.clone(), ()) };
-        Ok(Self { qp, options: QpOptions { caps, ..options.clone() }, qpn })
+        let qp = unsafe { Owned::new(ptr, destroy, pd.clone(), uses) };
+        Ok(Self { qp, options: QpOptions { caps, ..options.clone() }, qpn, maker })
     }
 
     /// Its number, 24 bits.
@@ -195,9 +222,19 @@ impl Qp {
         given |= more(&mut raw);
         raw.qp_state = state as u32;
         let mask = (given.bits() | sys::IBV_QP_STATE) as c_int;
-        let (modify, qp) = (self.context().api().ibv_modify_qp, self.ptr().as_ptr());
-        // SAFETY: a live QP.
-        let done = check("ibv_modify_qp", unsafe { modify(qp, &mut raw, mask) });
+        let qp = self.ptr().as_ptr();
+        let done = match self.maker {
+            Maker::Verbs => {
+                let modify = self.context().api().ibv_modify_qp;
+                // SAFETY: a live QP.
+                check("ibv_modify_qp", unsafe { modify(qp, &mut raw, mask) })
+            }
+            Maker::Bnxt(api) => {
+                let modify = api.bnxt_re_dv_modify_qp;
+                // SAFETY: a live QP of that library.
+                check("bnxt_re_dv_modify_qp", unsafe { modify(qp, &mut raw, mask, 0, 0) })
+            }
+        };
         done.map_err(|source| {
             let from = self.query(AttrMask::empty()).map(|(state, _)| state).ok();
             explain::explain(self.context(), self.qpn, from, state, attrs, given, source).into()
@@ -225,9 +262,22 @@ impl Qp {
         check("ibv_query_qp", code).map(|()| attr)
     }
 
+    /// A QP in the program's memory has none that a provider could post to.
+    #[inline]
+    fn check_calls(&self, call: &'static str, total: usize) -> Result<(), PostError> {
+        match self.maker {
+            Maker::Verbs => Ok(()),
+            Maker::Bnxt(_) => {
+                let source = CallError { call, errno: Errno::EINVAL };
+                Err(PostError { source, posted: 0, total })
+            }
+        }
+    }
+
     /// Posts all sends of `list`, which may then be used again.
     #[inline]
     pub fn post_send(&self, list: &mut SendList) -> Result<(), PostError> {
+        self.check_calls("ibv_post_send", list.len())?;
         let qp = self.ptr().as_ptr();
         // SAFETY: a live QP, and a chain of the list's own; inline data are copied now.
         list.post("ibv_post_send", |first, bad| unsafe { sys::ibv_post_send(qp, first, bad) })
@@ -236,6 +286,7 @@ impl Qp {
     /// Posts all receives of `list`, which may then be used again.
     #[inline]
     pub fn post_recv(&self, list: &mut RecvList) -> Result<(), PostError> {
+        self.check_calls("ibv_post_recv", list.len())?;
         if self.options.srq.is_some() {
             // Providers do not all look.
             let source = CallError { call: "ibv_post_recv", errno: Errno::EINVAL };

@@ -16,6 +16,7 @@ mod srq;
 #[cfg(test)]
 mod tests;
 
+use super::direct_queues::DirectQueues;
 use super::events::device_number;
 use super::opened::Opened;
 use crate::TransportError;
@@ -27,6 +28,7 @@ use qp::Mlx5Qp;
 use srq::Mlx5Srq;
 use std::sync::Arc;
 use warpverbs_mem::Region;
+use warpverbs_mlx5::export::NicFormat;
 use warpverbs_mlx5::prm::Command;
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::mlx5dv::{Devx, Mlx5Error, Object, Uar, UarKind, Umem, pd_number};
@@ -47,12 +49,6 @@ pub(super) struct Mlx5 {
     events: Option<Arc<ObjectEvents>>,
 }
 
-/// Description of a device that reads its queues itself.
-pub(super) fn info(of: &NicInfo) -> NicInfo {
-    let description = of.description.replace("queues by the CPU", "queues by the device itself");
-    NicInfo { provider: "mlx5", description, ..of.clone() }
-}
-
 fn failed_call(error: Mlx5Error) -> verbs::VerbsError {
     Box::new(error).into()
 }
@@ -68,11 +64,6 @@ fn unsupported(opened: &Opened, what: &'static str) -> TransportError {
 impl Mlx5 {
     pub(super) fn new(opened: &Opened, pd: &verbs::Pd) -> Result<Self, TransportError> {
         let no = |what| Err(unsupported(opened, what));
-        // The register is memory of the device; elsewhere a release store need not order writes of
-        // the rings before one of it (docs/ordering.md).
-        if !cfg!(target_arch = "x86_64") {
-            return no("the direct way is for hosts with x86-64");
-        }
         let devx = Devx::of(&opened.context).map_err(failed)?;
         let general = devx.general_caps().map_err(failed)?;
         if general.rc == 0 {
@@ -95,11 +86,6 @@ impl Mlx5 {
         let register = uar.register();
         let events = ObjectEvents::start(&devx, opened);
         Ok(Self { devx, pd: pd.clone(), pdn, eqn, uar, register, events })
-    }
-
-    /// The doorbell register of QPs that have none of their own: doorbells say which QP they are for.
-    pub(super) fn register(&self) -> &Region {
-        &self.register
     }
 
     /// An object that keeps `uses`, and whose events are listened to.
@@ -135,9 +121,33 @@ impl Mlx5 {
         self.create(&command::create_cq(&place), uses, OF_CQ).map(Arc::new)
     }
 
-    /// A shared receive queue.
-    pub(super) fn create_srq(
+    /// A register of the QP's own, for one to which kernels post, as long as the device has more: of what lanes of
+    /// an AMD GPU store to one register in one instruction, only one store may reach the bus.
+    fn own_uar(&self, spec: &QpSpec<'_>) -> Option<Uar> {
+        if spec.host_only {
+            return None;
+        }
+        Uar::of_kind(&self.devx, UarKind::Dedicated).ok()
+    }
+}
+
+impl DirectQueues for Mlx5 {
+    fn info(&self, of: &NicInfo) -> NicInfo {
+        super::direct_queues::info(of, "mlx5")
+    }
+
+    fn format(&self) -> NicFormat {
+        NicFormat::Mlx5
+    }
+
+    /// Doorbells say which QP they are for.
+    fn register(&self) -> &Region {
+        &self.register
+    }
+
+    fn create_srq(
         &self,
+        _opened: &Opened,
         spec: &SrqSpec<'_>,
     ) -> Result<Arc<dyn SharedQueue>, TransportError> {
         let umem = Umem::register(&self.devx, spec.memory).map_err(failed)?;
@@ -154,28 +164,12 @@ impl Mlx5 {
         Ok(Arc::new(Mlx5Srq::new(pool, self.events.clone())))
     }
 
-    /// A register of the QP's own, for one to which kernels post, as long as the device has more: of what lanes of
-    /// an AMD GPU store to one register in one instruction, only one store may reach the bus.
-    fn own_uar(&self, spec: &QpSpec<'_>) -> Option<Uar> {
-        if spec.host_only {
-            return None;
-        }
-        Uar::of_kind(&self.devx, UarKind::Dedicated).ok()
-    }
-
-    /// A QP and its CQs. A step that fails leaves nothing behind.
-    pub(super) fn create_qp(
+    fn create_qp(
         &self,
         opened: &Arc<Opened>,
         pd: &verbs::Pd,
         spec: &QpSpec<'_>,
     ) -> Result<Arc<dyn QueuePair>, TransportError> {
-        if spec.consume_only {
-            return Err(unsupported(
-                opened,
-                "a device executes the work that it is given (consume_only)",
-            ));
-        }
         let umem = Arc::new(Umem::register(&self.devx, spec.memory).map_err(failed)?);
         let srq = spec.recv.shared::<Mlx5Srq>()?.map(|shared| shared.object().clone());
         let (wq, receives) = work_queues(opened, spec, srq.as_deref())?;

@@ -1,0 +1,42 @@
+//! Queues that a device reads itself, whichever interface of its vendor makes them.
+
+use super::opened::Opened;
+use crate::TransportError;
+use crate::provider::{NicInfo, QpSpec, QueuePair, SharedQueue, SrqSpec};
+use std::sync::Arc;
+use warpverbs_mem::Region;
+use warpverbs_mlx5::export::NicFormat;
+use warpverbs_verbs as verbs;
+
+/// Maker of queues of a protection domain.
+pub(super) trait DirectQueues: Send + Sync {
+    /// Description of the device.
+    fn info(&self, of: &NicInfo) -> NicInfo;
+
+    /// The format of its queues.
+    fn format(&self) -> NicFormat;
+
+    /// The doorbell register of QPs that have none of their own.
+    fn register(&self) -> &Region;
+
+    /// A QP and its CQs. A step that fails leaves nothing behind.
+    fn create_qp(
+        &self,
+        opened: &Arc<Opened>,
+        pd: &verbs::Pd,
+        spec: &QpSpec<'_>,
+    ) -> Result<Arc<dyn QueuePair>, TransportError>;
+
+    /// A shared receive queue.
+    fn create_srq(
+        &self,
+        opened: &Opened,
+        spec: &SrqSpec<'_>,
+    ) -> Result<Arc<dyn SharedQueue>, TransportError>;
+}
+
+/// Description of a device of this kind that reads its queues itself.
+pub(super) fn info(of: &NicInfo, provider: &'static str) -> NicInfo {
+    let description = of.description.replace("queues by the CPU", "queues by the device itself");
+    NicInfo { provider, description, ..of.clone() }
+}
