@@ -43,6 +43,14 @@ pub(crate) struct Names {
     pub(crate) handle: Option<u64>,
     /// The bits of an index that are its place in the queue.
     pub(crate) mask: u64,
+    /// The QP is one of datagrams.
+    pub(crate) datagrams: bool,
+}
+
+impl Names {
+    /// Of a queue without any.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self { handle: None, mask: u64::MAX, datagrams: false };
 }
 
 /// The entries of a CQ, as the NIC writes them.
@@ -129,8 +137,8 @@ impl CqeRing {
         }
         let first_lap = !is_odd_lap(self.produced, self.log_size);
         let bytes = match self.dialect {
-            Dialect::Ionic => ionic::cqe(done, names.mask).emit(first_lap),
-            _ => bnxt::cqe(done, names.handle.unwrap_or(0)).emit(first_lap),
+            Dialect::Ionic => ionic::cqe(done, names).emit(first_lap),
+            _ => bnxt::cqe(done, names).emit(first_lap),
         };
         self.write_32(bytes)
     }
