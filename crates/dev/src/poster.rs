@@ -271,7 +271,7 @@ impl Poster {
 
     /// Posts a receive of any bytes, of which those count that its format has.
     pub fn post_recv_bytes(&mut self, wqe: &[u8; 128]) {
-        let stride = 1 << self.format.log_stride();
+        let stride = self.format.receive_bytes();
         let at = self.receives % (1 << LOG_RQ) * stride as u64;
         self.rq.write(at, &wqe[..stride]).expect("inside the ring");
         self.receives += 1;
@@ -282,8 +282,9 @@ impl Poster {
                 return word.store(record_word(self.receives), Ordering::Release);
             }
             Dialect::Bnxt(library) => {
-                let ring = Ring::new(1 << LOG_RQ, library).expect("a ring");
-                ring.doorbell(Kind::Receive, qpn.get(), self.receives).word()
+                let units = self.format.receive_slots().map_or(1, u32::from);
+                let ring = Ring::new(units << LOG_RQ, library).expect("a ring");
+                ring.doorbell(Kind::Receive, qpn.get(), self.receives * u64::from(units)).word()
             }
             Dialect::Ionic => {
                 let index = Place { counter: self.receives, log_depth: LOG_RQ }.index();
