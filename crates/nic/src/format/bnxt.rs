@@ -332,8 +332,9 @@ pub(super) fn cqe(done: &Done, names: Names) -> Cqe {
             return Cqe::Received { qp_handle, id, shared, status, kind, length };
         }
         let imm = if let ReceivedKind::SendImm(imm) = kind { Some(imm) } else { None };
-        let (length, source) = (length as u16, from.map_or(Qpn::default(), |from| from.qpn));
-        Cqe::Datagram { qp_handle, id, shared, status, imm, length, source }
+        let (source, ipv6) = from.map_or((Qpn::default(), false), |from| (from.qpn, from.ipv6));
+        let length = length as u16;
+        Cqe::Datagram { qp_handle, id, shared, status, imm, length, source, ipv6 }
     };
     match done.what {
         Ended::Sent { .. } => Cqe::Sent { qp_handle, consumed, status: SendStatus::Ok },
