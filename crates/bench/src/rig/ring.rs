@@ -104,7 +104,7 @@ fn copy(gpu: &dyn Gpu, pair: &Pair, len: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What a slot holds, as far as it matters here.
+/// Contents of a slot, as far as they matter here.
 enum Found {
     Nop,
     Write { from: Option<Sge>, to: Remote },

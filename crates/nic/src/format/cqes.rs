@@ -2,7 +2,7 @@
 //! them.
 
 use crate::NicError;
-use crate::format::{Dialect, Done, Ended, bnxt, ionic, mlx5};
+use crate::format::{Dialect, Done, Ended, Names, bnxt, ionic, mlx5};
 use std::mem::offset_of;
 use warpverbs_bnxt::doorbell::Kind;
 use warpverbs_bnxt::ring::Library;
@@ -34,23 +34,6 @@ impl CqeSize {
     pub(crate) fn payload(self) -> usize {
         self.bytes() / 2
     }
-}
-
-/// The names of a queue in its CQEs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Names {
-    /// mlx5's user index, or bnxt_re's handle.
-    pub(crate) handle: Option<u64>,
-    /// The bits of an index that are its place in the queue.
-    pub(crate) mask: u64,
-    /// The QP is one of datagrams.
-    pub(crate) datagrams: bool,
-}
-
-impl Names {
-    /// Of a queue without any.
-    #[cfg(test)]
-    pub(crate) const NONE: Self = Self { handle: None, mask: u64::MAX, datagrams: false };
 }
 
 /// The entries of a CQ, as the NIC writes them.
