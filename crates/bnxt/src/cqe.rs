@@ -100,6 +100,10 @@ bitflags! {
         const INVALIDATE = 0x4;
         /// It was an RDMA WRITE.
         const WRITE = 0x8;
+        /// Of a datagram: its IP header was one of IPv4, or of IPv6 beside the next bit.
+        const IP = 0x20;
+        /// See [`Self::IP`].
+        const IPV6 = 0x10;
     }
 }
 
@@ -146,6 +150,8 @@ pub enum Cqe {
         length: u16,
         /// The QP that sent it.
         source: Qpn,
+        /// The IP header in its route header is one of IPv6; otherwise of IPv4.
+        ipv6: bool,
     },
     /// A QP went to ERR: the library flushes the rest of its work by itself.
     Terminal {
@@ -211,7 +217,8 @@ impl Cqe {
                 let (imm, qp_handle) = (datagram.imm.get(), datagram.qp_handle.get());
                 let imm = flags.contains(RecvFlags::IMM).then_some(imm);
                 let length = datagram.length.get() as u16 & LENGTH;
-                Ok(Self::Datagram { qp_handle, id, shared, status, imm, length, source })
+                let ipv6 = flags.contains(RecvFlags::IPV6);
+                Ok(Self::Datagram { qp_handle, id, shared, status, imm, length, source, ipv6 })
             }
             CqeType::Terminal => Ok(Self::Terminal { qp_handle }),
             CqeType::CutOff => Ok(Self::CutOff { toggle: tail.type_phase >> 5 & 3 }),
@@ -244,8 +251,9 @@ impl Cqe {
                 let qp_handle = qp_handle.into();
                 transmute!(RecvCqe { length, imm_or_key, qp_handle, tail, ..RecvCqe::default() })
             }
-            Self::Datagram { qp_handle, id, shared, status, imm, length, source } => {
-                let mut flags = RecvFlags::empty();
+            Self::Datagram { qp_handle, id, shared, status, imm, length, source, ipv6 } => {
+                let mut flags = RecvFlags::IP;
+                flags.set(RecvFlags::IPV6, ipv6);
                 flags.set(RecvFlags::SHARED, shared);
                 flags.set(RecvFlags::IMM, imm.is_some());
                 let id = id & ((1 << ID_BITS) - 1) | source.get() >> 16 << 24;

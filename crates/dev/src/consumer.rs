@@ -1,6 +1,6 @@
 //! A CQ of any format in host memory, and what polls it.
 
-use crate::QueueFormat;
+use crate::format::{LOG_SQ, QueueFormat};
 use std::sync::atomic::Ordering;
 use warpverbs_bnxt::cqe as bnxt;
 use warpverbs_bnxt::doorbell::Kind;
@@ -29,6 +29,17 @@ pub enum Reported {
         kind: ReceivedKind,
         /// Bytes that arrived.
         len: u32,
+        /// How it ended.
+        status: Status,
+    },
+    /// As [`Self::Received`], of a datagram that arrived.
+    Datagram {
+        /// The kind of message.
+        kind: ReceivedKind,
+        /// Bytes that arrived, those of the route header included.
+        len: u32,
+        /// Number of the sender's QP.
+        source: u32,
         /// How it ended.
         status: Status,
     },
@@ -146,8 +157,11 @@ fn of_mlx5(cqe: Cqe) -> Reported {
         Cqe::Requester { wqe_counter, .. } => {
             Reported::Sent { count: wqe_counter.into(), status: Status::Success }
         }
-        Cqe::Receive { kind, byte_cnt: len, .. } => {
+        Cqe::Receive { kind, byte_cnt: len, from: None, .. } => {
             Reported::Received { kind, len, status: Status::Success }
+        }
+        Cqe::Receive { kind, byte_cnt: len, from: Some(from), .. } => {
+            Reported::Datagram { kind, len, source: from.qpn.get(), status: Status::Success }
         }
         Cqe::Error { side, wqe_counter, syndrome, .. } => {
             let status = syndrome.status();
@@ -179,6 +193,12 @@ fn of_bnxt(cqe: bnxt::Cqe, before: u64) -> Reported {
             own(qp_handle);
             Reported::Ended
         }
+        bnxt::Cqe::Datagram { qp_handle, status, imm, length, source, .. } => {
+            own(qp_handle);
+            let kind = imm.map_or(ReceivedKind::Send, ReceivedKind::SendImm);
+            let (len, source) = (length.into(), source.get());
+            Reported::Datagram { kind, len, source, status: status.status() }
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -193,10 +213,17 @@ fn of_ionic(cqe: ionic::Cqe, before: u64) -> Reported {
         }
         ionic::Cqe::Local { status: Err(Failure::Flushed), .. }
         | ionic::Cqe::Received { status: Err(Failure::Flushed), .. } => Reported::Ended,
-        ionic::Cqe::Received { kind, status: ended, .. } => {
+        ionic::Cqe::Received { kind, source, status: ended, .. } => {
             let (len, status) = (ended.unwrap_or(0), status(ended.map(|_| ())));
-            Reported::Received { kind, len, status }
+            match source.get() {
+                0 => Reported::Received { kind, len, status },
+                source => Reported::Datagram { kind, len, source, status },
+            }
         }
-        other @ ionic::Cqe::Local { .. } => panic!("{other:?}"),
+        // Each datagram has one of its own.
+        ionic::Cqe::Local { index, status: ended, .. } => {
+            assert_eq!(u64::from(index), before % (1 << LOG_SQ), "the place of the next WQE");
+            Reported::Sent { count: before + 1, status: status(ended) }
+        }
     }
 }

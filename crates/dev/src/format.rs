@@ -12,7 +12,8 @@ pub enum QueueFormat {
     Mlx5,
     /// bnxt_re's in static mode, with an MSN table.
     BnxtStatic,
-    /// bnxt_re's in variable mode, with an MSN table, and slots that are no power of two.
+    /// bnxt_re's in variable mode, with an MSN table, slots that are no power of two, and receives of three slots,
+    /// which doorbells count.
     BnxtVariable,
     /// bnxt_re's as early libraries have them, with a table of 16-byte entries.
     BnxtEarly,
@@ -60,7 +61,17 @@ impl QueueFormat {
         }
     }
 
-    /// log2 of the bytes of its receives.
+    /// Slots of a receive, if doorbells of receives count slots.
+    pub(crate) fn receive_slots(self) -> Option<u8> {
+        (self == Self::BnxtVariable).then_some(3)
+    }
+
+    /// Bytes from one receive to the next.
+    pub(crate) fn receive_bytes(self) -> usize {
+        self.receive_slots().map_or(1 << self.log_stride(), |slots| 16 * usize::from(slots))
+    }
+
+    /// log2 of the bytes of its receives, where nothing else is said of them.
     pub(crate) fn log_stride(self) -> u8 {
         if matches!(self.dialect(), Dialect::Bnxt(_)) { 7 } else { 6 }
     }
@@ -69,7 +80,7 @@ impl QueueFormat {
     pub(crate) fn of_qp(self, packets: &Region) -> QpFormat {
         let bnxt = |library, mode, table| {
             let (packets, handle) = (packets.clone(), HANDLE);
-            let (slots, receive_slots, log_packets) = (SLOTS, None, LOG_PACKETS);
+            let (slots, receive_slots, log_packets) = (SLOTS, self.receive_slots(), LOG_PACKETS);
             QpFormat::Bnxt(BnxtQueues {
                 library,
                 mode,

@@ -18,7 +18,7 @@ use warpverbs_nic::{
     Announcement, CqMode, Dialect, Mtu, NicError, OnSendError, Pd, Qp, QpAttrs, QpConfig, QpState,
     RqConfig, ScatterToCqe, Service, SoftNic, Srq,
 };
-use warpverbs_rdma::{Data, Op, Qpn, SendFlags, Sge, WorkRequest};
+use warpverbs_rdma::{Addressed, Data, Op, Qpn, SendFlags, Sge, WorkRequest};
 
 /// log2 of the receives.
 const LOG_RQ: u8 = 5;
@@ -56,17 +56,17 @@ impl Poster {
         format: QueueFormat,
         cq: (CqMode, u8),
     ) -> Result<Self, NicError> {
-        Self::with(nic, pd, format, format, cq, Announcement::Doorbell, None)
+        let kind = (Service::Connected, Announcement::Doorbell);
+        Self::with(nic, pd, [format; 2], cq, kind, None)
     }
 
-    /// As [`Self::new`], with CQs of any format, any announcement, and receives of an SRQ.
+    /// As [`Self::new`], with CQs of any format, any service and announcement, and receives of an SRQ.
     pub fn with(
         nic: &SoftNic,
         pd: &Pd,
-        format: QueueFormat,
-        cqs: QueueFormat,
+        [format, cqs]: [QueueFormat; 2],
         (cq_mode, log_cq): (CqMode, u8),
-        announcement: Announcement,
+        (service, announcement): (Service, Announcement),
         srq: Option<Srq>,
     ) -> Result<Self, NicError> {
         let alloc = |len: usize| {
@@ -81,7 +81,7 @@ impl Poster {
         let own = RqConfig::Own { buf, log_rq: LOG_RQ, log_stride };
         let config = QpConfig {
             format: format.of_qp(&packets),
-            service: Service::default(),
+            service,
             user_index: None,
             scatter_to_cqe: ScatterToCqe::default(),
             announcement,
@@ -129,8 +129,12 @@ impl Poster {
 
     /// Puts a WQE, and its packet numbers, without announcing it.
     pub fn put(&mut self, request: &WorkRequest<'_>) {
+        self.put_any(None, request);
+    }
+
+    fn put_any(&mut self, to: Option<Addressed>, request: &WorkRequest<'_>) {
         let mut bytes = [0; MAX_WQE];
-        let len = self.build(request, &mut bytes);
+        let len = self.build_any(to, request, &mut bytes);
         let total = match request.data {
             Data::Inline(bytes) => bytes.len() as u32,
             Data::Sges(sges) => sges.iter().map(|sge| sge.len).sum(),
@@ -140,13 +144,26 @@ impl Poster {
 
     /// The bytes of a WQE that would be next.
     pub fn build(&self, request: &WorkRequest<'_>, bytes: &mut [u8; MAX_WQE]) -> usize {
+        self.build_any(None, request, bytes)
+    }
+
+    fn build_any(
+        &self,
+        to: Option<Addressed>,
+        request: &WorkRequest<'_>,
+        bytes: &mut [u8; MAX_WQE],
+    ) -> usize {
         let protocol = match self.format {
+            QueueFormat::Mlx5 if to.is_some() => panic!("WQEs of mlx5 hold the address itself"),
             QueueFormat::Mlx5 => return build_mlx5(request, self.position(), bytes),
             QueueFormat::IonicV1 => Protocol::V1,
             QueueFormat::IonicV2 => Protocol::V2,
             QueueFormat::BnxtStatic | QueueFormat::BnxtVariable | QueueFormat::BnxtEarly => {
-                let wqe = bnxt_wqe::build(bytes, request).expect("the test's WQE can be built");
-                let len = wqe.len();
+                let wqe = match to {
+                    Some(to) => bnxt_wqe::build_datagram(bytes, to, request),
+                    None => bnxt_wqe::build(bytes, request),
+                };
+                let len = wqe.expect("the test's WQE can be built").len();
                 if let (QueueFormat::BnxtEarly, Op::FetchAdd { add, .. }) =
                     (self.format, request.op)
                 {
@@ -157,7 +174,11 @@ impl Poster {
         };
         let at = Place { counter: self.posted, log_depth: LOG_SQ };
         let wqe = &mut bytes[..64];
-        ionic_wqe::build(wqe, at, protocol, request).expect("the test's WQE can be built");
+        let built = match to {
+            Some(to) => ionic_wqe::build_datagram(wqe, at, protocol, to, request),
+            None => ionic_wqe::build(wqe, at, protocol, request),
+        };
+        built.expect("the test's WQE can be built");
         64
     }
 
@@ -221,6 +242,12 @@ impl Poster {
         self.ring();
     }
 
+    /// The same of a datagram, of formats whose WQEs name an address handle.
+    pub fn post_to(&mut self, to: Addressed, request: &WorkRequest<'_>) {
+        self.put_any(Some(to), request);
+        self.ring();
+    }
+
     /// Posts a receive.
     pub fn post_recv(&mut self, sges: &[Sge]) {
         let mut wqe = [0; 128];
@@ -244,7 +271,7 @@ impl Poster {
 
     /// Posts a receive of any bytes, of which those count that its format has.
     pub fn post_recv_bytes(&mut self, wqe: &[u8; 128]) {
-        let stride = 1 << self.format.log_stride();
+        let stride = self.format.receive_bytes();
         let at = self.receives % (1 << LOG_RQ) * stride as u64;
         self.rq.write(at, &wqe[..stride]).expect("inside the ring");
         self.receives += 1;
@@ -255,8 +282,9 @@ impl Poster {
                 return word.store(record_word(self.receives), Ordering::Release);
             }
             Dialect::Bnxt(library) => {
-                let ring = Ring::new(1 << LOG_RQ, library).expect("a ring");
-                ring.doorbell(Kind::Receive, qpn.get(), self.receives).word()
+                let units = self.format.receive_slots().map_or(1, u32::from);
+                let ring = Ring::new(units << LOG_RQ, library).expect("a ring");
+                ring.doorbell(Kind::Receive, qpn.get(), self.receives * u64::from(units)).word()
             }
             Dialect::Ionic => {
                 let index = Place { counter: self.receives, log_depth: LOG_RQ }.index();

@@ -74,8 +74,10 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             mlx5 = per_wqe;
         }
         let most = if number == 0 { 290.0 } else { 1.3 * mlx5 };
+        let beside = per_wqe / mlx5;
         println!(
-            "{format:?}: {per_wqe:.1} instructions per WQE, at most {most:.0}; {rate:.1} M WQE/s"
+            "{format:?}: {per_wqe:.1} instructions per WQE, {beside:.2} × mlx5's, at most {most:.0}; \
+             {rate:.1} M WQE/s"
         );
     }
     Ok(())

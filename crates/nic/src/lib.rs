@@ -12,6 +12,7 @@
 //! then executed. See `docs/nic.md` for its way through the files.
 #![forbid(unsafe_code)]
 
+mod ah;
 mod arm;
 mod clock;
 mod config;
@@ -36,6 +37,7 @@ mod thread;
 mod uar;
 mod violation;
 
+pub use ah::AddressHandle;
 pub use arm::CompletionNotice;
 pub use clock::{Clock, VirtualClock};
 pub use config::{Config, DoorbellPolicy, Idle};

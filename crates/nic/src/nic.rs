@@ -1,5 +1,6 @@
 //! The NIC as its users hold it.
 
+use crate::ah::{AddressHandle, AhInner};
 use crate::cq::{Cq, CqInner};
 use crate::engine::{Core, Step, control, monitor, registry};
 use crate::fault::Faults;
@@ -232,6 +233,13 @@ impl SoftNic {
         drop(core);
         let (cqe_size, dialect) = (config.cqe_size, config.dialect);
         Ok(Cq(Arc::new(CqInner { nic: self.0.clone(), slot, cqn, cqe_size, dialect })))
+    }
+
+    /// An address handle for the NIC with this GID: an IPv6 address, or one of IPv4 as `::ffff:a.b.c.d`.
+    pub fn create_ah(&self, pd: &Pd, gid: [u8; 16]) -> Result<AddressHandle, NicError> {
+        self.0.check_own("protection domain", &pd.0.nic)?;
+        let slot = registry::insert_ah(&mut *self.0.lock_running()?, pd.number(), gid)?;
+        Ok(AddressHandle(Arc::new(AhInner { pd: pd.clone(), slot })))
     }
 
     /// A new SRQ.

@@ -49,6 +49,8 @@ slots! {
     SrqSlot
     /// Slot of a page of doorbell registers.
     UarSlot
+    /// Slot of an address handle, which is its number.
+    AhSlot
 }
 
 /// Objects by number. Numbers stay dense, so that what is scanned by number stays short.

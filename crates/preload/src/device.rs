@@ -16,8 +16,8 @@ use warpverbs_mem::{Access, Kind, Region};
 use warpverbs_mlx5::prm::{CapabilityKind, Command, Field, RoceAddress, Status, capabilities};
 use warpverbs_nic::link::QpnPart;
 use warpverbs_nic::{
-    AsyncEvent, Cq, CqConfig, CqMode, CqeSize, Mr, Path, Pd, Qp, QpAttrs, QpInfo, QpState, Srq,
-    SrqConfig, SrqOrder, Step, UarPage,
+    AddressHandle, AsyncEvent, Cq, CqConfig, CqMode, CqeSize, Mr, Path, Pd, Qp, QpAttrs, QpInfo,
+    QpState, Srq, SrqConfig, SrqOrder, Step, UarPage,
 };
 use warpverbs_rdma::ROCE_PORT;
 use warpverbs_uverbs::{
@@ -183,6 +183,7 @@ impl Device for SoftDevice {
     type Srq = SoftSrq;
     type Qp = SoftQp;
     type Uar = SoftUar;
+    type Ah = AddressHandle;
     type Report = Report;
 
     fn profile(&self) -> &Profile {
@@ -193,6 +194,16 @@ impl Device for SoftDevice {
         let pd = self.shared.nic.alloc_pd();
         let number = pd.number();
         Ok((pd, number))
+    }
+
+    fn create_ah(&self, pd: &Pd, gid: [u8; 16]) -> Result<(AddressHandle, u32), Refusal> {
+        let ah = self.shared.nic.create_ah(pd, gid).map_err(refuse_nic)?;
+        let number = ah.number();
+        if let Some(offset) = self.shared.profile.driver.address_handle_at() {
+            let told = self.file.write(offset, &number.to_le_bytes());
+            told.map_err(|error| refuse_region("the device's first page", &error))?;
+        }
+        Ok((ah, number))
     }
 
     fn reg_mr(&self, pd: &Pd, request: &MrRequest) -> Result<(Mr, u32), Refusal> {

@@ -4,7 +4,7 @@
 #include "target.h"
 #include "warpverbs/barrier.h"
 
-namespace wv {
+using namespace wv;
 
 // Of a call, in `times`. `begin_dispatch` and `begin_combine` are complements, the earliest of all
 // blocks; the others are the latest of all blocks, 0 where no block was there.
@@ -25,8 +25,6 @@ enum class ep_phase : u32 {
 };
 constexpr u32 ep_phases = 13;
 
-namespace impl {
-
 struct PhaseTimes {
   u64* of_call;  // null where nothing is measured
 };
@@ -43,17 +41,12 @@ WV_DEVICE void note_phase(ep_phase phase) {
   if (thread_index() == 0) raise_phase(phase, now_ns());
 }
 
-}  // namespace impl
-}  // namespace wv
-
 // On a GPU an image is a program of its own. On the host ep.h's bodies are those of all kernels, and there is
 // only one of each.
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#define WV_EP_PHASE(phase) ::wv::impl::note_phase(::wv::ep_phase::phase)
+#define WV_EP_PHASE(phase) ::note_phase(::ep_phase::phase)
 #endif
 #include "warpverbs/ep.h"
-
-using namespace wv;
 
 // Where the blocks of a rank meet, and all ranks with them: words of the own memory, zero before a launch.
 struct Gate {
@@ -124,18 +117,18 @@ WV_SAFE_KERNEL(ep_calls)(const Ep* ep, EpLoop loop, u32 hidden, u32 top_k, u32 t
     const bool measures = i >= loop.warmup, aligned = loop.aligned != 0;
     if (thread_index() == 0) {
       u64* of_call = times + u64{i - loop.warmup} * ep_phases;
-      impl::phase_times().of_call = measures && aligned ? of_call : nullptr;
+      phase_times().of_call = measures && aligned ? of_call : nullptr;
       if (i == loop.warmup) raise<order::relaxed, scope::gpu>(gate + 2, ~now_ns());
     }
     const auto step = [&](Status status, ep_phase phase) {
       impl::first_of(first, status);
       sync_block();
-      impl::note_phase(phase);
+      note_phase(phase);
     };
     const auto begin = [&](ep_phase phase) {
       if (!aligned) return;
       impl::first_of(first, meeting.pass());
-      if (thread_index() == 0) impl::raise_phase(phase, ~now_ns());
+      if (thread_index() == 0) raise_phase(phase, ~now_ns());
     };
     begin(ep_phase::begin_dispatch);
     const EpCall call = next_call(*ep, whole_grid());

@@ -92,10 +92,14 @@ WV_SAFE_KERNEL(stream)(const Target* targets WV_COUNT(count), u32 count, u32 op,
   });
 }
 
-// The bound of every queue: each warp stores whole WQEBBs into the send queue's ring, neighbouring
-// lanes to neighbouring 16 bytes. The queue pair cannot be used afterwards. Times as in stream.
+// 16-byte segments of a unit of a send queue.
+constexpr u32 unit_segments = WV_NIC::Nic::wqebb_bytes / 16;
+
+// The bound of every queue: each warp stores 64 bytes at a time into the send queue's ring, or the part of
+// it that is a power of two, neighbouring lanes to neighbouring 16 bytes. The queue pair cannot be used
+// afterwards. Times as in stream.
 WV_SAFE_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report WV_COUNT(3)) {
-  const u64 segments = u64{4} << qp->log_sq;
+  const u64 segments = u64{unit_segments & ~1u} << qp->log_sq;
   const u64 threads = u64{grid_size()} * block_size();
   const u32 lanes = popcount(whole_warp());
   u8* ring = reinterpret_cast<u8*>(qp->sq);
@@ -104,7 +108,7 @@ WV_SAFE_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report WV_COUNT(3)) {
     const u64 first = 4 * (global_thread() - lane_id() + i * threads) + lane_id();
     for (u32 k = 0; k < 4; ++k) {
       const u64 segment = (first + u64{k} * lanes) & (segments - 1);
-      write16(ring + segment * mlx5::segment_bytes, vec16{segment, i});
+      write16(ring + 16 * segment, vec16{segment, i});
     }
   }
   fence<order::release, scope::system>();
@@ -113,7 +117,7 @@ WV_SAFE_KERNEL(raw_stores)(const Qp* qp, u32 rounds, u64* report WV_COUNT(3)) {
 
 // out: the first `segments` 16-byte segments of the send queue's ring.
 WV_SAFE_KERNEL(copy_ring)(const Qp* qp, vec16* out WV_COUNT(segments), u32 segments) {
-  const u64 all = u64{4} << qp->log_sq;
+  const u64 all = u64{unit_segments} << qp->log_sq;
   const u64 some = segments < all ? segments : all;
   const u8* ring = reinterpret_cast<const u8*>(qp->sq);
   const u64 threads = u64{grid_size()} * block_size();

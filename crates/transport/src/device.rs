@@ -9,6 +9,7 @@ use crate::{
 use std::fmt;
 use std::sync::Arc;
 use warpverbs_gpu::Buffer;
+use warpverbs_gpu::layout::NicFormat;
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_rdma::{Decision, Reason};
 
@@ -56,6 +57,11 @@ impl Device {
     /// memory at 127.0.0.1:50000`; `None` without a link, and of other NICs.
     pub fn link(&self) -> Option<String> {
         self.shared.nic.link()
+    }
+
+    /// The format of its endpoints' queues, in which kernels post.
+    pub fn format(&self) -> NicFormat {
+        self.shared.nic.format()
     }
 
     /// Its identity, as in its endpoints' handles.

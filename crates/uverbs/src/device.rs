@@ -304,6 +304,8 @@ pub trait Device {
     type Qp;
     /// A doorbell page.
     type Uar;
+    /// An address handle.
+    type Ah;
     /// Events that the program asked for. Dropped, there are no more.
     type Report;
 
@@ -315,6 +317,10 @@ pub trait Device {
     /// # Errors
     /// The device's reason; likewise below.
     fn alloc_pd(&self) -> Result<(Self::Pd, u32), Refusal>;
+
+    /// An address handle for datagrams to this GID, and its number: of drivers whose WQEs name it by that.
+    /// See also [`Driver::address_handle_at`].
+    fn create_ah(&self, pd: &Self::Pd, gid: [u8; 16]) -> Result<(Self::Ah, u32), Refusal>;
 
     /// Registers memory, and says its key.
     fn reg_mr(&self, pd: &Self::Pd, request: &MrRequest) -> Result<(Self::Mr, u32), Refusal>;

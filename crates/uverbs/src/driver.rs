@@ -8,14 +8,14 @@ pub enum Driver {
     /// NVIDIA's ConnectX.
     #[default]
     Mlx5,
-    /// Broadcom's Thor, without datagrams and address handles.
+    /// Broadcom's Thor.
     Bnxt {
         /// Offset of the doorbell page that the program gives to `mmap`.
         doorbells: u64,
         /// The program's library: the earlier one until a context is opened.
         library: BnxtLibrary,
     },
-    /// AMD Pensando's Pollara, without them and resized CQs.
+    /// AMD Pensando's Pollara, without SRQs and resized CQs.
     Ionic {
         /// Offset of the doorbell page that the program gives to `mmap`.
         doorbells: u64,
@@ -56,6 +56,12 @@ impl Driver {
             Self::Bnxt { .. } => format!("bnxt_re{number}"),
             Self::Ionic { .. } => format!("ionic_{number}"),
         }
+    }
+
+    /// Offset in the first page of the device's file, which the program has mapped, of the 32 bits in which
+    /// its library reads the number of the newest address handle; `None`: the answer says it, or nobody asks.
+    pub fn address_handle_at(self) -> Option<u64> {
+        matches!(self, Self::Bnxt { .. }).then_some(0x10)
     }
 
     /// The devices' vendor, as an IEEE company number or that of PCI, as each driver has it.

@@ -21,8 +21,9 @@ pub(crate) enum Object<D: Device> {
     Qp(Box<QpObject<D>>),
     Uar(UarObject<D>),
     Umem(Umem),
-    /// The program puts the address itself into its WQEs.
-    Ah,
+    /// Without the device's, programs put the address itself into their WQEs.
+    #[allow(dead_code, reason = "kept alive")]
+    Ah(Option<D::Ah>),
 }
 
 /// Memory of the program in which queues lie that mailboxes make.
@@ -90,7 +91,7 @@ impl<D: Device> Object<D> {
             Self::Qp(_) => Class::Qp,
             Self::Uar(_) => Class::Uar,
             Self::Umem(_) => Class::Umem,
-            Self::Ah => Class::Ah,
+            Self::Ah(_) => Class::Ah,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! `perf issue`: how fast WQEs are written, rung for and drained, beside the rate of 64-byte stores
-//! to the same ring. The NIC only consumes, unless it is a device that executes what it is given.
+//! to the same ring. The NIC only consumes, unless it is one that executes what it is given.
 
 use crate::output::{Bound, Columns, Finding, Row};
 use crate::rig::cases::{each, report};
@@ -221,7 +221,7 @@ fn row(
     let time = kernel::stream(&*rig.gpu, &postings, Op::Write, iters, grid, LIMIT)?;
     let mut left = Left::default();
     for pair in &pairs {
-        left += ring::check(&*rig.gpu, pair, depth, iters.into())?;
+        left += ring::check(&*rig.gpu, pair, (rig.nic.format(), depth), iters.into())?;
     }
     if moves {
         pairs.iter().try_for_each(|pair| pair.verify(&*rig.gpu, Op::Write, iters.into()))?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use warpverbs::gpu::{self, Gpu, GpuChoice, GpuInfo, GpuKind};
 use warpverbs::raw::nic::Config;
 use warpverbs::transport::{
-    Access, ContextBuilder, Device, Endpoint, EndpointConfig, LocalRegion, MemoryRegion,
+    Access, ContextBuilder, Device, Endpoint, EndpointConfig, LocalRegion, MemoryRegion, NicFormat,
     QueuePlacement, RemoteRegion,
 };
 
@@ -94,19 +94,24 @@ impl Rig {
     /// Whether the NIC completes whatever a doorbell announces without reading or moving it, on
     /// pairs of [`Self::consuming`].
     pub(crate) fn only_consumes(&self) -> bool {
-        self.nic.info().provider == "soft" || only_consumes()
+        self.has_consumers() || only_consumes()
+    }
+
+    /// Whether the NIC has queue pairs of which it reads nothing: software, in the format that has them.
+    fn has_consumers(&self) -> bool {
+        self.nic.info().provider == "soft" && self.nic.format() == NicFormat::Mlx5
     }
 
     /// A pair that kernels post to, with the send queue where `placement` says, of which the NIC
-    /// reads nothing, unless it is a device that executes what it is given.
+    /// reads nothing, unless it executes what it is given.
     pub(crate) fn consuming(
         &self,
         placement: QueuePlacement,
         depth: u32,
         limit: Duration,
     ) -> Result<Link> {
-        let soft = self.nic.info().provider == "soft";
-        let config = EndpointConfig::for_gpu(&self.gpu).placement(placement).consume_only(soft);
+        let config = EndpointConfig::for_gpu(&self.gpu).placement(placement);
+        let config = config.consume_only(self.has_consumers());
         self.pair_of(&config.send_depth(depth).recv_depth(0).timeout(limit), 0)
     }
 
@@ -115,7 +120,8 @@ impl Rig {
         let far = self.nic.endpoint(&EndpointConfig::host().recv_depth(receives))?;
         near.connect(&far.handle())?;
         far.connect(&near.handle())?;
-        Ok(Link { near, far, receives })
+        // A ring of ionic keeps one free.
+        Ok(Link { near, far, receives: receives.saturating_sub(1) })
     }
 }
 
@@ -144,7 +150,7 @@ pub(crate) fn only_consumes() -> bool {
 pub(crate) struct Link {
     pub(crate) near: Endpoint,
     pub(crate) far: Endpoint,
-    /// Receives that the other end has room for.
+    /// Receives that the other end has room for in every format.
     receives: u32,
 }
 

@@ -27,10 +27,10 @@ fn cqe() -> impl Strategy<Value = Cqe> {
                 Cqe::Received { qp_handle, id, shared, status, kind, length }
             }
         ),
-        (any::<(u64, bool, u8, Option<u32>, u32)>(), id, 0..1_u16 << 14).prop_map(
-            |((qp_handle, shared, status, imm, source), id, length)| {
+        (any::<(u64, bool, u8, Option<u32>, u32, bool)>(), id, 0..1_u16 << 14).prop_map(
+            |((qp_handle, shared, status, imm, source, ipv6), id, length)| {
                 let (status, source) = (RecvStatus::from_value(status), Qpn::truncate(source));
-                Cqe::Datagram { qp_handle, id, shared, status, imm, length, source }
+                Cqe::Datagram { qp_handle, id, shared, status, imm, length, source, ipv6 }
             }
         ),
         any::<u64>().prop_map(|qp_handle| Cqe::Terminal { qp_handle }),
@@ -58,9 +58,10 @@ fn describe(cqe: &Cqe, phase: bool) -> [u8; CQE] {
             let base = [(25, 1, status), (26, 2, flags), (28, 4, id.into())];
             (1, [fields, base].concat())
         }
-        Cqe::Datagram { qp_handle, id, shared, status, imm, length, source } => {
+        Cqe::Datagram { qp_handle, id, shared, status, imm, length, source, ipv6 } => {
             let (source, status) = (u64::from(source.get()), status.value().into());
-            let flags = u64::from(shared) | u64::from(imm.is_some()) << 1;
+            let version = if ipv6 { 3 } else { 2 };
+            let flags = u64::from(shared) | u64::from(imm.is_some()) << 1 | version << 4;
             let imm = imm.unwrap_or(0).into();
             let fields = [(0, 4, length.into()), (4, 4, imm), (8, 8, qp_handle)];
             let tail = [(22, 2, source & 0xffff), (25, 1, status), (26, 2, flags)];

@@ -322,8 +322,10 @@ impl Run {
         let (shared, status, source) =
             (false, RecvStatus::Ok, Qpn::truncate(length >> 16 | 0x18_0000));
         let (imm, length) = ((length & 1 != 0).then_some(length), length as u16 & 0x3fff);
-        let (qp_handle, receive) = (self.handle, (id % DEPTH) as u32);
-        let cqe = Cqe::Datagram { qp_handle, id: receive, shared, status, imm, length, source };
+        let (qp_handle, ipv6) = (self.handle, id.is_multiple_of(2));
+        let number = (id % DEPTH) as u32;
+        let cqe =
+            Cqe::Datagram { qp_handle, id: number, shared, status, imm, length, source, ipv6 };
         let found = self.complete(&cqe);
         let [wc] = &found[..] else { panic!("{found:?}") };
         assert_eq!(wc[..4], [id, 0, length.into(), 128]);

@@ -165,3 +165,35 @@ fn flags_mean_the_same_in_every_command() {
     // The software NIC by its name.
     succeeds("conform --network 127.0.0.1 --nic soft0 --host-only --brief --case write_sizes");
 }
+
+/// The software NIC executes queues of the other formats: none of them only consumes.
+#[test]
+fn queues_of_every_format_are_measured() {
+    for nic in ["soft-bnxt", "soft-ionic"] {
+        let latency = json(&format!("perf latency --gpu simt --nic {nic} -n 50 -w 5 --json"));
+        let rows = latency["rows"].as_array().expect("rows");
+        let posted =
+            |row: &&Value| row["what"].as_str().is_some_and(|w| w.contains("8-byte WRITE"));
+        assert_eq!(rows.iter().filter(posted).count(), 2, "{latency}");
+        assert!(rows.iter().filter(posted).all(|row| row["data"] == "equal"), "{latency}");
+        // A ring that is written several times over, and one that is not written to its end.
+        let line =
+            format!("perf issue --gpu simt --nic {nic} -n 9 -g 2x64 -q 1,2 --depth 512 --json");
+        let issue = json(&line);
+        let rows = issue["rows"].as_array().expect("rows");
+        assert_eq!(rows.len(), 2, "{issue}");
+        for row in rows {
+            assert_eq!(row["data"], "equal", "{row}");
+            assert!(row["parsed"].as_u64() >= Some(256), "{row}");
+        }
+        for op in ["write", "send", "read", "atomic"] {
+            let line =
+                format!("perf loopback --gpu simt --nic {nic} --op {op} -b 8 -e 8 -n 40 -w 3 -q 2");
+            assert_eq!(succeeds(&line).matches("equal").count(), 2, "{line}");
+        }
+        for ends in ["write local", "send local", "send local --gpu simt"] {
+            let line = format!("perf {ends} --nic {nic} -b 8 -e 4096 -f 512 -n 40 -w 3 --json");
+            assert_eq!(json(&line)["rows"].as_array().map(Vec::len), Some(2), "{line}");
+        }
+    }
+}

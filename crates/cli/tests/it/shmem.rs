@@ -8,6 +8,9 @@ use std::process::{Command, Stdio};
 /// Few calls, on host SIMT.
 const FEW: &str = "-n 20 -w 2 --transfers 2 -e 64K --json";
 
+/// The software NIC, with queues of every format.
+const NICS: [&str; 3] = ["soft", "soft-bnxt", "soft-ionic"];
+
 fn rows(document: &Value) -> &Vec<Value> {
     assert_eq!(document["command"], "perf shmem");
     document["rows"].as_array().expect("rows")
@@ -38,13 +41,30 @@ fn ranks_of_one_process_measure_all_tables() {
 
 #[test]
 fn ranks_measure_by_rdma_where_the_route_is_forced() {
-    let line = format!("perf shmem --gpus simt,simt --tables exchange,calls,stream {FEW}");
-    let out = program(&line).env("WARPVERBS_SHMEM_ROUTE", "rdma").output().expect("the program");
-    assert!(out.status.success(), "{}{}", text(&out.stdout), text(&out.stderr));
-    let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
-    is_complete(&document);
-    let by_rdma = |row: &Value| row["route"].as_str().is_some_and(|route| route.contains("rdma"));
-    assert!(rows(&document).iter().all(by_rdma), "{document}");
+    for nic in NICS {
+        let line =
+            format!("perf shmem --gpus simt,simt --nic {nic} --tables exchange,calls,stream {FEW}");
+        let mut program = program(&line);
+        let out = program.env("WARPVERBS_SHMEM_ROUTE", "rdma").output().expect("the program");
+        assert!(out.status.success(), "{nic}: {}{}", text(&out.stdout), text(&out.stderr));
+        let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        is_complete(&document);
+        let by_rdma =
+            |row: &Value| row["route"].as_str().is_some_and(|route| route.contains("rdma"));
+        assert!(rows(&document).iter().all(by_rdma), "{document}");
+    }
+}
+
+#[test]
+fn layers_of_experts_are_measured_by_rdma() {
+    for nic in NICS {
+        let layers = "--tokens 4 --layout flat,rank -n 3 -w 1";
+        let line = format!("perf ep --gpus simt,simt --route rdma --nic {nic} {layers} --json");
+        let document = json(&line);
+        assert_eq!(document["command"], "perf ep");
+        let rows = document["rows"].as_array().expect("rows");
+        assert!(rows.len() == 2 && rows.iter().all(|row| row["data"] == "equal"), "{document}");
+    }
 }
 
 const LAUNCHED: &str = "perf shmem --gpus simt --tables exchange,calls,barrier,life";

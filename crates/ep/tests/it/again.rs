@@ -128,7 +128,7 @@ fn batches(rng: &mut SmallRng, routes: Routes) -> Case {
 #[test]
 fn every_call_of_many_has_the_hash_of_the_reference() {
     for seed in simt_seeds(0xb00, 3) {
-        let routes = [Routes::Direct, Routes::Rdma, Routes::Mixed][seed as usize % 3];
+        let routes = Routes::ALL[seed as usize % Routes::ALL.len()];
         again(&under_seed(seed, |rng| batches(rng, routes)), 50);
     }
 }

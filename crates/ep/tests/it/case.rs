@@ -101,7 +101,7 @@ impl Case {
     /// Of sizes at random.
     pub(crate) fn random(rng: &mut SmallRng) -> Self {
         let ranks = rng.random_range(1..=4);
-        let routes = [Routes::Direct, Routes::Rdma, Routes::Mixed][rng.random_range(0..3)];
+        let routes = Routes::ALL[rng.random_range(0..Routes::ALL.len())];
         let experts = rng.random_range(1..=40);
         let top_k = rng.random_range(1..=experts.min(32));
         let payload = random_payload(rng);

@@ -8,7 +8,7 @@ use warpverbs::transport::{Outcome, WaitFor};
 use warpverbs_dev::simt_seeds;
 use warpverbs_ep::{Combine, Layout};
 
-const ROUTES: [Routes; 3] = [Routes::Direct, Routes::Rdma, Routes::Mixed];
+const ROUTES: [Routes; 5] = Routes::ALL;
 
 /// Three ranks, of which one stops before a step of the second call. Every token goes to every rank.
 fn stopped(

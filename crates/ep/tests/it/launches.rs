@@ -1,7 +1,7 @@
 //! The host's side: channels that ranks make together, and launches that use them.
 
 use crate::cases::{words16, words32};
-use crate::threads::{Rank, config as heap_config, ranks};
+use crate::threads::{Rank, config as heap_config, ranks, ranks_on};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use warpverbs_dev::seed;
@@ -183,14 +183,19 @@ fn both_channels(rank: &Rank, heap: &Heap, ep: &mut Ep, layers: [&Layer; 2], lay
 fn ranks_make_channels_and_use_them_by_launches() {
     let seed = seed();
     let cast = Payload::Cast(Scale::PowerOfTwo);
-    for (n, (policy, layout, combine, payload)) in (0..).zip([
-        (RoutePolicy::Auto, Layout::ExpertMajor, Combine::Reduced, Payload::Bf16),
-        (RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed, cast),
-        (RoutePolicy::RdmaOf(vec![1]), Layout::Flat { align: 4 }, Combine::Exact, cast),
+    let (flat, some) = (Layout::Flat { align: 4 }, RoutePolicy::RdmaOf(vec![1]));
+    for (n, (nic, policy, layout, combine, payload)) in (0..).zip([
+        ("soft", RoutePolicy::Auto, Layout::ExpertMajor, Combine::Reduced, Payload::Bf16),
+        ("soft", RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed, cast),
+        ("soft", some.clone(), flat, Combine::Exact, cast),
+        ("soft-bnxt", RoutePolicy::Rdma, Layout::ExpertMajor, Combine::Reduced, cast),
+        ("soft-bnxt", some.clone(), Layout::RankMajor, Combine::Summed, Payload::Bf16),
+        ("soft-ionic", RoutePolicy::Rdma, Layout::RankMajor, Combine::Summed, cast),
+        ("soft-ionic", some, flat, Combine::Exact, Payload::Bf16),
     ]) {
         let config = config(layout, combine).payload(payload);
         let heap = heap_config().routes(policy).qps_per_peer(2);
-        ranks(3, |rank| {
+        ranks_on(nic, 3, |rank| {
             let mut heap = rank.heap(&heap).unwrap();
             let free = heap.report().free_bytes;
             let mut ep = Ep::new(&mut heap, &mut rank.world, &config).unwrap();

@@ -51,7 +51,7 @@ fn tiles_and_parts_of_rows_fit_together() {
     let wide = [2, 512, 2, 3];
     let all = [(large, (2, 64)), (long, (1, 32)), (many, (2, 32)), (wide, (7, 32))];
     for (seed, (sizes, dim)) in (0x400..).zip(all) {
-        for routes in [Routes::Direct, Routes::Rdma] {
+        for routes in Routes::APART {
             for (layout, combine) in
                 [(Layout::ExpertMajor, Combine::Reduced), (Layout::RankMajor, Combine::Exact)]
             {

@@ -14,7 +14,7 @@ fn without(seed: u64, stops: u32) -> (Layers, u32) {
         (Layout::Flat { align: 2 }, Combine::Exact),
         (Layout::RankMajor, Combine::Summed),
     ];
-    let routes = [Routes::Direct, Routes::Rdma, Routes::Mixed][seed as usize % 3];
+    let routes = Routes::ALL[seed as usize % Routes::ALL.len()];
     let (layout, combine) = choices[seed as usize / 3 % 4];
     let ranks = 3 + (seed / 2 % 2) as u32;
     let away = (seed / 5) as u32 % ranks;

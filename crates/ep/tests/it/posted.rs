@@ -26,10 +26,11 @@ fn rows(experts: &[i32]) -> u64 {
 /// at random by a seed come to it together.
 #[test]
 fn a_row_takes_one_wqe_and_a_warp_one_doorbell() {
-    for seed in simt_seeds(0x500, 4) {
+    for seed in simt_seeds(0x500, 6) {
+        let routes = [Routes::Rdma, Routes::Bnxt, Routes::Ionic][seed as usize % 3];
         let layers = at_pace(Pace::Real, seed, |_| {
             let sizes = [TOKENS, 64, TOP_K, EXPERTS];
-            let mut case = Case::new((2, Routes::Rdma), sizes, Layout::RankMajor, Combine::Summed);
+            let mut case = Case::new((2, routes), sizes, Layout::RankMajor, Combine::Summed);
             (case.dim, case.least, case.timeout_ns) = ((1, 64), TOKENS, 20_000_000_000);
             case
         });

@@ -1,27 +1,29 @@
 //! From a send ring to a parsed WQE.
 
 use crate::format::{self, LONGEST, SendFormat, Wqe};
+use crate::objects::address::Addresses;
 use crate::objects::send::{Executor, SendQueue};
 use crate::violation::Rule;
 use warpverbs_mem::{Block, SendRing};
 use zerocopy::IntoBytes;
 
 /// The WQE at `index`, whose first WQEBB is `block`, and its bytes, if its format has WQEBBs. The error
-/// has the number of units that the bytes announce, and the rule that they break.
+/// has the number of units that the bytes announce, and the rule that they break. `addresses` are those that
+/// a datagram may name.
 #[inline(always)]
 pub(crate) fn read_wqe<'a>(
     q: &SendQueue,
     ring: &SendRing,
-    block: &'a Block,
-    index: u64,
+    (index, block): (u64, &'a Block),
+    addresses: Option<Addresses<'_>>,
     long: &'a mut [Block; LONGEST],
 ) -> Result<(&'a [u8], Wqe<'a>), (u64, Rule)> {
     let at = q.place(index);
     let announced = at.announced;
     match &q.format {
         SendFormat::Mlx5 => {}
-        SendFormat::Bnxt(sends) => return Ok((&[], sends.wqe(ring, at, long)?)),
-        SendFormat::Ionic(sends) => return Ok((&[], sends.wqe(ring, at, long)?)),
+        SendFormat::Bnxt(sends) => return Ok((&[], sends.wqe(ring, at, addresses, long)?)),
+        SendFormat::Ionic(sends) => return Ok((&[], sends.wqe(ring, at, addresses, long)?)),
     }
     let wqebbs = format::wqebbs(block);
     let raw = match wqebbs {

@@ -38,6 +38,7 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::event::Events;
 use crate::format::LONGEST;
+use crate::objects::address::Addresses;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::ReceiveQueue;
 use crate::objects::send::{Executor, SendQueue};
@@ -328,7 +329,9 @@ impl Core {
         let Some(ring) = &q.ring.wqes else { return Advance::Nothing };
         let (index, executor) = (q.progress.next, q.executor);
         let block = ring.load(index);
-        let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
+        let addresses = Addresses { all: &queues.tables.addresses, pd: q.pd };
+        let addresses = (executor == Executor::Datagram).then_some(addresses);
+        let (raw, wqe) = match read_wqe(q, ring, (index, &block), addresses, long) {
             Ok(read) => read,
             Err((units, rule)) => {
                 return self.ending(|queues| queues.refuse(slot, units, rule));

@@ -4,10 +4,11 @@
 use super::Core;
 use crate::NicError;
 use crate::format::CqeRing;
+use crate::objects::address::{self, Address};
 use crate::objects::cq::CompletionQueue;
 use crate::objects::srq::SharedReceiveQueue;
 use crate::proxy_device::{InTable, OwnMemory, ProxyReceiver};
-use crate::slots::{CqSlot, SrqSlot, UarSlot};
+use crate::slots::{AhSlot, CqSlot, SrqSlot, UarSlot};
 use crate::violation::{KeySide, Rule};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -147,6 +148,17 @@ pub(crate) fn srq_limit(core: &Core, slot: SrqSlot) -> u16 {
 /// Takes out an SRQ, which no QP uses.
 pub(crate) fn remove_srq(core: &mut Core, slot: SrqSlot) -> impl Sized + use<> {
     (core.queues.tables.srqs.remove(slot), core.proxy.remove_shared(slot))
+}
+
+/// A number for an address of the protection domain `pd`.
+pub(crate) fn insert_ah(core: &mut Core, pd: u32, gid: [u8; 16]) -> Result<AhSlot, NicError> {
+    let exhausted = NicError::Exhausted { what: "address handles", max: address::MAX.into() };
+    core.queues.tables.addresses.insert(Address { pd, gid }).ok_or(exhausted)
+}
+
+/// Takes out an address.
+pub(crate) fn remove_ah(core: &mut Core, slot: AhSlot) {
+    core.queues.tables.addresses.remove(slot);
 }
 
 /// Polls a page of doorbell registers.

@@ -2,12 +2,13 @@
 
 use super::atomic::AtomicGate;
 use crate::NicError;
+use crate::objects::address::{self, Address};
 use crate::objects::cq::CompletionQueue;
 use crate::objects::in_flight::WqeInfo;
 use crate::objects::receive::{ReceiveQueue, Receives};
 use crate::objects::send::{Executor, SendQueue};
 use crate::objects::srq::SharedReceiveQueue;
-use crate::slots::{CqSlot, QpSlot, Slots, SrqSlot};
+use crate::slots::{AhSlot, CqSlot, QpSlot, Slots, SrqSlot};
 use rand::{Rng, RngExt};
 use rustc_hash::FxHashMap;
 use warpverbs_link::QpnPart;
@@ -22,6 +23,7 @@ pub(crate) struct Tables {
     pub(crate) receives: Slots<QpSlot, ReceiveQueue>,
     pub(crate) cqs: Slots<CqSlot, CompletionQueue>,
     pub(crate) srqs: Slots<SrqSlot, SharedReceiveQueue>,
+    pub(crate) addresses: Slots<AhSlot, Address>,
     /// Slot of each QP, by QP number.
     pub(crate) by_qpn: FxHashMap<u32, QpSlot>,
     /// The part of the QP numbers from which numbers are drawn, so that packets to this NIC may travel
@@ -40,6 +42,7 @@ impl Tables {
             receives: Slots::new(max_qps),
             cqs: Slots::new(1 << 23),
             srqs: Slots::new(1 << 23),
+            addresses: Slots::new(address::MAX),
             by_qpn: FxHashMap::default(),
             part,
             atomics: AtomicGate::default(),

@@ -2,10 +2,11 @@
 
 use super::list::{Request, in_place};
 use super::{
-    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, SendOpcode, Sges,
-    Short, TakesPayload, Wqe,
+    At, Completion, DatagramSource, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, Names,
+    SendOpcode, Sges, Short, TakesPayload, Wqe,
 };
 use crate::NicError;
+use crate::objects::address::Addresses;
 use crate::violation::Rule;
 use warpverbs_bnxt::cqe::Cqe;
 use warpverbs_bnxt::doorbell::{Doorbell, Kind as Bell};
@@ -17,7 +18,7 @@ use warpverbs_bnxt::slot::{HEADERS, SLOT, STATIC_SLOTS, SgeSlot};
 use warpverbs_bnxt::status::{RecvStatus, SendStatus};
 use warpverbs_bnxt::wqe;
 use warpverbs_mem::{Block, Kind, MemError, ReceiveRing, Region, SendRing};
-use warpverbs_rdma::{Mtu, Op, QueueKind, Status};
+use warpverbs_rdma::{Mtu, Op, Qpn, QueueKind, ReceivedKind, Status};
 use zerocopy::IntoBytes;
 
 /// Words of a slot.
@@ -199,11 +200,12 @@ impl Sends {
         Some(Short { units, remote, source, psn, flags })
     }
 
-    /// The WQE at a place, copied to `long`.
+    /// The WQE at a place, copied to `long`. Without `addresses` it is a connection's.
     pub(crate) fn wqe<'a>(
         &self,
         ring: &SendRing,
         at: At,
+        addresses: Option<Addresses<'_>>,
         long: &'a mut [Block; LONGEST],
     ) -> Result<Wqe<'a>, (u64, Rule)> {
         let words = long.as_flattened_mut();
@@ -221,13 +223,20 @@ impl Sends {
         }
         let words = &mut words[..usize::from(value) * WORDS];
         ring.read(at.index, words);
-        let posted = wqe::parse(words.as_bytes(), self.library).map_err(wrong)?;
-        let asked = Request::of(&posted);
+        let posted = match addresses {
+            Some(_) => wqe::parse_datagram(words.as_bytes()),
+            None => wqe::parse(words.as_bytes(), self.library),
+        };
+        let asked = Request::of(&posted.map_err(wrong)?);
         if units > at.announced {
             return Err((units, Rule::BeyondAnnounced { wqebbs: units, announced: at.announced }));
         }
-        self.check(at, asked.len).map_err(|rule| (units, rule))?;
-        Ok(asked.wqe::<SgeSlot>(units, words.as_mut_bytes()))
+        // Datagrams have no packet numbers in the table.
+        if addresses.is_none() {
+            self.check(at, asked.len).map_err(|rule| (units, rule))?;
+        }
+        let to = asked.destination(addresses).map_err(|violation| (units, violation.into()))?;
+        Ok(asked.wqe::<SgeSlot>(units, to, words.as_mut_bytes()))
     }
 }
 
@@ -314,21 +323,29 @@ pub(super) fn cut_off(rings: u8) -> Cqe {
 }
 
 /// The CQE of what has ended, of the QP with this handle.
-pub(super) fn cqe(done: &Done, qp_handle: u64) -> Cqe {
-    let consumed = done.ended as u16;
+pub(super) fn cqe(done: &Done, names: Names) -> Cqe {
+    let (qp_handle, consumed) = (names.handle.unwrap_or(0), done.ended as u16);
     let id = done.index as u32;
+    let received = |kind, length, srqn, status, from: Option<DatagramSource>| {
+        let (shared, status) = (srqn != 0, RecvStatus::of(status));
+        if !names.datagrams {
+            return Cqe::Received { qp_handle, id, shared, status, kind, length };
+        }
+        let imm = if let ReceivedKind::SendImm(imm) = kind { Some(imm) } else { None };
+        let (source, ipv6) = from.map_or((Qpn::default(), false), |from| (from.qpn, from.ipv6));
+        let length = length as u16;
+        Cqe::Datagram { qp_handle, id, shared, status, imm, length, source, ipv6 }
+    };
     match done.what {
         Ended::Sent { .. } => Cqe::Sent { qp_handle, consumed, status: SendStatus::Ok },
         Ended::Failed { side: ErrorSide::Requester, status, .. } => {
             Cqe::Sent { qp_handle, consumed, status: SendStatus::of(status) }
         }
         Ended::Failed { side: ErrorSide::Responder, status, srqn, .. } => {
-            let (status, kind) = (RecvStatus::of(status), Default::default());
-            Cqe::Received { qp_handle, id, shared: srqn != 0, status, kind, length: 0 }
+            received(ReceivedKind::Send, 0, srqn, status, None)
         }
-        Ended::Received { kind, len: length, srqn, .. } => {
-            let status = RecvStatus::of(Status::Success);
-            Cqe::Received { qp_handle, id, shared: srqn != 0, status, kind, length }
+        Ended::Received { kind, len, srqn, from, .. } => {
+            received(kind, len, srqn, Status::Success, from)
         }
         Ended::Queue { .. } => Cqe::Terminal { qp_handle },
     }

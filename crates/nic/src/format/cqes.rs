@@ -2,7 +2,7 @@
 //! them.
 
 use crate::NicError;
-use crate::format::{Dialect, Done, Ended, bnxt, ionic, mlx5};
+use crate::format::{Dialect, Done, Ended, Names, bnxt, ionic, mlx5};
 use std::mem::offset_of;
 use warpverbs_bnxt::doorbell::Kind;
 use warpverbs_bnxt::ring::Library;
@@ -34,15 +34,6 @@ impl CqeSize {
     pub(crate) fn payload(self) -> usize {
         self.bytes() / 2
     }
-}
-
-/// The names of a queue in its CQEs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Names {
-    /// mlx5's user index, or bnxt_re's handle.
-    pub(crate) handle: Option<u64>,
-    /// The bits of an index that are its place in the queue.
-    pub(crate) mask: u64,
 }
 
 /// The entries of a CQ, as the NIC writes them.
@@ -129,8 +120,8 @@ impl CqeRing {
         }
         let first_lap = !is_odd_lap(self.produced, self.log_size);
         let bytes = match self.dialect {
-            Dialect::Ionic => ionic::cqe(done, names.mask).emit(first_lap),
-            _ => bnxt::cqe(done, names.handle.unwrap_or(0)).emit(first_lap),
+            Dialect::Ionic => ionic::cqe(done, names).emit(first_lap),
+            _ => bnxt::cqe(done, names).emit(first_lap),
         };
         self.write_32(bytes)
     }

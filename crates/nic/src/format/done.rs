@@ -3,6 +3,23 @@
 use super::{DatagramSource, ErrorSide, Qpn, ReceivedKind, SendOpcode};
 use warpverbs_rdma::Status;
 
+/// The names of a queue in its CQEs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    /// mlx5's user index, or bnxt_re's handle.
+    pub(crate) handle: Option<u64>,
+    /// The bits of an index that are its place in the queue.
+    pub(crate) mask: u64,
+    /// The QP is one of datagrams.
+    pub(crate) datagrams: bool,
+}
+
+impl Names {
+    /// Of a queue without any.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self { handle: None, mask: u64::MAX, datagrams: false };
+}
+
 /// Work of a QP that has ended and gets a CQE.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {

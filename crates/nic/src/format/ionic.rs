@@ -2,9 +2,10 @@
 
 use super::list::{Request, in_place};
 use super::{
-    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, SendOpcode, Sges,
-    Short, TakesPayload, Wqe,
+    At, Completion, Done, Ended, ErrorSide, FormatViolation, Head, LONGEST, Names, SendOpcode,
+    Sges, Short, TakesPayload, Wqe,
 };
+use crate::objects::address::Addresses;
 use crate::violation::Rule;
 use warpverbs_ionic::body::Entry;
 use warpverbs_ionic::cqe::Cqe;
@@ -76,20 +77,32 @@ impl Sends {
         Some(Short { units: 1, remote, source, psn: 0, flags: super::Flags::of(posted.flags) })
     }
 
-    /// The WQE at a place, copied to `long`.
+    /// The WQE at a place, copied to `long`. Without `addresses` it is a connection's.
     pub(crate) fn wqe<'a>(
         self,
         ring: &SendRing,
         at: At,
+        addresses: Option<Addresses<'_>>,
         long: &'a mut [Block; LONGEST],
     ) -> Result<Wqe<'a>, (u64, Rule)> {
         let words = &mut long.as_flattened_mut()[..1 << (self.log_wqe - 3)];
         ring.read(at.index, words);
-        let posted = wqe::parse(words.as_bytes(), self.position(at), self.protocol);
+        let (place, bytes) = (self.position(at), words.as_bytes());
+        let posted = match addresses {
+            Some(_) => wqe::parse_datagram(bytes, place, self.protocol),
+            None => wqe::parse(bytes, place, self.protocol),
+        };
         let queue = QueueKind::Send;
         let posted = posted
             .map_err(|violation| (1, FormatViolation::IonicWqe { queue, violation }.into()))?;
-        Ok(Request::of(&posted).wqe::<Entry>(1, words.as_mut_bytes()))
+        let asked = Request::of(&posted);
+        let to = asked.destination(addresses).map_err(|violation| (1, violation.into()))?;
+        let mut wqe = asked.wqe::<Entry>(1, to, words.as_mut_bytes());
+        if addresses.is_some() {
+            // A CQE of a datagram is about its WQE alone: the library waits for one of each.
+            wqe.flags.completion = Completion::Always;
+        }
+        Ok(wqe)
     }
 }
 
@@ -128,19 +141,21 @@ pub(super) fn receive(
     Ok(in_place::<Entry>(wqe, count))
 }
 
-/// The CQE of what has ended, of a queue whose places are the bits of `mask`.
-pub(super) fn cqe(done: &Done, mask: u64) -> Cqe {
-    let (qpn, index, msn) = (done.qpn, (done.index & mask) as u16, done.ended as u32);
+/// The CQE of what has ended. Datagrams are no messages of a connection, which are counted.
+pub(super) fn cqe(done: &Done, names: Names) -> Cqe {
+    let (qpn, index, msn) = (done.qpn, (done.index & names.mask) as u16, done.ended as u32);
+    let sent = |status| match names.datagrams {
+        true => Cqe::Local { qpn, index, status },
+        false => Cqe::Messages { qpn, msn, status },
+    };
     let failed = |status| Err(Failure::of(status).unwrap_or(Failure::LocalQpOperation));
     let received = |kind, source: Option<super::DatagramSource>, status| {
         let (source, ipv4) = source.map_or((Qpn::default(), false), |from| (from.qpn, !from.ipv6));
         Cqe::Received { qpn, index, kind, source, ipv4, status }
     };
     match done.what {
-        Ended::Sent { .. } => Cqe::Messages { qpn, msn, status: Ok(()) },
-        Ended::Failed { side: ErrorSide::Requester, status, .. } => {
-            Cqe::Messages { qpn, msn, status: failed(status) }
-        }
+        Ended::Sent { .. } => sent(Ok(())),
+        Ended::Failed { side: ErrorSide::Requester, status, .. } => sent(failed(status)),
         Ended::Failed { side: ErrorSide::Responder, status, .. } => {
             received(ReceivedKind::Send, None, failed(status).map(|()| 0))
         }

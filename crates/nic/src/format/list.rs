@@ -1,8 +1,9 @@
 //! From requests of other formats to those of the engine, whose lists of entries are mlx5's.
 
-use super::{Flags, Op, Payload, SendWith, Sge, Sges, Wqe};
+use super::{Destination, Flags, FormatViolation, Op, Payload, SendWith, Sge, Sges, Wqe};
+use crate::objects::address::Addresses;
 use warpverbs_mlx5::segment::DataSeg;
-use warpverbs_rdma::{Op as Asked, Posted, SendFlags};
+use warpverbs_rdma::{Addressed, Op as Asked, Posted, SendFlags};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned, transmute};
 
 /// Where entries and inline bytes begin, and bytes of an entry: the same in either format.
@@ -43,6 +44,7 @@ pub(super) struct Request {
     pub(super) len: u32,
     result: Option<Sge>,
     flags: SendFlags,
+    to: Option<Addressed>,
 }
 
 impl Request {
@@ -51,13 +53,27 @@ impl Request {
     where
         for<'e> Sge: From<&'e E>,
     {
-        let Posted { op, inline, local, result, flags, .. } = *posted;
+        let Posted { op, to, inline, local, result, flags } = *posted;
         let (inline, entries, len) = (inline.len(), local.len(), posted.byte_len() as u32);
-        Self { op, inline, entries, len, result, flags }
+        Self { op, inline, entries, len, result, flags, to }
     }
 
-    /// The request as the engine has it; it takes `units` of its queue, and `wqe` are its bytes.
-    pub(super) fn wqe<E: Entry>(self, units: u64, wqe: &mut [u8]) -> Wqe<'_>
+    /// The address of a datagram, of those that its QP may name; `None`: the QP is connected.
+    pub(super) fn destination(
+        &self,
+        addresses: Option<Addresses<'_>>,
+    ) -> Result<Option<Destination>, FormatViolation> {
+        addresses.zip(self.to).map(|(addresses, to)| addresses.find(to)).transpose()
+    }
+
+    /// The request as the engine has it, to a destination if it is a datagram; it takes `units` of its queue,
+    /// and `wqe` are its bytes.
+    pub(super) fn wqe<E: Entry>(
+        self,
+        units: u64,
+        to: Option<Destination>,
+        wqe: &mut [u8],
+    ) -> Wqe<'_>
     where
         for<'e> Sge: From<&'e E>,
     {
@@ -67,10 +83,14 @@ impl Request {
             _ => Payload::Inline(&wqe[PAYLOAD..PAYLOAD + inline]),
         };
         let result = result.unwrap_or_default();
+        let send = |with| match to {
+            Some(to) => Op::SendTo { to, with, payload },
+            None => Op::Send { with, payload },
+        };
         let op = match op {
-            Asked::Send => Op::Send { with: SendWith::Nothing, payload },
-            Asked::SendImm(imm) => Op::Send { with: SendWith::Imm(imm), payload },
-            Asked::SendInvalidate(rkey) => Op::Send { with: SendWith::Invalidate(rkey), payload },
+            Asked::Send => send(SendWith::Nothing),
+            Asked::SendImm(imm) => send(SendWith::Imm(imm)),
+            Asked::SendInvalidate(rkey) => send(SendWith::Invalidate(rkey)),
             Asked::Write(remote) => Op::Write { remote, payload, imm: None },
             Asked::WriteImm(remote, imm) => Op::Write { remote, payload, imm: Some(imm) },
             Asked::Read(remote) => {

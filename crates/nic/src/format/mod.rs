@@ -19,8 +19,8 @@ pub use bnxt::BnxtQueues;
 pub use choice::{Dialect, QpFormat};
 pub(crate) use choice::{OfBnxt, OfIonic, OfMlx5, Plain, RecvFormat, SendFormat};
 pub use cqes::CqeSize;
-pub(crate) use cqes::{CqeRing, Names, is_reached};
-pub(crate) use done::{Done, Ended};
+pub(crate) use cqes::{CqeRing, is_reached};
+pub(crate) use done::{Done, Ended, Names};
 pub(crate) use mlx5::{
     LONGEST, announced, block_of, explain, parse_receive, requested, send_wqe, wqebbs,
 };

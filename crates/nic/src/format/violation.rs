@@ -34,6 +34,12 @@ pub enum FormatViolation {
         /// Of its place.
         expected: Kind,
     },
+    /// A datagram to an address handle that there is not.
+    #[error("datagram.handle is {handle:#x}, expected one of the QP's protection domain")]
+    AddressHandle {
+        /// In the WQE.
+        handle: u32,
+    },
     /// The bytes are not a WQE of ionic.
     #[error("{violation}")]
     IonicWqe {
@@ -58,6 +64,7 @@ impl FormatViolation {
             Self::BnxtPackets(violation) => violation.field(),
             Self::BnxtDoorbell(violation) => violation.field(),
             Self::BnxtKind { .. } => "doorbell.kind",
+            Self::AddressHandle { .. } => "datagram.handle",
             Self::IonicWqe { violation, .. } => violation.field(),
             Self::IonicDoorbell(violation) => violation.field(),
             Self::IonicArm => "doorbell.arm",
@@ -69,7 +76,9 @@ impl FormatViolation {
         let (queue, status) = match self {
             Self::BnxtWqe { queue, violation } => (*queue, violation.status()),
             Self::IonicWqe { queue, violation } => (*queue, violation.status()),
-            Self::BnxtPackets(_) => return Some(Status::LocalQpOperation),
+            Self::BnxtPackets(_) | Self::AddressHandle { .. } => {
+                return Some(Status::LocalQpOperation);
+            }
             Self::BnxtDoorbell(_)
             | Self::BnxtKind { .. }
             | Self::IonicDoorbell(_)

@@ -2,6 +2,7 @@
 //! and what may come next; the engine's rooms act on them. Users hold handles, which name objects by
 //! their slots.
 
+pub(crate) mod address;
 pub(crate) mod cq;
 mod cut;
 pub(crate) mod in_flight;

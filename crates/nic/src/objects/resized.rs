@@ -36,7 +36,7 @@ fn complete(cq: &mut CompletionQueue, index: u64) -> Result<(), Unwritten> {
     let kind = ReceivedKind::Send;
     let what = Ended::Received { kind, len: 0, srqn: 0, solicited: false, from: None };
     let done = Done { qpn: Qpn::new(5).unwrap(), index, ended: 0, what };
-    cq.publish(&done, Names { handle: None, mask: u64::MAX }, None)
+    cq.publish(&done, Names::NONE, None)
 }
 
 /// Types of CQEs.

@@ -61,8 +61,9 @@ pub enum Announcement {
 /// How a QP is made.
 #[derive(Clone, Debug)]
 pub struct QpConfig {
-    /// The format of its queues, which is that of its CQs and its SRQ. Those of other formats than mlx5's are
-    /// connected, announce work by their own doorbells, and have no payload in CQEs.
+    /// The format of its queues, which is that of its CQs and its SRQ. Those of other formats than mlx5's have
+    /// no dynamic connections, announce work by their own doorbells, and have no payload in CQEs; datagrams
+    /// in them go to an [`AddressHandle`](crate::AddressHandle).
     pub format: QpFormat,
     /// The transport service. Datagrams need a link and use host memory. Ends of dynamic
     /// connections have numbers and states, but no packets: posted work is refused.
@@ -244,10 +245,11 @@ impl QpConfig {
             slot: QpSlot::default(),
             pd: pd.number(),
             service: self.service,
-            // Of datagrams, only sends stop (IBTA table 91).
+            // Of datagrams, only sends stop (IBTA table 91); of formats whose libraries flush by
+            // themselves, everything.
             on_error: match self.service {
-                Service::Datagram => OnSendError::StopSends,
                 _ if self.format.dialect() != Dialect::Mlx5 => OnSendError::StopAll,
+                Service::Datagram => OnSendError::StopSends,
                 _ => self.on_send_error,
             },
             state: QpState::Reset,
@@ -274,8 +276,8 @@ impl QpConfig {
             QpFormat::Bnxt(queues) => Some(queues.handle),
             _ => self.user_index.map(u64::from),
         };
-        let mask = (1 << log_depth) - 1;
-        CqeTarget { cq: cq.0.slot, names: Names { handle, mask }, payload }
+        let (mask, datagrams) = ((1 << log_depth) - 1, self.service == Service::Datagram);
+        CqeTarget { cq: cq.0.slot, names: Names { handle, mask, datagrams }, payload }
     }
 
     /// Everything has the QP's format, and the format has everything.
@@ -296,7 +298,7 @@ impl QpConfig {
         }
         let lacks = [
             (proxied, "work for another device"),
-            (self.service != Service::Connected, "a QP that is not connected"),
+            (self.service.is_dynamic(), "dynamic connections"),
             (self.consume_only, "a QP that only consumes"),
             (self.scatter_to_cqe != ScatterToCqe::default(), "payload in CQEs"),
             // A register that queues share keeps its last value alone.

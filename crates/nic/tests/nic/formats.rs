@@ -8,8 +8,8 @@ use warpverbs_dev::{Poster, QueueFormat, Reported, addresses, bytes, rest};
 use warpverbs_mem::{Access, HostBuf, Region};
 use warpverbs_nic::link::cable;
 use warpverbs_nic::{
-    Announcement, Clock, Config, CqMode, Dialect, Mr, Mtu, NicError, QpAttrs, QpState, SoftNic,
-    SrqConfig, SrqOrder, Status, VirtualClock,
+    Announcement, Clock, Config, CqMode, Dialect, Mr, Mtu, NicError, QpAttrs, QpState, Service,
+    SoftNic, SrqConfig, SrqOrder, Status, VirtualClock,
 };
 use warpverbs_rdma::{Data, Op, ReceivedKind, Remote, Rkey, SendFlags, Sge, WorkRequest};
 
@@ -326,8 +326,8 @@ fn what_a_format_does_not_have_is_refused() {
     let doorbell_only = Default::default();
     let shared = Announcement::Uar { page, doorbell_only };
     let poster = |format, cqs, announcement: &Announcement| {
-        Poster::with(&nic, &pd, format, cqs, (CqMode::Ring, 4), announcement.clone(), None)
-            .map(drop)
+        let kind = (Service::Connected, announcement.clone());
+        Poster::with(&nic, &pd, [format, cqs], (CqMode::Ring, 4), kind, None).map(drop)
     };
     let own = Announcement::Doorbell;
     for (format, other) in [(BnxtStatic, Mlx5), (Mlx5, IonicV2), (IonicV2, BnxtStatic)] {
@@ -363,9 +363,9 @@ fn receives_of_a_shared_queue_carry_tags() {
     let srq = nic.create_srq(&pd, &config(format.dialect())).unwrap();
     let region = HostBuf::region(4096).unwrap();
     let mr = nic.reg_mr(&pd, &region, Access::all()).unwrap();
-    let (own, cq) = (Announcement::Doorbell, (CqMode::Ring, 5));
+    let (kind, cq) = ((Service::Connected, Announcement::Doorbell), (CqMode::Ring, 5));
     let mut a = Poster::new(&nic, &pd, QueueFormat::Mlx5, cq).unwrap();
-    let mut b = Poster::with(&nic, &pd, format, format, cq, own, Some(srq.clone())).unwrap();
+    let mut b = Poster::with(&nic, &pd, [format; 2], cq, kind, Some(srq.clone())).unwrap();
     let (init, rts) = (QpAttrs::init(Access::all()), QpAttrs::rts());
     let (to_a, to_b) = (QpAttrs::rtr(a.qp.qpn()), QpAttrs::rtr(b.qp.qpn()));
     a.connect(&init, &to_b, &rts);

@@ -15,6 +15,7 @@ mod dynamic;
 mod errors;
 mod faults;
 mod formats;
+mod formats_datagrams;
 mod formats_hostile;
 mod garbage;
 mod hostile;

@@ -23,6 +23,11 @@ super::structures! { IONIC_LAYOUTS:
         expdb_qtypes: u8,
         rsvd2: [u8; 3],
     }
+    /// Number of an address handle.
+    IonicAhResp = ionic_ah_resp {
+        ahid: u32,
+        pad: u32,
+    }
     /// A ring: its bytes, its entries but one, and both as logarithms.
     IonicQdesc = ionic_qdesc {
         addr: u64,

@@ -61,9 +61,12 @@ impl<D: Device> Context<D> {
         let CreateAh { pd_handle, attr, .. } = take(call.bytes(0).unwrap_or(&[]));
         let profile = self.device.profile();
         check_route(profile, attr.port_num, attr.is_global, attr.grh.sgid_index)?;
-        self.objects.pd(pd_handle).map_err(legacy)?;
-        let answer = self.driver.ah(call.room(UHW_OUT).unwrap_or(0), attr.grh.dgid)?;
-        let ah_handle = self.add(call, Object::Ah, &[pd_handle])?;
+        let (pd, gid) = (self.objects.pd(pd_handle).map_err(legacy)?, attr.grh.dgid);
+        let numbered = self.driver.numbers_addresses();
+        let made = numbered.then(|| self.device.create_ah(pd, gid)).transpose()?;
+        let (ah, number) = made.map_or((None, 0), |(ah, number)| (Some(ah), number));
+        let answer = self.driver.ah(call.room(UHW_OUT).unwrap_or(0), gid, number);
+        let ah_handle = self.add(call, Object::Ah(ah), &[pd_handle])?;
         call.answer(CORE_OUT, CreateAhResp { ah_handle }.as_bytes());
         call.answer(UHW_OUT, answer);
         Ok(())

@@ -15,8 +15,9 @@ use crate::{BnxtLibrary, Driver, Refusal};
 use warpverbs_rdma::Service;
 use zerocopy::IntoBytes;
 
-/// `IB_UVERBS_QPT_RC`.
+/// `IB_UVERBS_QPT_RC`, `IB_UVERBS_QPT_UD`.
 const QP_RC: u64 = 2;
+const QP_UD: u64 = 4;
 /// Bytes of a CQE.
 const CQE: u32 = 32;
 /// log2 of the bytes of a WQE, whatever it holds.
@@ -100,9 +101,10 @@ pub(super) fn srq_made(srqid: u32) -> Vec<u8> {
 pub(super) fn service(kind: u64) -> Result<Service, Refusal> {
     match kind {
         QP_RC => Ok(Service::Connected),
+        QP_UD => Ok(Service::Datagram),
         kind => {
-            let why = format!("a QP of type {kind}, bnxt_re has reliable connections (2) alone");
-            Err(Refusal::unsupported(why))
+            let has = "reliable connections (2) and datagrams (4) alone";
+            Err(Refusal::unsupported(format!("a QP of type {kind}, bnxt_re has {has}")))
         }
     }
 }

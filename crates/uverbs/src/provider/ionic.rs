@@ -3,16 +3,17 @@
 
 use crate::Refusal;
 use crate::abi::{
-    IONIC_CQES, IONIC_RECEIVES, IONIC_SENDS, IonicCqReq, IonicCqResp, IonicCtxResp, IonicQdesc,
-    IonicQpReq, IonicQpResp, QpCap, take,
+    IONIC_CQES, IONIC_RECEIVES, IONIC_SENDS, IonicAhResp, IonicCqReq, IonicCqResp, IonicCtxResp,
+    IonicQdesc, IonicQpReq, IonicQpResp, QpCap, take,
 };
 use crate::call::Call;
 use crate::device::{CqRequest, QpRequest, Queues};
 use warpverbs_rdma::Service;
 use zerocopy::IntoBytes;
 
-/// `IB_UVERBS_QPT_RC`.
+/// `IB_UVERBS_QPT_RC`, `IB_UVERBS_QPT_UD`.
 const QP_RC: u64 = 2;
+const QP_UD: u64 = 4;
 /// log2 of the bytes of a page.
 const PAGE: u32 = 12;
 /// log2 of the bytes of a CQE.
@@ -90,11 +91,16 @@ pub(super) fn cq_made(cqn: u32) -> Vec<u8> {
 pub(super) fn service(kind: u64) -> Result<Service, Refusal> {
     match kind {
         QP_RC => Ok(Service::Connected),
+        QP_UD => Ok(Service::Datagram),
         kind => {
-            let why = format!("a QP of type {kind}, ionic has reliable connections (2) alone");
-            Err(Refusal::unsupported(why))
+            let has = "reliable connections (2) and datagrams (4) alone";
+            Err(Refusal::unsupported(format!("a QP of type {kind}, ionic has {has}")))
         }
     }
+}
+
+pub(super) fn ah(ahid: u32) -> Vec<u8> {
+    IonicAhResp { ahid, pad: 0 }.as_bytes().to_vec()
 }
 
 pub(super) fn qp(call: &Call, service: Service) -> Result<QpRequest, Refusal> {

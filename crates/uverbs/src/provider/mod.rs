@@ -127,11 +127,17 @@ impl Driver {
         matches!(self, Self::Mlx5).then(|| mlx5::qp_changed(room, dctn))
     }
 
-    /// The answer, of `room` bytes at most, to a new address handle for `gid`.
-    pub(crate) fn ah(self, room: usize, gid: [u8; 16]) -> Result<Vec<u8>, Refusal> {
+    /// WQEs name addresses of datagrams by numbers, and do not hold them.
+    pub(crate) fn numbers_addresses(self) -> bool {
+        !matches!(self, Self::Mlx5)
+    }
+
+    /// The answer, of `room` bytes at most, to a new address handle of this number for `gid`.
+    pub(crate) fn ah(self, room: usize, gid: [u8; 16], number: u32) -> Vec<u8> {
         match self {
-            Self::Mlx5 => Ok(mlx5::ah(room, gid)),
-            _ => Err(self.lacks("datagrams and address handles")),
+            Self::Mlx5 => mlx5::ah(room, gid),
+            Self::Bnxt { .. } => Vec::new(),
+            Self::Ionic { .. } => ionic::ah(number),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use crate::common::call::{Call, Program};
 use crate::common::device::DOORBELLS;
-use crate::queues::{longs, words};
+use crate::queues::{address, longs, words};
+use warpverbs_rdma::Service;
 use warpverbs_uverbs::abi::{IonicCqReq, IonicCtxResp, IonicQdesc, IonicQpReq};
 use warpverbs_uverbs::schema::{UHW_IN, UHW_OUT};
 use warpverbs_uverbs::{CqRequest, Driver, Errno, Queues};
@@ -128,10 +129,22 @@ fn rings_whose_parts_disagree_are_refused() {
 }
 
 #[test]
+fn a_qp_of_datagrams_names_addresses_by_numbers() {
+    let mut program = Program::ionic();
+    let (pd, cq) = objects(&mut program);
+    program.make(&qp_call(&program, (pd, cq), 4, &qp_request())).unwrap();
+    assert_eq!(program.model.seen.borrow().qp.unwrap().service, Service::Datagram);
+    let gid = [9; 16];
+    let (_, uhw) = program.write_command(5, &address(pd, gid), 4, 8).unwrap();
+    assert_eq!(program.model.seen.borrow().gid, Some(gid));
+    assert_eq!(program.memory.word(uhw), program.model.newest());
+}
+
+#[test]
 fn what_it_has_not_is_refused() {
     let mut program = Program::ionic();
     let (pd, cq) = objects(&mut program);
-    for kind in [3, 4, 8, 0xff] {
+    for kind in [3, 8, 0xff] {
         let call = qp_call(&program, (pd, cq), kind, &qp_request());
         assert_eq!(program.errno(&call), Errno::EOPNOTSUPP, "type {kind}");
     }

@@ -12,6 +12,13 @@ pub(super) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
+/// An address handle's request.
+pub(super) fn address(pd: u32, gid: [u8; 16]) -> Vec<u8> {
+    // Flow label, own GID, hop limit, traffic class; LID, level, bits, rate, "is global", port.
+    let (route, rest) = ([0, 0, 0, 0, 0, 64, 0, 0], [0, 0, 0, 0, 0, 1, 1, 0]);
+    [&longs(&[0, 0]), &words(&[pd, 0]), &gid[..], &route, &rest].concat()
+}
+
 pub(super) fn longs(longs: &[u64]) -> Vec<u8> {
     longs.iter().flat_map(|long| long.to_ne_bytes()).collect()
 }

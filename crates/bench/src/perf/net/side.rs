@@ -152,7 +152,8 @@ impl Side {
     /// Connects every queue pair to its peer.
     pub(crate) fn connect(&self, pairs: &mut [PairEnd], ends: &[End]) -> Result<()> {
         ensure!(ends.len() == pairs.len(), "{} queue pairs, expected {}", ends.len(), pairs.len());
-        let receives = self.recv_depth();
+        // A ring of ionic keeps one free.
+        let receives = self.recv_depth().saturating_sub(1);
         pairs.iter_mut().zip(ends).try_for_each(|(pair, end)| pair.connect(end, receives))
     }
 

@@ -9,12 +9,12 @@ use std::process::Command;
 const FOLDER: &str = "/usr/share/doc/rdma-core/tests";
 
 /// Modules of tests, and how many of each pass at least, on mlx5 and on bnxt_re. The others are skipped, because
-/// of what the device does not claim or the machine does not have; none fails.
+/// of what the device does not claim or the machine does not have; none fails but those of [`FAILS`].
 const MODULES: &[(&str, usize, usize)] = &[
-    ("test_addr", 3, 1),
+    ("test_addr", 3, 3),
     ("test_atomic", 7, 7),
     ("test_cq", 4, 3),
-    ("test_cq_events", 2, 1),
+    ("test_cq_events", 2, 2),
     ("test_cqex", 4, 1),
     ("test_device", 12, 12),
     ("test_mlx5_cq", 5, 0),
@@ -26,8 +26,23 @@ const MODULES: &[(&str, usize, usize)] = &[
     ("test_pd", 4, 4),
     ("test_qp", 16, 5),
     ("test_qpex", 16, 0),
-    ("test_relaxed_ordering", 2, 1),
+    ("test_relaxed_ordering", 2, 2),
 ];
+
+/// Tests that fail on bnxt_re: libbnxt_re of v44 cuts depths that are too large, instead of refusing them.
+const FAILS: [&str; 2] = [
+    "test_create_raw_qp_ex_with_illegal_caps_max_recv_wr",
+    "test_create_raw_qp_ex_with_illegal_caps_max_send_wr",
+];
+
+/// Tests that fail, or cannot be run, by the output of all; in the order of their names.
+fn failed(said: &str) -> Vec<&str> {
+    let named = |line: &'_ str| line.starts_with("FAIL: ") || line.starts_with("ERROR: ");
+    let lines = said.lines().filter(|line| named(line));
+    let mut failed: Vec<_> = lines.filter_map(|line| line.split(' ').nth(1)).collect();
+    failed.sort_unstable();
+    failed
+}
 
 /// Copies the tests, which the package has compressed.
 fn unpack(to: &Path) {
@@ -84,7 +99,9 @@ fn rdma_cores_own_tests_pass() {
         command.args(MODULES.iter().map(|(module, ..)| format!("tests.{module}")));
         let output = output(command);
         let said = text(&output.stderr);
-        assert!(output.status.success(), "{device}: {said}");
+        let expected = if *device == "bnxt_re" { &FAILS[..] } else { &[] };
+        assert_eq!(failed(&said), expected, "{device}: {said}");
+        assert_eq!(output.status.success(), expected.is_empty(), "{device}: {said}");
         for &(module, mlx5, bnxt) in MODULES {
             let expected = if *device == "mlx5" { mlx5 } else { bnxt };
             assert!(passed(&said, module) >= expected, "{module}, not {expected}: {said}");

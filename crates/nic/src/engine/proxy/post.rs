@@ -177,7 +177,7 @@ fn add(
     let index = q.progress.next;
     let Some(ring) = &q.ring.wqes else { return Err(Box::new(Halt::no_ring())) };
     let block = ring.load(index);
-    let (raw, wqe) = match read_wqe(q, ring, &block, index, long) {
+    let (raw, wqe) = match read_wqe(q, ring, (index, &block), None, long) {
         Ok(read) => read,
         Err((units, rule)) => {
             return Err(Box::new(Halt::Refused { units, rule }));

@@ -21,10 +21,10 @@ pub(crate) fn simt() -> Arc<dyn Gpu> {
     warpverbs_gpu::open(GpuChoice::Simt).unwrap()
 }
 
-/// One software NIC for all.
-fn nic() -> &'static Device {
-    static NIC: OnceLock<Device> = OnceLock::new();
-    NIC.get_or_init(|| Context::builder().build().unwrap().open("soft").unwrap())
+/// One software NIC for all, with queues of the format that `name` says.
+fn nic(name: &str) -> Device {
+    static CONTEXT: OnceLock<Context> = OnceLock::new();
+    CONTEXT.get_or_init(|| Context::builder().build().unwrap()).open(name).unwrap()
 }
 
 /// A rank before it has a heap.
@@ -99,13 +99,22 @@ pub(crate) fn serve() -> Server {
 
 /// Runs `act` as every rank at once, and gives the results by rank.
 pub(crate) fn ranks<T: Send>(count: u32, act: impl Fn(&mut Rank) -> T + Sync) -> Vec<T> {
-    let (server, act) = (serve(), &act);
+    ranks_on("soft", count, act)
+}
+
+/// The same on the software NIC of this name.
+pub(crate) fn ranks_on<T: Send>(
+    name: &str,
+    count: u32,
+    act: impl Fn(&mut Rank) -> T + Sync,
+) -> Vec<T> {
+    let (server, act, nic) = (serve(), &act, &nic(name));
     thread::scope(|scope| {
         let start = |rank| {
             let config = world_config(rank, count, server.local_addr().port());
             scope.spawn(move || {
                 let world = World::join(&config).unwrap();
-                act(&mut Rank { world, gpu: simt(), nic: Some(nic().clone()) })
+                act(&mut Rank { world, gpu: simt(), nic: Some(nic.clone()) })
             })
         };
         let threads: Vec<_> = (0..count).map(start).collect();

@@ -14,6 +14,8 @@ use warpverbs_uverbs::{
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) mr: Option<MrRequest>,
+    /// Of the last address handle.
+    pub(crate) gid: Option<[u8; 16]>,
     pub(crate) cq: Option<CqRequest>,
     pub(crate) srq: Option<SrqRequest>,
     pub(crate) qp: Option<QpRequest>,
@@ -121,6 +123,11 @@ impl Model {
         Self { profile: Profile { driver, cqe_version: 0, ..model.profile }, ..model }
     }
 
+    /// The number of the newest object.
+    pub(crate) fn newest(&self) -> u32 {
+        self.next.get()
+    }
+
     fn token(&self) -> Result<(Token, u32), Refusal> {
         if let Some(errno) = self.fails.get() {
             return Err(Refusal::new(errno, "as the test wants"));
@@ -166,6 +173,7 @@ impl Device for Model {
     type Srq = Token;
     type Qp = Token;
     type Uar = (Token, u32);
+    type Ah = Token;
     type Report = Rc<Cell<usize>>;
 
     fn profile(&self) -> &Profile {
@@ -173,6 +181,11 @@ impl Device for Model {
     }
 
     fn alloc_pd(&self) -> Result<(Token, u32), Refusal> {
+        self.token()
+    }
+
+    fn create_ah(&self, _: &Token, gid: [u8; 16]) -> Result<(Token, u32), Refusal> {
+        self.seen.borrow_mut().gid = Some(gid);
         self.token()
     }
 
