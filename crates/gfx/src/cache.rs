@@ -17,8 +17,9 @@
 //! | load with GLC, which is of device or system scope | goes past the L1 |
 //! | `buffer_wbinvl1_vol` | empties the L1 |
 //! | `buffer_invl2` | nothing: the L2 drops memory of other devices, which it does not hold here |
-use crate::error::{Access, MemoryFault};
-use crate::memory::{Range, Ranges, View};
+use crate::error::Access;
+use crate::inst::Coherence;
+use crate::memory::{Checked, Range, Ranges, View};
 use crate::target::Target;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -52,7 +53,7 @@ pub(crate) struct Caches {
     l2: [Cache; XCDS],
     /// Of which the target has so many.
     xcds: usize,
-    pub(crate) random: SmallRng,
+    random: SmallRng,
     /// Of so many turns, and so many instructions, one has something happen that might have happened later.
     pace: u32,
     /// Instructions of one turn at most.
@@ -111,20 +112,17 @@ impl Line {
 
     /// Dirty bytes go to memory, unless that is no longer what it was.
     fn write_back(&mut self, view: &View<'_>, (id, line): (u64, u64)) {
-        let mut at = 0;
-        while at < LINE {
-            let whole = |length: u64| {
-                at.is_multiple_of(length)
-                    && self.dirty >> at & (u64::MAX >> (64 - length)) == u64::MAX >> (64 - length)
-            };
-            let length = [8, 4, 1].into_iter().find(|&length| whole(length)).unwrap_or(0);
-            let address = line + at;
-            if length != 0
-                && view.range(address, length, Access::Store).is_ok_and(|range| range.id == id)
+        let (mut at, end) = (line, line + LINE);
+        while at < end {
+            let is_dirty = |bits: u64| self.dirty & bits == bits;
+            let whole = |length: &u64| at.is_multiple_of(*length) && is_dirty(mask(at, *length));
+            let length = [8, 4, 1].into_iter().find(whole);
+            if let Some(length) = length
+                && view.range(at, length, Access::Store).is_ok_and(|range| range.id == id)
             {
-                let _ = view.store(address, length, self.get(address, length));
+                let _ = view.store(at, length, self.get(at, length));
             }
-            at += length.max(1);
+            at += length.unwrap_or(1);
         }
         self.dirty = 0;
     }
@@ -149,7 +147,7 @@ impl Caches {
         unit % self.xcds
     }
 
-    pub(crate) fn chance(&mut self) -> bool {
+    fn chance(&mut self) -> bool {
         self.random.random_ratio(1, self.pace)
     }
 
@@ -170,7 +168,7 @@ impl Caches {
     }
 
     /// Something leaves a cache.
-    pub(crate) fn evict_any(&mut self, view: &View<'_>) {
+    fn evict_any(&mut self, view: &View<'_>) {
         let random = self.random.random_range(0..usize::MAX);
         let nth =
             |cache: &Cache| cache.keys().nth(random / (3 * UNITS) % cache.len().max(1)).copied();
@@ -209,62 +207,15 @@ impl Caches {
         });
     }
 
-    fn load(
-        &mut self,
-        view: &View<'_>,
-        unit: usize,
-        range: &Range,
-        at: (u64, u64),
-        scalar: bool,
-    ) -> u64 {
-        let (address, length) = at;
-        let (key, xcd) = (key(range, address), self.xcd(unit));
-        let first = if scalar { &mut self.scalar[unit] } else { &mut self.l1[unit] };
-        let line = first.entry(key).or_insert(Line::EMPTY);
-        if mask(address, length) & !line.valid != 0 {
-            if range.cached {
-                let behind = self.l2[xcd].entry(key).or_insert(Line::EMPTY);
-                behind.fill(view, range, key.1);
-                line.take(behind);
-            } else {
-                line.fill(view, range, key.1);
-            }
-        }
-        let value = line.get(address, length);
-        if first.len() > LINES || self.l2[xcd].len() > LINES {
-            self.evict_any(view);
-        }
-        value
-    }
-
-    /// Whether the store went no further than the L2.
-    fn store(
-        &mut self,
-        view: &View<'_>,
-        unit: usize,
-        range: &Range,
-        (address, length): (u64, u64),
-        value: u64,
-    ) -> bool {
-        let (key, xcd) = (key(range, address), self.xcd(unit));
-        if let Some(line) = self.l1[unit].get_mut(&key) {
-            line.put(address, length, value);
-        }
-        if range.cached {
-            let line = self.l2[xcd].entry(key).or_insert(Line::EMPTY);
-            line.put(address, length, value);
-            line.dirty |= mask(address, length);
-            if self.l2[xcd].len() > LINES {
-                self.evict_any(view);
-            }
-        }
-        range.cached
+    /// The kernel has ended: all that was written is in memory.
+    pub(crate) fn flush(&mut self, view: &View<'_>) {
+        (0..XCDS).for_each(|xcd| self.write_back(view, xcd));
     }
 }
 
 /// Memory as a wave reaches it: at once, or through caches.
 pub(crate) struct Port<'a> {
-    pub(crate) view: View<'a>,
+    view: View<'a>,
     /// And the wave's compute unit.
     caches: Option<(&'a mut Caches, usize)>,
 }
@@ -295,46 +246,68 @@ impl<'a> Port<'a> {
         caches.chance().then_some(&mut caches.random)
     }
 
-    pub(crate) fn load(
-        &mut self,
-        address: u64,
-        length: u64,
-        reach: Reach,
-    ) -> Result<u64, MemoryFault> {
+    /// 1, 2, 4 or 8 bytes; where the address is no multiple of that, each byte is an access.
+    pub(crate) fn load(&mut self, address: u64, length: u64, reach: Reach) -> Checked<u64> {
+        if address & (length - 1) != 0 {
+            let mut byte = |at| self.load(address.wrapping_add(at), 1, reach);
+            return (0..length).try_fold(0, |all, at| Ok(all | byte(at)? << (8 * at)));
+        }
         let Some((caches, unit)) = &mut self.caches else { return self.view.load(address, length) };
         let range = self.view.range(address, length, Access::Load)?;
-        if !address.is_multiple_of(length) {
-            let byte = |all, byte| Ok(all | self.load(address + byte, 1, reach)? << (8 * byte));
-            return (0..length).try_fold(0, byte);
+        let (key, xcd) = (key(&range, address), caches.xcd(*unit));
+        if matches!(reach, Reach::L2 | Reach::Memory) {
+            caches.l1[*unit].remove(&key);
         }
         if reach == Reach::Memory {
-            caches.l1[*unit].remove(&key(&range, address));
-            caches.evict(&self.view, caches.xcd(*unit), key(&range, address));
+            caches.evict(&self.view, xcd, key);
             return self.view.load(address, length);
         }
-        if reach == Reach::L2 {
-            caches.l1[*unit].remove(&key(&range, address));
+        let scalar = reach == Reach::Scalar;
+        let first = if scalar { &mut caches.scalar[*unit] } else { &mut caches.l1[*unit] };
+        let line = first.entry(key).or_insert(Line::EMPTY);
+        if mask(address, length) & !line.valid != 0 {
+            if range.cached {
+                let behind = caches.l2[xcd].entry(key).or_insert(Line::EMPTY);
+                behind.fill(&self.view, &range, key.1);
+                line.take(behind);
+            } else {
+                line.fill(&self.view, &range, key.1);
+            }
         }
-        Ok(caches.load(&self.view, *unit, &range, (address, length), reach == Reach::Scalar))
+        let value = line.get(address, length);
+        if first.len() > LINES || caches.l2[xcd].len() > LINES {
+            caches.evict_any(&self.view);
+        }
+        Ok(value)
     }
 
+    /// As `load`.
     pub(crate) fn store(
         &mut self,
         address: u64,
         length: u64,
         value: u64,
         reach: Reach,
-    ) -> Result<(), MemoryFault> {
-        if let Some((caches, unit)) = &mut self.caches {
+    ) -> Checked<()> {
+        if address & (length - 1) != 0 {
+            let byte = |at| self.store(address.wrapping_add(at), 1, value >> (8 * at), reach);
+            return (0..length).try_for_each(byte);
+        }
+        if reach == Reach::Memory {
+            self.pass(address, length, Access::Store)?;
+        } else if let Some((caches, unit)) = &mut self.caches {
             let range = self.view.range(address, length, Access::Store)?;
-            if !address.is_multiple_of(length) {
-                return (0..length).try_for_each(|byte| {
-                    self.store(address + byte, 1, value >> (8 * byte), reach)
-                });
+            let (key, xcd) = (key(&range, address), caches.xcd(*unit));
+            if let Some(line) = caches.l1[*unit].get_mut(&key) {
+                line.put(address, length, value);
             }
-            if reach == Reach::Memory {
-                self.pass(address, &range);
-            } else if caches.store(&self.view, *unit, &range, (address, length), value) {
+            if range.cached {
+                let line = caches.l2[xcd].entry(key).or_insert(Line::EMPTY);
+                line.put(address, length, value);
+                line.dirty |= mask(address, length);
+                if caches.l2[xcd].len() > LINES {
+                    caches.evict_any(&self.view);
+                }
                 return Ok(());
             }
         }
@@ -346,50 +319,29 @@ impl<'a> Port<'a> {
         address: u64,
         length: u64,
         f: impl Fn(u64) -> u64,
-    ) -> Result<u64, MemoryFault> {
-        if self.late() {
-            let range = self.view.range(address, length, Access::Atomic)?;
-            self.pass(address, &range);
-        }
+    ) -> Checked<u64> {
+        self.pass(address, length, Access::Atomic)?;
         self.view.update(address, length, f)
     }
 
     /// Before a change in memory: the line leaves the wave's own caches, and the copies of others are old.
-    fn pass(&mut self, address: u64, range: &Range) {
-        let Some((caches, unit)) = &mut self.caches else { return };
-        let (key, xcd) = (key(range, address), caches.xcd(*unit));
+    fn pass(&mut self, address: u64, length: u64, access: Access) -> Checked<()> {
+        let Some((caches, unit)) = &mut self.caches else { return Ok(()) };
+        let range = self.view.range(address, length, access)?;
+        let (key, xcd) = (key(&range, address), caches.xcd(*unit));
         caches.l1[*unit].remove(&key);
         caches.evict(&self.view, xcd, key);
         caches.changed(xcd, key);
+        Ok(())
     }
 
-    /// `buffer_wbl2`.
-    pub(crate) fn write_back(&mut self) {
-        if let Some((caches, unit)) = &mut self.caches {
-            caches.write_back(&self.view, caches.xcd(*unit));
-        }
-    }
-
-    /// `buffer_inv`, `buffer_wbinvl1_vol`.
-    pub(crate) fn invalidate(&mut self) {
-        if let Some((caches, unit)) = &mut self.caches {
-            caches.invalidate(*unit);
-        }
-    }
-
-    /// `s_dcache_inv`.
-    pub(crate) fn invalidate_scalar(&mut self) {
-        if let Some((caches, unit)) = &mut self.caches {
-            caches.scalar[*unit].clear();
-        }
-    }
-
-    /// The kernel has ended: all that was written is in memory.
-    pub(crate) fn flush(&mut self) {
-        for xcd in 0..XCDS {
-            if let Some((caches, _)) = &mut self.caches {
-                caches.write_back(&self.view, xcd);
-            }
+    /// Does what an instruction on caches does.
+    pub(crate) fn apply(&mut self, instruction: Coherence) {
+        let Some((caches, unit)) = &mut self.caches else { return };
+        match instruction {
+            Coherence::WriteBack => caches.write_back(&self.view, caches.xcd(*unit)),
+            Coherence::Invalidate | Coherence::InvalidateVector => caches.invalidate(*unit),
+            Coherence::InvalidateScalar => caches.scalar[*unit].clear(),
         }
     }
 

@@ -4,9 +4,9 @@ use crate::code::{EXEC, OFF, VCC};
 use crate::decode::is_scalar;
 use crate::error::Cause;
 use crate::flat::{self, Issued, fault};
-use crate::inst::{Caches, Compute, Encoding, Inst, Kind, Run};
+use crate::inst::{Coherence, Compute, Encoding, Inst, Kind, Run};
 use crate::late::Pending;
-use crate::wave::Wave;
+use crate::wave::{State, Wave};
 use std::sync::atomic::{Ordering, fence};
 
 /// The outcome of an instruction.
@@ -17,8 +17,8 @@ pub(crate) enum Step {
     /// Goes on when so few accesses are under way.
     Wait(u64),
     Sleep,
-    Barrier,
-    End,
+    /// The wave runs no further: it waits at the barrier, or has ended.
+    Pause(State),
 }
 
 /// Executes it, and moves the program counter.
@@ -57,12 +57,12 @@ pub(crate) fn step(
             }
         }
         Run::Ds(memory, stride) => flat::ds(wave, inst, (memory, stride), lds)?,
-        Run::Caches(caches) => next = self::caches(inst, caches, port),
+        Run::Caches(what) => next = caches(inst, what, port),
         Run::Wait => next = Step::Wait(vmcnt(inst)),
         Run::Nothing => {}
-        Run::Barrier => next = Step::Barrier,
+        Run::Barrier => next = Step::Pause(State::AtBarrier),
         Run::Sleep => next = Step::Sleep,
-        Run::End => next = Step::End,
+        Run::End => next = Step::Pause(State::Ended),
         Run::Trap => return Err(Cause::Trap(inst.offset as u32)),
     }
     wave.pc = wave.pc.wrapping_add(inst.size.into());
@@ -224,14 +224,12 @@ fn part_of(old: u32, value: u32, select: u8, unused: u8) -> u32 {
 
 /// An instruction on caches. An invalidation is in order with the accesses that are issued after it, and a write-back
 /// with those issued before; on gfx942 neither does anything without the scope that SC1 stands for, which gfx90a sets always.
-fn caches(inst: &Inst, caches: Caches, port: &mut Port<'_>) -> Step {
+fn caches(inst: &Inst, what: Coherence, port: &mut Port<'_>) -> Step {
     fence(Ordering::SeqCst);
-    match caches {
-        Caches::WriteBack if inst.sc1 && port.late() => return Step::Issue(Pending::WriteBack),
-        Caches::Invalidate if inst.sc1 => port.invalidate(),
-        Caches::InvalidateVector => port.invalidate(),
-        Caches::InvalidateScalar => port.invalidate_scalar(),
-        _ => {}
+    match what {
+        Coherence::WriteBack | Coherence::Invalidate if !inst.sc1 => {}
+        Coherence::WriteBack if port.late() => return Step::Issue(Pending::WriteBack),
+        _ => port.apply(what),
     }
     Step::Next
 }

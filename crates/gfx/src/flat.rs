@@ -8,19 +8,6 @@ use crate::wave::{APERTURE, PRIVATE_BASE, SCRATCH_WORDS, SHARED_BASE, Wave};
 use std::collections::BTreeSet;
 
 impl Memory {
-    /// Whether the registers exist.
-    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
-        let base = match inst.segment {
-            _ if inst.src[2] == OFF => true,
-            1 => inst.src[2] < OFF,
-            BUFFER => inst.mask <= 100 && exists(inst.src[2], 1),
-            _ => inst.src[2] <= 106,
-        };
-        let result = self.result(inst).is_none_or(|words| exists(inst.dst, words));
-        let address = inst.src[0] == OFF || exists(inst.src[0], Self::address(inst));
-        address && base && exists(inst.src[1], self.data()) && result
-    }
-
     /// Vector registers of the address, if there are any: an offset alone if there is a base or it is scratch memory.
     pub(crate) fn address(inst: &Inst) -> u16 {
         match (inst.segment, inst.src[2]) {
@@ -39,89 +26,45 @@ impl Memory {
         }
     }
 
-    /// Registers of the result, if there is one.
-    pub(crate) fn result(self, inst: &Inst) -> Option<u16> {
+    /// The same of DS, of each operand beside the address.
+    pub(crate) fn ds_data(self, stride: u32) -> [u16; 2] {
         match self {
-            Memory::Load { words, .. } => Some(words),
-            Memory::Store { .. } => None,
-            Memory::Atomic { words, .. } | Memory::Swap { words } => inst.sc0.then_some(words),
-        }
-    }
-}
-
-/// Of DS.
-impl Memory {
-    /// Operands beside the address, and the registers of each.
-    pub(crate) fn ds_data(self, stride: u32) -> (usize, u16) {
-        match self {
-            Memory::Load { .. } => (0, 0),
-            Memory::Store { words, .. } => (if stride == 0 { 1 } else { 2 }, words),
-            Memory::Atomic { words, .. } => (1, words),
-            Memory::Swap { words } => (2, words),
+            Memory::Store { words, .. } if stride != 0 => [words; 2],
+            Memory::Swap { words } => [words; 2],
+            _ => [self.data(), 0],
         }
     }
 
     /// Registers of the result.
-    pub(crate) fn ds_result(self, inst: &Inst, stride: u32) -> u16 {
-        self.result(inst).unwrap_or(0) * if stride == 0 { 1 } else { 2 }
-    }
-
-    /// Whether the registers exist.
-    pub(crate) fn ds_exists(
-        self,
-        inst: &Inst,
-        stride: u32,
-        exists: impl Fn(u16, u16) -> bool,
-    ) -> bool {
-        let (count, words) = self.ds_data(stride);
-        let sources = inst.src[..=count].iter().zip([1, words, words]);
-        sources.into_iter().all(|(&code, words)| exists(code, words))
-            && exists(inst.dst, self.ds_result(inst, stride))
+    pub(crate) fn result(self, inst: &Inst) -> u16 {
+        match self {
+            Memory::Load { words, .. } => words,
+            Memory::Atomic { words, .. } | Memory::Swap { words } if inst.sc0 => words,
+            _ => 0,
+        }
     }
 }
 
-/// Memory that only a group or a lane has.
+/// A place in memory that only a group or a lane has.
 struct Local<'a> {
     bytes: &'a mut [u8],
     /// Its name in errors.
     space: &'static str,
+    offset: u64,
 }
 
-impl<'a> Local<'a> {
-    fn lds(bytes: &'a mut [u8]) -> Self {
-        Local { bytes, space: "LDS" }
-    }
-
-    fn place(&mut self, offset: u64, length: u64, access: Access) -> Result<&mut [u8], Cause> {
-        let range = offset
-            .checked_add(length)
-            .and_then(|end| self.bytes.get_mut(offset as usize..end as usize));
-        range.ok_or_else(|| fault(self.space)(MemoryFault { address: offset, length, access }))
-    }
-
-    fn load(&mut self, offset: u64, length: u64) -> Result<u64, Cause> {
-        let mut bytes = [0; 8];
-        bytes[..length as usize].copy_from_slice(self.place(offset, length, Access::Load)?);
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    fn store(&mut self, offset: u64, length: u64, value: u64) -> Result<(), Cause> {
-        let bytes = value.to_le_bytes();
-        self.place(offset, length, Access::Store)?.copy_from_slice(&bytes[..length as usize]);
-        Ok(())
-    }
-
-    fn update(&mut self, offset: u64, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
-        let old = self.load(offset, length)?;
-        self.store(offset, length, f(old))?;
-        Ok(old)
+impl Local<'_> {
+    fn place(&mut self, at: u64, length: u64, access: Access) -> Result<&mut [u8], Cause> {
+        let address = self.offset + at;
+        let place = self.bytes.get_mut(address as usize..(address + length) as usize);
+        place.ok_or_else(|| fault(self.space)(MemoryFault { address, length, access }))
     }
 }
 
 /// One lane's place in one of the kinds of memory.
 enum Spot<'a, 'b> {
     Global(&'a mut Port<'b>, u64, Reach),
-    Local(Local<'a>, u64),
+    Local(Local<'a>),
 }
 
 impl Spot<'_, '_> {
@@ -130,7 +73,11 @@ impl Spot<'_, '_> {
             Spot::Global(port, address, reach) => {
                 port.load(address.wrapping_add(at), length, *reach).map_err(fault("global"))
             }
-            Spot::Local(local, offset) => local.load(*offset + at, length),
+            Spot::Local(local) => {
+                let mut bytes = [0; 8];
+                bytes[..length as usize].copy_from_slice(local.place(at, length, Access::Load)?);
+                Ok(u64::from_le_bytes(bytes))
+            }
         }
     }
 
@@ -139,22 +86,28 @@ impl Spot<'_, '_> {
             Spot::Global(port, address, reach) => {
                 port.store(address.wrapping_add(at), length, value, *reach).map_err(fault("global"))
             }
-            Spot::Local(local, offset) => local.store(*offset + at, length, value),
+            Spot::Local(local) => {
+                let place = local.place(at, length, Access::Store)?;
+                place.copy_from_slice(&value.to_le_bytes()[..length as usize]);
+                Ok(())
+            }
         }
     }
 
     fn update(&mut self, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
-        match self {
-            Spot::Global(port, address, _) => {
-                port.update(*address, length, f).map_err(fault("global"))
-            }
-            Spot::Local(local, offset) => local.update(*offset, length, f),
+        if let Spot::Global(port, address, _) = self {
+            return port.update(*address, length, f).map_err(fault("global"));
         }
+        let old = self.load(0, length)?;
+        self.store(0, length, f(old)).map(|()| old)
     }
 
-    /// Whether a pair of words can be one access.
-    fn pairs(&self) -> bool {
-        matches!(self, Spot::Global(_, address, _) if address.is_multiple_of(8))
+    /// The words and bytes of each access to `words` of 4: a pair is one access to global memory if the address allows that.
+    fn steps(&self, words: u16) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let pairs = matches!(self, Spot::Global(_, address, _) if address.is_multiple_of(8));
+        let step = 1 + usize::from(pairs);
+        let words = usize::from(words);
+        (0..words).step_by(step).map(move |word| (word, 4 * step.min(words - word) as u64))
     }
 }
 
@@ -171,31 +124,23 @@ fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
     if signed { ((value as i32) << unused >> unused) as u32 } else { value as u32 }
 }
 
-/// `words` of 4 bytes; a pair is one access if the address allows that.
 fn load_words(target: &mut Spot<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
-    let (mut data, mut word) = ([0; 4], 0);
-    while word < words {
-        let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
-        let value = target.load(at, if pair { 8 } else { 4 })?;
-        data[usize::from(word)] = value as u32;
-        if pair {
-            data[usize::from(word) + 1] = (value >> 32) as u32;
+    let mut data = [0; 4];
+    for (word, length) in target.steps(words) {
+        let [low, high, ..] = halves(target.load(4 * word as u64, length)?);
+        data[word] = low;
+        if length == 8 {
+            data[word + 1] = high;
         }
-        word += 1 + u16::from(pair);
     }
     Ok(data)
 }
 
 fn store_words(target: &mut Spot<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
-    let mut word = 0;
-    while word < words {
-        let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
-        let low = u64::from(data[usize::from(word)]);
-        let high = if pair { u64::from(data[usize::from(word) + 1]) } else { 0 };
-        target.store(at, if pair { 8 } else { 4 }, low | high << 32)?;
-        word += 1 + u16::from(pair);
-    }
-    Ok(())
+    let mut steps = target.steps(words);
+    steps.try_for_each(|(word, length)| {
+        target.store(4 * word as u64, length, number(&data, word as u16, length as u16 / 4))
+    })
 }
 
 /// A lane's `words` registers, from the code of the first.
@@ -283,7 +228,7 @@ impl Issued {
         for lane in lanes(self.exec) {
             let mut target = self.target(lane, wave, port, lds);
             let found = access(&mut target, memory, self.data[lane])?;
-            write(wave, inst.dst, lane, memory.result(inst).unwrap_or(0), found);
+            write(wave, inst.dst, lane, memory.result(inst), found);
         }
         Ok(())
     }
@@ -297,12 +242,12 @@ impl Issued {
     ) -> Spot<'a, 'b> {
         let address = self.addresses[lane];
         if self.inst.segment < 2 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
-            return Spot::Local(Local::lds(lds), address - SHARED_BASE);
+            return Spot::Local(Local { bytes: lds, space: "LDS", offset: address - SHARED_BASE });
         }
         if self.inst.segment != 2 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
             let size = wave.scratch_size as usize;
             let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
-            return Spot::Local(Local { bytes, space: "scratch" }, address - PRIVATE_BASE);
+            return Spot::Local(Local { bytes, space: "scratch", offset: address - PRIVATE_BASE });
         }
         let reach = match (self.inst.target, self.memory) {
             // SC1 is device or system scope.
@@ -372,22 +317,22 @@ pub(crate) fn ds(
     (memory, stride): (Memory, u32),
     lds: &mut [u8],
 ) -> Result<(), Cause> {
-    let (offset, words) = (inst.offset as u32, memory.result(inst).unwrap_or(0));
+    let (offset, words, each) = (inst.offset as u32, memory.result(inst), memory.ds_data(stride));
     let offsets =
         [if stride == 0 { offset } else { (offset & 0xff) * stride }, (offset >> 8) * stride];
     let count = if stride == 0 { 1 } else { 2 };
     for lane in lanes(wave.exec()) {
         let address = wave.lane(inst.src[0], lane);
-        let (_, each) = memory.ds_data(stride);
-        let mut data = [1, 2].map(|index| registers(wave, inst.src[index], lane, each));
+        let mut data = [0, 1].map(|index| registers(wave, inst.src[1 + index], lane, each[index]));
         if let Memory::Swap { words } = memory {
             let wanted = data[0];
             data[0] = data[1];
             data[0][words.into()..][..words.into()].copy_from_slice(&wanted[..words.into()]);
         }
         for index in 0..count {
-            let at = address.wrapping_add(offsets[index]).into();
-            let found = access(&mut Spot::Local(Local::lds(lds), at), memory, data[index])?;
+            let offset = address.wrapping_add(offsets[index]).into();
+            let local = Local { bytes: &mut *lds, space: "LDS", offset };
+            let found = access(&mut Spot::Local(local), memory, data[index])?;
             write(wave, inst.dst + words * index as u16, lane, words, found);
         }
     }

@@ -3,13 +3,13 @@ use crate::cache::{Caches, Port};
 use crate::error::{Cause, LaunchError, Place};
 use crate::execute::{self, Step};
 use crate::inst::Inst;
-use crate::late::Queue;
+use crate::late::Entry;
 use crate::launch::{Config, Launch, PACKET};
 use crate::lines;
 use crate::memory::Ranges;
 use crate::module::Module;
 use crate::object::{Kernel, USER_SIZES};
-use crate::wave::{SCRATCH_BASE, SCRATCH_WORDS, Wave};
+use crate::wave::{SCRATCH_BASE, SCRATCH_WORDS, State, Wave};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::time::{Duration, Instant};
@@ -24,16 +24,14 @@ const DYNAMIC_STACK: u64 = 16 << 10;
 /// Waves that an error lists.
 const LISTED: usize = 16;
 
-struct Group {
+pub(crate) struct Group {
     index: u64,
     /// Its compute unit, if there are caches.
     unit: usize,
-    lds: Vec<u8>,
-    waves: Vec<Wave>,
-    late: Queue,
-    /// Whether each wave waits at the barrier, and whether it has ended.
-    waits: Vec<bool>,
-    ended: Vec<bool>,
+    pub(crate) lds: Vec<u8>,
+    pub(crate) waves: Vec<Wave>,
+    /// In the order in which they were issued.
+    pub(crate) late: Vec<Entry>,
 }
 
 /// A wave by its group's place in the list, and its own in the group.
@@ -42,19 +40,18 @@ type Turn = (usize, usize);
 impl Group {
     /// Lets a wave execute an instruction.
     fn step(&mut self, number: usize, inst: &Inst, port: &mut Port<'_>) -> Result<Step, Cause> {
-        self.late.some(&mut self.waves, port, &mut self.lds)?;
+        self.some(port)?;
         let step = execute::step(&mut self.waves[number], inst, port, &mut self.lds)?;
-        let (left, next) = match step {
-            Step::Issue(pending) => {
-                self.late.issue(number, &mut self.waves[number], pending);
-                return Ok(Step::Next);
+        match step {
+            Step::Issue(pending) => self.issue(number, pending),
+            Step::Wait(left) => self.wait(number, left, port)?,
+            Step::Pause(State::Ended) => {
+                self.wait(number, 0, port)?;
+                return Ok(step);
             }
-            Step::Wait(left) => (left, Step::Next),
-            Step::End => (0, Step::End),
             other => return Ok(other),
-        };
-        self.late.wait((number, left), &mut self.waves, port, &mut self.lds)?;
-        Ok(next)
+        }
+        Ok(Step::Next)
     }
 }
 
@@ -95,7 +92,7 @@ pub(crate) fn run(
     loop {
         grid.begin(config.waves);
         if grid.ready.is_empty() {
-            Port::new(ranges, grid.caches.as_mut().map(|caches| (caches, 0))).flush();
+            grid.caches.iter_mut().for_each(|caches| caches.flush(&ranges.view()));
             return Ok(());
         }
         let turn = random.random_range(0..grid.ready.len());
@@ -147,9 +144,7 @@ impl Grid<'_> {
             unit,
             lds: vec![0; lds],
             waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
-            late: Queue::default(),
-            waits: vec![false; waves],
-            ended: vec![false; waves],
+            late: Vec::new(),
         }
     }
 
@@ -162,7 +157,8 @@ impl Grid<'_> {
             + if kernel.metadata.dynamic_stack { DYNAMIC_STACK } else { 0 };
         let mut wave = Wave::new(self.module.base(), kernel.entry, exec, stack);
         let mut next = 0;
-        for (bit, size) in USER_SIZES.into_iter().filter(|(bit, _)| kernel.user >> bit & 1 != 0) {
+        let wanted = |bit: &usize| kernel.user >> bit & 1 != 0;
+        for bit in (0..USER_SIZES.len()).filter(wanted) {
             match bit {
                 0 => {
                     wave.write64(next, SCRATCH_BASE);
@@ -174,7 +170,7 @@ impl Grid<'_> {
                 6 => wave.write32(next, kernel.metadata.scratch),
                 _ => {}
             }
-            next += size as u16;
+            next += USER_SIZES[bit];
         }
         let (x, y) = (u64::from(grid[0]), u64::from(grid[1]));
         // Another one for each wave of a group.
@@ -212,16 +208,9 @@ impl Grid<'_> {
             match step {
                 Ok(Step::Next | Step::Issue(_) | Step::Wait(_)) => {}
                 Ok(Step::Sleep) => return Ok(true),
-                Ok(Step::Barrier) => {
-                    group.waits[number] = true;
-                    self.ready.swap_remove(ready);
-                    drop(port);
-                    self.meet(at);
-                    return Ok(false);
-                }
-                Ok(Step::End) => {
-                    group.ended[number] = true;
-                    self.live -= 1;
+                Ok(Step::Pause(state)) => {
+                    group.waves[number].state = state;
+                    self.live -= usize::from(state == State::Ended);
                     self.ready.swap_remove(ready);
                     drop(port);
                     self.meet(at);
@@ -236,16 +225,15 @@ impl Grid<'_> {
     /// After a wave came to the barrier or ended: releases the waves that wait, or the group.
     fn meet(&mut self, at: usize) {
         let Some(group) = &mut self.groups[at] else { return };
-        let left = group.ended.iter().filter(|ended| !**ended).count();
-        let waiting = group.waits.iter().filter(|waits| **waits).count();
-        if left == 0 {
+        let mut left = group.waves.iter().filter(|wave| wave.state != State::Ended).peekable();
+        if left.peek().is_none() {
             self.groups[at] = None;
-        } else if waiting == left {
-            let waits = group.waits.iter_mut().enumerate().filter(|(_, waits)| **waits);
-            self.ready.extend(waits.map(|(wave, waits)| {
-                *waits = false;
-                (at, wave)
-            }));
+        } else if left.all(|wave| wave.state == State::AtBarrier) {
+            let waves = group.waves.iter_mut().enumerate();
+            for (number, wave) in waves.filter(|(_, wave)| wave.state == State::AtBarrier) {
+                wave.state = State::Runs;
+                self.ready.push((at, number));
+            }
         }
     }
 
@@ -255,8 +243,9 @@ impl Grid<'_> {
         for group in self.groups.iter_mut().flatten() {
             let mut port = Port::new(ranges, Some((&mut *caches, group.unit)));
             // Of whichever wave it is, for a fault.
-            let done = group.late.some(&mut group.waves, &mut port, &mut group.lds);
-            done.map_err(|cause| fault(self.module, self.kernel, group, 0, cause))?;
+            group
+                .some(&mut port)
+                .map_err(|cause| fault(self.module, self.kernel, group, 0, cause))?;
         }
         Ok(())
     }
@@ -268,15 +257,12 @@ impl Grid<'_> {
         }
         let groups = self.groups.iter().flatten();
         let waves = groups.flat_map(|group| (0..group.waves.len()).map(move |wave| (group, wave)));
-        let left = waves.filter(|(group, wave)| !group.ended[*wave]).take(LISTED);
+        let left =
+            waves.filter(|(group, wave)| group.waves[*wave].state != State::Ended).take(LISTED);
         let places = left.map(|(group, wave)| place(self.module, group, wave)).collect();
         let (kernel, left) = (self.kernel.metadata.name.clone(), self.live);
         let target = self.module.object.target;
-        Err(if stopped {
-            LaunchError::Stopped { target, kernel, left, places }
-        } else {
-            LaunchError::Deadline { target, kernel, left, places }
-        })
+        Err(LaunchError::Unfinished { target, kernel, stopped, left, places })
     }
 }
 
@@ -306,6 +292,6 @@ fn place(module: &Module, group: &Group, number: usize) -> Place {
         instruction,
         source: lines::source(&module.object.file, wave.pc),
         exec: wave.exec(),
-        waits: group.waits[number].then_some("barrier"),
+        waits: (wave.state == State::AtBarrier).then_some("barrier"),
     }
 }

@@ -2,7 +2,8 @@
 use crate::cache::Port;
 use crate::error::Cause;
 use crate::flat::Issued;
-use crate::wave::Wave;
+use crate::grid::Group;
+use crate::inst::Coherence;
 use rand::RngExt;
 use std::sync::atomic::{Ordering, fence};
 
@@ -23,81 +24,68 @@ impl Pending {
     }
 }
 
-/// Something that a wave has issued.
-struct Entry {
+/// Something that a wave has issued and that is not complete.
+pub(crate) struct Entry {
     wave: usize,
     /// Its place among all that the wave has issued.
     place: u64,
     pending: Pending,
 }
 
-/// Operations that the waves of a group have issued and that are not complete, in order. The waves share a compute unit, so that a
+/// What the waves of a group have issued completes in an order of its own. The waves share a compute unit, so that a
 /// write-back completes behind all that was issued before it, and an access behind those to the same lines. LLVM
 /// counts on that: it has no wave wait for its stores at a barrier.
-#[derive(Default)]
-pub(crate) struct Queue(Vec<Entry>);
-
-impl Queue {
-    pub(crate) fn issue(&mut self, number: usize, wave: &mut Wave, pending: Pending) {
-        self.0.push(Entry { wave: number, place: wave.issued, pending });
-        wave.issued += 1;
+impl Group {
+    pub(crate) fn issue(&mut self, wave: usize, pending: Pending) {
+        let place = &mut self.waves[wave].issued;
+        self.late.push(Entry { wave, place: *place, pending });
+        *place += 1;
     }
 
     /// Completes all that a wave has issued but the last `left`: `vmcnt` goes down in order.
     pub(crate) fn wait(
         &mut self,
-        (wave, left): (usize, u64),
-        waves: &mut [Wave],
+        wave: usize,
+        left: u64,
         port: &mut Port<'_>,
-        lds: &mut [u8],
     ) -> Result<(), Cause> {
-        let end = waves[wave].issued.saturating_sub(left);
+        let end = self.waves[wave].issued.saturating_sub(left);
         let due = |entry: &Entry| entry.wave == wave && entry.place < end;
-        while let Some(oldest) = self.0.iter().position(due) {
-            self.complete(oldest, waves, port, lds)?;
+        while let Some(oldest) = self.late.iter().position(due) {
+            self.complete(oldest, port)?;
         }
         // All earlier stores are visible to everybody before any later access.
-        if std::mem::take(&mut waves[wave].unsettled) {
+        if std::mem::take(&mut self.waves[wave].unsettled) {
             fence(Ordering::SeqCst);
         }
         Ok(())
     }
 
     /// Now and then one completes.
-    pub(crate) fn some(
-        &mut self,
-        waves: &mut [Wave],
-        port: &mut Port<'_>,
-        lds: &mut [u8],
-    ) -> Result<(), Cause> {
-        if self.0.is_empty() {
+    pub(crate) fn some(&mut self, port: &mut Port<'_>) -> Result<(), Cause> {
+        if self.late.is_empty() {
             return Ok(());
         }
         let Some(random) = port.chance() else { return Ok(()) };
-        let at = random.random_range(0..self.0.len());
-        self.complete(at, waves, port, lds)
+        self.complete(random.random_range(0..self.late.len()), port)
     }
 
     /// Completes one, and before it those that it follows.
-    fn complete(
-        &mut self,
-        at: usize,
-        waves: &mut [Wave],
-        port: &mut Port<'_>,
-        lds: &mut [u8],
-    ) -> Result<(), Cause> {
-        let mut these = vec![at];
+    fn complete(&mut self, at: usize, port: &mut Port<'_>) -> Result<(), Cause> {
+        let (late, mut these) = (&mut self.late, vec![at]);
         for earlier in (0..at).rev() {
-            if these.iter().any(|&later| self.0[later].pending.follows(&self.0[earlier].pending)) {
+            if these.iter().any(|&later| late[later].pending.follows(&late[earlier].pending)) {
                 these.push(earlier);
             }
         }
         for (done, &next) in these.iter().rev().enumerate() {
-            let Entry { wave, pending, .. } = self.0.remove(next - done);
+            let Entry { wave, pending, .. } = late.remove(next - done);
             match pending {
-                Pending::Access(access) => access.complete(&mut waves[wave], port, lds)?,
+                Pending::Access(access) => {
+                    access.complete(&mut self.waves[wave], port, &mut self.lds)?;
+                }
                 Pending::WriteBack => {
-                    port.write_back();
+                    port.apply(Coherence::WriteBack);
                     fence(Ordering::SeqCst);
                 }
             }

@@ -1,7 +1,7 @@
 //! FLAT (names without the segment that they are prefixed with), MUBUF, SMEM, DS.
 use super::row::special;
 use crate::flat::permute;
-use crate::inst::{Caches, Encoding::*, Inst, Kind::*, Memory, Op, Run};
+use crate::inst::{Coherence, Encoding::*, Inst, Kind::*, Memory, Op, Run};
 use crate::memory::Update;
 use crate::wave::{Wave, ticks};
 
@@ -41,11 +41,11 @@ const fn read_signed(number: u32, name: &'static str, bytes: u64) -> Op {
 /// On gfx90a alone, whose scratch memory is a buffer too: its loads and stores are numbered as those of FLAT.
 pub(super) static GFX90A: &[Op] = &[
     special(Mubuf, 0x29, "buffer_invl2", None, &[], Run::Nothing),
-    special(Mubuf, 0x3f, "buffer_wbinvl1_vol", None, &[], Run::Caches(Caches::InvalidateVector)),
+    special(Mubuf, 0x3f, "buffer_wbinvl1_vol", None, &[], Run::Caches(Coherence::InvalidateVector)),
 ];
 
 pub(super) static GFX942: &[Op] =
-    &[special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches(Caches::Invalidate))];
+    &[special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches(Coherence::Invalidate))];
 
 /// Lines with the name and number of FLAT, the name, type and number of DS, and what becomes of the old value and the
 /// operand; where a sign matters, for 32 and for 64 bits. In both encodings that of 64 bits and that of DS which returns
@@ -111,13 +111,13 @@ pub(super) static OPS: &[Op] = &[
     atomic(0x60, "atomic_swap_x2", 2, exchange),
     flat(0x41, "atomic_cmpswap", Memory::Swap { words: 1 }),
     flat(0x61, "atomic_cmpswap_x2", Memory::Swap { words: 2 }),
-    special(Mubuf, 0x28, "buffer_wbl2", None, &[], Run::Caches(Caches::WriteBack)),
+    special(Mubuf, 0x28, "buffer_wbl2", None, &[], Run::Caches(Coherence::WriteBack)),
     special(Smem, 0x0, "s_load_dword", None, &[], Run::ScalarLoad(1)),
     special(Smem, 0x1, "s_load_dwordx2", None, &[], Run::ScalarLoad(2)),
     special(Smem, 0x2, "s_load_dwordx4", None, &[], Run::ScalarLoad(4)),
     special(Smem, 0x3, "s_load_dwordx8", None, &[], Run::ScalarLoad(8)),
     special(Smem, 0x4, "s_load_dwordx16", None, &[], Run::ScalarLoad(16)),
-    special(Smem, 0x20, "s_dcache_inv", None, &[], Run::Caches(Caches::InvalidateScalar)),
+    special(Smem, 0x20, "s_dcache_inv", None, &[], Run::Caches(Coherence::InvalidateScalar)),
     special(Smem, 0x21, "s_dcache_wb", None, &[], Run::Nothing),
     special(Smem, 0x24, "s_memtime", B64, &[], Run::Wave(time)),
     special(Smem, 0x25, "s_memrealtime", B64, &[], Run::Wave(time)),

@@ -69,13 +69,13 @@ macro_rules! outputs {
 }
 outputs! { u16 i16 u32 i32 f32 u64 i64 [u32; 2] [f32; 2] }
 
-/// Lines `Encoding number name(operands) -> result = expression;`.
-macro_rules! compute {
-    ($($encoding:ident $number:literal $name:ident ($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
-        &[$(crate::inst::Op {
+/// A line of an opcode that is a function of its operands.
+macro_rules! op {
+    ($encoding:ident $number:expr, $name:expr, ($($a:ident: $t:ty),*) -> $r:ty = $e:expr) => {
+        crate::inst::Op {
             encoding: crate::inst::Encoding::$encoding,
             number: $number,
-            name: stringify!($name),
+            name: $name,
             src: &[$(<$t as crate::table::row::Value>::KIND),*],
             dst: <$r as crate::table::row::Output>::KIND,
             flag: <$r as crate::table::row::Output>::FLAG,
@@ -85,10 +85,17 @@ macro_rules! compute {
                 let result: $r = $e;
                 crate::table::row::Output::parts(result)
             }),
-        }),*]
+        }
     };
 }
-pub(super) use compute;
+
+/// Lines `Encoding number name(operands) -> result = expression;`.
+macro_rules! compute {
+    ($($encoding:ident $number:literal $name:ident ($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
+        &[$(crate::table::row::op!($encoding $number, stringify!($name), ($($a: $t),*) -> $r = $e)),*]
+    };
+}
+pub(super) use {compute, op};
 
 /// A line of an opcode that is more than a function of its operands.
 pub(super) const fn special(
