@@ -1,22 +1,6 @@
 //! The caches between waves and memory, for launches that are [lazy](crate::Config::lazy): an L1 and a scalar cache
 //! in each compute unit, an L2 in each XCD. They hold what their sizes, other waves and chance leave there, so that
-//! an access sees old bytes wherever the GPU lets it.
-//!
-//! | access | |
-//! |---|---|
-//! | load of less than device scope | hits the L1; the L2 behind it has only memory that is cached |
-//! | store of less than device scope | goes through the L1, and stays in the L2 as dirty bytes |
-//! | load and store of device or system scope (SC1), atomic operation | takes the line out of both, dirty bytes to memory, and is done there |
-//! | `buffer_wbl2` | dirty bytes of the XCD's L2 go to memory |
-//! | `buffer_inv` | empties the L1; of the L2 it drops what another XCD has changed in memory, not what a host or a NIC has |
-//!
-//! gfx90a has one L2, which no load or store passes:
-//!
-//! | access | |
-//! |---|---|
-//! | load with GLC, which is of device or system scope | goes past the L1 |
-//! | `buffer_wbinvl1_vol` | empties the L1 |
-//! | `buffer_invl2` | nothing: the L2 drops memory of other devices, which it does not hold here |
+//! an access sees old bytes wherever the GPU lets it. The rules of both targets are in docs/hip.md, "Lazy mode".
 use crate::error::Access;
 use crate::inst::Coherence;
 use crate::memory::{Checked, Range, Ranges, View};

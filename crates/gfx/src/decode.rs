@@ -1,27 +1,28 @@
 //! From bytes to an instruction. Layouts of GFX9.
 use crate::code::{ACC, BUFFER, LITERAL, OFF, VCC, VECTOR};
 use crate::error::DecodeError;
-use crate::inst::{Encoding, Encoding::*, Inst, Memory, Op, Run, Sdwa};
+use crate::inst::{Encoding, Encoding::*, Inst, Op, Run, Sdwa};
 use crate::table;
 use crate::target::Target;
 
+type Layout = (Encoding, &'static str, [u32; 2], [u32; 2], u8);
 /// Encodings, with the manual's names: the lowest of the first bits, and their value; the highest and the lowest bit of the opcode; bytes
 /// without a literal. The first line that fits counts.
-static LAYOUTS: [(Encoding, &str, (u32, u32), (u32, u32), u8); 14] = [
-    (Sop1, "SOP1", (23, 0x17d), (15, 8), 4),
-    (Sopc, "SOPC", (23, 0x17e), (22, 16), 4),
-    (Sopp, "SOPP", (23, 0x17f), (22, 16), 4),
-    (Sopk, "SOPK", (28, 0xb), (27, 23), 4),
-    (Sop2, "SOP2", (30, 0x2), (29, 23), 4),
-    (Smem, "SMEM", (26, 0x30), (25, 18), 8),
-    (Vop3p, "VOP3P", (23, 0x1a7), (22, 16), 8),
-    (Vop3, "VOP3", (26, 0x34), (25, 16), 8),
-    (Ds, "DS", (26, 0x36), (24, 17), 8),
-    (Flat, "FLAT", (26, 0x37), (24, 18), 8),
-    (Mubuf, "MUBUF", (26, 0x38), (24, 18), 8),
-    (Vop1, "VOP1", (25, 0x3f), (16, 9), 4),
-    (Vopc, "VOPC", (25, 0x3e), (24, 17), 4),
-    (Vop2, "VOP2", (31, 0x0), (30, 25), 4),
+static LAYOUTS: [Layout; 14] = [
+    (Sop1, "SOP1", [23, 0x17d], [15, 8], 4),
+    (Sopc, "SOPC", [23, 0x17e], [22, 16], 4),
+    (Sopp, "SOPP", [23, 0x17f], [22, 16], 4),
+    (Sopk, "SOPK", [28, 0xb], [27, 23], 4),
+    (Sop2, "SOP2", [30, 0x2], [29, 23], 4),
+    (Smem, "SMEM", [26, 0x30], [25, 18], 8),
+    (Vop3p, "VOP3P", [23, 0x1a7], [22, 16], 8),
+    (Vop3, "VOP3", [26, 0x34], [25, 16], 8),
+    (Ds, "DS", [26, 0x36], [24, 17], 8),
+    (Flat, "FLAT", [26, 0x37], [24, 18], 8),
+    (Mubuf, "MUBUF", [26, 0x38], [24, 18], 8),
+    (Vop1, "VOP1", [25, 0x3f], [16, 9], 4),
+    (Vopc, "VOPC", [25, 0x3e], [24, 17], 4),
+    (Vop2, "VOP2", [31, 0x0], [30, 25], 4),
 ];
 
 /// Bits `low` to `high` of an instruction, whose second word has those from 32 on.
@@ -42,8 +43,8 @@ pub fn decode(target: Target, bytes: &[u8]) -> Result<Inst, DecodeError> {
         four.map(u32::from_le_bytes).ok_or(DecodeError::End)
     };
     let (word, second) = (word(0)?, word(1));
-    let layout = LAYOUTS.iter().find(|(_, _, (shift, prefix), ..)| word >> shift == *prefix);
-    let &(encoding, name, _, (high, low), size) = layout.ok_or(DecodeError::Encoding { word })?;
+    let layout = LAYOUTS.iter().find(|(_, _, [shift, prefix], ..)| word >> shift == *prefix);
+    let &(encoding, name, _, [high, low], size) = layout.ok_or(DecodeError::Encoding { word })?;
     let code = match &second {
         Ok(second) => u64::from(word) | u64::from(*second) << 32,
         Err(_) if size == 4 => word.into(),
@@ -284,7 +285,7 @@ fn flat(inst: &mut Inst, code: u64) -> Result<(), DecodeError> {
         bank + bits(code, 47, 40),
         if inst.segment == 0 { OFF } else { bits(code, 54, 48) },
     ];
-    let atomic = matches!(inst.op.run, Run::Memory(Memory::Atomic { .. } | Memory::Swap { .. }));
+    let atomic = inst.op.name.starts_with("atomic");
     if inst.segment == 1 && atomic {
         return Err(wrong(inst, "there are no atomic operations on scratch memory", code));
     }

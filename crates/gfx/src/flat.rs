@@ -2,7 +2,7 @@
 use crate::cache::{Port, Reach};
 use crate::code::{BUFFER, FLAT_SCRATCH, OFF};
 use crate::error::{Access, Cause, MemoryFault};
-use crate::inst::{Inst, Memory};
+use crate::inst::{Action, Inst, Memory};
 use crate::target::Target;
 use crate::wave::{APERTURE, PRIVATE_BASE, SCRATCH_WORDS, SHARED_BASE, Wave};
 use std::collections::BTreeSet;
@@ -17,30 +17,34 @@ impl Memory {
         }
     }
 
+    fn loads(self) -> bool {
+        matches!(self.action, Action::Load | Action::LoadSigned)
+    }
+
     /// Registers of the data.
     pub(crate) fn data(self) -> u16 {
-        match self {
-            Memory::Load { .. } => 0,
-            Memory::Store { words, .. } | Memory::Atomic { words, .. } => words,
-            Memory::Swap { words } => 2 * words,
+        match self.action {
+            Action::Load | Action::LoadSigned => 0,
+            Action::Store | Action::Atomic(_) => self.words,
+            Action::Swap => 2 * self.words,
         }
     }
 
     /// The same of DS, of each operand beside the address.
     pub(crate) fn ds_data(self, stride: u32) -> [u16; 2] {
-        match self {
-            Memory::Store { words, .. } if stride != 0 => [words; 2],
-            Memory::Swap { words } => [words; 2],
+        match self.action {
+            Action::Store if stride != 0 => [self.words; 2],
+            Action::Swap => [self.words; 2],
             _ => [self.data(), 0],
         }
     }
 
     /// Registers of the result.
     pub(crate) fn result(self, inst: &Inst) -> u16 {
-        match self {
-            Memory::Load { words, .. } => words,
-            Memory::Atomic { words, .. } | Memory::Swap { words } if inst.sc0 => words,
-            _ => 0,
+        match self.action {
+            Action::Store => 0,
+            Action::Atomic(_) | Action::Swap if !inst.sc0 => 0,
+            _ => self.words,
         }
     }
 }
@@ -102,12 +106,12 @@ impl Spot<'_, '_> {
         self.store(0, length, f(old)).map(|()| old)
     }
 
-    /// The words and bytes of each access to `words` of 4: a pair is one access to global memory if the address allows that.
-    fn steps(&self, words: u16) -> impl Iterator<Item = (usize, u64)> + use<> {
+    /// Place and length of the accesses of which one to so many bytes consists: words of 4, or pairs of them in
+    /// global memory if the address allows that.
+    fn steps(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let pairs = matches!(self, Spot::Global(_, address, _) if address.is_multiple_of(8));
-        let step = 1 + usize::from(pairs);
-        let words = usize::from(words);
-        (0..words).step_by(step).map(move |word| (word, 4 * step.min(words - word) as u64))
+        let step = if pairs { 8 } else { 4 };
+        (0..bytes).step_by(step as usize).map(move |at| (at, step.min(bytes - at)))
     }
 }
 
@@ -119,47 +123,14 @@ fn lanes(exec: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |lane| exec >> lane & 1 != 0)
 }
 
-fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
-    let unused = 32 - 8 * bytes as u32;
-    if signed { ((value as i32) << unused >> unused) as u32 } else { value as u32 }
+/// A lane's `words` registers, from the code of the first, which has the lowest bits.
+fn registers(wave: &Wave, code: u16, lane: usize, words: u16) -> u128 {
+    let word = |word| u128::from(wave.lane(code + word, lane)) << (32 * word);
+    (0..words).fold(0, |all, at| all | word(at))
 }
 
-fn load_words(target: &mut Spot<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
-    let mut data = [0; 4];
-    for (word, length) in target.steps(words) {
-        let [low, high, ..] = halves(target.load(4 * word as u64, length)?);
-        data[word] = low;
-        if length == 8 {
-            data[word + 1] = high;
-        }
-    }
-    Ok(data)
-}
-
-fn store_words(target: &mut Spot<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
-    let mut steps = target.steps(words);
-    steps.try_for_each(|(word, length)| {
-        target.store(4 * word as u64, length, number(&data, word as u16, length as u16 / 4))
-    })
-}
-
-/// A lane's `words` registers, from the code of the first.
-fn registers(wave: &Wave, code: u16, lane: usize, words: u16) -> [u32; 4] {
-    let mut data = [0; 4];
-    for word in 0..words {
-        data[usize::from(word)] = wave.lane(code + word, lane);
-    }
-    data
-}
-
-fn write(wave: &mut Wave, code: u16, lane: usize, words: u16, data: [u32; 4]) {
-    for word in 0..words {
-        wave.set_lane(code + word, lane, data[usize::from(word)]);
-    }
-}
-
-fn halves(value: u64) -> [u32; 4] {
-    [value as u32, (value >> 32) as u32, 0, 0]
+fn write(wave: &mut Wave, code: u16, lane: usize, words: u16, data: u128) {
+    (0..words).for_each(|word| wave.set_lane(code + word, lane, (data >> (32 * word)) as u32));
 }
 
 /// FLAT, GLOBAL or SCRATCH, with what it has taken from registers.
@@ -169,13 +140,13 @@ pub(crate) struct Issued {
     exec: u64,
     /// Of each lane; offsets in scratch memory behind `PRIVATE_BASE`, also for SCRATCH.
     addresses: [u64; 64],
-    data: [[u32; 4]; 64],
+    data: [u128; 64],
 }
 
 impl Issued {
     pub(crate) fn of(wave: &Wave, inst: &Inst, memory: Memory) -> Issued {
         let exec = wave.exec();
-        let (mut addresses, mut data) = ([0; 64], [[0; 4]; 64]);
+        let (mut addresses, mut data) = ([0; 64], [0; 64]);
         for lane in lanes(exec) {
             addresses[lane] = address(wave, inst, lane);
             data[lane] = registers(wave, inst.src[1], lane, memory.data());
@@ -224,7 +195,7 @@ impl Issued {
         lds: &mut [u8],
     ) -> Result<(), Cause> {
         let (inst, memory) = (&self.inst, self.memory);
-        wave.unsettled |= !matches!(memory, Memory::Load { .. });
+        wave.unsettled |= !memory.loads();
         for lane in lanes(self.exec) {
             let mut target = self.target(lane, wave, port, lds);
             let found = access(&mut target, memory, self.data[lane])?;
@@ -249,11 +220,11 @@ impl Issued {
             let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
             return Spot::Local(Local { bytes, space: "scratch", offset: address - PRIVATE_BASE });
         }
-        let reach = match (self.inst.target, self.memory) {
+        let reach = match self.inst.target {
             // SC1 is device or system scope.
-            (Target::Gfx942, _) if self.inst.sc1 => Reach::Memory,
+            Target::Gfx942 if self.inst.sc1 => Reach::Memory,
             // GLC of a load is both.
-            (Target::Gfx90a, Memory::Load { .. }) if self.inst.sc0 => Reach::L2,
+            Target::Gfx90a if self.inst.sc0 && self.memory.loads() => Reach::L2,
             _ => Reach::Vector,
         };
         Spot::Global(port, address, reach)
@@ -283,31 +254,31 @@ fn address(wave: &Wave, inst: &Inst, lane: usize) -> u64 {
 }
 
 /// One lane's access, and what it found.
-fn access(target: &mut Spot<'_, '_>, memory: Memory, data: [u32; 4]) -> Result<[u32; 4], Cause> {
-    Ok(match memory {
-        Memory::Load { bytes: 4, words, .. } => load_words(target, words)?,
-        Memory::Load { bytes, signed, .. } => {
-            [extend(target.load(0, bytes)?, bytes, signed), 0, 0, 0]
+fn access(target: &mut Spot<'_, '_>, memory: Memory, data: u128) -> Result<u128, Cause> {
+    let (bytes, mut found) = (memory.bytes * u64::from(memory.words), 0);
+    match memory.action {
+        Action::Load | Action::LoadSigned => {
+            for (at, length) in target.steps(bytes) {
+                found |= u128::from(target.load(at, length)?) << (8 * at);
+            }
+            if matches!(memory.action, Action::LoadSigned) {
+                let unused = 32 - 8 * bytes;
+                found = (((found as i32) << unused >> unused) as u32).into();
+            }
         }
-        Memory::Store { bytes: 4, words } => store_words(target, words, data).map(|()| [0; 4])?,
-        Memory::Store { bytes, .. } => target.store(0, bytes, data[0].into()).map(|()| [0; 4])?,
-        Memory::Atomic { words, f } => {
-            let value = number(&data, 0, words);
-            halves(target.update(4 * u64::from(words), |old| f(old, value))?)
+        Action::Store => {
+            for (at, length) in target.steps(bytes) {
+                target.store(at, length, (data >> (8 * at)) as u64)?;
+            }
         }
-        Memory::Swap { words } => {
-            let (new, wanted) = (number(&data, 0, words), number(&data, words, words));
-            let swap = |old| if old == wanted { new } else { old };
-            halves(target.update(4 * u64::from(words), swap)?)
+        Action::Atomic(f) => found = target.update(bytes, |old| f(old, data as u64))?.into(),
+        Action::Swap => {
+            let new = (data & ((1 << (8 * bytes)) - 1)) as u64;
+            let swap = |old| if u128::from(old) == data >> (8 * bytes) { new } else { old };
+            found = target.update(bytes, swap)?.into();
         }
-    })
-}
-
-/// One or two words, from the `first`.
-fn number(data: &[u32; 4], first: u16, words: u16) -> u64 {
-    let first = usize::from(first);
-    let high = if words == 2 { data[first + 1] } else { 0 };
-    u64::from(data[first]) | u64::from(high) << 32
+    }
+    Ok(found)
 }
 
 /// DS, one lane after the other.
@@ -323,12 +294,12 @@ pub(crate) fn ds(
     let count = if stride == 0 { 1 } else { 2 };
     for lane in lanes(wave.exec()) {
         let address = wave.lane(inst.src[0], lane);
-        let mut data = [0, 1].map(|index| registers(wave, inst.src[1 + index], lane, each[index]));
-        if let Memory::Swap { words } = memory {
-            let wanted = data[0];
-            data[0] = data[1];
-            data[0][words.into()..][..words.into()].copy_from_slice(&wanted[..words.into()]);
-        }
+        let [first, second] =
+            [0, 1].map(|index| registers(wave, inst.src[1 + index], lane, each[index]));
+        let data = match memory {
+            Memory { action: Action::Swap, words, .. } => [second | first << (32 * words), 0],
+            _ => [first, second],
+        };
         for index in 0..count {
             let offset = address.wrapping_add(offsets[index]).into();
             let local = Local { bytes: &mut *lds, space: "LDS", offset };

@@ -1,5 +1,6 @@
 //! A launch: its groups and waves, and whose turn it is.
 use crate::cache::{Caches, Port};
+use crate::code::VECTOR;
 use crate::error::{Cause, LaunchError, Place};
 use crate::execute::{self, Step};
 use crate::inst::Inst;
@@ -12,6 +13,7 @@ use crate::object::{Kernel, USER_SIZES};
 use crate::wave::{SCRATCH_BASE, SCRATCH_WORDS, State, Wave};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Instructions of one turn at most.
@@ -34,8 +36,8 @@ pub(crate) struct Group {
     pub(crate) late: Vec<Entry>,
 }
 
-/// A wave by its group's place in the list, and its own in the group.
-type Turn = (usize, usize);
+/// A wave by its group's number, and its own in the group.
+type Turn = (u64, usize);
 
 impl Group {
     /// Lets a wave execute an instruction.
@@ -60,7 +62,8 @@ struct Grid<'a> {
     kernel: &'a Kernel,
     launch: &'a Launch<'a>,
     packet: u64,
-    groups: Vec<Option<Group>>,
+    /// Those that have begun and not ended, by number.
+    groups: BTreeMap<u64, Group>,
     ready: Vec<Turn>,
     begun: u64,
     live: usize,
@@ -81,7 +84,7 @@ pub(crate) fn run(
         kernel,
         launch,
         packet,
-        groups: Vec::new(),
+        groups: BTreeMap::new(),
         ready: Vec::new(),
         begun: 0,
         live: 0,
@@ -114,37 +117,23 @@ pub(crate) fn run(
 }
 
 impl Grid<'_> {
-    fn waves_of_group(&self) -> usize {
-        self.launch.block.iter().product::<u32>().div_ceil(64) as usize
-    }
-
     /// Begins groups while there is room.
     fn begin(&mut self, room: usize) {
         let total = self.launch.grid.iter().map(|&groups| u64::from(groups)).product::<u64>();
-        let waves = self.waves_of_group();
+        let waves = self.launch.block.iter().product::<u32>().div_ceil(64) as usize;
         while self.begun < total && (self.live == 0 || self.live + waves <= room) {
-            let unit = self.caches.as_mut().map_or(0, Caches::unit);
-            let group = self.group(self.begun, unit);
-            let free = self.groups.iter().position(Option::is_none).unwrap_or(self.groups.len());
-            if free == self.groups.len() {
-                self.groups.push(None);
-            }
-            self.groups[free] = Some(group);
-            self.ready.extend((0..waves).map(|wave| (free, wave)));
+            let index = self.begun;
+            let group = Group {
+                index,
+                unit: self.caches.as_mut().map_or(0, Caches::unit),
+                lds: vec![0; (self.kernel.metadata.lds + self.launch.dynamic_lds) as usize],
+                waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
+                late: Vec::new(),
+            };
+            self.groups.insert(index, group);
+            self.ready.extend((0..waves).map(|wave| (index, wave)));
             self.begun += 1;
             self.live += waves;
-        }
-    }
-
-    fn group(&self, index: u64, unit: usize) -> Group {
-        let waves = self.waves_of_group();
-        let lds = (self.kernel.metadata.lds + self.launch.dynamic_lds) as usize;
-        Group {
-            index,
-            unit,
-            lds: vec![0; lds],
-            waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
-            late: Vec::new(),
         }
     }
 
@@ -183,12 +172,9 @@ impl Grid<'_> {
         }
         for lane in 0..64 {
             let thread = 64 * number + lane;
-            let (x, y) = (thread % block[0], thread / block[0] % block[1]);
-            wave.set_lane(
-                crate::code::VECTOR,
-                lane as usize,
-                x | y << 10 | (thread / block[0] / block[1]) << 20,
-            );
+            let rest = thread / block[0];
+            let [x, y, z] = [thread % block[0], rest % block[1], rest / block[1]];
+            wave.set_lane(VECTOR, lane as usize, x | y << 10 | z << 20);
         }
         wave
     }
@@ -196,7 +182,7 @@ impl Grid<'_> {
     /// Lets a wave execute `length` instructions at most. Returns whether it executed `s_sleep`.
     fn turn(&mut self, ready: usize, length: u32, ranges: &Ranges) -> Result<bool, LaunchError> {
         let (at, number) = self.ready[ready];
-        let Some(group) = &mut self.groups[at] else { return Ok(false) };
+        let Some(group) = self.groups.get_mut(&at) else { return Ok(false) };
         let mut port = Port::new(ranges, self.caches.as_mut().map(|caches| (caches, group.unit)));
         port.drift();
         for _ in 0..length {
@@ -223,11 +209,11 @@ impl Grid<'_> {
     }
 
     /// After a wave came to the barrier or ended: releases the waves that wait, or the group.
-    fn meet(&mut self, at: usize) {
-        let Some(group) = &mut self.groups[at] else { return };
+    fn meet(&mut self, at: u64) {
+        let Some(group) = self.groups.get_mut(&at) else { return };
         let mut left = group.waves.iter().filter(|wave| wave.state != State::Ended).peekable();
         if left.peek().is_none() {
-            self.groups[at] = None;
+            self.groups.remove(&at);
         } else if left.all(|wave| wave.state == State::AtBarrier) {
             let waves = group.waves.iter_mut().enumerate();
             for (number, wave) in waves.filter(|(_, wave)| wave.state == State::AtBarrier) {
@@ -240,7 +226,7 @@ impl Grid<'_> {
     /// Accesses that nobody waits for complete, also those of waves at a barrier.
     fn drift(&mut self, ranges: &Ranges) -> Result<(), LaunchError> {
         let Some(caches) = &mut self.caches else { return Ok(()) };
-        for group in self.groups.iter_mut().flatten() {
+        for group in self.groups.values_mut() {
             let mut port = Port::new(ranges, Some((&mut *caches, group.unit)));
             // Of whichever wave it is, for a fault.
             group
@@ -255,7 +241,7 @@ impl Grid<'_> {
         if !late && !stopped {
             return Ok(());
         }
-        let groups = self.groups.iter().flatten();
+        let groups = self.groups.values();
         let waves = groups.flat_map(|group| (0..group.waves.len()).map(move |wave| (group, wave)));
         let left =
             waves.filter(|(group, wave)| group.waves[*wave].state != State::Ended).take(LISTED);

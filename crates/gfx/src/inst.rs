@@ -55,28 +55,24 @@ impl Kind {
 /// Operands as the low bits of 64, a flag as 0 or 1; result and flag.
 pub(crate) type Compute = fn(&[u64; 4]) -> (u64, bool);
 
-/// On global memory, whatever a flat address is of, or LDS.
+/// On global memory, whatever a flat address is of, or LDS: `words` of 4 bytes, or one of fewer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Memory {
-    /// `words` of 4 bytes, or one of fewer, extended.
-    Load {
-        bytes: u64,
-        words: u16,
-        signed: bool,
-    },
-    Store {
-        bytes: u64,
-        words: u16,
-    },
-    /// The result and the operand to what is stored; returns what was there if SC0 is set, or the name of DS says so.
-    Atomic {
-        words: u16,
-        f: Update,
-    },
-    /// Stores the first operand if the second is there; of DS it is the other way round.
-    Swap {
-        words: u16,
-    },
+pub(crate) struct Memory {
+    pub(crate) action: Action,
+    pub(crate) bytes: u64,
+    pub(crate) words: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    Load,
+    /// Extends by the sign.
+    LoadSigned,
+    Store,
+    /// Stores what this makes of what is there and the operand; returns what was there if SC0 says so.
+    Atomic(Update),
+    /// The same with two operands: stores the first if the second is there; of DS it is the other way round.
+    Swap,
 }
 
 /// On caches.
