@@ -127,6 +127,11 @@ impl Caches {
         self.random.random_range(0..UNITS)
     }
 
+    /// One of `count`, if there are any.
+    pub(crate) fn any(&mut self, count: usize) -> Option<usize> {
+        (count > 0).then(|| self.random.random_range(0..count))
+    }
+
     fn xcd(&self, unit: usize) -> usize {
         unit % self.xcds
     }

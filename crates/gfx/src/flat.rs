@@ -178,13 +178,10 @@ impl Issued {
         self.inst.segment != 2 && lanes(self.exec).all(|lane| self.addresses[lane] >= SHARED_BASE)
     }
 
-    /// Whether both access a line of memory. Lines of 64 bytes; no access is longer than 16.
-    pub(crate) fn meets(&self, other: &Issued) -> bool {
-        let lines = |access: &Issued| {
-            let ends = lanes(access.exec).map(|lane| access.addresses[lane]);
-            ends.flat_map(|at| [at / 64, at.wrapping_add(15) / 64]).collect::<BTreeSet<_>>()
-        };
-        !lines(self).is_disjoint(&lines(other))
+    /// The lines of memory that it accesses, of 64 bytes; no lane's access is longer than 16.
+    pub(crate) fn lines(&self) -> BTreeSet<u64> {
+        let starts = lanes(self.exec).map(|lane| self.addresses[lane]);
+        starts.flat_map(|at| [at / 64, at.wrapping_add(15) / 64]).collect()
     }
 
     /// One lane after the other.

@@ -111,8 +111,8 @@ pub(crate) fn run(
         turns += 1;
         if turns % LOOK == 0 || slept {
             grid.look()?;
-            grid.drift(ranges)?;
         }
+        grid.drift(ranges)?;
     }
 }
 
@@ -223,17 +223,16 @@ impl Grid<'_> {
         }
     }
 
-    /// Accesses that nobody waits for complete, also those of waves at a barrier.
+    /// Accesses of any group complete, also where none of its waves has its turn soon.
     fn drift(&mut self, ranges: &Ranges) -> Result<(), LaunchError> {
         let Some(caches) = &mut self.caches else { return Ok(()) };
-        for group in self.groups.values_mut() {
-            let mut port = Port::new(ranges, Some((&mut *caches, group.unit)));
-            // Of whichever wave it is, for a fault.
-            group
-                .some(&mut port)
-                .map_err(|cause| fault(self.module, self.kernel, group, 0, cause))?;
-        }
-        Ok(())
+        let any = caches
+            .any(self.ready.len())
+            .and_then(|ready| self.groups.get_mut(&self.ready[ready].0));
+        let Some(group) = any else { return Ok(()) };
+        let done = group.some(&mut Port::new(ranges, Some((caches, group.unit))));
+        // Of whichever wave it is, for a fault.
+        done.map_err(|cause| fault(self.module, self.kernel, group, 0, cause))
     }
 
     fn look(&self) -> Result<(), LaunchError> {

@@ -5,6 +5,7 @@ use crate::flat::Issued;
 use crate::grid::Group;
 use crate::inst::Coherence;
 use rand::RngExt;
+use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 
 /// An operation that `s_waitcnt vmcnt` waits for.
@@ -13,23 +14,25 @@ pub(crate) enum Pending {
     WriteBack,
 }
 
-impl Pending {
-    /// Whether this one, which was issued later, completes later.
-    fn follows(&self, earlier: &Pending) -> bool {
-        match (self, earlier) {
-            (Pending::WriteBack, _) => true,
-            (Pending::Access(_), Pending::WriteBack) => false,
-            (Pending::Access(this), Pending::Access(earlier)) => this.meets(earlier),
-        }
-    }
-}
-
 /// Something that a wave has issued and that is not complete.
 pub(crate) struct Entry {
     wave: usize,
     /// Its place among all that the wave has issued.
     place: u64,
     pending: Pending,
+    /// Of an access.
+    lines: BTreeSet<u64>,
+}
+
+impl Entry {
+    /// Whether this one, which was issued later, completes later.
+    fn follows(&self, earlier: &Entry) -> bool {
+        match (&self.pending, &earlier.pending) {
+            (Pending::WriteBack, _) => true,
+            (Pending::Access(_), Pending::WriteBack) => false,
+            _ => !self.lines.is_disjoint(&earlier.lines),
+        }
+    }
 }
 
 /// What the waves of a group have issued completes in an order of its own. The waves share a compute unit, so that a
@@ -37,9 +40,13 @@ pub(crate) struct Entry {
 /// counts on that: it has no wave wait for its stores at a barrier.
 impl Group {
     pub(crate) fn issue(&mut self, wave: usize, pending: Pending) {
-        let place = &mut self.waves[wave].issued;
-        self.late.push(Entry { wave, place: *place, pending });
-        *place += 1;
+        let lines = match &pending {
+            Pending::Access(access) => access.lines(),
+            Pending::WriteBack => BTreeSet::new(),
+        };
+        let place = self.waves[wave].issued;
+        self.late.push(Entry { wave, place, pending, lines });
+        self.waves[wave].issued += 1;
     }
 
     /// Completes all that a wave has issued but the last `left`: `vmcnt` goes down in order.
@@ -74,7 +81,7 @@ impl Group {
     fn complete(&mut self, at: usize, port: &mut Port<'_>) -> Result<(), Cause> {
         let (late, mut these) = (&mut self.late, vec![at]);
         for earlier in (0..at).rev() {
-            if these.iter().any(|&later| late[later].pending.follows(&late[earlier].pending)) {
+            if these.iter().any(|&later| late[later].follows(&late[earlier])) {
                 these.push(earlier);
             }
         }
