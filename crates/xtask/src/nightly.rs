@@ -284,7 +284,8 @@ fn emulated() -> Result<Vec<Campaign>> {
     let perf = "run -p warpverbs-cli -- perf issue --gpu hip";
     let decoded = "test --release -p warpverbs-gfx --test it decode::";
     let decoded = Campaign::new("gfx90a, gfx942: instructions", "every kernel".into(), decoded);
-    let both = "test --workspace --test it -- --ignored vendor:: selftest::hip \
+    let both = "test -p warpverbs-gpu -p warpverbs-test-kernels -p warpverbs-peer -p warpverbs-shmem \
+        -p warpverbs-agent --test it --test cuda_lost -- --ignored vendor:: selftest::hip \
         a_failed_kernel_is_named memory_of_a_gpu_is_mapped kernels_of_two_gpus a_list_is_written \
         --skip compile_for_every_architecture";
     let conform = "run -p warpverbs-cli -- conform --gpu hip --case kernel_";
