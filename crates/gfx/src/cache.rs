@@ -5,9 +5,9 @@ use crate::error::Access;
 use crate::inst::Coherence;
 use crate::memory::{Checked, Range, Ranges, View};
 use crate::target::Target;
+use indexmap::IndexMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeMap;
 
 /// Bytes of a line.
 const LINE: u64 = 64;
@@ -29,7 +29,7 @@ struct Line {
 }
 
 /// By registration and address, so that memory which is registered anew shares nothing with what was there.
-type Cache = BTreeMap<(u64, u64), Line>;
+type Cache = IndexMap<(u64, u64), Line>;
 
 pub(crate) struct Caches {
     l1: [Cache; UNITS],
@@ -150,7 +150,7 @@ impl Caches {
 
     /// The line's dirty bytes go to memory, and it leaves the L2.
     fn evict(&mut self, view: &View<'_>, xcd: usize, key: (u64, u64)) {
-        if let Some(mut line) = self.l2[xcd].remove(&key).filter(|line| line.dirty != 0) {
+        if let Some(mut line) = self.l2[xcd].swap_remove(&key).filter(|line| line.dirty != 0) {
             line.write_back(view, key);
             self.changed(xcd, key);
         }
@@ -159,15 +159,14 @@ impl Caches {
     /// Something leaves a cache.
     fn evict_any(&mut self, view: &View<'_>) {
         let random = self.random.random_range(0..usize::MAX);
-        let nth =
-            |cache: &Cache| cache.keys().nth(random / (3 * UNITS) % cache.len().max(1)).copied();
-        let unit = random % UNITS;
+        let (unit, which) = (random % UNITS, random / (3 * UNITS));
+        let nth = |cache: &Cache| which % cache.len().max(1);
         match random / UNITS % 3 {
-            0 => drop(nth(&self.l1[unit]).map(|key| self.l1[unit].remove(&key))),
-            1 => drop(nth(&self.scalar[unit]).map(|key| self.scalar[unit].remove(&key))),
+            0 => _ = self.l1[unit].swap_remove_index(nth(&self.l1[unit])),
+            1 => _ = self.scalar[unit].swap_remove_index(nth(&self.scalar[unit])),
             _ => {
                 let xcd = self.xcd(unit);
-                if let Some(key) = nth(&self.l2[xcd]) {
+                if let Some((&key, _)) = self.l2[xcd].get_index(nth(&self.l2[xcd])) {
                     self.evict(view, xcd, key);
                 }
             }
@@ -245,7 +244,7 @@ impl<'a> Port<'a> {
         let range = self.view.range(address, length, Access::Load)?;
         let (key, xcd) = (key(&range, address), caches.xcd(*unit));
         if matches!(reach, Reach::L2 | Reach::Memory) {
-            caches.l1[*unit].remove(&key);
+            caches.l1[*unit].swap_remove(&key);
         }
         if reach == Reach::Memory {
             caches.evict(&self.view, xcd, key);
@@ -318,7 +317,7 @@ impl<'a> Port<'a> {
         let Some((caches, unit)) = &mut self.caches else { return Ok(()) };
         let range = self.view.range(address, length, access)?;
         let (key, xcd) = (key(&range, address), caches.xcd(*unit));
-        caches.l1[*unit].remove(&key);
+        caches.l1[*unit].swap_remove(&key);
         caches.evict(&self.view, xcd, key);
         caches.changed(xcd, key);
         Ok(())
