@@ -33,8 +33,7 @@ pub(crate) fn step(
         Run::Compute(f) if is_scalar(inst) => scalar(wave, inst, f),
         Run::Compute(f) => vector(wave, inst, f),
         Run::SaveExec(f) => {
-            let (exec, source) =
-                (wave.exec(), wave.uniform(inst.literal, inst.src[0], true, false).unwrap_or(0));
+            let (exec, source) = (wave.exec(), wave.uniform(inst, 0).unwrap_or(0));
             let new = f(source, exec);
             wave.write64(inst.dst, exec);
             wave.write64(EXEC, new);
@@ -69,21 +68,11 @@ pub(crate) fn step(
     Ok(next)
 }
 
-fn wide(kind: Kind, code: u16) -> bool {
-    // A packed operand that is a constant has it in its low half alone.
-    kind.words() == 2 && !(kind == Kind::Pair && code >= 128)
-}
-
 fn scalar(wave: &mut Wave, inst: &Inst, f: Compute) {
     let mut values = [0; 4];
     for (index, &kind) in inst.op.src.iter().enumerate() {
-        values[index] = match kind {
-            Kind::Flag => wave.scc.into(),
-            _ => {
-                let code = inst.src[index];
-                wave.uniform(inst.literal, code, wide(kind, code), kind == Kind::I64).unwrap_or(0)
-            }
-        };
+        let flag = kind == Kind::Flag;
+        values[index] = if flag { wave.scc.into() } else { wave.uniform(inst, index).unwrap_or(0) };
     }
     let (value, flag) = f(&values);
     match inst.op.dst.words() {
@@ -114,14 +103,11 @@ fn source(wave: &Wave, inst: &Inst, index: usize, kind: Kind) -> Source {
             Source::Mask(wave.scalar64(inst.src[2]))
         }
         Kind::Flag => Source::Mask(wave.vcc()),
-        _ => {
-            let code = inst.src[index];
-            match wave.uniform(inst.literal, code, wide(kind, code), kind == Kind::I64) {
-                Some(value) => Source::Same(value),
-                None if kind.words() == 2 => Source::Pair(code),
-                None => Source::Register(code),
-            }
-        }
+        _ => match wave.uniform(inst, index) {
+            Some(value) => Source::Same(value),
+            None if kind.words() == 2 => Source::Pair(inst.src[index]),
+            None => Source::Register(inst.src[index]),
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use crate::target::Target;
 use crate::wave::Wave;
 
 /// How the bits of an instruction are laid out; the names are the manual's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Encoding {
     Sop1,
     Sop2,

@@ -1,6 +1,8 @@
 //! The opcodes: number, name, operands, and what each does.
 use crate::inst::{Encoding, Op};
 use crate::target::Target;
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 mod memory;
 mod row;
@@ -37,5 +39,9 @@ pub fn opcodes(target: Target) -> impl Iterator<Item = &'static str> {
 
 /// The entry of an opcode.
 pub(crate) fn find(target: Target, encoding: Encoding, number: u32) -> Option<&'static Op> {
-    all(target).find(|op| op.encoding == encoding && op.number == number)
+    type Index = HashMap<(Encoding, u32), &'static Op>;
+    static OF_TARGETS: [OnceLock<Index>; 2] = [const { OnceLock::new() }; 2];
+    let index = OF_TARGETS[target as usize]
+        .get_or_init(|| all(target).map(|op| ((op.encoding, op.number), op)).collect());
+    index.get(&(encoding, number)).copied()
 }
