@@ -1,6 +1,6 @@
 //! One instruction of one wave.
 use crate::cache::{Port, Reach};
-use crate::code::{EXEC, OFF, VCC};
+use crate::code::{EXEC, LITERAL, OFF, VCC, VECTOR};
 use crate::decode::is_scalar;
 use crate::error::Cause;
 use crate::flat::{self, Issued, fault};
@@ -33,7 +33,7 @@ pub(crate) fn step(
         Run::Compute(f) if is_scalar(inst) => scalar(wave, inst, f),
         Run::Compute(f) => vector(wave, inst, f),
         Run::SaveExec(f) => {
-            let (exec, source) = (wave.exec(), wave.uniform(inst, 0).unwrap_or(0));
+            let (exec, source) = (wave.exec(), uniform(wave, inst, 0).unwrap_or(0));
             let new = f(source, exec);
             wave.write64(inst.dst, exec);
             wave.write64(EXEC, new);
@@ -68,11 +68,25 @@ pub(crate) fn step(
     Ok(next)
 }
 
+/// A source that is the same for all lanes, as the low bits of 64; nothing for a vector register.
+fn uniform(wave: &Wave, inst: &Inst, index: usize) -> Option<u64> {
+    match (inst.src[index], inst.op.src[index]) {
+        (LITERAL, Kind::I64) => Some(i64::from(inst.literal as i32) as u64),
+        (LITERAL, _) => Some(inst.literal.into()),
+        (VECTOR.., _) => None,
+        // A packed operand that is a constant has it in its low half alone.
+        (code @ 128.., Kind::Pair) => Some(wave.scalar(code).into()),
+        (code, kind) if kind.words() == 2 => Some(wave.scalar64(code)),
+        (code, _) => Some(wave.scalar(code).into()),
+    }
+}
+
 fn scalar(wave: &mut Wave, inst: &Inst, f: Compute) {
     let mut values = [0; 4];
     for (index, &kind) in inst.op.src.iter().enumerate() {
         let flag = kind == Kind::Flag;
-        values[index] = if flag { wave.scc.into() } else { wave.uniform(inst, index).unwrap_or(0) };
+        values[index] =
+            if flag { wave.scc.into() } else { uniform(wave, inst, index).unwrap_or(0) };
     }
     let (value, flag) = f(&values);
     match inst.op.dst.words() {
@@ -103,7 +117,7 @@ fn source(wave: &Wave, inst: &Inst, index: usize, kind: Kind) -> Source {
             Source::Mask(wave.scalar64(inst.src[2]))
         }
         Kind::Flag => Source::Mask(wave.vcc()),
-        _ => match wave.uniform(inst, index) {
+        _ => match uniform(wave, inst, index) {
             Some(value) => Source::Same(value),
             None if kind.words() == 2 => Source::Pair(inst.src[index]),
             None => Source::Register(inst.src[index]),

@@ -4,7 +4,7 @@ use crate::code::VECTOR;
 use crate::error::{Cause, LaunchError, Place};
 use crate::execute::{self, Step};
 use crate::inst::Inst;
-use crate::late::Entry;
+use crate::late::Group;
 use crate::launch::{Config, Launch, PACKET};
 use crate::lines;
 use crate::memory::Ranges;
@@ -25,16 +25,6 @@ const LOOK: u32 = 64;
 const DYNAMIC_STACK: u64 = 16 << 10;
 /// Waves that an error lists.
 const LISTED: usize = 16;
-
-pub(crate) struct Group {
-    index: u64,
-    /// Its compute unit, if there are caches.
-    unit: usize,
-    pub(crate) lds: Vec<u8>,
-    pub(crate) waves: Vec<Wave>,
-    /// In the order in which they were issued.
-    pub(crate) late: Vec<Entry>,
-}
 
 /// A wave by its group's number, and its own in the group.
 type Turn = (u64, usize);

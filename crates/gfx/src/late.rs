@@ -1,9 +1,9 @@
-//! Accesses of global memory that complete some time after they were issued, where launches are lazy.
+//! A group of waves, and accesses of global memory that complete some time after they were issued, where launches are lazy.
 use crate::cache::Port;
 use crate::error::Cause;
 use crate::flat::Issued;
-use crate::grid::Group;
 use crate::inst::Coherence;
+use crate::wave::Wave;
 use rand::RngExt;
 use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
@@ -35,7 +35,17 @@ impl Entry {
     }
 }
 
-/// What the waves of a group have issued completes in an order of its own. The waves share a compute unit, so that a
+pub(crate) struct Group {
+    pub(crate) index: u64,
+    /// Its compute unit, if there are caches.
+    pub(crate) unit: usize,
+    pub(crate) lds: Vec<u8>,
+    pub(crate) waves: Vec<Wave>,
+    /// In the order in which they were issued.
+    pub(crate) late: Vec<Entry>,
+}
+
+/// The waves share a compute unit, so that a
 /// write-back completes behind all that was issued before it, and an access behind those to the same lines. LLVM
 /// counts on that: it has no wave wait for its stores at a barrier.
 impl Group {

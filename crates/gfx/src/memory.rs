@@ -123,7 +123,7 @@ impl Ranges {
 /// An atomic operation: the result and the operand to the value to be stored.
 pub(crate) type Update = fn(u64, u64) -> u64;
 
-/// What an access gives.
+/// The result of an access.
 pub(crate) type Checked<T> = Result<T, MemoryFault>;
 
 /// Checked accesses of 1, 2, 4 or 8 bytes, little-endian, at a multiple of their length. All are relaxed atomic ones.

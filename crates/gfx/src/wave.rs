@@ -1,6 +1,5 @@
 //! A wave: 64 lanes, their registers, and their program counter.
-use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
-use crate::inst::{Inst, Kind};
+use crate::code::{ACC, EXEC, VCC, VECTOR};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -107,19 +106,6 @@ impl Wave {
         match code {
             0..=126 => self.pair(code),
             _ => constant(code, true, self),
-        }
-    }
-
-    /// A source that is the same for all lanes, as the low bits of 64; nothing for a vector register.
-    pub(crate) fn uniform(&self, inst: &Inst, index: usize) -> Option<u64> {
-        match (inst.src[index], inst.op.src[index]) {
-            (LITERAL, Kind::I64) => Some(i64::from(inst.literal as i32) as u64),
-            (LITERAL, _) => Some(inst.literal.into()),
-            (VECTOR.., _) => None,
-            // A packed operand that is a constant has it in its low half alone.
-            (128.., Kind::Pair) => Some(self.scalar(inst.src[index]).into()),
-            (code, kind) if kind.words() == 2 => Some(self.scalar64(code)),
-            (code, _) => Some(self.scalar(code).into()),
         }
     }
 
