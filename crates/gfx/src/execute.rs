@@ -137,13 +137,16 @@ fn vector(wave: &mut Wave, inst: &Inst, f: Compute) {
     while left != 0 {
         let lane = left.trailing_zeros() as usize;
         left &= left - 1;
-        let mut values = sources.map(|source| match source {
-            Source::Same(value) => value,
-            Source::Register(code) => wave.lane(code, lane).into(),
-            Source::Pair(code) => wave.lane64(code, lane),
-            Source::Mask(mask) => mask >> lane & 1,
-            Source::Lane => lane as u64,
-        });
+        let mut values = [0; 4];
+        for (value, &source) in values.iter_mut().zip(&sources[..kinds.len()]) {
+            *value = match source {
+                Source::Same(value) => value,
+                Source::Register(code) => wave.lane(code, lane).into(),
+                Source::Pair(code) => wave.lane64(code, lane),
+                Source::Mask(mask) => mask >> lane & 1,
+                Source::Lane => lane as u64,
+            };
+        }
         if !plain {
             for (index, &kind) in kinds.iter().enumerate() {
                 values[index] = modified(inst, index, kind, values[index]);
