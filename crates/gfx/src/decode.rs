@@ -343,6 +343,14 @@ fn check_operands(inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> Result<(), 
     if let Some((&code, _)) = codes.find(|(code, kind)| !exists(**code, kind.words())) {
         return Err(wrong(inst, "a source that does not exist", code.into()));
     }
+    let plain = inst.encoding == Vop1 && inst.sdwa.is_none() && inst.src[0] >= VECTOR;
+    if inst.op.name == "v_swap_b32" && !plain {
+        return Err(wrong(
+            inst,
+            "expected two vector registers, in the short form",
+            inst.src[0].into(),
+        ));
+    }
     let (words, vector) = (dst.words(), !is_scalar(inst));
     let fits = words == 0 || exists(inst.dst, words) && (inst.dst < 128 || inst.dst >= VECTOR);
     let lands = inst.dst >= VECTOR || !vector || inst.op.name.starts_with("v_read") || words == 0;

@@ -76,7 +76,8 @@ fn select(part: u8) -> &'static str {
 
 impl Inst {
     fn name(&self) -> String {
-        const ONE_FORM: [&str; 6] = [
+        const ONE_FORM: [&str; 7] = [
+            "v_swap_b32",
             "v_readfirstlane_b32",
             "v_accvgpr_mov_b32",
             "v_fmamk_f32",

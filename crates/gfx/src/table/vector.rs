@@ -319,6 +319,14 @@ fn read_lane(wave: &mut Wave, inst: &Inst) {
     let lane = wave.scalar(inst.src[1]) & 63;
     wave.write32(inst.dst, wave.lane(inst.src[0], lane as usize));
 }
+fn swap(wave: &mut Wave, inst: &Inst) {
+    let exec = wave.exec();
+    for lane in (0..64).filter(|lane| exec >> lane & 1 != 0) {
+        let (a, b) = (wave.lane(inst.dst, lane), wave.lane(inst.src[0], lane));
+        wave.set_lane(inst.dst, lane, b);
+        wave.set_lane(inst.src[0], lane, a);
+    }
+}
 fn write_lane(wave: &mut Wave, inst: &Inst) {
     let (value, lane) = (wave.scalar(inst.src[0]), wave.scalar(inst.src[1]) & 63);
     wave.set_lane(inst.dst, lane as usize, value);
@@ -327,6 +335,7 @@ fn write_lane(wave: &mut Wave, inst: &Inst) {
 pub(super) static CROSS: &[Op] = &[
     special(Vop1, 0x00, "v_nop", None, &[], Run::Nothing),
     special(Vop1, 0x02, "v_readfirstlane_b32", B32, &[B32], Run::Wave(read_first_lane)),
+    special(Vop1, 0x51, "v_swap_b32", B32, &[B32], Run::Wave(swap)),
     special(Vop3, 0x289, "v_readlane_b32", B32, &[B32, B32], Run::Wave(read_lane)),
     special(Vop3, 0x28a, "v_writelane_b32", B32, &[B32, B32], Run::Wave(write_lane)),
 ];
