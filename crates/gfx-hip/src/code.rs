@@ -1,51 +1,53 @@
-//! `hipError_t`, and the shape of the functions that give one.
+//! `hipError_t` and `hiprtcResult`, and the shape of the functions that give one.
 
 use std::ffi::{CStr, c_char, c_int};
 
+/// Results other than success, and their names as the library gives them.
 macro_rules! codes {
-    ($($code:ident = $number:literal,)*) => {
-        /// A result other than success.
+    ($what:ident, null pointer $null:ident, 0 $success:literal, $($code:ident $number:literal $name:literal,)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(i32)]
-        pub(crate) enum Code {
+        pub(crate) enum $what {
             $($code = $number,)*
         }
 
-        fn name(code: c_int) -> &'static str {
-            match code {
-                0 => "hipSuccess\0",
-                $($number => concat!("hipError", stringify!($code), "\0"),)*
-                _ => "hipErrorUnknown\0",
+        impl crate::code::Failure for $what {
+            const NULL: Self = Self::$null;
+            fn number(self) -> std::ffi::c_int {
+                self as std::ffi::c_int
+            }
+            fn name(number: std::ffi::c_int) -> Option<&'static std::ffi::CStr> {
+                match number {
+                    0 => Some($success),
+                    $($number => Some($name),)*
+                    _ => None,
+                }
             }
         }
     };
 }
+pub(crate) use codes;
+
 codes! {
-    InvalidValue = 1,
-    OutOfMemory = 2,
-    InvalidDevice = 101,
-    InvalidImage = 200,
-    InvalidHandle = 400,
-    NotFound = 500,
-    NotReady = 600,
-    HostMemoryAlreadyRegistered = 712,
-    HostMemoryNotRegistered = 713,
-    LaunchFailure = 719,
+    Code, null pointer InvalidValue, 0 c"hipSuccess",
+    InvalidValue 1 c"hipErrorInvalidValue",
+    OutOfMemory 2 c"hipErrorOutOfMemory",
+    InvalidDevice 101 c"hipErrorInvalidDevice",
+    InvalidImage 200 c"hipErrorInvalidImage",
+    InvalidHandle 400 c"hipErrorInvalidHandle",
+    NotFound 500 c"hipErrorNotFound",
+    NotReady 600 c"hipErrorNotReady",
+    HostMemoryAlreadyRegistered 712 c"hipErrorHostMemoryAlreadyRegistered",
+    HostMemoryNotRegistered 713 c"hipErrorHostMemoryNotRegistered",
+    LaunchFailure 719 c"hipErrorLaunchFailure",
 }
 
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 /// Failures of a library: its numbers, and the one for a null pointer.
-pub(crate) trait Failure {
+pub(crate) trait Failure: Sized {
     const NULL: Self;
     fn number(self) -> c_int;
-}
-
-impl Failure for Code {
-    const NULL: Code = Code::InvalidValue;
-    fn number(self) -> c_int {
-        self as c_int
-    }
+    fn name(number: c_int) -> Option<&'static CStr>;
 }
 
 /// The result of a function of the library.
@@ -101,5 +103,5 @@ pub(crate) use exports;
 /// `const char* hipGetErrorName(hipError_t)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hipGetErrorName(code: c_int) -> *const c_char {
-    CStr::from_bytes_with_nul(name(code).as_bytes()).unwrap_or_default().as_ptr()
+    Code::name(code).unwrap_or(c"hipErrorUnknown").as_ptr()
 }

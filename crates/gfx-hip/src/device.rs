@@ -3,21 +3,12 @@
 use crate::code::{Answer, Code, exports};
 use crate::state::{LDS, MULTIPROCESSORS, THREADS, target};
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use warpverbs_gfx::Target;
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Two, so that there is a peer. They share all memory.
 const DEVICES: c_int = 2;
 /// HIP 7.1.0.
 const VERSION: c_int = 70_100_000;
-/// The device's name, and its architecture as ROCm has it, with features behind colons, which nothing here depends on.
-fn names() -> (&'static CStr, &'static CStr) {
-    match target() {
-        Target::Gfx90a => (c"emulated gfx90a", c"gfx90a:sramecc+:xnack-"),
-        Target::Gfx942 => (c"emulated gfx942", c"gfx942:sramecc+:xnack-"),
-    }
-}
-
 /// Offset of `gcnArchName` in `hipDeviceProp_tR0600`, and in the structure of HIP 5.
 const ARCH_NAME: (usize, usize) = (1160, 396);
 /// Bytes of memory that a device reports. Allocations are not counted against it.
@@ -38,13 +29,14 @@ pub(crate) fn check(device: c_int) -> Answer {
 
 /// # Safety
 /// `out` is null or has room for `len` bytes.
-unsafe fn put_text(out: *mut c_char, len: c_int, text: &CStr) -> Answer {
-    let bytes = text.to_bytes_with_nul();
-    if out.is_null() || (len as usize) < bytes.len() || len < 0 {
+unsafe fn put_text(out: *mut c_char, len: c_int, text: &str) -> Answer {
+    if out.is_null() || !usize::try_from(len).is_ok_and(|len| len > text.len()) {
         return Err(Code::InvalidValue);
     }
     // SAFETY: the caller's buffer, which is long enough.
-    unsafe { out.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    unsafe { out.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+    // SAFETY: likewise, for the NUL.
+    unsafe { out.wrapping_add(text.len()).write(0) };
     Ok(())
 }
 
@@ -72,12 +64,12 @@ exports! {
     fn hipDeviceGetName(out: *mut c_char, len: c_int, device: c_int) {
         check(device)?;
         // SAFETY: the caller's buffer.
-        unsafe { put_text(out, len, names().0) }
+        unsafe { put_text(out, len, &format!("emulated {}", target())) }
     }
 
     fn hipDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: c_int) {
         check(device)?;
-        let place = if device == 0 { c"0000:f0:00.0" } else { c"0000:f1:00.0" };
+        let place = if device == 0 { "0000:f0:00.0" } else { "0000:f1:00.0" };
         // SAFETY: the caller's buffer.
         unsafe { put_text(out, len, place) }
     }
@@ -139,6 +131,8 @@ unsafe fn properties(properties: *mut c_void, device: c_int, offset: usize) -> A
     if properties.is_null() {
         return Err(Code::InvalidValue);
     }
+    // As ROCm has it, with features behind colons, on which nothing here depends.
+    let name = format!("{}:sramecc+:xnack-", target());
     // SAFETY: the name has 256 bytes at this offset.
-    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, names().1) }
+    unsafe { put_text(properties.wrapping_byte_add(offset).cast(), 256, &name) }
 }

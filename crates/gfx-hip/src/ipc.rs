@@ -5,32 +5,31 @@ use crate::device::check;
 use crate::handles::Handles;
 use crate::memory::{PAGE, create, map, map_new, unmap};
 use crate::state::{Origin, find, lock, state};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::fs::OpenOptions;
-use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 use warpverbs_gfx::Caching;
 
-/// `hipIpcMemHandle_t`: which descriptor of which process, and its length, little-endian; zero behind.
+/// `hipIpcMemHandle_t`: a process, its descriptor and the length in decimal, with spaces between; zeros behind.
 #[repr(C)]
 pub(crate) struct IpcHandle([u8; 64]);
 
 fn open(IpcHandle(handle): &IpcHandle) -> Answer<usize> {
-    let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| handle[at + byte]));
-    let (process, fd, len) = (word(0), word(4), word(8) as usize | (word(12) as usize) << 32);
+    let words = str::from_utf8(handle).unwrap_or_default().trim_end_matches('\0').split(' ');
+    let words = words.map(str::parse).collect::<Result<Vec<u64>, _>>();
+    let Ok([process, fd, len]) = words.as_deref() else { return Err(Code::InvalidHandle) };
     // As on a GPU.
-    if process == std::process::id() {
+    if *process == u64::from(std::process::id()) {
         return Err(Code::InvalidValue);
     }
     let path = format!("/proc/{process}/fd/{fd}");
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|_| Code::InvalidHandle)?;
-    let is_whole = file.metadata().is_ok_and(|found| found.len() == len as u64 && len != 0);
+    let is_whole = file.metadata().is_ok_and(|found| found.len() == *len && *len != 0);
     let memory = if is_whole { Ok(OwnedFd::from(file)) } else { Err(Code::InvalidHandle) };
-    map_new(Arc::new(memory?), len, Origin::Imported)
+    map_new(Arc::new(memory?), *len as usize, Origin::Imported)
 }
 
 /// An allocation without an address.
@@ -69,17 +68,6 @@ unsafe fn wanted(properties: *const Properties) -> Answer<(c_int, Caching)> {
     if known && kind == 1 { Ok((device, caching)) } else { Err(Code::InvalidValue) }
 }
 
-/// # Safety
-/// `at` is none, or begins `len` bytes of a reservation in which nothing is mapped but what goes now.
-unsafe fn nothing(at: Option<usize>, len: usize) -> Answer<usize> {
-    let len = NonZeroUsize::new(len).ok_or(Code::InvalidValue)?;
-    let fixed = at.map_or(MapFlags::empty(), |_| MapFlags::MAP_FIXED);
-    let (at, flags) = (at.and_then(NonZeroUsize::new), MapFlags::MAP_PRIVATE | fixed);
-    // SAFETY: a new mapping, or one in the place of a mapping whose last use this is.
-    let mapped = unsafe { mmap_anonymous(at, len, ProtFlags::PROT_NONE, flags) };
-    Ok(mapped.map_err(|_| Code::OutOfMemory)?.as_ptr() as usize)
-}
-
 /// `hipMemAccessDesc`.
 #[repr(C)]
 pub(crate) struct Access {
@@ -93,10 +81,8 @@ exports! {
         let range = ranges.get(&(addr as usize)).filter(|range| range.origin == Origin::Allocated);
         let range = range.ok_or(Code::InvalidValue)?;
         let fd = range.memory.as_ref().ok_or(Code::InvalidValue)?.as_raw_fd();
-        let mut handle = [0; 64];
-        handle[..4].copy_from_slice(&std::process::id().to_le_bytes());
-        handle[4..8].copy_from_slice(&fd.to_le_bytes());
-        handle[8..16].copy_from_slice(&(range.len as u64).to_le_bytes());
+        let (text, mut handle) = (format!("{} {fd} {}", std::process::id(), range.len), [0; 64]);
+        handle[..text.len()].copy_from_slice(text.as_bytes());
         Ok(IpcHandle(handle))
     }
 
@@ -171,7 +157,7 @@ exports! {
             return Err(Code::InvalidValue);
         }
         // SAFETY: no address is given.
-        let at = unsafe { nothing(None, len) }?;
+        let at = unsafe { map(None, len, None) }?;
         lock(&RESERVED).insert(at, len);
         Ok(at as *mut c_void)
     }
@@ -206,7 +192,7 @@ exports! {
             return Err(Code::InvalidValue);
         }
         // SAFETY: a part of a reservation in which nothing is mapped.
-        unsafe { map(&memory, len, Some(at)) }?;
+        unsafe { map(Some(&memory), len, Some(at)) }?;
         // SAFETY: a new mapping, which `hipMemUnmap` takes out of the ranges before it goes.
         unsafe { state().add((at, len), Origin::Mapped, device, Some(memory)) }
     }
@@ -217,7 +203,7 @@ exports! {
         let removed = if whole { state().remove(at, Origin::Mapped) } else { Err(Code::InvalidValue) };
         drop(removed?);
         // SAFETY: a mapping of `hipMemMap`, out of the kernels' reach now.
-        unsafe { nothing(Some(at), len) }.map(drop)
+        unsafe { map(None, len, Some(at)) }.map(drop)
     }
 
     fn hipMemSetAccess(addr: *mut c_void, len: usize, access: *const Access, count: usize) {

@@ -4,7 +4,7 @@ use crate::code::{Answer, Code, exports, put};
 use crate::device::current;
 use crate::state::{Origin, find, name, state};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,17 +24,23 @@ pub(crate) fn create(len: usize, caching: Caching) -> Answer<OwnedFd> {
     Ok(memory)
 }
 
-/// Maps memory anywhere, or in the place of what is mapped at `at`.
+/// Maps memory, or reserves addresses where there is none, anywhere or in the place of what is mapped at `at`.
 ///
 /// # Safety
-/// If an address is given, `len` bytes there are a reservation that nobody uses.
-pub(crate) unsafe fn map(memory: &OwnedFd, len: usize, at: Option<usize>) -> Answer<usize> {
+/// If an address is given, `len` bytes there are a reservation, or a mapping in one, that nobody uses.
+pub(crate) unsafe fn map(memory: Option<&OwnedFd>, len: usize, at: Option<usize>) -> Answer<usize> {
     let len = NonZeroUsize::new(len).ok_or(Code::InvalidValue)?;
     let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let fixed = at.map_or(MapFlags::empty(), |_| MapFlags::MAP_FIXED);
-    let at = at.and_then(NonZeroUsize::new);
-    // SAFETY: a new mapping, or one in the place of a reservation (the caller's obligation).
-    let mapped = unsafe { mmap(at, len, both, MapFlags::MAP_SHARED | fixed, memory.as_fd(), 0) };
+    let (at, shared) = (at.and_then(NonZeroUsize::new), MapFlags::MAP_SHARED | fixed);
+    let mapped = match memory {
+        // SAFETY: a new mapping, or one in the place of what nobody uses (the caller's obligation).
+        Some(memory) => unsafe { mmap(at, len, both, shared, memory.as_fd(), 0) },
+        // SAFETY: likewise.
+        None => unsafe {
+            mmap_anonymous(at, len, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE | fixed)
+        },
+    };
     Ok(mapped.map_err(|_| Code::OutOfMemory)?.as_ptr() as usize)
 }
 
@@ -49,7 +55,7 @@ pub(crate) unsafe fn unmap(at: usize, len: usize) -> Answer {
 /// Maps memory, for kernels too, until [`take_back`].
 pub(crate) fn map_new(memory: Arc<OwnedFd>, len: usize, origin: Origin) -> Answer<usize> {
     // SAFETY: no address is given.
-    let at = unsafe { map(&memory, len, None) }?;
+    let at = unsafe { map(Some(&memory), len, None) }?;
     // SAFETY: a new mapping, which is taken out of the ranges before it goes.
     let added = unsafe { state().add((at, len), origin, current(), Some(memory)) };
     if added.is_err() {

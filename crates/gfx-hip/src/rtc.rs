@@ -5,26 +5,17 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use crate::code::{Failure, exports, put};
+use crate::code::{Failure, codes, exports, put};
 use crate::handles::Handles;
 
 /// Names another clang than `clang++-19`, which knows the target and has lld.
 const CLANG_ENV: &str = "WARPVERBS_CLANG";
 
-/// `hiprtcResult`, other than success.
-#[derive(Clone, Copy)]
-#[repr(i32)]
-enum Refused {
-    Input = 3,
-    Program = 4,
-    Compilation = 6,
-}
-
-impl Failure for Refused {
-    const NULL: Refused = Refused::Input;
-    fn number(self) -> c_int {
-        self as c_int
-    }
+codes! {
+    Refused, null pointer Input, 0 c"HIPRTC_SUCCESS",
+    Input 3 c"HIPRTC_ERROR_INVALID_INPUT",
+    Program 4 c"HIPRTC_ERROR_INVALID_PROGRAM",
+    Compilation 6 c"HIPRTC_ERROR_COMPILATION",
 }
 
 type Answer<T = ()> = Result<T, Refused>;
@@ -88,14 +79,7 @@ fn compile(program: &Program, options: &[String]) -> io::Result<(Vec<u8>, Option
 /// `const char* hiprtcGetErrorString(hiprtcResult)`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn hiprtcGetErrorString(code: c_int) -> *const c_char {
-    let text = match code {
-        0 => c"HIPRTC_SUCCESS",
-        3 => c"HIPRTC_ERROR_INVALID_INPUT",
-        4 => c"HIPRTC_ERROR_INVALID_PROGRAM",
-        6 => c"HIPRTC_ERROR_COMPILATION",
-        _ => c"HIPRTC_ERROR_INTERNAL_ERROR",
-    };
-    text.as_ptr()
+    Refused::name(code).unwrap_or(c"HIPRTC_ERROR_INTERNAL_ERROR").as_ptr()
 }
 
 exports! {

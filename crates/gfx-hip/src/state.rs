@@ -145,10 +145,8 @@ impl State {
     /// Takes the memory that begins at `at` out of the kernels' reach, if it is of this origin.
     pub(crate) fn remove(&self, at: usize, origin: Origin) -> Answer<Range> {
         let mut ranges = self.ranges();
-        match ranges.get(&at) {
-            Some(range) if range.origin == origin => ranges.remove(&at).ok_or(Code::InvalidValue),
-            _ => Err(Code::InvalidValue),
-        }
+        let known = ranges.get(&at).is_some_and(|range| range.origin == origin);
+        known.then(|| ranges.remove(&at)).flatten().ok_or(Code::InvalidValue)
     }
 }
 

@@ -1,28 +1,13 @@
 //! The caches between waves and memory, for launches that are [lazy](crate::Config::lazy): an L1 and a scalar cache
 //! in each compute unit, an L2 in each XCD. They hold what their sizes, other waves and chance leave there, so that
-//! an access sees old bytes wherever the GPU lets it.
-//!
-//! | access | |
-//! |---|---|
-//! | load of less than device scope | hits the L1; the L2 behind it has only memory that is cached |
-//! | store of less than device scope | goes through the L1, and stays in the L2 as dirty bytes |
-//! | load and store of device or system scope (SC1), atomic operation | takes the line out of both, dirty bytes to memory, and is done there |
-//! | `buffer_wbl2` | dirty bytes of the XCD's L2 go to memory |
-//! | `buffer_inv` | empties the L1; of the L2 it drops what another XCD has changed in memory, not what a host or a NIC has |
-//!
-//! gfx90a has one L2, which no load or store passes:
-//!
-//! | access | |
-//! |---|---|
-//! | load with GLC, which is of device or system scope | goes past the L1 |
-//! | `buffer_wbinvl1_vol` | empties the L1 |
-//! | `buffer_invl2` | nothing: the L2 drops memory of other devices, which it does not hold here |
-use crate::error::{Access, MemoryFault};
-use crate::memory::{Range, Ranges, View};
+//! an access sees old bytes wherever the GPU lets it. The rules of both targets are in docs/hip.md, "Lazy mode".
+use crate::error::Access;
+use crate::inst::Coherence;
+use crate::memory::{Checked, Range, Ranges, View};
 use crate::target::Target;
+use indexmap::IndexMap;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use std::collections::BTreeMap;
 
 /// Bytes of a line.
 const LINE: u64 = 64;
@@ -44,7 +29,7 @@ struct Line {
 }
 
 /// By registration and address, so that memory which is registered anew shares nothing with what was there.
-type Cache = BTreeMap<(u64, u64), Line>;
+type Cache = IndexMap<(u64, u64), Line>;
 
 pub(crate) struct Caches {
     l1: [Cache; UNITS],
@@ -52,7 +37,7 @@ pub(crate) struct Caches {
     l2: [Cache; XCDS],
     /// Of which the target has so many.
     xcds: usize,
-    pub(crate) random: SmallRng,
+    random: SmallRng,
     /// Of so many turns, and so many instructions, one has something happen that might have happened later.
     pace: u32,
     /// Instructions of one turn at most.
@@ -111,20 +96,17 @@ impl Line {
 
     /// Dirty bytes go to memory, unless that is no longer what it was.
     fn write_back(&mut self, view: &View<'_>, (id, line): (u64, u64)) {
-        let mut at = 0;
-        while at < LINE {
-            let whole = |length: u64| {
-                at.is_multiple_of(length)
-                    && self.dirty >> at & (u64::MAX >> (64 - length)) == u64::MAX >> (64 - length)
-            };
-            let length = [8, 4, 1].into_iter().find(|&length| whole(length)).unwrap_or(0);
-            let address = line + at;
-            if length != 0
-                && view.range(address, length, Access::Store).is_ok_and(|range| range.id == id)
+        let (mut at, end) = (line, line + LINE);
+        while at < end {
+            let is_dirty = |bits: u64| self.dirty & bits == bits;
+            let whole = |length: &u64| at.is_multiple_of(*length) && is_dirty(mask(at, *length));
+            let length = [8, 4, 1].into_iter().find(whole);
+            if let Some(length) = length
+                && view.range(at, length, Access::Store).is_ok_and(|range| range.id == id)
             {
-                let _ = view.store(address, length, self.get(address, length));
+                let _ = view.store(at, length, self.get(at, length));
             }
-            at += length.max(1);
+            at += length.unwrap_or(1);
         }
         self.dirty = 0;
     }
@@ -145,11 +127,16 @@ impl Caches {
         self.random.random_range(0..UNITS)
     }
 
+    /// One of `count`, if there are any.
+    pub(crate) fn any(&mut self, count: usize) -> Option<usize> {
+        (count > 0).then(|| self.random.random_range(0..count))
+    }
+
     fn xcd(&self, unit: usize) -> usize {
         unit % self.xcds
     }
 
-    pub(crate) fn chance(&mut self) -> bool {
+    fn chance(&mut self) -> bool {
         self.random.random_ratio(1, self.pace)
     }
 
@@ -163,24 +150,23 @@ impl Caches {
 
     /// The line's dirty bytes go to memory, and it leaves the L2.
     fn evict(&mut self, view: &View<'_>, xcd: usize, key: (u64, u64)) {
-        if let Some(mut line) = self.l2[xcd].remove(&key).filter(|line| line.dirty != 0) {
+        if let Some(mut line) = self.l2[xcd].swap_remove(&key).filter(|line| line.dirty != 0) {
             line.write_back(view, key);
             self.changed(xcd, key);
         }
     }
 
     /// Something leaves a cache.
-    pub(crate) fn evict_any(&mut self, view: &View<'_>) {
+    fn evict_any(&mut self, view: &View<'_>) {
         let random = self.random.random_range(0..usize::MAX);
-        let nth =
-            |cache: &Cache| cache.keys().nth(random / (3 * UNITS) % cache.len().max(1)).copied();
-        let unit = random % UNITS;
+        let (unit, which) = (random % UNITS, random / (3 * UNITS));
+        let nth = |cache: &Cache| which % cache.len().max(1);
         match random / UNITS % 3 {
-            0 => drop(nth(&self.l1[unit]).map(|key| self.l1[unit].remove(&key))),
-            1 => drop(nth(&self.scalar[unit]).map(|key| self.scalar[unit].remove(&key))),
+            0 => _ = self.l1[unit].swap_remove_index(nth(&self.l1[unit])),
+            1 => _ = self.scalar[unit].swap_remove_index(nth(&self.scalar[unit])),
             _ => {
                 let xcd = self.xcd(unit);
-                if let Some(key) = nth(&self.l2[xcd]) {
+                if let Some((&key, _)) = self.l2[xcd].get_index(nth(&self.l2[xcd])) {
                     self.evict(view, xcd, key);
                 }
             }
@@ -209,62 +195,15 @@ impl Caches {
         });
     }
 
-    fn load(
-        &mut self,
-        view: &View<'_>,
-        unit: usize,
-        range: &Range,
-        at: (u64, u64),
-        scalar: bool,
-    ) -> u64 {
-        let (address, length) = at;
-        let (key, xcd) = (key(range, address), self.xcd(unit));
-        let first = if scalar { &mut self.scalar[unit] } else { &mut self.l1[unit] };
-        let line = first.entry(key).or_insert(Line::EMPTY);
-        if mask(address, length) & !line.valid != 0 {
-            if range.cached {
-                let behind = self.l2[xcd].entry(key).or_insert(Line::EMPTY);
-                behind.fill(view, range, key.1);
-                line.take(behind);
-            } else {
-                line.fill(view, range, key.1);
-            }
-        }
-        let value = line.get(address, length);
-        if first.len() > LINES || self.l2[xcd].len() > LINES {
-            self.evict_any(view);
-        }
-        value
-    }
-
-    /// Whether the store went no further than the L2.
-    fn store(
-        &mut self,
-        view: &View<'_>,
-        unit: usize,
-        range: &Range,
-        (address, length): (u64, u64),
-        value: u64,
-    ) -> bool {
-        let (key, xcd) = (key(range, address), self.xcd(unit));
-        if let Some(line) = self.l1[unit].get_mut(&key) {
-            line.put(address, length, value);
-        }
-        if range.cached {
-            let line = self.l2[xcd].entry(key).or_insert(Line::EMPTY);
-            line.put(address, length, value);
-            line.dirty |= mask(address, length);
-            if self.l2[xcd].len() > LINES {
-                self.evict_any(view);
-            }
-        }
-        range.cached
+    /// The kernel has ended: all that was written is in memory.
+    pub(crate) fn flush(&mut self, view: &View<'_>) {
+        (0..XCDS).for_each(|xcd| self.write_back(view, xcd));
     }
 }
 
 /// Memory as a wave reaches it: at once, or through caches.
 pub(crate) struct Port<'a> {
-    pub(crate) view: View<'a>,
+    view: View<'a>,
     /// And the wave's compute unit.
     caches: Option<(&'a mut Caches, usize)>,
 }
@@ -295,46 +234,68 @@ impl<'a> Port<'a> {
         caches.chance().then_some(&mut caches.random)
     }
 
-    pub(crate) fn load(
-        &mut self,
-        address: u64,
-        length: u64,
-        reach: Reach,
-    ) -> Result<u64, MemoryFault> {
+    /// 1, 2, 4 or 8 bytes; where the address is no multiple of that, each byte is an access.
+    pub(crate) fn load(&mut self, address: u64, length: u64, reach: Reach) -> Checked<u64> {
+        if address & (length - 1) != 0 {
+            let mut byte = |at| self.load(address.wrapping_add(at), 1, reach);
+            return (0..length).try_fold(0, |all, at| Ok(all | byte(at)? << (8 * at)));
+        }
         let Some((caches, unit)) = &mut self.caches else { return self.view.load(address, length) };
         let range = self.view.range(address, length, Access::Load)?;
-        if !address.is_multiple_of(length) {
-            let byte = |all, byte| Ok(all | self.load(address + byte, 1, reach)? << (8 * byte));
-            return (0..length).try_fold(0, byte);
+        let (key, xcd) = (key(&range, address), caches.xcd(*unit));
+        if matches!(reach, Reach::L2 | Reach::Memory) {
+            caches.l1[*unit].swap_remove(&key);
         }
         if reach == Reach::Memory {
-            caches.l1[*unit].remove(&key(&range, address));
-            caches.evict(&self.view, caches.xcd(*unit), key(&range, address));
+            caches.evict(&self.view, xcd, key);
             return self.view.load(address, length);
         }
-        if reach == Reach::L2 {
-            caches.l1[*unit].remove(&key(&range, address));
+        let scalar = reach == Reach::Scalar;
+        let first = if scalar { &mut caches.scalar[*unit] } else { &mut caches.l1[*unit] };
+        let line = first.entry(key).or_insert(Line::EMPTY);
+        if mask(address, length) & !line.valid != 0 {
+            if range.cached {
+                let behind = caches.l2[xcd].entry(key).or_insert(Line::EMPTY);
+                behind.fill(&self.view, &range, key.1);
+                line.take(behind);
+            } else {
+                line.fill(&self.view, &range, key.1);
+            }
         }
-        Ok(caches.load(&self.view, *unit, &range, (address, length), reach == Reach::Scalar))
+        let value = line.get(address, length);
+        if first.len() > LINES || caches.l2[xcd].len() > LINES {
+            caches.evict_any(&self.view);
+        }
+        Ok(value)
     }
 
+    /// As `load`.
     pub(crate) fn store(
         &mut self,
         address: u64,
         length: u64,
         value: u64,
         reach: Reach,
-    ) -> Result<(), MemoryFault> {
-        if let Some((caches, unit)) = &mut self.caches {
+    ) -> Checked<()> {
+        if address & (length - 1) != 0 {
+            let byte = |at| self.store(address.wrapping_add(at), 1, value >> (8 * at), reach);
+            return (0..length).try_for_each(byte);
+        }
+        if reach == Reach::Memory {
+            self.pass(address, length, Access::Store)?;
+        } else if let Some((caches, unit)) = &mut self.caches {
             let range = self.view.range(address, length, Access::Store)?;
-            if !address.is_multiple_of(length) {
-                return (0..length).try_for_each(|byte| {
-                    self.store(address + byte, 1, value >> (8 * byte), reach)
-                });
+            let (key, xcd) = (key(&range, address), caches.xcd(*unit));
+            if let Some(line) = caches.l1[*unit].get_mut(&key) {
+                line.put(address, length, value);
             }
-            if reach == Reach::Memory {
-                self.pass(address, &range);
-            } else if caches.store(&self.view, *unit, &range, (address, length), value) {
+            if range.cached {
+                let line = caches.l2[xcd].entry(key).or_insert(Line::EMPTY);
+                line.put(address, length, value);
+                line.dirty |= mask(address, length);
+                if caches.l2[xcd].len() > LINES {
+                    caches.evict_any(&self.view);
+                }
                 return Ok(());
             }
         }
@@ -346,50 +307,29 @@ impl<'a> Port<'a> {
         address: u64,
         length: u64,
         f: impl Fn(u64) -> u64,
-    ) -> Result<u64, MemoryFault> {
-        if self.late() {
-            let range = self.view.range(address, length, Access::Atomic)?;
-            self.pass(address, &range);
-        }
+    ) -> Checked<u64> {
+        self.pass(address, length, Access::Atomic)?;
         self.view.update(address, length, f)
     }
 
     /// Before a change in memory: the line leaves the wave's own caches, and the copies of others are old.
-    fn pass(&mut self, address: u64, range: &Range) {
-        let Some((caches, unit)) = &mut self.caches else { return };
-        let (key, xcd) = (key(range, address), caches.xcd(*unit));
-        caches.l1[*unit].remove(&key);
+    fn pass(&mut self, address: u64, length: u64, access: Access) -> Checked<()> {
+        let Some((caches, unit)) = &mut self.caches else { return Ok(()) };
+        let range = self.view.range(address, length, access)?;
+        let (key, xcd) = (key(&range, address), caches.xcd(*unit));
+        caches.l1[*unit].swap_remove(&key);
         caches.evict(&self.view, xcd, key);
         caches.changed(xcd, key);
+        Ok(())
     }
 
-    /// `buffer_wbl2`.
-    pub(crate) fn write_back(&mut self) {
-        if let Some((caches, unit)) = &mut self.caches {
-            caches.write_back(&self.view, caches.xcd(*unit));
-        }
-    }
-
-    /// `buffer_inv`, `buffer_wbinvl1_vol`.
-    pub(crate) fn invalidate(&mut self) {
-        if let Some((caches, unit)) = &mut self.caches {
-            caches.invalidate(*unit);
-        }
-    }
-
-    /// `s_dcache_inv`.
-    pub(crate) fn invalidate_scalar(&mut self) {
-        if let Some((caches, unit)) = &mut self.caches {
-            caches.scalar[*unit].clear();
-        }
-    }
-
-    /// The kernel has ended: all that was written is in memory.
-    pub(crate) fn flush(&mut self) {
-        for xcd in 0..XCDS {
-            if let Some((caches, _)) = &mut self.caches {
-                caches.write_back(&self.view, xcd);
-            }
+    /// Does what an instruction on caches does.
+    pub(crate) fn apply(&mut self, instruction: Coherence) {
+        let Some((caches, unit)) = &mut self.caches else { return };
+        match instruction {
+            Coherence::WriteBack => caches.write_back(&self.view, caches.xcd(*unit)),
+            Coherence::Invalidate | Coherence::InvalidateVector => caches.invalidate(*unit),
+            Coherence::InvalidateScalar => caches.scalar[*unit].clear(),
         }
     }
 

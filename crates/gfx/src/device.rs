@@ -1,11 +1,10 @@
 //! The device: memory that kernels reach, modules with an address, launches.
 use crate::error::{LaunchError, LoadError, RangeError};
 use crate::grid;
-use crate::launch::{Config, Launch, PACKET, check, fill_arguments, fill_packet};
+use crate::launch::{Config, Launch, PACKET, check, fill};
 use crate::memory::{Caching, Ranges, Registration, Rights};
 use crate::module::Module;
 use crate::object::CodeObject;
-use memmap2::{MmapMut, MmapRaw};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -65,21 +64,12 @@ impl Device {
             .kernel(launch.kernel)
             .ok_or_else(|| wrong("no such kernel in the module".into()))?;
         check(kernel, launch).map_err(wrong)?;
-        let mut memory = MmapMut::map_anon(PACKET as usize + kernel.metadata.kernarg_size as usize)
-            .map_err(|error| wrong(format!("no memory for its arguments: {error}")))?;
-        let packet = memory.as_ptr() as u64;
-        fill_packet(&mut memory, kernel, module.base(), launch);
-        fill_arguments(&mut memory[PACKET as usize..], kernel, launch);
-        let memory = MmapRaw::from(memory);
-        // SAFETY: the registration is dropped before the mapping, to whose bytes there is no reference.
-        let registration = unsafe {
-            self.register(memory.as_mut_ptr(), memory.len(), Rights::Read, Caching::Uncached)
-        };
-        let registration = registration.map_err(|error| wrong(error.to_string()))?;
+        let length = PACKET as usize + kernel.metadata.kernarg_size as usize;
+        let fill = |bytes: &mut [u8]| fill(bytes, kernel, module.base(), launch);
+        let packet = self.ranges.own(length, Rights::Read, Caching::Uncached, fill);
+        let packet = packet.map_err(wrong)?;
         let seed = self.config.seed.wrapping_add(self.launches.fetch_add(1, Relaxed));
         let config = Config { seed, ..self.config };
-        let result = grid::run(&self.ranges, config, module, kernel, launch, packet);
-        drop(registration);
-        result
+        grid::run(&self.ranges, config, module, kernel, launch, packet.address())
     }
 }

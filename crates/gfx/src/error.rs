@@ -93,7 +93,7 @@ pub enum Access {
 pub struct MemoryFault {
     /// First address; for LDS and scratch memory the offset there.
     pub address: u64,
-    /// Bytes.
+    /// Bytes: 1 where the address is not aligned and the bytes are accessed one by one.
     pub length: u64,
     /// The kind of access.
     pub access: Access,
@@ -128,8 +128,8 @@ pub enum DecodeError {
         mnemonic: &'static str,
         /// Which field, and what was expected.
         what: &'static str,
-        /// Its value.
-        value: u32,
+        /// Its value, or the instruction.
+        value: u64,
     },
 }
 
@@ -220,31 +220,19 @@ pub enum LaunchError {
         /// Why.
         cause: Cause,
     },
-    /// The deadline passed; some of the waves that had not ended are listed.
+    /// The deadline passed, or it was stopped by its [`Stop`](crate::Stop); some of the waves that had not ended are listed.
     #[error(
-        "emulated {target}: {kernel} did not end in time; {left} waves were left, among them\n{}",
+        "emulated {target}: {kernel} {}; {left} waves were left, among them\n{}",
+        if *stopped { "was stopped" } else { "did not end in time" },
         list(places)
     )]
-    Deadline {
+    Unfinished {
         /// Of the device.
         target: Target,
         /// The kernel.
         kernel: String,
-        /// Waves that had begun and not ended.
-        left: usize,
-        /// At most 16 of them.
-        places: Vec<Place>,
-    },
-    /// It was stopped by its [`Stop`](crate::Stop).
-    #[error(
-        "emulated {target}: {kernel} was stopped; {left} waves were left, among them\n{}",
-        list(places)
-    )]
-    Stopped {
-        /// Of the device.
-        target: Target,
-        /// The kernel.
-        kernel: String,
+        /// Whether it was stopped.
+        stopped: bool,
         /// Waves that had begun and not ended.
         left: usize,
         /// At most 16 of them.

@@ -1,12 +1,12 @@
 //! One instruction of one wave.
 use crate::cache::{Port, Reach};
-use crate::code::{EXEC, OFF, VCC};
+use crate::code::{EXEC, LITERAL, OFF, VCC, VECTOR};
 use crate::decode::is_scalar;
 use crate::error::Cause;
 use crate::flat::{self, Issued, fault};
-use crate::inst::{Caches, Compute, Encoding, Inst, Kind, Run};
+use crate::inst::{Coherence, Compute, Encoding, Inst, Kind, Run};
 use crate::late::Pending;
-use crate::wave::Wave;
+use crate::wave::{State, Wave};
 use std::sync::atomic::{Ordering, fence};
 
 /// The outcome of an instruction.
@@ -17,8 +17,8 @@ pub(crate) enum Step {
     /// Goes on when so few accesses are under way.
     Wait(u64),
     Sleep,
-    Barrier,
-    End,
+    /// The wave runs no further: it waits at the barrier, or has ended.
+    Pause(State),
 }
 
 /// Executes it, and moves the program counter.
@@ -33,8 +33,7 @@ pub(crate) fn step(
         Run::Compute(f) if is_scalar(inst) => scalar(wave, inst, f),
         Run::Compute(f) => vector(wave, inst, f),
         Run::SaveExec(f) => {
-            let (exec, source) =
-                (wave.exec(), wave.uniform(inst.literal, inst.src[0], true, false).unwrap_or(0));
+            let (exec, source) = (wave.exec(), uniform(wave, inst, 0).unwrap_or(0));
             let new = f(source, exec);
             wave.write64(inst.dst, exec);
             wave.write64(EXEC, new);
@@ -57,33 +56,37 @@ pub(crate) fn step(
             }
         }
         Run::Ds(memory, stride) => flat::ds(wave, inst, (memory, stride), lds)?,
-        Run::Caches(caches) => next = self::caches(inst, caches, port),
+        Run::Caches(what) => next = caches(inst, what, port),
         Run::Wait => next = Step::Wait(vmcnt(inst)),
         Run::Nothing => {}
-        Run::Barrier => next = Step::Barrier,
+        Run::Barrier => next = Step::Pause(State::AtBarrier),
         Run::Sleep => next = Step::Sleep,
-        Run::End => next = Step::End,
+        Run::End => next = Step::Pause(State::Ended),
         Run::Trap => return Err(Cause::Trap(inst.offset as u32)),
     }
     wave.pc = wave.pc.wrapping_add(inst.size.into());
     Ok(next)
 }
 
-fn wide(kind: Kind, code: u16) -> bool {
-    // A packed operand that is a constant has it in its low half alone.
-    kind.words() == 2 && !(kind == Kind::Pair && code >= 128)
+/// A source that is the same for all lanes, as the low bits of 64; nothing for a vector register.
+fn uniform(wave: &Wave, inst: &Inst, index: usize) -> Option<u64> {
+    match (inst.src[index], inst.op.src[index]) {
+        (LITERAL, Kind::I64) => Some(i64::from(inst.literal as i32) as u64),
+        (LITERAL, _) => Some(inst.literal.into()),
+        (VECTOR.., _) => None,
+        // A packed operand that is a constant has it in its low half alone.
+        (code @ 128.., Kind::Pair) => Some(wave.scalar(code).into()),
+        (code, kind) if kind.words() == 2 => Some(wave.scalar64(code)),
+        (code, _) => Some(wave.scalar(code).into()),
+    }
 }
 
 fn scalar(wave: &mut Wave, inst: &Inst, f: Compute) {
     let mut values = [0; 4];
     for (index, &kind) in inst.op.src.iter().enumerate() {
-        values[index] = match kind {
-            Kind::Flag => wave.scc.into(),
-            _ => {
-                let code = inst.src[index];
-                wave.uniform(inst.literal, code, wide(kind, code), kind == Kind::I64).unwrap_or(0)
-            }
-        };
+        let flag = kind == Kind::Flag;
+        values[index] =
+            if flag { wave.scc.into() } else { uniform(wave, inst, index).unwrap_or(0) };
     }
     let (value, flag) = f(&values);
     match inst.op.dst.words() {
@@ -114,14 +117,11 @@ fn source(wave: &Wave, inst: &Inst, index: usize, kind: Kind) -> Source {
             Source::Mask(wave.scalar64(inst.src[2]))
         }
         Kind::Flag => Source::Mask(wave.vcc()),
-        _ => {
-            let code = inst.src[index];
-            match wave.uniform(inst.literal, code, wide(kind, code), kind == Kind::I64) {
-                Some(value) => Source::Same(value),
-                None if kind.words() == 2 => Source::Pair(code),
-                None => Source::Register(code),
-            }
-        }
+        _ => match uniform(wave, inst, index) {
+            Some(value) => Source::Same(value),
+            None if kind.words() == 2 => Source::Pair(inst.src[index]),
+            None => Source::Register(inst.src[index]),
+        },
     }
 }
 
@@ -137,13 +137,16 @@ fn vector(wave: &mut Wave, inst: &Inst, f: Compute) {
     while left != 0 {
         let lane = left.trailing_zeros() as usize;
         left &= left - 1;
-        let mut values = sources.map(|source| match source {
-            Source::Same(value) => value,
-            Source::Register(code) => wave.lane(code, lane).into(),
-            Source::Pair(code) => wave.lane64(code, lane),
-            Source::Mask(mask) => mask >> lane & 1,
-            Source::Lane => lane as u64,
-        });
+        let mut values = [0; 4];
+        for (value, &source) in values.iter_mut().zip(&sources[..kinds.len()]) {
+            *value = match source {
+                Source::Same(value) => value,
+                Source::Register(code) => wave.lane(code, lane).into(),
+                Source::Pair(code) => wave.lane64(code, lane),
+                Source::Mask(mask) => mask >> lane & 1,
+                Source::Lane => lane as u64,
+            };
+        }
         if !plain {
             for (index, &kind) in kinds.iter().enumerate() {
                 values[index] = modified(inst, index, kind, values[index]);
@@ -224,14 +227,12 @@ fn part_of(old: u32, value: u32, select: u8, unused: u8) -> u32 {
 
 /// An instruction on caches. An invalidation is in order with the accesses that are issued after it, and a write-back
 /// with those issued before; on gfx942 neither does anything without the scope that SC1 stands for, which gfx90a sets always.
-fn caches(inst: &Inst, caches: Caches, port: &mut Port<'_>) -> Step {
+fn caches(inst: &Inst, what: Coherence, port: &mut Port<'_>) -> Step {
     fence(Ordering::SeqCst);
-    match caches {
-        Caches::WriteBack if inst.sc1 && port.late() => return Step::Issue(Pending::WriteBack),
-        Caches::Invalidate if inst.sc1 => port.invalidate(),
-        Caches::InvalidateVector => port.invalidate(),
-        Caches::InvalidateScalar => port.invalidate_scalar(),
-        _ => {}
+    match what {
+        Coherence::WriteBack | Coherence::Invalidate if !inst.sc1 => {}
+        Coherence::WriteBack if port.late() => return Step::Issue(Pending::WriteBack),
+        _ => port.apply(what),
     }
     Step::Next
 }

@@ -2,25 +2,12 @@
 use crate::cache::{Port, Reach};
 use crate::code::{BUFFER, FLAT_SCRATCH, OFF};
 use crate::error::{Access, Cause, MemoryFault};
-use crate::inst::{Inst, Memory};
+use crate::inst::{Action, Inst, Memory};
 use crate::target::Target;
 use crate::wave::{APERTURE, PRIVATE_BASE, SCRATCH_WORDS, SHARED_BASE, Wave};
 use std::collections::BTreeSet;
 
 impl Memory {
-    /// Whether the registers exist.
-    pub(crate) fn registers_exist(self, inst: &Inst, exists: impl Fn(u16, u16) -> bool) -> bool {
-        let base = match inst.segment {
-            _ if inst.src[2] == OFF => true,
-            1 => inst.src[2] < OFF,
-            BUFFER => inst.mask <= 100 && exists(inst.src[2], 1),
-            _ => inst.src[2] <= 106,
-        };
-        let result = self.result(inst).is_none_or(|words| exists(inst.dst, words));
-        let address = inst.src[0] == OFF || exists(inst.src[0], Self::address(inst));
-        address && base && exists(inst.src[1], self.data()) && result
-    }
-
     /// Vector registers of the address, if there are any: an offset alone if there is a base or it is scratch memory.
     pub(crate) fn address(inst: &Inst) -> u16 {
         match (inst.segment, inst.src[2]) {
@@ -30,98 +17,58 @@ impl Memory {
         }
     }
 
+    fn loads(self) -> bool {
+        matches!(self.action, Action::Load | Action::LoadSigned)
+    }
+
     /// Registers of the data.
     pub(crate) fn data(self) -> u16 {
-        match self {
-            Memory::Load { .. } => 0,
-            Memory::Store { words, .. } | Memory::Atomic { words, .. } => words,
-            Memory::Swap { words } => 2 * words,
+        match self.action {
+            Action::Load | Action::LoadSigned => 0,
+            Action::Store | Action::Atomic(_) => self.words,
+            Action::Swap => 2 * self.words,
         }
     }
 
-    /// Registers of the result, if there is one.
-    pub(crate) fn result(self, inst: &Inst) -> Option<u16> {
-        match self {
-            Memory::Load { words, .. } => Some(words),
-            Memory::Store { .. } => None,
-            Memory::Atomic { words, .. } | Memory::Swap { words } => inst.sc0.then_some(words),
-        }
-    }
-}
-
-/// Of DS.
-impl Memory {
-    /// Operands beside the address, and the registers of each.
-    pub(crate) fn ds_data(self, stride: u32) -> (usize, u16) {
-        match self {
-            Memory::Load { .. } => (0, 0),
-            Memory::Store { words, .. } => (if stride == 0 { 1 } else { 2 }, words),
-            Memory::Atomic { words, .. } => (1, words),
-            Memory::Swap { words } => (2, words),
+    /// The same of DS, of each operand beside the address.
+    pub(crate) fn ds_data(self, stride: u32) -> [u16; 2] {
+        match self.action {
+            Action::Store if stride != 0 => [self.words; 2],
+            Action::Swap => [self.words; 2],
+            _ => [self.data(), 0],
         }
     }
 
     /// Registers of the result.
-    pub(crate) fn ds_result(self, inst: &Inst, stride: u32) -> u16 {
-        self.result(inst).unwrap_or(0) * if stride == 0 { 1 } else { 2 }
-    }
-
-    /// Whether the registers exist.
-    pub(crate) fn ds_exists(
-        self,
-        inst: &Inst,
-        stride: u32,
-        exists: impl Fn(u16, u16) -> bool,
-    ) -> bool {
-        let (count, words) = self.ds_data(stride);
-        let sources = inst.src[..=count].iter().zip([1, words, words]);
-        sources.into_iter().all(|(&code, words)| exists(code, words))
-            && exists(inst.dst, self.ds_result(inst, stride))
+    pub(crate) fn result(self, inst: &Inst) -> u16 {
+        match self.action {
+            Action::Store => 0,
+            Action::Atomic(_) | Action::Swap if !inst.sc0 => 0,
+            _ => self.words,
+        }
     }
 }
 
-/// Memory that only a group or a lane has.
+/// A place in memory that only a group or a lane has.
 struct Local<'a> {
     bytes: &'a mut [u8],
     /// Its name in errors.
     space: &'static str,
+    offset: u64,
 }
 
-impl<'a> Local<'a> {
-    fn lds(bytes: &'a mut [u8]) -> Self {
-        Local { bytes, space: "LDS" }
-    }
-
-    fn place(&mut self, offset: u64, length: u64, access: Access) -> Result<&mut [u8], Cause> {
-        let range = offset
-            .checked_add(length)
-            .and_then(|end| self.bytes.get_mut(offset as usize..end as usize));
-        range.ok_or_else(|| fault(self.space)(MemoryFault { address: offset, length, access }))
-    }
-
-    fn load(&mut self, offset: u64, length: u64) -> Result<u64, Cause> {
-        let mut bytes = [0; 8];
-        bytes[..length as usize].copy_from_slice(self.place(offset, length, Access::Load)?);
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    fn store(&mut self, offset: u64, length: u64, value: u64) -> Result<(), Cause> {
-        let bytes = value.to_le_bytes();
-        self.place(offset, length, Access::Store)?.copy_from_slice(&bytes[..length as usize]);
-        Ok(())
-    }
-
-    fn update(&mut self, offset: u64, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
-        let old = self.load(offset, length)?;
-        self.store(offset, length, f(old))?;
-        Ok(old)
+impl Local<'_> {
+    fn place(&mut self, at: u64, length: u64, access: Access) -> Result<&mut [u8], Cause> {
+        let address = self.offset + at;
+        let place = self.bytes.get_mut(address as usize..(address + length) as usize);
+        place.ok_or_else(|| fault(self.space)(MemoryFault { address, length, access }))
     }
 }
 
 /// One lane's place in one of the kinds of memory.
 enum Spot<'a, 'b> {
     Global(&'a mut Port<'b>, u64, Reach),
-    Local(Local<'a>, u64),
+    Local(Local<'a>),
 }
 
 impl Spot<'_, '_> {
@@ -130,7 +77,11 @@ impl Spot<'_, '_> {
             Spot::Global(port, address, reach) => {
                 port.load(address.wrapping_add(at), length, *reach).map_err(fault("global"))
             }
-            Spot::Local(local, offset) => local.load(*offset + at, length),
+            Spot::Local(local) => {
+                let mut bytes = [0; 8];
+                bytes[..length as usize].copy_from_slice(local.place(at, length, Access::Load)?);
+                Ok(u64::from_le_bytes(bytes))
+            }
         }
     }
 
@@ -139,22 +90,28 @@ impl Spot<'_, '_> {
             Spot::Global(port, address, reach) => {
                 port.store(address.wrapping_add(at), length, value, *reach).map_err(fault("global"))
             }
-            Spot::Local(local, offset) => local.store(*offset + at, length, value),
+            Spot::Local(local) => {
+                let place = local.place(at, length, Access::Store)?;
+                place.copy_from_slice(&value.to_le_bytes()[..length as usize]);
+                Ok(())
+            }
         }
     }
 
     fn update(&mut self, length: u64, f: impl Fn(u64) -> u64) -> Result<u64, Cause> {
-        match self {
-            Spot::Global(port, address, _) => {
-                port.update(*address, length, f).map_err(fault("global"))
-            }
-            Spot::Local(local, offset) => local.update(*offset, length, f),
+        if let Spot::Global(port, address, _) = self {
+            return port.update(*address, length, f).map_err(fault("global"));
         }
+        let old = self.load(0, length)?;
+        self.store(0, length, f(old)).map(|()| old)
     }
 
-    /// Whether a pair of words can be one access.
-    fn pairs(&self) -> bool {
-        matches!(self, Spot::Global(_, address, _) if address.is_multiple_of(8))
+    /// Place and length of the accesses of which one to so many bytes consists: words of 4, or pairs of them in
+    /// global memory if the address allows that.
+    fn steps(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let pairs = matches!(self, Spot::Global(_, address, _) if address.is_multiple_of(8));
+        let step = if pairs { 8 } else { 4 };
+        (0..bytes).step_by(step as usize).map(move |at| (at, step.min(bytes - at)))
     }
 }
 
@@ -166,55 +123,14 @@ fn lanes(exec: u64) -> impl Iterator<Item = usize> {
     (0..64).filter(move |lane| exec >> lane & 1 != 0)
 }
 
-fn extend(value: u64, bytes: u64, signed: bool) -> u32 {
-    let unused = 32 - 8 * bytes as u32;
-    if signed { ((value as i32) << unused >> unused) as u32 } else { value as u32 }
+/// A lane's `words` registers, from the code of the first, which has the lowest bits.
+fn registers(wave: &Wave, code: u16, lane: usize, words: u16) -> u128 {
+    let word = |word| u128::from(wave.lane(code + word, lane)) << (32 * word);
+    (0..words).fold(0, |all, at| all | word(at))
 }
 
-/// `words` of 4 bytes; a pair is one access if the address allows that.
-fn load_words(target: &mut Spot<'_, '_>, words: u16) -> Result<[u32; 4], Cause> {
-    let (mut data, mut word) = ([0; 4], 0);
-    while word < words {
-        let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
-        let value = target.load(at, if pair { 8 } else { 4 })?;
-        data[usize::from(word)] = value as u32;
-        if pair {
-            data[usize::from(word) + 1] = (value >> 32) as u32;
-        }
-        word += 1 + u16::from(pair);
-    }
-    Ok(data)
-}
-
-fn store_words(target: &mut Spot<'_, '_>, words: u16, data: [u32; 4]) -> Result<(), Cause> {
-    let mut word = 0;
-    while word < words {
-        let (pair, at) = (target.pairs() && word + 1 < words, u64::from(word) * 4);
-        let low = u64::from(data[usize::from(word)]);
-        let high = if pair { u64::from(data[usize::from(word) + 1]) } else { 0 };
-        target.store(at, if pair { 8 } else { 4 }, low | high << 32)?;
-        word += 1 + u16::from(pair);
-    }
-    Ok(())
-}
-
-/// A lane's `words` registers, from the code of the first.
-fn registers(wave: &Wave, code: u16, lane: usize, words: u16) -> [u32; 4] {
-    let mut data = [0; 4];
-    for word in 0..words {
-        data[usize::from(word)] = wave.lane(code + word, lane);
-    }
-    data
-}
-
-fn write(wave: &mut Wave, code: u16, lane: usize, words: u16, data: [u32; 4]) {
-    for word in 0..words {
-        wave.set_lane(code + word, lane, data[usize::from(word)]);
-    }
-}
-
-fn halves(value: u64) -> [u32; 4] {
-    [value as u32, (value >> 32) as u32, 0, 0]
+fn write(wave: &mut Wave, code: u16, lane: usize, words: u16, data: u128) {
+    (0..words).for_each(|word| wave.set_lane(code + word, lane, (data >> (32 * word)) as u32));
 }
 
 /// FLAT, GLOBAL or SCRATCH, with what it has taken from registers.
@@ -224,13 +140,13 @@ pub(crate) struct Issued {
     exec: u64,
     /// Of each lane; offsets in scratch memory behind `PRIVATE_BASE`, also for SCRATCH.
     addresses: [u64; 64],
-    data: [[u32; 4]; 64],
+    data: [u128; 64],
 }
 
 impl Issued {
     pub(crate) fn of(wave: &Wave, inst: &Inst, memory: Memory) -> Issued {
         let exec = wave.exec();
-        let (mut addresses, mut data) = ([0; 64], [[0; 4]; 64]);
+        let (mut addresses, mut data) = ([0; 64], [0; 64]);
         for lane in lanes(exec) {
             addresses[lane] = address(wave, inst, lane);
             data[lane] = registers(wave, inst.src[1], lane, memory.data());
@@ -262,13 +178,10 @@ impl Issued {
         self.inst.segment != 2 && lanes(self.exec).all(|lane| self.addresses[lane] >= SHARED_BASE)
     }
 
-    /// Whether both access a line of memory. Lines of 64 bytes; no access is longer than 16.
-    pub(crate) fn meets(&self, other: &Issued) -> bool {
-        let lines = |access: &Issued| {
-            let ends = lanes(access.exec).map(|lane| access.addresses[lane]);
-            ends.flat_map(|at| [at / 64, at.wrapping_add(15) / 64]).collect::<BTreeSet<_>>()
-        };
-        !lines(self).is_disjoint(&lines(other))
+    /// The lines of memory that it accesses, of 64 bytes; no lane's access is longer than 16.
+    pub(crate) fn lines(&self) -> BTreeSet<u64> {
+        let starts = lanes(self.exec).map(|lane| self.addresses[lane]);
+        starts.flat_map(|at| [at / 64, at.wrapping_add(15) / 64]).collect()
     }
 
     /// One lane after the other.
@@ -279,11 +192,11 @@ impl Issued {
         lds: &mut [u8],
     ) -> Result<(), Cause> {
         let (inst, memory) = (&self.inst, self.memory);
-        wave.unsettled |= !matches!(memory, Memory::Load { .. });
+        wave.unsettled |= !memory.loads();
         for lane in lanes(self.exec) {
             let mut target = self.target(lane, wave, port, lds);
             let found = access(&mut target, memory, self.data[lane])?;
-            write(wave, inst.dst, lane, memory.result(inst).unwrap_or(0), found);
+            write(wave, inst.dst, lane, memory.result(inst), found);
         }
         Ok(())
     }
@@ -297,18 +210,18 @@ impl Issued {
     ) -> Spot<'a, 'b> {
         let address = self.addresses[lane];
         if self.inst.segment < 2 && (SHARED_BASE..SHARED_BASE + APERTURE).contains(&address) {
-            return Spot::Local(Local::lds(lds), address - SHARED_BASE);
+            return Spot::Local(Local { bytes: lds, space: "LDS", offset: address - SHARED_BASE });
         }
         if self.inst.segment != 2 && (PRIVATE_BASE..PRIVATE_BASE + APERTURE).contains(&address) {
             let size = wave.scratch_size as usize;
             let bytes = &mut wave.scratch[lane * size..(lane + 1) * size];
-            return Spot::Local(Local { bytes, space: "scratch" }, address - PRIVATE_BASE);
+            return Spot::Local(Local { bytes, space: "scratch", offset: address - PRIVATE_BASE });
         }
-        let reach = match (self.inst.target, self.memory) {
+        let reach = match self.inst.target {
             // SC1 is device or system scope.
-            (Target::Gfx942, _) if self.inst.sc1 => Reach::Memory,
+            Target::Gfx942 if self.inst.sc1 => Reach::Memory,
             // GLC of a load is both.
-            (Target::Gfx90a, Memory::Load { .. }) if self.inst.sc0 => Reach::L2,
+            Target::Gfx90a if self.inst.sc0 && self.memory.loads() => Reach::L2,
             _ => Reach::Vector,
         };
         Spot::Global(port, address, reach)
@@ -338,31 +251,31 @@ fn address(wave: &Wave, inst: &Inst, lane: usize) -> u64 {
 }
 
 /// One lane's access, and what it found.
-fn access(target: &mut Spot<'_, '_>, memory: Memory, data: [u32; 4]) -> Result<[u32; 4], Cause> {
-    Ok(match memory {
-        Memory::Load { bytes: 4, words, .. } => load_words(target, words)?,
-        Memory::Load { bytes, signed, .. } => {
-            [extend(target.load(0, bytes)?, bytes, signed), 0, 0, 0]
+fn access(target: &mut Spot<'_, '_>, memory: Memory, data: u128) -> Result<u128, Cause> {
+    let (bytes, mut found) = (memory.bytes * u64::from(memory.words), 0);
+    match memory.action {
+        Action::Load | Action::LoadSigned => {
+            for (at, length) in target.steps(bytes) {
+                found |= u128::from(target.load(at, length)?) << (8 * at);
+            }
+            if matches!(memory.action, Action::LoadSigned) {
+                let unused = 32 - 8 * bytes;
+                found = (((found as i32) << unused >> unused) as u32).into();
+            }
         }
-        Memory::Store { bytes: 4, words } => store_words(target, words, data).map(|()| [0; 4])?,
-        Memory::Store { bytes, .. } => target.store(0, bytes, data[0].into()).map(|()| [0; 4])?,
-        Memory::Atomic { words, f } => {
-            let value = number(&data, 0, words);
-            halves(target.update(4 * u64::from(words), |old| f(old, value))?)
+        Action::Store => {
+            for (at, length) in target.steps(bytes) {
+                target.store(at, length, (data >> (8 * at)) as u64)?;
+            }
         }
-        Memory::Swap { words } => {
-            let (new, wanted) = (number(&data, 0, words), number(&data, words, words));
-            let swap = |old| if old == wanted { new } else { old };
-            halves(target.update(4 * u64::from(words), swap)?)
+        Action::Atomic(f) => found = target.update(bytes, |old| f(old, data as u64))?.into(),
+        Action::Swap => {
+            let new = (data & ((1 << (8 * bytes)) - 1)) as u64;
+            let swap = |old| if u128::from(old) == data >> (8 * bytes) { new } else { old };
+            found = target.update(bytes, swap)?.into();
         }
-    })
-}
-
-/// One or two words, from the `first`.
-fn number(data: &[u32; 4], first: u16, words: u16) -> u64 {
-    let first = usize::from(first);
-    let high = if words == 2 { data[first + 1] } else { 0 };
-    u64::from(data[first]) | u64::from(high) << 32
+    }
+    Ok(found)
 }
 
 /// DS, one lane after the other.
@@ -372,22 +285,22 @@ pub(crate) fn ds(
     (memory, stride): (Memory, u32),
     lds: &mut [u8],
 ) -> Result<(), Cause> {
-    let (offset, words) = (inst.offset as u32, memory.result(inst).unwrap_or(0));
+    let (offset, words, each) = (inst.offset as u32, memory.result(inst), memory.ds_data(stride));
     let offsets =
         [if stride == 0 { offset } else { (offset & 0xff) * stride }, (offset >> 8) * stride];
     let count = if stride == 0 { 1 } else { 2 };
     for lane in lanes(wave.exec()) {
         let address = wave.lane(inst.src[0], lane);
-        let (_, each) = memory.ds_data(stride);
-        let mut data = [1, 2].map(|index| registers(wave, inst.src[index], lane, each));
-        if let Memory::Swap { words } = memory {
-            let wanted = data[0];
-            data[0] = data[1];
-            data[0][words.into()..][..words.into()].copy_from_slice(&wanted[..words.into()]);
-        }
+        let [first, second] =
+            [0, 1].map(|index| registers(wave, inst.src[1 + index], lane, each[index]));
+        let data = match memory {
+            Memory { action: Action::Swap, words, .. } => [second | first << (32 * words), 0],
+            _ => [first, second],
+        };
         for index in 0..count {
-            let at = address.wrapping_add(offsets[index]).into();
-            let found = access(&mut Spot::Local(Local::lds(lds), at), memory, data[index])?;
+            let offset = address.wrapping_add(offsets[index]).into();
+            let local = Local { bytes: &mut *lds, space: "LDS", offset };
+            let found = access(&mut Spot::Local(local), memory, data[index])?;
             write(wave, inst.dst + words * index as u16, lane, words, found);
         }
     }

@@ -1,17 +1,19 @@
 //! A launch: its groups and waves, and whose turn it is.
 use crate::cache::{Caches, Port};
+use crate::code::VECTOR;
 use crate::error::{Cause, LaunchError, Place};
 use crate::execute::{self, Step};
 use crate::inst::Inst;
-use crate::late::Queue;
+use crate::late::Group;
 use crate::launch::{Config, Launch, PACKET};
 use crate::lines;
 use crate::memory::Ranges;
 use crate::module::Module;
 use crate::object::{Kernel, USER_SIZES};
-use crate::wave::{SCRATCH_BASE, SCRATCH_WORDS, Wave};
+use crate::wave::{SCRATCH_BASE, SCRATCH_WORDS, State, Wave};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Instructions of one turn at most.
@@ -24,37 +26,24 @@ const DYNAMIC_STACK: u64 = 16 << 10;
 /// Waves that an error lists.
 const LISTED: usize = 16;
 
-struct Group {
-    index: u64,
-    /// Its compute unit, if there are caches.
-    unit: usize,
-    lds: Vec<u8>,
-    waves: Vec<Wave>,
-    late: Queue,
-    /// Whether each wave waits at the barrier, and whether it has ended.
-    waits: Vec<bool>,
-    ended: Vec<bool>,
-}
-
-/// A wave by its group's place in the list, and its own in the group.
-type Turn = (usize, usize);
+/// A wave by its group's number, and its own in the group.
+type Turn = (u64, usize);
 
 impl Group {
     /// Lets a wave execute an instruction.
     fn step(&mut self, number: usize, inst: &Inst, port: &mut Port<'_>) -> Result<Step, Cause> {
-        self.late.some(&mut self.waves, port, &mut self.lds)?;
+        self.some(port)?;
         let step = execute::step(&mut self.waves[number], inst, port, &mut self.lds)?;
-        let (left, next) = match step {
-            Step::Issue(pending) => {
-                self.late.issue(number, &mut self.waves[number], pending);
-                return Ok(Step::Next);
+        match step {
+            Step::Issue(pending) => self.issue(number, pending),
+            Step::Wait(left) => self.wait(number, left, port)?,
+            Step::Pause(State::Ended) => {
+                self.wait(number, 0, port)?;
+                return Ok(step);
             }
-            Step::Wait(left) => (left, Step::Next),
-            Step::End => (0, Step::End),
             other => return Ok(other),
-        };
-        self.late.wait((number, left), &mut self.waves, port, &mut self.lds)?;
-        Ok(next)
+        }
+        Ok(Step::Next)
     }
 }
 
@@ -63,7 +52,8 @@ struct Grid<'a> {
     kernel: &'a Kernel,
     launch: &'a Launch<'a>,
     packet: u64,
-    groups: Vec<Option<Group>>,
+    /// Those that have begun and not ended, by number.
+    groups: BTreeMap<u64, Group>,
     ready: Vec<Turn>,
     begun: u64,
     live: usize,
@@ -84,7 +74,7 @@ pub(crate) fn run(
         kernel,
         launch,
         packet,
-        groups: Vec::new(),
+        groups: BTreeMap::new(),
         ready: Vec::new(),
         begun: 0,
         live: 0,
@@ -95,7 +85,7 @@ pub(crate) fn run(
     loop {
         grid.begin(config.waves);
         if grid.ready.is_empty() {
-            Port::new(ranges, grid.caches.as_mut().map(|caches| (caches, 0))).flush();
+            grid.caches.iter_mut().for_each(|caches| caches.flush(&ranges.view()));
             return Ok(());
         }
         let turn = random.random_range(0..grid.ready.len());
@@ -111,45 +101,29 @@ pub(crate) fn run(
         turns += 1;
         if turns % LOOK == 0 || slept {
             grid.look()?;
-            grid.drift(ranges)?;
         }
+        grid.drift(ranges)?;
     }
 }
 
 impl Grid<'_> {
-    fn waves_of_group(&self) -> usize {
-        self.launch.block.iter().product::<u32>().div_ceil(64) as usize
-    }
-
     /// Begins groups while there is room.
     fn begin(&mut self, room: usize) {
         let total = self.launch.grid.iter().map(|&groups| u64::from(groups)).product::<u64>();
-        let waves = self.waves_of_group();
+        let waves = self.launch.block.iter().product::<u32>().div_ceil(64) as usize;
         while self.begun < total && (self.live == 0 || self.live + waves <= room) {
-            let unit = self.caches.as_mut().map_or(0, Caches::unit);
-            let group = self.group(self.begun, unit);
-            let free = self.groups.iter().position(Option::is_none).unwrap_or(self.groups.len());
-            if free == self.groups.len() {
-                self.groups.push(None);
-            }
-            self.groups[free] = Some(group);
-            self.ready.extend((0..waves).map(|wave| (free, wave)));
+            let index = self.begun;
+            let group = Group {
+                index,
+                unit: self.caches.as_mut().map_or(0, Caches::unit),
+                lds: vec![0; (self.kernel.metadata.lds + self.launch.dynamic_lds) as usize],
+                waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
+                late: Vec::new(),
+            };
+            self.groups.insert(index, group);
+            self.ready.extend((0..waves).map(|wave| (index, wave)));
             self.begun += 1;
             self.live += waves;
-        }
-    }
-
-    fn group(&self, index: u64, unit: usize) -> Group {
-        let waves = self.waves_of_group();
-        let lds = (self.kernel.metadata.lds + self.launch.dynamic_lds) as usize;
-        Group {
-            index,
-            unit,
-            lds: vec![0; lds],
-            waves: (0..waves).map(|wave| self.wave(index, wave as u32)).collect(),
-            late: Queue::default(),
-            waits: vec![false; waves],
-            ended: vec![false; waves],
         }
     }
 
@@ -162,7 +136,8 @@ impl Grid<'_> {
             + if kernel.metadata.dynamic_stack { DYNAMIC_STACK } else { 0 };
         let mut wave = Wave::new(self.module.base(), kernel.entry, exec, stack);
         let mut next = 0;
-        for (bit, size) in USER_SIZES.into_iter().filter(|(bit, _)| kernel.user >> bit & 1 != 0) {
+        let wanted = |bit: &usize| kernel.user >> bit & 1 != 0;
+        for bit in (0..USER_SIZES.len()).filter(wanted) {
             match bit {
                 0 => {
                     wave.write64(next, SCRATCH_BASE);
@@ -174,7 +149,7 @@ impl Grid<'_> {
                 6 => wave.write32(next, kernel.metadata.scratch),
                 _ => {}
             }
-            next += size as u16;
+            next += USER_SIZES[bit];
         }
         let (x, y) = (u64::from(grid[0]), u64::from(grid[1]));
         // Another one for each wave of a group.
@@ -187,12 +162,9 @@ impl Grid<'_> {
         }
         for lane in 0..64 {
             let thread = 64 * number + lane;
-            let (x, y) = (thread % block[0], thread / block[0] % block[1]);
-            wave.set_lane(
-                crate::code::VECTOR,
-                lane as usize,
-                x | y << 10 | (thread / block[0] / block[1]) << 20,
-            );
+            let rest = thread / block[0];
+            let [x, y, z] = [thread % block[0], rest % block[1], rest / block[1]];
+            wave.set_lane(VECTOR, lane as usize, x | y << 10 | z << 20);
         }
         wave
     }
@@ -200,7 +172,7 @@ impl Grid<'_> {
     /// Lets a wave execute `length` instructions at most. Returns whether it executed `s_sleep`.
     fn turn(&mut self, ready: usize, length: u32, ranges: &Ranges) -> Result<bool, LaunchError> {
         let (at, number) = self.ready[ready];
-        let Some(group) = &mut self.groups[at] else { return Ok(false) };
+        let Some(group) = self.groups.get_mut(&at) else { return Ok(false) };
         let mut port = Port::new(ranges, self.caches.as_mut().map(|caches| (caches, group.unit)));
         port.drift();
         for _ in 0..length {
@@ -212,16 +184,9 @@ impl Grid<'_> {
             match step {
                 Ok(Step::Next | Step::Issue(_) | Step::Wait(_)) => {}
                 Ok(Step::Sleep) => return Ok(true),
-                Ok(Step::Barrier) => {
-                    group.waits[number] = true;
-                    self.ready.swap_remove(ready);
-                    drop(port);
-                    self.meet(at);
-                    return Ok(false);
-                }
-                Ok(Step::End) => {
-                    group.ended[number] = true;
-                    self.live -= 1;
+                Ok(Step::Pause(state)) => {
+                    group.waves[number].state = state;
+                    self.live -= usize::from(state == State::Ended);
                     self.ready.swap_remove(ready);
                     drop(port);
                     self.meet(at);
@@ -234,31 +199,30 @@ impl Grid<'_> {
     }
 
     /// After a wave came to the barrier or ended: releases the waves that wait, or the group.
-    fn meet(&mut self, at: usize) {
-        let Some(group) = &mut self.groups[at] else { return };
-        let left = group.ended.iter().filter(|ended| !**ended).count();
-        let waiting = group.waits.iter().filter(|waits| **waits).count();
-        if left == 0 {
-            self.groups[at] = None;
-        } else if waiting == left {
-            let waits = group.waits.iter_mut().enumerate().filter(|(_, waits)| **waits);
-            self.ready.extend(waits.map(|(wave, waits)| {
-                *waits = false;
-                (at, wave)
-            }));
+    fn meet(&mut self, at: u64) {
+        let Some(group) = self.groups.get_mut(&at) else { return };
+        let mut left = group.waves.iter().filter(|wave| wave.state != State::Ended).peekable();
+        if left.peek().is_none() {
+            self.groups.remove(&at);
+        } else if left.all(|wave| wave.state == State::AtBarrier) {
+            let waves = group.waves.iter_mut().enumerate();
+            for (number, wave) in waves.filter(|(_, wave)| wave.state == State::AtBarrier) {
+                wave.state = State::Runs;
+                self.ready.push((at, number));
+            }
         }
     }
 
-    /// Accesses that nobody waits for complete, also those of waves at a barrier.
+    /// Accesses of any group complete, also where none of its waves has its turn soon.
     fn drift(&mut self, ranges: &Ranges) -> Result<(), LaunchError> {
         let Some(caches) = &mut self.caches else { return Ok(()) };
-        for group in self.groups.iter_mut().flatten() {
-            let mut port = Port::new(ranges, Some((&mut *caches, group.unit)));
-            // Of whichever wave it is, for a fault.
-            let done = group.late.some(&mut group.waves, &mut port, &mut group.lds);
-            done.map_err(|cause| fault(self.module, self.kernel, group, 0, cause))?;
-        }
-        Ok(())
+        let any = caches
+            .any(self.ready.len())
+            .and_then(|ready| self.groups.get_mut(&self.ready[ready].0));
+        let Some(group) = any else { return Ok(()) };
+        let done = group.some(&mut Port::new(ranges, Some((caches, group.unit))));
+        // Of whichever wave it is, for a fault.
+        done.map_err(|cause| fault(self.module, self.kernel, group, 0, cause))
     }
 
     fn look(&self) -> Result<(), LaunchError> {
@@ -266,17 +230,14 @@ impl Grid<'_> {
         if !late && !stopped {
             return Ok(());
         }
-        let groups = self.groups.iter().flatten();
+        let groups = self.groups.values();
         let waves = groups.flat_map(|group| (0..group.waves.len()).map(move |wave| (group, wave)));
-        let left = waves.filter(|(group, wave)| !group.ended[*wave]).take(LISTED);
+        let left =
+            waves.filter(|(group, wave)| group.waves[*wave].state != State::Ended).take(LISTED);
         let places = left.map(|(group, wave)| place(self.module, group, wave)).collect();
         let (kernel, left) = (self.kernel.metadata.name.clone(), self.live);
         let target = self.module.object.target;
-        Err(if stopped {
-            LaunchError::Stopped { target, kernel, left, places }
-        } else {
-            LaunchError::Deadline { target, kernel, left, places }
-        })
+        Err(LaunchError::Unfinished { target, kernel, stopped, left, places })
     }
 }
 
@@ -306,6 +267,6 @@ fn place(module: &Module, group: &Group, number: usize) -> Place {
         instruction,
         source: lines::source(&module.object.file, wave.pc),
         exec: wave.exec(),
-        waits: group.waits[number].then_some("barrier"),
+        waits: (wave.state == State::AtBarrier).then_some("barrier"),
     }
 }

@@ -1,10 +1,11 @@
 //! A decoded instruction, and what the tables say of an opcode.
+use crate::code::{BUFFER, OFF};
 use crate::memory::Update;
 use crate::target::Target;
 use crate::wave::Wave;
 
 /// How the bits of an instruction are laid out; the names are the manual's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Encoding {
     Sop1,
     Sop2,
@@ -20,27 +21,6 @@ pub(crate) enum Encoding {
     Ds,
     Flat,
     Mubuf,
-}
-
-impl Encoding {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Encoding::Sop1 => "SOP1",
-            Encoding::Sop2 => "SOP2",
-            Encoding::Sopc => "SOPC",
-            Encoding::Sopk => "SOPK",
-            Encoding::Sopp => "SOPP",
-            Encoding::Smem => "SMEM",
-            Encoding::Vop1 => "VOP1",
-            Encoding::Vop2 => "VOP2",
-            Encoding::Vopc => "VOPC",
-            Encoding::Vop3 => "VOP3",
-            Encoding::Vop3p => "VOP3P",
-            Encoding::Ds => "DS",
-            Encoding::Flat => "FLAT",
-            Encoding::Mubuf => "MUBUF",
-        }
-    }
 }
 
 /// The kind of an operand.
@@ -75,33 +55,29 @@ impl Kind {
 /// Operands as the low bits of 64, a flag as 0 or 1; result and flag.
 pub(crate) type Compute = fn(&[u64; 4]) -> (u64, bool);
 
-/// On global memory, whatever a flat address is of, or LDS.
+/// On global memory, whatever a flat address is of, or LDS: `words` of 4 bytes, or one of fewer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Memory {
-    /// `words` of 4 bytes, or one of fewer, extended.
-    Load {
-        bytes: u64,
-        words: u16,
-        signed: bool,
-    },
-    Store {
-        bytes: u64,
-        words: u16,
-    },
-    /// The result and the operand to what is stored; returns what was there if SC0 is set, or the name of DS says so.
-    Atomic {
-        words: u16,
-        f: Update,
-    },
-    /// Stores the first operand if the second is there; of DS it is the other way round.
-    Swap {
-        words: u16,
-    },
+pub(crate) struct Memory {
+    pub(crate) action: Action,
+    pub(crate) bytes: u64,
+    pub(crate) words: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action {
+    Load,
+    /// Extends by the sign.
+    LoadSigned,
+    Store,
+    /// Stores what this makes of what is there and the operand; returns what was there if SC0 says so.
+    Atomic(Update),
+    /// The same with two operands: stores the first if the second is there; of DS it is the other way round.
+    Swap,
 }
 
 /// On caches.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Caches {
+pub(crate) enum Coherence {
     WriteBack,
     /// L1 and L2, in the scope that SC0 and SC1 say.
     Invalidate,
@@ -126,7 +102,7 @@ pub(crate) enum Run {
     Memory(Memory),
     /// On LDS; if the stride is not 0, with two addresses, each of which has an offset of its own in units of it.
     Ds(Memory, u32),
-    Caches(Caches),
+    Caches(Coherence),
     /// Of priorities, of code, and of what is not here: scalar stores, and an L2 with memory of other devices.
     Nothing,
     /// Until so few accesses of the wave are under way as the offset says.
@@ -196,6 +172,29 @@ pub struct Inst {
 }
 
 impl Inst {
+    /// The registers of an access in the order of its text, each the first and how many: `OFF` for one that may be left
+    /// out, and 0 where there is none.
+    pub(crate) fn registers(&self) -> [(u16, u16); 5] {
+        let (none, [address, data, base]) = ((OFF, 0), self.src);
+        match (self.op.run, self.segment) {
+            (Run::Ds(memory, stride), _) => {
+                let (count, [first, second]) = (1 + u16::from(stride != 0), memory.ds_data(stride));
+                let result = (self.dst, count * memory.result(self));
+                [result, (address, 1), (data, first), (base, second), none]
+            }
+            (Run::Memory(memory), segment) => {
+                let (result, data) = ((self.dst, memory.result(self)), (data, memory.data()));
+                let address = (address, Memory::address(self));
+                match segment {
+                    0 => [result, address, data, none, none],
+                    BUFFER => [result, data, address, (self.mask, 4), (base, 1)],
+                    words => [result, address, data, (base, words.into()), none],
+                }
+            }
+            _ => [none; 5],
+        }
+    }
+
     /// Bytes that it occupies.
     pub fn size(&self) -> usize {
         self.size.into()

@@ -1,9 +1,11 @@
-//! Accesses of global memory that complete some time after they were issued, where launches are lazy.
+//! A group of waves, and accesses of global memory that complete some time after they were issued, where launches are lazy.
 use crate::cache::Port;
 use crate::error::Cause;
 use crate::flat::Issued;
+use crate::inst::Coherence;
 use crate::wave::Wave;
 use rand::RngExt;
+use std::collections::BTreeSet;
 use std::sync::atomic::{Ordering, fence};
 
 /// An operation that `s_waitcnt vmcnt` waits for.
@@ -12,92 +14,95 @@ pub(crate) enum Pending {
     WriteBack,
 }
 
-impl Pending {
-    /// Whether this one, which was issued later, completes later.
-    fn follows(&self, earlier: &Pending) -> bool {
-        match (self, earlier) {
-            (Pending::WriteBack, _) => true,
-            (Pending::Access(_), Pending::WriteBack) => false,
-            (Pending::Access(this), Pending::Access(earlier)) => this.meets(earlier),
-        }
-    }
-}
-
-/// Something that a wave has issued.
-struct Entry {
+/// Something that a wave has issued and that is not complete.
+pub(crate) struct Entry {
     wave: usize,
     /// Its place among all that the wave has issued.
     place: u64,
     pending: Pending,
+    /// Of an access.
+    lines: BTreeSet<u64>,
 }
 
-/// Operations that the waves of a group have issued and that are not complete, in order. The waves share a compute unit, so that a
+impl Entry {
+    /// Whether this one, which was issued later, completes later.
+    fn follows(&self, earlier: &Entry) -> bool {
+        match (&self.pending, &earlier.pending) {
+            (Pending::WriteBack, _) => true,
+            (Pending::Access(_), Pending::WriteBack) => false,
+            _ => !self.lines.is_disjoint(&earlier.lines),
+        }
+    }
+}
+
+pub(crate) struct Group {
+    pub(crate) index: u64,
+    /// Its compute unit, if there are caches.
+    pub(crate) unit: usize,
+    pub(crate) lds: Vec<u8>,
+    pub(crate) waves: Vec<Wave>,
+    /// In the order in which they were issued.
+    pub(crate) late: Vec<Entry>,
+}
+
+/// The waves share a compute unit, so that a
 /// write-back completes behind all that was issued before it, and an access behind those to the same lines. LLVM
 /// counts on that: it has no wave wait for its stores at a barrier.
-#[derive(Default)]
-pub(crate) struct Queue(Vec<Entry>);
-
-impl Queue {
-    pub(crate) fn issue(&mut self, number: usize, wave: &mut Wave, pending: Pending) {
-        self.0.push(Entry { wave: number, place: wave.issued, pending });
-        wave.issued += 1;
+impl Group {
+    pub(crate) fn issue(&mut self, wave: usize, pending: Pending) {
+        let lines = match &pending {
+            Pending::Access(access) => access.lines(),
+            Pending::WriteBack => BTreeSet::new(),
+        };
+        let place = self.waves[wave].issued;
+        self.late.push(Entry { wave, place, pending, lines });
+        self.waves[wave].issued += 1;
     }
 
     /// Completes all that a wave has issued but the last `left`: `vmcnt` goes down in order.
     pub(crate) fn wait(
         &mut self,
-        (wave, left): (usize, u64),
-        waves: &mut [Wave],
+        wave: usize,
+        left: u64,
         port: &mut Port<'_>,
-        lds: &mut [u8],
     ) -> Result<(), Cause> {
-        let end = waves[wave].issued.saturating_sub(left);
+        let end = self.waves[wave].issued.saturating_sub(left);
         let due = |entry: &Entry| entry.wave == wave && entry.place < end;
-        while let Some(oldest) = self.0.iter().position(due) {
-            self.complete(oldest, waves, port, lds)?;
+        while let Some(oldest) = self.late.iter().position(due) {
+            self.complete(oldest, port)?;
         }
         // All earlier stores are visible to everybody before any later access.
-        if std::mem::take(&mut waves[wave].unsettled) {
+        if std::mem::take(&mut self.waves[wave].unsettled) {
             fence(Ordering::SeqCst);
         }
         Ok(())
     }
 
     /// Now and then one completes.
-    pub(crate) fn some(
-        &mut self,
-        waves: &mut [Wave],
-        port: &mut Port<'_>,
-        lds: &mut [u8],
-    ) -> Result<(), Cause> {
-        if self.0.is_empty() {
+    pub(crate) fn some(&mut self, port: &mut Port<'_>) -> Result<(), Cause> {
+        if self.late.is_empty() {
             return Ok(());
         }
         let Some(random) = port.chance() else { return Ok(()) };
-        let at = random.random_range(0..self.0.len());
-        self.complete(at, waves, port, lds)
+        self.complete(random.random_range(0..self.late.len()), port)
     }
 
     /// Completes one, and before it those that it follows.
-    fn complete(
-        &mut self,
-        at: usize,
-        waves: &mut [Wave],
-        port: &mut Port<'_>,
-        lds: &mut [u8],
-    ) -> Result<(), Cause> {
-        let mut these = vec![at];
+    fn complete(&mut self, at: usize, port: &mut Port<'_>) -> Result<(), Cause> {
+        let (late, mut these) = (&mut self.late, vec![at]);
         for earlier in (0..at).rev() {
-            if these.iter().any(|&later| self.0[later].pending.follows(&self.0[earlier].pending)) {
+            if these.iter().any(|&later| late[later].follows(&late[earlier])) {
                 these.push(earlier);
             }
         }
         for (done, &next) in these.iter().rev().enumerate() {
-            let Entry { wave, pending, .. } = self.0.remove(next - done);
+            let Entry { wave, pending, .. } = late.remove(next - done);
             match pending {
-                Pending::Access(access) => access.complete(&mut waves[wave], port, lds)?,
+                Pending::Access(access) => {
+                    access.complete(&mut self.waves[wave], port, &mut self.lds)?;
+                }
                 Pending::WriteBack => {
-                    port.write_back();
+                    port.apply(Coherence::WriteBack);
                     fence(Ordering::SeqCst);
                 }
             }

@@ -1,7 +1,7 @@
 //! A launch: what is run, and the packet and arguments that its kernel finds.
-use crate::metadata::{Hidden, hidden};
 use crate::object::Kernel;
 use crate::target::Target;
+use crate::wave::{PRIVATE_BASE, SHARED_BASE};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Default for Config {
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Launches with this handle end with [`LaunchError::Stopped`](crate::LaunchError::Stopped), also those that have not begun.
+    /// Launches with this handle end with [`LaunchError::Unfinished`](crate::LaunchError::Unfinished), also those that have not begun.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -97,42 +97,33 @@ pub(crate) fn check(kernel: &Kernel, launch: &Launch<'_>) -> Result<(), String> 
     }
 }
 
-/// The packet of HSA's queues, as far as kernels read it.
-pub(crate) fn fill_packet(memory: &mut [u8], kernel: &Kernel, base: u64, launch: &Launch<'_>) {
+/// Writes the packet of HSA's queues, as far as kernels read it, and behind it the arguments: the caller's, and those that the
+/// run time appends, which are 0 but for these.
+pub(crate) fn fill(memory: &mut [u8], kernel: &Kernel, base: u64, launch: &Launch<'_>) {
+    let (grid, block, note) = (launch.grid, launch.block, &kernel.metadata);
     let mut put = |at: usize, value: &[u8]| memory[at..][..value.len()].copy_from_slice(value);
     for axis in 0..3 {
-        put(4 + 2 * axis, &(launch.block[axis] as u16).to_le_bytes());
-        put(12 + 4 * axis, &(launch.grid[axis] * launch.block[axis]).to_le_bytes());
+        put(4 + 2 * axis, &(block[axis] as u16).to_le_bytes());
+        put(12 + 4 * axis, &(grid[axis] * block[axis]).to_le_bytes());
     }
-    put(24, &kernel.metadata.scratch.to_le_bytes());
-    put(28, &(kernel.metadata.lds + launch.dynamic_lds).to_le_bytes());
+    put(24, &note.scratch.to_le_bytes());
+    put(28, &(note.lds + launch.dynamic_lds).to_le_bytes());
     put(32, &(base + kernel.descriptor).to_le_bytes());
-}
-
-pub(crate) fn fill_arguments(memory: &mut [u8], kernel: &Kernel, launch: &Launch<'_>) {
-    let explicit = kernel.metadata.explicit_size() as usize;
-    memory[..explicit].copy_from_slice(&launch.arguments[..explicit]);
-    for argument in &kernel.metadata.arguments {
+    put(PACKET as usize, &launch.arguments[..note.explicit_size() as usize]);
+    let flat = (1..3).rev().take_while(|&axis| (grid[axis], block[axis]) == (1, 1)).count();
+    for argument in &note.arguments {
         let Some(kind) = argument.hidden() else { continue };
-        let value: u64 = match hidden(kind) {
-            Hidden::Groups(axis) => launch.grid[axis].into(),
-            Hidden::GroupSize(axis) => launch.block[axis].into(),
-            Hidden::Dimensions => {
-                3 - launch
-                    .grid
-                    .iter()
-                    .rev()
-                    .zip(launch.block.iter().rev())
-                    .take_while(|sizes| *sizes == (&1, &1))
-                    .count()
-                    .min(2) as u64
-            }
-            Hidden::DynamicLds => launch.dynamic_lds.into(),
-            Hidden::SharedBase => crate::wave::SHARED_BASE >> 32,
-            Hidden::PrivateBase => crate::wave::PRIVATE_BASE >> 32,
-            Hidden::Remainder(_) | Hidden::Zero => 0,
+        let axis = |prefix| kind.strip_prefix(prefix).and_then(|axis| "xyz".find(axis));
+        let value: u64 = match (axis("block_count_"), axis("group_size_"), kind) {
+            (Some(axis), ..) => grid[axis].into(),
+            (_, Some(axis), _) => block[axis].into(),
+            (.., "grid_dims") => 3 - flat as u64,
+            (.., "dynamic_lds_size") => launch.dynamic_lds.into(),
+            (.., "shared_base") => SHARED_BASE >> 32,
+            (.., "private_base") => PRIVATE_BASE >> 32,
+            _ => 0,
         };
         let size = argument.size.min(8) as usize;
-        memory[argument.offset as usize..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
+        put(PACKET as usize + argument.offset as usize, &value.to_le_bytes()[..size]);
     }
 }

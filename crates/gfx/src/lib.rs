@@ -47,7 +47,6 @@ mod late;
 mod launch;
 mod lines;
 mod memory;
-mod metadata;
 mod module;
 mod object;
 mod table;

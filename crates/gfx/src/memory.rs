@@ -1,5 +1,6 @@
 //! Memory that kernels may reach: registered ranges of the process, every access checked against them.
 use crate::error::{Access, MemoryFault, RangeError};
+use memmap2::{MmapMut, MmapRaw};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -53,7 +54,37 @@ impl Drop for Registration {
     }
 }
 
+/// Memory of the emulator's own that kernels reach.
+#[derive(Debug)]
+pub(crate) struct Own {
+    // Before the memory: fields are dropped in order.
+    _registration: Registration,
+    memory: MmapRaw,
+}
+
+impl Own {
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.as_mut_ptr() as u64
+    }
+}
+
 impl Ranges {
+    /// New memory, which `fill` is given once, zeroed.
+    pub(crate) fn own(
+        self: &Arc<Self>,
+        length: usize,
+        rights: Rights,
+        caching: Caching,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Own, String> {
+        let mut memory = MmapMut::map_anon(length).map_err(|error| error.to_string())?;
+        fill(&mut memory);
+        let memory = MmapRaw::from(memory);
+        // SAFETY: the registration is dropped before the mapping, to whose bytes nobody has a reference any more.
+        let registration = unsafe { self.add(memory.as_mut_ptr(), length, rights, caching) };
+        Ok(Own { _registration: registration.map_err(|error| error.to_string())?, memory })
+    }
+
     /// # Safety
     /// The bytes stay mapped with these rights until the registration has been dropped, and no Rust reference
     /// to them is used while kernels access them.
@@ -92,8 +123,10 @@ impl Ranges {
 /// An atomic operation: the result and the operand to the value to be stored.
 pub(crate) type Update = fn(u64, u64) -> u64;
 
-/// Checked accesses. All are relaxed atomic ones of their size where the address is a multiple of it, and bytes
-/// one by one elsewhere.
+/// The result of an access.
+pub(crate) type Checked<T> = Result<T, MemoryFault>;
+
+/// Checked accesses of 1, 2, 4 or 8 bytes, little-endian, at a multiple of their length. All are relaxed atomic ones.
 pub(crate) struct View<'a> {
     list: RwLockReadGuard<'a, Vec<Range>>,
     last: Cell<usize>,
@@ -101,38 +134,23 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     /// The range that an access lies in.
-    pub(crate) fn range(
-        &self,
-        address: u64,
-        length: u64,
-        access: Access,
-    ) -> Result<Range, MemoryFault> {
-        let fits = |range: &Range| {
-            range.start <= address && address < range.end && range.end - address >= length
+    pub(crate) fn range(&self, address: u64, length: u64, access: Access) -> Checked<Range> {
+        let allowed = |range: &&Range| {
+            let inside = range.start <= address && address < range.end;
+            let fits = inside && range.end - address >= length && address & (length - 1) == 0;
+            fits && (access == Access::Load || range.rights == Rights::ReadWrite)
         };
-        let allowed = |range: &Range| access == Access::Load || range.rights == Rights::ReadWrite;
-        let fault = MemoryFault { address, length, access };
-        let last = self.list.get(self.last.get());
-        if let Some(range) = last.filter(|range| fits(range) && allowed(range)) {
+        if let Some(range) = self.list.get(self.last.get()).filter(allowed) {
             return Ok(*range);
         }
-        let index = self
-            .list
-            .partition_point(|range| range.start <= address)
-            .checked_sub(1)
-            .ok_or(fault)?;
-        let range = &self.list[index];
-        self.last.set(index);
-        if fits(range) && allowed(range) { Ok(*range) } else { Err(fault) }
+        let before = self.list.partition_point(|range| range.start <= address).wrapping_sub(1);
+        self.last.set(before);
+        let range = self.list.get(before).filter(allowed);
+        range.copied().ok_or(MemoryFault { address, length, access })
     }
 
-    /// `length` is 1, 2, 4 or 8; bytes are little-endian.
-    pub(crate) fn load(&self, address: u64, length: u64) -> Result<u64, MemoryFault> {
+    pub(crate) fn load(&self, address: u64, length: u64) -> Checked<u64> {
         self.range(address, length, Access::Load)?;
-        if !address.is_multiple_of(length) {
-            return (0..length)
-                .try_fold(0, |all, byte| Ok(all | self.load(address + byte, 1)? << (8 * byte)));
-        }
         Ok(match length {
             1 => cell8(address).load(Relaxed).into(),
             2 => cell16(address).load(Relaxed).into(),
@@ -141,12 +159,8 @@ impl View<'_> {
         })
     }
 
-    pub(crate) fn store(&self, address: u64, length: u64, value: u64) -> Result<(), MemoryFault> {
+    pub(crate) fn store(&self, address: u64, length: u64, value: u64) -> Checked<()> {
         self.range(address, length, Access::Store)?;
-        if !address.is_multiple_of(length) {
-            return (0..length)
-                .try_for_each(|byte| self.store(address + byte, 1, value >> (8 * byte)));
-        }
         match length {
             1 => cell8(address).store(value as u8, Relaxed),
             2 => cell16(address).store(value as u16, Relaxed),
@@ -156,27 +170,18 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Replaces 4 or 8 bytes by what `update` makes of them, in one step; returns what they were.
-    pub(crate) fn update(
-        &self,
-        address: u64,
-        length: u64,
-        f: impl Fn(u64) -> u64,
-    ) -> Result<u64, MemoryFault> {
+    /// Replaces 4 or 8 bytes by what `f` makes of them, in one step; returns what they were.
+    pub(crate) fn update(&self, address: u64, length: u64, f: impl Fn(u64) -> u64) -> Checked<u64> {
         self.range(address, length, Access::Atomic)?;
-        if !address.is_multiple_of(length) {
-            return Err(MemoryFault { address, length, access: Access::Atomic });
-        }
-        if length == 4 {
-            let new = |old: u32| Some(f(old.into()) as u32);
-            return Ok(cell32(address)
-                .fetch_update(Relaxed, Relaxed, new)
-                .unwrap_or_else(|old| old)
-                .into());
-        }
-        Ok(cell64(address)
-            .fetch_update(Relaxed, Relaxed, |old| Some(f(old)))
-            .unwrap_or_else(|old| old))
+        let (Ok(old) | Err(old)) = match length {
+            4 => {
+                let new = |old: u32| Some(f(old.into()) as u32);
+                let old = cell32(address).fetch_update(Relaxed, Relaxed, new);
+                old.map(u64::from).map_err(u64::from)
+            }
+            _ => cell64(address).fetch_update(Relaxed, Relaxed, |old| Some(f(old))),
+        };
+        Ok(old)
     }
 }
 

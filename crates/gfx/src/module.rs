@@ -2,18 +2,15 @@
 use crate::decode;
 use crate::error::{DecodeError, LoadError};
 use crate::inst::Inst;
-use crate::memory::{Caching, Ranges, Registration, Rights};
+use crate::memory::{Caching, Own, Ranges, Rights};
 use crate::object::{CodeObject, Kernel};
-use memmap2::{MmapMut, MmapRaw};
 use std::sync::{Arc, OnceLock};
 
 /// A code object in memory, relocated. Kernels may write to its data; its code is what was loaded.
 #[derive(Debug)]
 pub struct Module {
     pub(crate) object: CodeObject,
-    // Before the memory: fields are dropped in order.
-    _registration: Registration,
-    memory: MmapRaw,
+    memory: Own,
     /// Decoded when first executed, one for each word of the code.
     instructions: Box<[OnceLock<Result<Inst, DecodeError>>]>,
 }
@@ -21,23 +18,19 @@ pub struct Module {
 impl Module {
     /// Gives a code object an address.
     pub(crate) fn load(ranges: &Arc<Ranges>, object: &CodeObject) -> Result<Module, LoadError> {
-        let no_memory = |error: &dyn std::error::Error| LoadError::Image(error.to_string());
-        let length = object.image.len();
-        let mut memory = MmapMut::map_anon(length).map_err(|error| no_memory(&error))?;
-        let base = memory.as_ptr() as u64;
-        memory.copy_from_slice(&object.image);
-        for relocation in &object.relocations {
-            let value = base.wrapping_add(relocation.value);
-            memory[relocation.offset as usize..][..8].copy_from_slice(&value.to_le_bytes());
-        }
-        let memory = MmapRaw::from(memory);
-        // SAFETY: the module drops the registration before the mapping, and makes no reference to its bytes.
-        let registration =
-            unsafe { ranges.add(memory.as_mut_ptr(), length, Rights::ReadWrite, Caching::Cached) };
-        let registration = registration.map_err(|error| no_memory(&error))?;
+        let fill = |bytes: &mut [u8]| {
+            let base = bytes.as_ptr() as u64;
+            bytes.copy_from_slice(&object.image);
+            for &(offset, value) in &object.relocations {
+                let value = base.wrapping_add(value).to_le_bytes();
+                bytes[offset as usize..][..8].copy_from_slice(&value);
+            }
+        };
+        let memory = ranges.own(object.image.len(), Rights::ReadWrite, Caching::Cached, fill);
+        let memory = memory.map_err(LoadError::Image)?;
         let words = (object.code.end - object.code.start) as usize / 4;
         let instructions = (0..words).map(|_| OnceLock::new()).collect();
-        Ok(Module { object: object.clone(), memory, _registration: registration, instructions })
+        Ok(Module { object: object.clone(), memory, instructions })
     }
 
     /// The kernel of that name.
@@ -52,13 +45,13 @@ impl Module {
 
     /// Address and bytes of a global variable.
     pub fn global(&self, name: &str) -> Option<(*mut u8, usize)> {
-        let global = self.object.globals.iter().find(|global| global.name == name)?;
-        Some(((self.base() + global.offset) as *mut u8, global.size as usize))
+        let (_, offset, size) = self.object.globals.iter().find(|(known, ..)| known == name)?;
+        Some(((self.base() + offset) as *mut u8, *size as usize))
     }
 
     /// Address of the image's byte 0.
     pub(crate) fn base(&self) -> u64 {
-        self.memory.as_mut_ptr() as u64
+        self.memory.address()
     }
 
     /// The instruction at an offset in the image, a multiple of 4; none outside of the code.

@@ -1,10 +1,11 @@
 //! A code object: the ELF file of one compilation, checked, with its kernels, before it has an address.
 use crate::error::LoadError;
 use crate::target::Target;
-use object::elf::{EM_AMDGPU, PT_LOAD};
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::elf::{EM_AMDGPU, PF_X};
+use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader};
 use object::{
-    Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget,
+    Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
+    RelocationTarget, SegmentFlags,
 };
 use std::ops::Range;
 use warpverbs_code_object::{Argument, Kernel as Metadata};
@@ -27,8 +28,10 @@ pub struct CodeObject {
     pub(crate) image: Vec<u8>,
     /// Addresses of instructions.
     pub(crate) code: Range<u64>,
-    pub(crate) relocations: Vec<Relocation>,
-    pub(crate) globals: Vec<Global>,
+    /// The offset of 8 bytes, and their value relative to the image's address.
+    pub(crate) relocations: Vec<(u64, u64)>,
+    /// Name, offset and bytes.
+    pub(crate) globals: Vec<(String, u64, u64)>,
     /// The file, for its line table.
     pub(crate) file: std::sync::Arc<[u8]>,
 }
@@ -47,20 +50,6 @@ pub struct Kernel {
     pub(crate) group_ids: [bool; 5],
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Relocation {
-    pub(crate) offset: u64,
-    /// Relative to the image's address.
-    pub(crate) value: u64,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Global {
-    pub(crate) name: String,
-    pub(crate) offset: u64,
-    pub(crate) size: u64,
-}
-
 impl CodeObject {
     /// Reads and checks `bytes`, an ELF file.
     ///
@@ -69,7 +58,7 @@ impl CodeObject {
     pub fn parse(bytes: &[u8]) -> Result<CodeObject, LoadError> {
         let elf = ElfFile64::<Endianness>::parse(bytes)?;
         let target = check_kind(&elf)?;
-        let (image, code) = layout(&elf, bytes)?;
+        let (image, code) = layout(&elf)?;
         let symbol = |name: &str| elf.dynamic_symbols().find(|symbol| symbol.name() == Ok(name));
         let kernels = warpverbs_code_object::kernels(bytes)?.into_iter().map(|note| {
             let address = symbol(&note.symbol).map(|symbol| symbol.address());
@@ -77,7 +66,11 @@ impl CodeObject {
         });
         let kernels = kernels.collect::<Result<_, _>>()?;
         let relocations = relocations(&elf, image.len() as u64)?;
-        let globals = globals(&elf);
+        let data = elf.dynamic_symbols().filter(|known| known.is_definition() && known.size() > 0);
+        let place = |known: ElfSymbol64<'_, '_, _>| {
+            Some((known.name().ok()?.to_owned(), known.address(), known.size()))
+        };
+        let globals = data.filter_map(place).collect();
         Ok(CodeObject { target, kernels, image, code, relocations, globals, file: bytes.into() })
     }
 
@@ -120,30 +113,22 @@ fn check_kind(elf: &ElfFile64<'_, Endianness>) -> Result<Target, LoadError> {
     known.map_or_else(|| kind("processor", machine.into(), "0x3f (gfx90a) or 0x4c (gfx942)"), Ok)
 }
 
-fn layout(
-    elf: &ElfFile64<'_, Endianness>,
-    bytes: &[u8],
-) -> Result<(Vec<u8>, Range<u64>), LoadError> {
-    let (endian, wrong) = (elf.endian(), |what: &str| LoadError::Image(what.into()));
-    let loads =
-        || elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == PT_LOAD);
-    let ends = loads().map(|header| header.p_vaddr(endian).checked_add(header.p_memsz(endian)));
+fn layout(elf: &ElfFile64<'_, Endianness>) -> Result<(Vec<u8>, Range<u64>), LoadError> {
+    let wrong = |what: &str| LoadError::Image(what.into());
+    let ends = elf.segments().map(|segment| segment.address().checked_add(segment.size()));
     let size = ends.max_by_key(|end| end.unwrap_or(u64::MAX)).flatten().unwrap_or(0);
     if size == 0 || size > IMAGE_AT_MOST {
         return Err(wrong(&format!("{size} bytes, expected 1 to {IMAGE_AT_MOST}")));
     }
     let (mut image, mut code) = (vec![0; size as usize], None);
-    for header in loads() {
-        let data =
-            header.data(endian, bytes).map_err(|()| wrong("a segment lies outside of the file"))?;
-        let (start, length) = (header.p_vaddr(endian) as usize, header.p_memsz(endian) as usize);
-        let data = data.get(..length.min(data.len())).unwrap_or_default();
+    for segment in elf.segments() {
+        let (start, length) = (segment.address() as usize, segment.size() as usize);
+        let data = segment.data()?;
+        let data = &data[..length.min(data.len())];
         image[start..start + data.len()].copy_from_slice(data);
-        if header.p_flags(endian) & object::elf::PF_X != 0 {
+        if matches!(segment.flags(), SegmentFlags::Elf { p_flags } if p_flags & PF_X != 0) {
             if code.is_some() || start % 4 != 0 {
-                return Err(wrong(
-                    "more than one segment of code, or one that is not aligned to 4 bytes",
-                ));
+                return Err(wrong("more than one segment of code, or one not aligned to 4 bytes"));
             }
             code = Some(start as u64..(start + data.len()) as u64);
         }
@@ -151,7 +136,7 @@ fn layout(
     Ok((image, code.ok_or_else(|| wrong("no segment of code"))?))
 }
 
-fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<Relocation>, LoadError> {
+fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<(u64, u64)>, LoadError> {
     let mut all = Vec::new();
     for (offset, relocation) in elf.dynamic_relocations().into_iter().flatten() {
         let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
@@ -172,21 +157,9 @@ fn relocations(elf: &ElfFile64<'_, Endianness>, image: u64) -> Result<Vec<Reloca
         if offset.checked_add(8).is_none_or(|end| end > image) {
             return Err(wrong("outside of the image"));
         }
-        all.push(Relocation { offset, value: base.wrapping_add_signed(relocation.addend()) });
+        all.push((offset, base.wrapping_add_signed(relocation.addend())));
     }
     Ok(all)
-}
-
-fn globals(elf: &ElfFile64<'_, Endianness>) -> Vec<Global> {
-    let data = elf.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.size() > 0);
-    data.filter_map(|symbol| {
-        Some(Global {
-            name: symbol.name().ok()?.into(),
-            offset: symbol.address(),
-            size: symbol.size(),
-        })
-    })
-    .collect()
 }
 
 /// The descriptor is 64 bytes, little-endian; LLVM's AMDGPU usage guide calls it the kernel descriptor.
@@ -253,12 +226,8 @@ fn check_needs(
             "{lanes} lanes, properties {properties:#x}, {preload:#x} preloaded; expected 64, bits of {known_bits:#x}, 0"
         ));
     }
-    let user = USER_SIZES
-        .iter()
-        .filter(|(bit, _)| properties >> bit & 1 != 0)
-        .map(|(_, size)| size)
-        .sum::<u32>();
-    let count = rsrc2 >> 1 & 0x1f;
+    let user = USER_SIZES.iter().enumerate().filter(|(bit, _)| properties >> bit & 1 != 0);
+    let (user, count) = (user.map(|(_, size)| size).sum::<u16>(), (rsrc2 >> 1 & 0x1f) as u16);
     if count != user {
         return Err(format!("{count} user SGPRs; its properties say {user}"));
     }
@@ -280,9 +249,8 @@ fn check_needs(
     Ok(())
 }
 
-/// Bits of the properties, and the SGPRs that each asks for, in order.
-pub(crate) const USER_SIZES: [(u32, u32); 7] =
-    [(0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1)];
+/// The SGPRs that each bit of the properties asks for, in order.
+pub(crate) const USER_SIZES: [u16; 7] = [4, 2, 2, 2, 2, 2, 1];
 /// Those that are emulated: dispatch packet, kernel arguments, dispatch number.
 const USER_KNOWN: u16 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 6;
 /// The descriptor and the base of scratch memory, where it is not architected.

@@ -1,15 +1,15 @@
 //! An instruction as text, as LLVM's disassembler has it.
 use crate::code::{ACC, BUFFER, LITERAL, OFF, VCC, VECTOR};
 use crate::decode::is_scalar;
-use crate::inst::{Encoding, Inst, Kind, Memory, Run};
+use crate::inst::{Encoding, Inst, Kind, Run};
 use crate::target::Target;
+use crate::wave::FLOATS;
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Inst {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let operands = match self.op.run {
-            Run::Memory(memory) => self.memory(memory),
-            Run::Ds(memory, stride) => self.ds(memory, stride),
+            Run::Memory(_) | Run::Ds(..) => self.access(),
             Run::ScalarLoad(words) => self.scalar_load(words),
             Run::Caches(_) => String::new(),
             _ if self.encoding == Encoding::Sopp => self.program(),
@@ -54,9 +54,7 @@ fn operand(inst: &Inst, code: u16, words: u16) -> String {
         236 => "src_shared_limit".into(),
         237 => "src_private_base".into(),
         238 => "src_private_limit".into(),
-        240..=248 => ["0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0", "0.15915494"]
-            [usize::from(code - 240)]
-        .into(),
+        240..=248 => format!("{:?}", FLOATS[usize::from(code - 240)] as f32),
         251 => "src_vccz".into(),
         252 => "src_execz".into(),
         253 => "src_scc".into(),
@@ -78,7 +76,8 @@ fn select(part: u8) -> &'static str {
 
 impl Inst {
     fn name(&self) -> String {
-        const ONE_FORM: [&str; 6] = [
+        const ONE_FORM: [&str; 7] = [
+            "v_swap_b32",
             "v_readfirstlane_b32",
             "v_accvgpr_mov_b32",
             "v_fmamk_f32",
@@ -119,50 +118,29 @@ impl Inst {
         }
     }
 
-    fn memory(&self, memory: Memory) -> String {
-        let off = |code: u16, words: u16| {
-            if code == OFF { "off".into() } else { operand(self, code, words) }
-        };
-        let address = off(self.src[0], Memory::address(self));
-        let data = (memory.data() > 0).then(|| operand(self, self.src[1], memory.data()));
-        let result = memory.result(self).map(|words| operand(self, self.dst, words));
-        let parts: Vec<String> = match self.segment {
-            0 => result.into_iter().chain([address]).chain(data).collect(),
-            BUFFER => {
-                let place = [operand(self, self.mask, 4), operand(self, self.src[2], 1)];
-                result.into_iter().chain(data).chain([address]).chain(place).collect()
+    /// FLAT, MUBUF and DS.
+    fn access(&self) -> String {
+        let registers = self.registers().into_iter().filter(|(_, words)| *words > 0);
+        let names = registers.map(|(code, words)| match code {
+            OFF => "off".into(),
+            _ => operand(self, code, words),
+        });
+        let mut text = names.collect::<Vec<_>>().join(", ");
+        match self.op.run {
+            Run::Ds(_, 1..) => {
+                for (index, offset) in
+                    [self.offset & 0xff, self.offset >> 8].into_iter().enumerate()
+                {
+                    if offset != 0 {
+                        let _ = write!(text, " offset{index}:{offset}");
+                    }
+                }
+                return text;
             }
-            words => {
-                let base = off(self.src[2], words.into());
-                result.into_iter().chain([address]).chain(data).chain([base]).collect()
-            }
-        };
-        let mut text = parts.join(", ");
-        if self.segment == BUFFER && self.src[0] != OFF {
-            text.push_str(" offen");
+            _ if self.segment == BUFFER && self.src[0] != OFF => text.push_str(" offen"),
+            _ => {}
         }
         self.offset(&mut text);
-        text
-    }
-
-    fn ds(&self, memory: Memory, stride: u32) -> String {
-        let (result, (count, words)) = (memory.ds_result(self, stride), memory.ds_data(stride));
-        let mut parts = Vec::new();
-        if result > 0 {
-            parts.push(operand(self, self.dst, result));
-        }
-        parts.push(operand(self, self.src[0], 1));
-        parts.extend(self.src[1..=count].iter().map(|&code| operand(self, code, words)));
-        let mut text = parts.join(", ");
-        if stride == 0 {
-            self.offset(&mut text);
-            return text;
-        }
-        for (index, offset) in [self.offset & 0xff, self.offset >> 8].into_iter().enumerate() {
-            if offset != 0 {
-                let _ = write!(text, " offset{index}:{offset}");
-            }
-        }
         text
     }
 

@@ -1,5 +1,5 @@
 //! A wave: 64 lanes, their registers, and their program counter.
-use crate::code::{ACC, EXEC, LITERAL, VCC, VECTOR};
+use crate::code::{ACC, EXEC, VCC, VECTOR};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -13,7 +13,15 @@ pub(crate) const SCRATCH_WORDS: u64 = 0x00e8_0000_ffff_ffff;
 /// Bytes of flat addresses that each of them has.
 pub(crate) const APERTURE: u64 = 1 << 32;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Runs,
+    AtBarrier,
+    Ended,
+}
+
 pub(crate) struct Wave {
+    pub(crate) state: State,
     /// Offset in the image.
     pub(crate) pc: u64,
     /// Address of the image.
@@ -37,6 +45,7 @@ pub(crate) struct Wave {
 impl Wave {
     pub(crate) fn new(base: u64, pc: u64, exec: u64, scratch_size: u64) -> Wave {
         let mut wave = Wave {
+            state: State::Runs,
             pc,
             base,
             scc: false,
@@ -100,17 +109,6 @@ impl Wave {
         }
     }
 
-    /// A source that is the same for all lanes, as the low bits of 64; nothing for a vector register.
-    pub(crate) fn uniform(&self, literal: u32, code: u16, wide: bool, signed: bool) -> Option<u64> {
-        match code {
-            LITERAL if signed => Some(i64::from(literal as i32) as u64),
-            LITERAL => Some(literal.into()),
-            _ if code >= VECTOR => None,
-            _ if wide => Some(self.scalar64(code)),
-            _ => Some(self.scalar(code).into()),
-        }
-    }
-
     fn row(code: u16) -> usize {
         const { assert!(ACC == VECTOR + 256) };
         usize::from(code - VECTOR)
@@ -137,10 +135,12 @@ impl Wave {
     }
 }
 
+/// The codes from 240 on.
+pub(crate) const FLOATS: [f64; 9] =
+    [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, std::f64::consts::FRAC_1_PI / 2.0];
+
 /// The codes that are no registers.
 fn constant(code: u16, wide: bool, wave: &Wave) -> u64 {
-    const FLOATS: [f64; 9] =
-        [0.5, -0.5, 1.0, -1.0, 2.0, -2.0, 4.0, -4.0, std::f64::consts::FRAC_1_PI / 2.0];
     match code {
         128..=192 => u64::from(code - 128),
         193..=208 => (192 - i64::from(code)) as u64,

@@ -149,12 +149,14 @@ impl Campaign {
         Ok(status.success())
     }
 
-    /// How to see a failure again: the failing seed alone, if the log names one.
+    /// How to see a failure again: the failing seed instead of many, if the log names one.
     fn repeat(&self, log: &str) -> String {
-        match failing_seed(log) {
-            Some(seed) => self.command(&[("WARPVERBS_SEED", seed.to_owned())]),
-            None => self.command(&self.env),
+        let mut env = self.env.clone();
+        if let Some(seed) = failing_seed(log) {
+            env.retain(|(name, _)| *name != "WARPVERBS_RUNS");
+            env.push(("WARPVERBS_SEED", seed.to_owned()));
         }
+        self.command(&env)
     }
 }
 
@@ -282,7 +284,8 @@ fn emulated() -> Result<Vec<Campaign>> {
     let perf = "run -p warpverbs-cli -- perf issue --gpu hip";
     let decoded = "test --release -p warpverbs-gfx --test it decode::";
     let decoded = Campaign::new("gfx90a, gfx942: instructions", "every kernel".into(), decoded);
-    let both = "test --workspace --test it -- --ignored vendor:: selftest::hip \
+    let both = "test -p warpverbs-gpu -p warpverbs-test-kernels -p warpverbs-peer -p warpverbs-shmem \
+        -p warpverbs-agent --test it --test cuda_lost -- --ignored vendor:: selftest::hip \
         a_failed_kernel_is_named memory_of_a_gpu_is_mapped kernels_of_two_gpus a_list_is_written \
         --skip compile_for_every_architecture";
     let conform = "run -p warpverbs-cli -- conform --gpu hip --case kernel_";
@@ -371,6 +374,9 @@ mod tests {
         assert_eq!(campaign.repeat(log), "WARPVERBS_SEED=77 cargo test -p x");
         assert_eq!(campaign.repeat("seed 5 hangs: {}"), "WARPVERBS_SEED=5 cargo test -p x");
         assert_eq!(campaign.repeat("it did not build"), "WARPVERBS_RUNS=9 cargo test -p x");
+        let emulated = campaign.env("WARPVERBS_TEST_GPU", "hip");
+        let expected = "WARPVERBS_TEST_GPU=hip WARPVERBS_SEED=5 cargo test -p x";
+        assert_eq!(emulated.repeat("seed 5 hangs: {}"), expected);
     }
     #[test]
     fn a_campaign_without_a_test_fails() {

@@ -1,51 +1,49 @@
 //! FLAT (names without the segment that they are prefixed with), MUBUF, SMEM, DS.
 use super::row::special;
 use crate::flat::permute;
-use crate::inst::{Caches, Encoding::*, Inst, Kind::*, Memory, Op, Run};
-use crate::memory::Update;
+use crate::inst::{Action, Coherence, Encoding::*, Inst, Kind::*, Memory, Op, Run};
 use crate::wave::{Wave, ticks};
 
 fn exchange(_: u64, new: u64) -> u64 {
     new
 }
 
-const fn flat(number: u32, name: &'static str, memory: Memory) -> Op {
-    special(Flat, number, name, None, &[], Run::Memory(memory))
+type Size = (u64, u16);
+
+const fn flat(number: u32, name: &'static str, action: Action, (bytes, words): Size) -> Op {
+    special(Flat, number, name, None, &[], Run::Memory(Memory { action, bytes, words }))
 }
-const fn load(number: u32, name: &'static str, bytes: u64, words: u16, signed: bool) -> Op {
-    flat(number, name, Memory::Load { bytes, words, signed })
+const fn load(number: u32, name: &'static str, size: Size) -> Op {
+    flat(number, name, Action::Load, size)
 }
-const fn store(number: u32, name: &'static str, bytes: u64, words: u16) -> Op {
-    flat(number, name, Memory::Store { bytes, words })
-}
-const fn atomic(number: u32, name: &'static str, words: u16, f: Update) -> Op {
-    flat(number, name, Memory::Atomic { words, f })
+const fn store(number: u32, name: &'static str, size: Size) -> Op {
+    flat(number, name, Action::Store, size)
 }
 
-const fn ds(number: u32, name: &'static str, memory: Memory, stride: u32) -> Op {
-    special(Ds, number, name, None, &[], Run::Ds(memory, stride))
+const fn ds(
+    number: u32,
+    name: &'static str,
+    action: Action,
+    (bytes, words): Size,
+    stride: u32,
+) -> Op {
+    special(Ds, number, name, None, &[], Run::Ds(Memory { action, bytes, words }, stride))
 }
-const fn ds_atomic(number: u32, name: &'static str, words: u16, f: Update) -> Op {
-    ds(number, name, Memory::Atomic { words, f }, 0)
+const fn write(number: u32, name: &'static str, size: Size, stride: u32) -> Op {
+    ds(number, name, Action::Store, size, stride)
 }
-const fn write(number: u32, name: &'static str, (bytes, words): (u64, u16), stride: u32) -> Op {
-    ds(number, name, Memory::Store { bytes, words }, stride)
-}
-const fn read(number: u32, name: &'static str, (bytes, words): (u64, u16), stride: u32) -> Op {
-    ds(number, name, Memory::Load { bytes, words, signed: false }, stride)
-}
-const fn read_signed(number: u32, name: &'static str, bytes: u64) -> Op {
-    ds(number, name, Memory::Load { bytes, words: 1, signed: true }, 0)
+const fn read(number: u32, name: &'static str, size: Size, stride: u32) -> Op {
+    ds(number, name, Action::Load, size, stride)
 }
 
 /// On gfx90a alone, whose scratch memory is a buffer too: its loads and stores are numbered as those of FLAT.
 pub(super) static GFX90A: &[Op] = &[
     special(Mubuf, 0x29, "buffer_invl2", None, &[], Run::Nothing),
-    special(Mubuf, 0x3f, "buffer_wbinvl1_vol", None, &[], Run::Caches(Caches::InvalidateVector)),
+    special(Mubuf, 0x3f, "buffer_wbinvl1_vol", None, &[], Run::Caches(Coherence::InvalidateVector)),
 ];
 
 pub(super) static GFX942: &[Op] =
-    &[special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches(Caches::Invalidate))];
+    &[special(Mubuf, 0x29, "buffer_inv", None, &[], Run::Caches(Coherence::Invalidate))];
 
 /// Lines with the name and number of FLAT, the name, type and number of DS, and what becomes of the old value and the
 /// operand; where a sign matters, for 32 and for 64 bits. In both encodings that of 64 bits and that of DS which returns
@@ -53,12 +51,12 @@ pub(super) static GFX942: &[Op] =
 macro_rules! atomics {
     ($($flat:literal $number:literal, $ds:literal $kind:literal $ds_number:literal, $f:expr, $wide:expr;)*) => {
         &[$(
-            atomic($number, concat!("atomic_", $flat), 1, $f),
-            atomic($number + 0x20, concat!("atomic_", $flat, "_x2"), 2, $wide),
-            ds_atomic($ds_number, concat!("ds_", $ds, "_", $kind, "32"), 1, $f),
-            ds_atomic($ds_number + 0x20, concat!("ds_", $ds, "_rtn_", $kind, "32"), 1, $f),
-            ds_atomic($ds_number + 0x40, concat!("ds_", $ds, "_", $kind, "64"), 2, $wide),
-            ds_atomic($ds_number + 0x60, concat!("ds_", $ds, "_rtn_", $kind, "64"), 2, $wide),
+            flat($number, concat!("atomic_", $flat), Action::Atomic($f), (4, 1)),
+            flat($number + 0x20, concat!("atomic_", $flat, "_x2"), Action::Atomic($wide), (4, 2)),
+            ds($ds_number, concat!("ds_", $ds, "_", $kind, "32"), Action::Atomic($f), (4, 1), 0),
+            ds($ds_number + 0x20, concat!("ds_", $ds, "_rtn_", $kind, "32"), Action::Atomic($f), (4, 1), 0),
+            ds($ds_number + 0x40, concat!("ds_", $ds, "_", $kind, "64"), Action::Atomic($wide), (4, 2), 0),
+            ds($ds_number + 0x60, concat!("ds_", $ds, "_rtn_", $kind, "64"), Action::Atomic($wide), (4, 2), 0),
         )*]
     };
     ($($flat:literal $number:literal, $ds:literal $kind:literal $ds_number:literal, $f:expr;)*) => {
@@ -93,44 +91,44 @@ fn time(wave: &mut Wave, inst: &Inst) {
 }
 
 pub(super) static OPS: &[Op] = &[
-    load(0x10, "load_ubyte", 1, 1, false),
-    load(0x11, "load_sbyte", 1, 1, true),
-    load(0x12, "load_ushort", 2, 1, false),
-    load(0x13, "load_sshort", 2, 1, true),
-    load(0x14, "load_dword", 4, 1, false),
-    load(0x15, "load_dwordx2", 4, 2, false),
-    load(0x16, "load_dwordx3", 4, 3, false),
-    load(0x17, "load_dwordx4", 4, 4, false),
-    store(0x18, "store_byte", 1, 1),
-    store(0x1a, "store_short", 2, 1),
-    store(0x1c, "store_dword", 4, 1),
-    store(0x1d, "store_dwordx2", 4, 2),
-    store(0x1e, "store_dwordx3", 4, 3),
-    store(0x1f, "store_dwordx4", 4, 4),
-    atomic(0x40, "atomic_swap", 1, exchange),
-    atomic(0x60, "atomic_swap_x2", 2, exchange),
-    flat(0x41, "atomic_cmpswap", Memory::Swap { words: 1 }),
-    flat(0x61, "atomic_cmpswap_x2", Memory::Swap { words: 2 }),
-    special(Mubuf, 0x28, "buffer_wbl2", None, &[], Run::Caches(Caches::WriteBack)),
+    load(0x10, "load_ubyte", (1, 1)),
+    flat(0x11, "load_sbyte", Action::LoadSigned, (1, 1)),
+    load(0x12, "load_ushort", (2, 1)),
+    flat(0x13, "load_sshort", Action::LoadSigned, (2, 1)),
+    load(0x14, "load_dword", (4, 1)),
+    load(0x15, "load_dwordx2", (4, 2)),
+    load(0x16, "load_dwordx3", (4, 3)),
+    load(0x17, "load_dwordx4", (4, 4)),
+    store(0x18, "store_byte", (1, 1)),
+    store(0x1a, "store_short", (2, 1)),
+    store(0x1c, "store_dword", (4, 1)),
+    store(0x1d, "store_dwordx2", (4, 2)),
+    store(0x1e, "store_dwordx3", (4, 3)),
+    store(0x1f, "store_dwordx4", (4, 4)),
+    flat(0x40, "atomic_swap", Action::Atomic(exchange), (4, 1)),
+    flat(0x60, "atomic_swap_x2", Action::Atomic(exchange), (4, 2)),
+    flat(0x41, "atomic_cmpswap", Action::Swap, (4, 1)),
+    flat(0x61, "atomic_cmpswap_x2", Action::Swap, (4, 2)),
+    special(Mubuf, 0x28, "buffer_wbl2", None, &[], Run::Caches(Coherence::WriteBack)),
     special(Smem, 0x0, "s_load_dword", None, &[], Run::ScalarLoad(1)),
     special(Smem, 0x1, "s_load_dwordx2", None, &[], Run::ScalarLoad(2)),
     special(Smem, 0x2, "s_load_dwordx4", None, &[], Run::ScalarLoad(4)),
     special(Smem, 0x3, "s_load_dwordx8", None, &[], Run::ScalarLoad(8)),
     special(Smem, 0x4, "s_load_dwordx16", None, &[], Run::ScalarLoad(16)),
-    special(Smem, 0x20, "s_dcache_inv", None, &[], Run::Caches(Caches::InvalidateScalar)),
+    special(Smem, 0x20, "s_dcache_inv", None, &[], Run::Caches(Coherence::InvalidateScalar)),
     special(Smem, 0x21, "s_dcache_wb", None, &[], Run::Nothing),
     special(Smem, 0x24, "s_memtime", B64, &[], Run::Wave(time)),
     special(Smem, 0x25, "s_memrealtime", B64, &[], Run::Wave(time)),
-    ds_atomic(0x2d, "ds_wrxchg_rtn_b32", 1, exchange),
-    ds(0x30, "ds_cmpst_rtn_b32", Memory::Swap { words: 1 }, 0),
+    ds(0x2d, "ds_wrxchg_rtn_b32", Action::Atomic(exchange), (4, 1), 0),
+    ds(0x30, "ds_cmpst_rtn_b32", Action::Swap, (4, 1), 0),
     write(0xd, "ds_write_b32", (4, 1), 0),
     write(0xe, "ds_write2_b32", (4, 1), 4),
     write(0xf, "ds_write2st64_b32", (4, 1), 256),
     read(0x36, "ds_read_b32", (4, 1), 0),
     read(0x37, "ds_read2_b32", (4, 1), 4),
     read(0x38, "ds_read2st64_b32", (4, 1), 256),
-    ds_atomic(0x6d, "ds_wrxchg_rtn_b64", 2, exchange),
-    ds(0x70, "ds_cmpst_rtn_b64", Memory::Swap { words: 2 }, 0),
+    ds(0x6d, "ds_wrxchg_rtn_b64", Action::Atomic(exchange), (4, 2), 0),
+    ds(0x70, "ds_cmpst_rtn_b64", Action::Swap, (4, 2), 0),
     write(0x4d, "ds_write_b64", (4, 2), 0),
     write(0x4e, "ds_write2_b64", (4, 2), 8),
     write(0x4f, "ds_write2st64_b64", (4, 2), 512),
@@ -139,9 +137,9 @@ pub(super) static OPS: &[Op] = &[
     read(0x78, "ds_read2st64_b64", (4, 2), 512),
     write(0x1e, "ds_write_b8", (1, 1), 0),
     write(0x1f, "ds_write_b16", (2, 1), 0),
-    read_signed(0x39, "ds_read_i8", 1),
+    ds(0x39, "ds_read_i8", Action::LoadSigned, (1, 1), 0),
     read(0x3a, "ds_read_u8", (1, 1), 0),
-    read_signed(0x3b, "ds_read_i16", 2),
+    ds(0x3b, "ds_read_i16", Action::LoadSigned, (2, 1), 0),
     read(0x3c, "ds_read_u16", (2, 1), 0),
     write(0xde, "ds_write_b96", (4, 3), 0),
     write(0xdf, "ds_write_b128", (4, 4), 0),

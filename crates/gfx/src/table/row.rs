@@ -39,16 +39,17 @@ values! {
 pub(super) struct Lane(pub(super) u32);
 
 /// A type of results: a value, a flag, or both.
-pub(super) trait Output {
+pub(super) trait Output: Sized {
     const KIND: Kind;
     const FLAG: bool;
     fn parts(self) -> (u64, bool);
 }
-impl Output for bool {
-    const KIND: Kind = Kind::None;
-    const FLAG: bool = true;
+impl<T: Value> Output for T {
+    const KIND: Kind = if matches!(T::KIND, Kind::Flag) { Kind::None } else { T::KIND };
+    const FLAG: bool = matches!(T::KIND, Kind::Flag);
     fn parts(self) -> (u64, bool) {
-        (0, self)
+        let bits = self.bits();
+        (bits, Self::FLAG && bits != 0)
     }
 }
 impl<T: Value> Output for (T, bool) {
@@ -58,24 +59,14 @@ impl<T: Value> Output for (T, bool) {
         (self.0.bits(), self.1)
     }
 }
-macro_rules! outputs {
-    ($($value:ty)*) => {$(
-        impl Output for $value {
-            const KIND: Kind = <$value as Value>::KIND;
-            const FLAG: bool = false;
-            fn parts(self) -> (u64, bool) { (self.bits(), false) }
-        }
-    )*};
-}
-outputs! { u16 i16 u32 i32 f32 u64 i64 [u32; 2] [f32; 2] }
 
-/// Lines `Encoding number name(operands) -> result = expression;`.
-macro_rules! compute {
-    ($($encoding:ident $number:literal $name:ident ($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
-        &[$(crate::inst::Op {
+/// A line of an opcode that is a function of its operands.
+macro_rules! op {
+    ($encoding:ident $number:expr, $name:expr, ($($a:ident: $t:ty),*) -> $r:ty = $e:expr) => {
+        crate::inst::Op {
             encoding: crate::inst::Encoding::$encoding,
             number: $number,
-            name: stringify!($name),
+            name: $name,
             src: &[$(<$t as crate::table::row::Value>::KIND),*],
             dst: <$r as crate::table::row::Output>::KIND,
             flag: <$r as crate::table::row::Output>::FLAG,
@@ -85,10 +76,17 @@ macro_rules! compute {
                 let result: $r = $e;
                 crate::table::row::Output::parts(result)
             }),
-        }),*]
+        }
     };
 }
-pub(super) use compute;
+
+/// Lines `Encoding number name(operands) -> result = expression;`.
+macro_rules! compute {
+    ($($encoding:ident $number:literal $name:ident ($($a:ident: $t:ty),*) -> $r:ty = $e:expr;)*) => {
+        &[$(crate::table::row::op!($encoding $number, stringify!($name), ($($a: $t),*) -> $r = $e)),*]
+    };
+}
+pub(super) use {compute, op};
 
 /// A line of an opcode that is more than a function of its operands.
 pub(super) const fn special(

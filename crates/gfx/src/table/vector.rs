@@ -1,5 +1,5 @@
 //! VOP1, VOP2, VOPC, VOP3, VOP3P. A flag is the lane's bit of a mask.
-use super::row::{Lane, borrow, carry, compute, first, special};
+use super::row::{Lane, borrow, carry, compute, first, op, special};
 use crate::inst::{Encoding::*, Inst, Kind::*, Op, Run};
 use crate::wave::Wave;
 use std::cmp::Ordering;
@@ -126,44 +126,24 @@ fn div_fixup(quotient: f32, denominator: f32, numerator: f32) -> f32 {
     }
 }
 
+/// Lines with a type of integers, and the number before those of its comparisons.
+macro_rules! integers {
+    ($($t:ident $before:literal;)*) => {
+        &[$(
+            op!(Vopc $before + 1, concat!("v_cmp_lt_", stringify!($t)), (a: $t, b: $t) -> bool = a < b),
+            op!(Vopc $before + 2, concat!("v_cmp_eq_", stringify!($t)), (a: $t, b: $t) -> bool = a == b),
+            op!(Vopc $before + 3, concat!("v_cmp_le_", stringify!($t)), (a: $t, b: $t) -> bool = a <= b),
+            op!(Vopc $before + 4, concat!("v_cmp_gt_", stringify!($t)), (a: $t, b: $t) -> bool = a > b),
+            op!(Vopc $before + 5, concat!("v_cmp_ne_", stringify!($t)), (a: $t, b: $t) -> bool = a != b),
+            op!(Vopc $before + 6, concat!("v_cmp_ge_", stringify!($t)), (a: $t, b: $t) -> bool = a >= b),
+        )*]
+    };
+}
+pub(super) static INTEGERS: &[Op] =
+    integers! { i16 0xa0; u16 0xa8; i32 0xc0; u32 0xc8; i64 0xe0; u64 0xe8; };
+
 #[rustfmt::skip]
 pub(super) static COMPARES: &[Op] = compute! {
-    Vopc 0xa1 v_cmp_lt_i16(a: i16, b: i16) -> bool = a < b;
-    Vopc 0xa2 v_cmp_eq_i16(a: i16, b: i16) -> bool = a == b;
-    Vopc 0xa3 v_cmp_le_i16(a: i16, b: i16) -> bool = a <= b;
-    Vopc 0xa4 v_cmp_gt_i16(a: i16, b: i16) -> bool = a > b;
-    Vopc 0xa5 v_cmp_ne_i16(a: i16, b: i16) -> bool = a != b;
-    Vopc 0xa6 v_cmp_ge_i16(a: i16, b: i16) -> bool = a >= b;
-    Vopc 0xa9 v_cmp_lt_u16(a: u16, b: u16) -> bool = a < b;
-    Vopc 0xaa v_cmp_eq_u16(a: u16, b: u16) -> bool = a == b;
-    Vopc 0xab v_cmp_le_u16(a: u16, b: u16) -> bool = a <= b;
-    Vopc 0xac v_cmp_gt_u16(a: u16, b: u16) -> bool = a > b;
-    Vopc 0xad v_cmp_ne_u16(a: u16, b: u16) -> bool = a != b;
-    Vopc 0xae v_cmp_ge_u16(a: u16, b: u16) -> bool = a >= b;
-    Vopc 0xc1 v_cmp_lt_i32(a: i32, b: i32) -> bool = a < b;
-    Vopc 0xc2 v_cmp_eq_i32(a: i32, b: i32) -> bool = a == b;
-    Vopc 0xc3 v_cmp_le_i32(a: i32, b: i32) -> bool = a <= b;
-    Vopc 0xc4 v_cmp_gt_i32(a: i32, b: i32) -> bool = a > b;
-    Vopc 0xc5 v_cmp_ne_i32(a: i32, b: i32) -> bool = a != b;
-    Vopc 0xc6 v_cmp_ge_i32(a: i32, b: i32) -> bool = a >= b;
-    Vopc 0xc9 v_cmp_lt_u32(a: u32, b: u32) -> bool = a < b;
-    Vopc 0xca v_cmp_eq_u32(a: u32, b: u32) -> bool = a == b;
-    Vopc 0xcb v_cmp_le_u32(a: u32, b: u32) -> bool = a <= b;
-    Vopc 0xcc v_cmp_gt_u32(a: u32, b: u32) -> bool = a > b;
-    Vopc 0xcd v_cmp_ne_u32(a: u32, b: u32) -> bool = a != b;
-    Vopc 0xce v_cmp_ge_u32(a: u32, b: u32) -> bool = a >= b;
-    Vopc 0xe1 v_cmp_lt_i64(a: i64, b: i64) -> bool = a < b;
-    Vopc 0xe2 v_cmp_eq_i64(a: i64, b: i64) -> bool = a == b;
-    Vopc 0xe3 v_cmp_le_i64(a: i64, b: i64) -> bool = a <= b;
-    Vopc 0xe4 v_cmp_gt_i64(a: i64, b: i64) -> bool = a > b;
-    Vopc 0xe5 v_cmp_ne_i64(a: i64, b: i64) -> bool = a != b;
-    Vopc 0xe6 v_cmp_ge_i64(a: i64, b: i64) -> bool = a >= b;
-    Vopc 0xe9 v_cmp_lt_u64(a: u64, b: u64) -> bool = a < b;
-    Vopc 0xea v_cmp_eq_u64(a: u64, b: u64) -> bool = a == b;
-    Vopc 0xeb v_cmp_le_u64(a: u64, b: u64) -> bool = a <= b;
-    Vopc 0xec v_cmp_gt_u64(a: u64, b: u64) -> bool = a > b;
-    Vopc 0xed v_cmp_ne_u64(a: u64, b: u64) -> bool = a != b;
-    Vopc 0xee v_cmp_ge_u64(a: u64, b: u64) -> bool = a >= b;
     Vopc 0x41 v_cmp_lt_f32(a: f32, b: f32) -> bool = a < b;
     Vopc 0x42 v_cmp_eq_f32(a: f32, b: f32) -> bool = a == b;
     Vopc 0x43 v_cmp_le_f32(a: f32, b: f32) -> bool = a <= b;
@@ -339,6 +319,14 @@ fn read_lane(wave: &mut Wave, inst: &Inst) {
     let lane = wave.scalar(inst.src[1]) & 63;
     wave.write32(inst.dst, wave.lane(inst.src[0], lane as usize));
 }
+fn swap(wave: &mut Wave, inst: &Inst) {
+    let exec = wave.exec();
+    for lane in (0..64).filter(|lane| exec >> lane & 1 != 0) {
+        let (a, b) = (wave.lane(inst.dst, lane), wave.lane(inst.src[0], lane));
+        wave.set_lane(inst.dst, lane, b);
+        wave.set_lane(inst.src[0], lane, a);
+    }
+}
 fn write_lane(wave: &mut Wave, inst: &Inst) {
     let (value, lane) = (wave.scalar(inst.src[0]), wave.scalar(inst.src[1]) & 63);
     wave.set_lane(inst.dst, lane as usize, value);
@@ -347,6 +335,7 @@ fn write_lane(wave: &mut Wave, inst: &Inst) {
 pub(super) static CROSS: &[Op] = &[
     special(Vop1, 0x00, "v_nop", None, &[], Run::Nothing),
     special(Vop1, 0x02, "v_readfirstlane_b32", B32, &[B32], Run::Wave(read_first_lane)),
+    special(Vop1, 0x51, "v_swap_b32", B32, &[B32], Run::Wave(swap)),
     special(Vop3, 0x289, "v_readlane_b32", B32, &[B32, B32], Run::Wave(read_lane)),
     special(Vop3, 0x28a, "v_writelane_b32", B32, &[B32, B32], Run::Wave(write_lane)),
 ];

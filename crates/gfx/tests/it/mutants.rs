@@ -9,8 +9,8 @@ const SEEDS: u64 = 4000;
 /// Words for the place of an instruction, if it is a write-back, an invalidation, or a wait for global memory.
 fn without(line: &Line) -> Option<Vec<u32>> {
     match line.text.split(' ').next() {
-        // Of gfx90a without a scope: hosts and NICs need it, and the L2 is the only one.
-        Some("buffer_wbl2") if line.text == "buffer_wbl2" => None,
+        // Of gfx90a without a scope, it stays: hosts and NICs need it, and the L2 is the only one.
+        Some("buffer_wbl2") if line.text == "buffer_wbl2" => Some(Vec::new()),
         Some("buffer_wbl2" | "buffer_inv" | "buffer_wbinvl1_vol") => Some(vec![0xbf80_0000; 2]),
         // All bits of vmcnt: no wait for it.
         Some("s_waitcnt") if line.text.contains("vmcnt") => Some(vec![line.words[0] | 0xc00f]),
@@ -23,8 +23,6 @@ fn without(line: &Line) -> Option<Vec<u32>> {
 pub(crate) enum Lacks {
     /// One.
     One,
-    /// One invalidation.
-    Invalidation,
     /// All of a kernel with its text; of waits, those behind a write-back.
     All,
 }
@@ -46,7 +44,7 @@ fn sites(object: &Path) -> Vec<Site> {
         let addresses = (0..).map(|word| line.address + 4 * word);
         let changes: Vec<_> = addresses.zip(nothing).collect();
         let before = all.last_mut().filter(|_| end == line.address);
-        end = line.address + 4 * changes.len() as u64;
+        end = line.address + 4 * line.words.len() as u64;
         let waits = line.text.starts_with("s_waitcnt");
         let behind = match before {
             Some(wait) if waits && wait.text.starts_with("s_waitcnt") => {
@@ -77,11 +75,10 @@ fn mutants(object: &[u8], kernels: &[&str], lacks: Lacks) -> Vec<Mutant> {
     let (start, code) = parsed.code();
     let file = object.windows(code.len()).position(|bytes| bytes == code).expect("its code");
     let mut all: Vec<Mutant> = Vec::new();
-    for site in sites(&path) {
+    for site in sites(&path).into_iter().filter(|site| !site.changes.is_empty()) {
         let Some(kernel) = kernels.iter().position(|name| *name == site.function) else { continue };
         let name = match (lacks, site.behind) {
-            (Lacks::Invalidation, _) if !site.text.contains("inv") => continue,
-            (Lacks::One | Lacks::Invalidation, _) => {
+            (Lacks::One, _) => {
                 let text = format!("{}: {} #", site.function, site.text);
                 let before = all.iter().filter(|other| other.name.starts_with(&text)).count();
                 format!("{text}{before}")

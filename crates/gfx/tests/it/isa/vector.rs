@@ -89,6 +89,7 @@ fn byte(a: u64, b: u64, select: u32) -> i128 {
 fn bits_() -> Vec<Case> {
     cases! {
         "v_mov_b32 d, a" [a] w32(u32_(a));
+        "v_swap_b32 d, a\nv_sub_u32 d, d, a" [a c] w32(u32_(a) - u32_(c));
         "v_accvgpr_write_b32 a3, a\nv_accvgpr_mov_b32 a5, a3\nv_accvgpr_read_b32 d, a5" [a] w32(u32_(a));
         "v_not_b32 d, a" [a] w32(u32_(!a));
         "v_bfrev_b32 d, a" [a] w32(mirrored(a, 32));
