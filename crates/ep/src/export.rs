@@ -144,7 +144,8 @@ impl Export<'_> {
             scale_rows: config.scale_rows(*ways, self.rank) as u32,
             back_bytes: regions.back_bytes as u32,
             least_experts: config.experts / ways.ranks,
-            owner_scales: [config.most_experts(ways.ranks), config.experts / ways.ranks].map(owner_scale),
+            owner_scales: [config.most_experts(ways.ranks), config.experts / ways.ranks]
+                .map(owner_scale),
         }
     }
 }
