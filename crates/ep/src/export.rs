@@ -213,7 +213,7 @@ mod tests {
             // Quotients change at multiples alone.
             for multiple in (0..1_u64 << 16).step_by(each as usize).chain([(1 << 16) - 1]) {
                 for number in [multiple, multiple.saturating_sub(1)] {
-                    assert_eq!(number * scale >> 32, number / each, "{number} / {each}");
+                    assert_eq!((number * scale) >> 32, number / each, "{number} / {each}");
                 }
             }
         }

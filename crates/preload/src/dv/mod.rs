@@ -2,7 +2,7 @@
 //! doorbell pages. `warpverbs run` makes `libbnxt_re.so` a name of this library, so that programs which load it
 //! find them; objects that they know, contexts and protection domains, are rdma-core's libbnxt_re's.
 //!
-//! CQs and QPs are made by that library, too, and only their memory is another ([`call`]).
+//! CQs and QPs are made by that library, too, and only their memory is another (`call`).
 //!
 //! `call` replaces what the device is told, `objects` has libibverbs' objects, `queues` makes CQs and QPs.
 
