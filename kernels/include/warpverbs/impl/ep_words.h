@@ -232,22 +232,24 @@ WV_DEVICE void leave_behind(const EpCall& call, u32 rank) {
   if (!is_pulled(ep) || !is_direct(ep, rank)) return;
   u64* word = at<u64>(direct_address(ep, left_word(ep, fixed(ep.rank)), rank));
   store<order::relaxed, scope::system>(word, word_of(call, 1).value);
-  // Release, before what the caller writes behind this call; pairs with the fence of left_behind.
+  // Release, before what the caller writes behind this call; pairs with end_reads.
   fence<order::release, scope::system>();
 }
-// Ranks that had left this one behind when all was read that was read before, on the lanes of a warp.
+// Whether a rank had left this one behind when all was read that was read before the fence.
+WV_DEVICE bool is_left_by(const EpCall& call, u32 rank) {
+  const EpWord word{load<order::relaxed, scope::system>(left_word(call.ep, rank))};
+  return word.value() != 0 && word.generation() == call.generation && epochs_ahead(word.epoch(), call.epoch) > 0;
+}
+// Acquire: a row that was overwritten has brought the word before it.
+WV_DEVICE void end_reads() { fence<order::acquire, scope::system>(); }
+// Ranks that have left this one behind, on the lanes of a warp.
 WV_DEVICE u64 left_behind(const EpCall& call) {
   if (!is_pulled(call.ep)) return 0;
-  // Acquire: a row that was overwritten has brought the word before it.
-  fence<order::acquire, scope::system>();
+  end_reads();
   u64 left = 0;
   for (u32 first = 0; first < fixed(call.ep.ranks); first += warp_size) {
     const u32 rank = first + lane_id();
-    bool now = false;
-    if (rank < fixed(call.ep.ranks)) {
-      const EpWord word{load<order::relaxed, scope::system>(left_word(call.ep, rank))};
-      now = word.value() != 0 && word.generation() == call.generation && epochs_ahead(word.epoch(), call.epoch) > 0;
-    }
+    const bool now = rank < fixed(call.ep.ranks) && is_left_by(call, rank);
     left |= u64{ballot(all_lanes(), now)} << first;
   }
   return left;
