@@ -56,6 +56,8 @@ struct Memory {
     /// Rows of `outputs`, which are those of `packed` unless rows are not packed.
     inputs: u64,
     outputs: Buffer,
+    /// Where these lie in the heap.
+    place: Option<Sym<u8>>,
     sums: Buffer,
 }
 
@@ -104,7 +106,11 @@ impl Rank {
         let mut ep = Ep::new(&mut self.heap, &mut self.world, &config)?;
         ep.set_dim(case.dim);
         let memory = self.memory(case, load, &config)?;
-        let figures = self.figures(case, load, &ep, &memory);
+        let mut figures = self.figures(case, load, &ep, &memory);
+        if let Some(place) = memory.place {
+            figures.iter_mut().for_each(|figures| figures.channel += place.bytes());
+            self.heap.free(place)?;
+        }
         let health = self.heap.health()?;
         let figures = figures.with_context(|| format!("rank {}: {health}", self.heap.rank()))?;
         self.world.barrier("measured")?;
@@ -138,15 +144,22 @@ impl Rank {
         Ok(buffer)
     }
 
-    fn memory(&self, case: &Case, load: &Load, config: &EpConfig) -> Result<Memory> {
+    fn memory(&mut self, case: &Case, load: &Load, config: &EpConfig) -> Result<Memory> {
         let (rank, ways) = (self.heap.rank(), self.ways());
         let packed = Packed::new(&*self.gpu, config, ways, rank)?;
         let inputs = config.packed_rows(ways, rank);
         let words = |words: &mut dyn Iterator<Item = [u8; 4]>| words.flatten().collect::<Vec<u8>>();
         let experts = words(&mut load.experts(rank).iter().map(|expert| expert.to_le_bytes()));
         let weights = words(&mut load.experts(rank).iter().map(|_| 1f32.to_le_bytes()));
+        let mut place = None;
         let outputs = match (case.by, case.elements) {
-            (By::Rank, _) => self.buffer(&self.own_sums(case, load))?,
+            (By::Rank, _) if case.outside => self.buffer(&self.own_sums(case, load))?,
+            (By::Rank, _) => {
+                let rows = self.own_sums(case, load);
+                let heap = place.insert(self.heap.alloc::<u8>(rows.len() as u64)?);
+                self.heap.write(heap, &rows)?;
+                self.heap.local(heap)?
+            }
             (By::Expert | By::Flat, Elements::Bf16) => packed.rows.clone(),
             (By::Expert | By::Flat, _) => self.expert_rows(case, load, inputs)?,
         };
@@ -170,6 +183,7 @@ impl Rank {
             packed,
             inputs,
             outputs,
+            place,
         })
     }
 
