@@ -73,10 +73,18 @@ impl Regions {
             counts: take(counts),
             counts_out: take(2 * counts),
             rows: take(received * row_bytes),
-            results: take(if config.pulled() { staged(received * answer_bytes) } else { received * answer_bytes }),
+            results: take(if config.pulled() {
+                staged(received * answer_bytes)
+            } else {
+                received * answer_bytes
+            }),
             stage: take(staged(tokens * row_bytes)),
             stage_back: take(staged(received * apart)),
-            outputs: take(if config.pulled() { received * u64::from(config.backs(ways)) * 2 * hidden } else { 0 }),
+            outputs: take(if config.pulled() {
+                received * u64::from(config.backs(ways)) * 2 * hidden
+            } else {
+                0
+            }),
             backs: 0,
             back_bytes: 0,
             line,

@@ -92,7 +92,9 @@ impl Ep {
         if self.is_new || !self.config.pulled() {
             return Ok(());
         }
-        let left = (0..self.ways.ranks).filter(|rank| !world.members().contains(rank)).fold(0, |set, rank| set | 1 << rank);
+        let left = (0..self.ways.ranks)
+            .filter(|rank| !world.members().contains(rank))
+            .fold(0, |set, rank| set | 1 << rank);
         for slot in &self.channels {
             let ep = slot.channel.device.clone();
             self.gpu.launch(&MoePart { ep, left }, Dim::new(1, 64), self.deadline)?.wait()?;

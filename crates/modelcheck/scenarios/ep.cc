@@ -37,7 +37,7 @@ struct Rank {
     ep.ranks = 2;
     ep.rank = rank;
     ep.lanes = lanes;
-    ep.pulled = 1;
+    ep.outputs = 0x800;
   }
 };
 const Rank ranks[][2] = {{Rank(0, 1), Rank(1, 1)}, {Rank(0, 2), Rank(1, 2)}};

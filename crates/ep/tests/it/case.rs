@@ -128,6 +128,8 @@ impl Case {
         let mut case = Self::new((ranks, routes), sizes, layout, combine)
             .payload(payload, order)
             .in_place(whole && rng.random());
+        // Each call's results lie where those of the last did.
+        case.calls = if case.in_place && layout == Layout::RankMajor { 1 } else { case.calls };
         case.stores = whole && layout == Layout::RankMajor && rng.random();
         case.in_memory = rng.random();
         case.dim = [(1, 32), (2, 40), (3, 64), (5, 32)][rng.random_range(0..4)];

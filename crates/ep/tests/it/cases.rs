@@ -48,10 +48,13 @@ impl Layers {
     pub(crate) fn new(case: Case, pace: Pace, rng: &mut SmallRng) -> Self {
         let inputs = Inputs::random(&case, rng);
         let regions = Regions::new(&case.config, case.ways(), GUARD);
-        let outputs_at = (OFFSET + regions.bytes() + GUARD).next_multiple_of(256);
-        let bytes = if case.in_place { case.capacity() * 2 * case.hidden as usize } else { 0 };
-        let each = bytes.next_multiple_of(256);
-        let all = outputs_at + u64::from(case.calls) * each as u64;
+        let outputs_at = match regions.outputs.is_empty() {
+            true => (OFFSET + regions.bytes() + GUARD).next_multiple_of(256),
+            false => OFFSET + regions.outputs.start,
+        };
+        let each = if case.in_place { case.capacity() * 2 * case.hidden as usize } else { 0 };
+        let all = (outputs_at + u64::from(case.calls) * each as u64)
+            .max(OFFSET + regions.bytes() + GUARD);
         let ranks = bed(case.ranks, all, case.routes, pace);
         let generation = rng.random();
         let words = |rank: u32, memory: &mut [u8]| {
@@ -77,7 +80,7 @@ impl Layers {
             for call in 0..if case.in_place { case.calls as usize } else { 0 } {
                 let outputs = &inputs.outputs(&case, call)[rank as usize];
                 let at = outputs_at as usize + call * each;
-                memory[at..at + bytes].copy_from_slice(outputs.as_bytes());
+                memory[at..at + each].copy_from_slice(outputs.as_bytes());
             }
             ranks.fill(rank, 0, &memory);
             before.push(memory);

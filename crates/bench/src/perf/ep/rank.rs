@@ -56,8 +56,6 @@ struct Memory {
     /// Rows of `outputs`, which are those of `packed` unless rows are not packed.
     inputs: u64,
     outputs: Buffer,
-    /// Where these lie in the heap.
-    place: Option<Sym<u8>>,
     sums: Buffer,
 }
 
@@ -105,12 +103,8 @@ impl Rank {
         let config = case.config();
         let mut ep = Ep::new(&mut self.heap, &mut self.world, &config)?;
         ep.set_dim(case.dim);
-        let memory = self.memory(case, load, &config)?;
-        let mut figures = self.figures(case, load, &ep, &memory);
-        if let Some(place) = memory.place {
-            figures.iter_mut().for_each(|figures| figures.channel += place.bytes());
-            self.heap.free(place)?;
-        }
+        let memory = self.memory(case, load, &ep)?;
+        let figures = self.figures(case, load, &ep, &memory);
         let health = self.heap.health()?;
         let figures = figures.with_context(|| format!("rank {}: {health}", self.heap.rank()))?;
         self.world.barrier("measured")?;
@@ -144,21 +138,19 @@ impl Rank {
         Ok(buffer)
     }
 
-    fn memory(&mut self, case: &Case, load: &Load, config: &EpConfig) -> Result<Memory> {
-        let (rank, ways) = (self.heap.rank(), self.ways());
-        let packed = Packed::new(&*self.gpu, config, ways, rank)?;
+    fn memory(&self, case: &Case, load: &Load, ep: &Ep) -> Result<Memory> {
+        let (rank, ways, config) = (self.heap.rank(), self.ways(), case.config());
+        let packed = Packed::new(&*self.gpu, &config, ways, rank)?;
         let inputs = config.packed_rows(ways, rank);
         let words = |words: &mut dyn Iterator<Item = [u8; 4]>| words.flatten().collect::<Vec<u8>>();
         let experts = words(&mut load.experts(rank).iter().map(|expert| expert.to_le_bytes()));
         let weights = words(&mut load.experts(rank).iter().map(|_| 1f32.to_le_bytes()));
-        let mut place = None;
         let outputs = match (case.by, case.elements) {
             (By::Rank, _) if case.outside => self.buffer(&self.own_sums(case, load))?,
             (By::Rank, _) => {
-                let rows = self.own_sums(case, load);
-                let heap = place.insert(self.heap.alloc::<u8>(rows.len() as u64)?);
-                self.heap.write(heap, &rows)?;
-                self.heap.local(heap)?
+                let outputs = ep.outputs(&self.heap, 0)?;
+                self.gpu.write(&outputs, 0, &self.own_sums(case, load))?;
+                outputs
             }
             (By::Expert | By::Flat, Elements::Bf16) => packed.rows.clone(),
             (By::Expert | By::Flat, _) => self.expert_rows(case, load, inputs)?,
@@ -183,7 +175,6 @@ impl Rank {
             packed,
             inputs,
             outputs,
-            place,
         })
     }
 
