@@ -161,8 +161,11 @@ mod tests {
             }
             let exact = config.combine(Combine::Exact);
             let direct = exact.bytes(WAYS).unwrap();
-            let in_place =
-                exact.clone().in_place(true).bytes(Ways { staged: true, ..WAYS }).unwrap();
+            // Without the rows of the caller, which lie in the channel if it is rank-major.
+            let ways = Ways { staged: true, ..WAYS };
+            let in_place = exact.clone().in_place(true);
+            let outputs = Regions::new(&in_place, ways, 0).outputs;
+            let in_place = in_place.bytes(ways).unwrap() - (outputs.end - outputs.start);
             println!("exact: {:.1} MB, {:.1} MB", direct as f64 / 1e6, in_place as f64 / 1e6);
             assert!(in_place - direct < 2_000_000);
         }

@@ -128,14 +128,17 @@ impl Case {
         let mut case = Self::new((ranks, routes), sizes, layout, combine)
             .payload(payload, order)
             .in_place(whole && rng.random());
-        // Each call's results lie where those of the last did.
-        case.calls = if case.in_place && layout == Layout::RankMajor { 1 } else { case.calls };
         case.stores = whole && layout == Layout::RankMajor && rng.random();
         case.in_memory = rng.random();
         case.dim = [(1, 32), (2, 40), (3, 64), (5, 32)][rng.random_range(0..4)];
         case.calls = rng.random_range(1..=3);
         case.routing = [Routing::Any, Routing::Any, Routing::One][rng.random_range(0..3)];
         case
+    }
+
+    /// Whether results are read where they were made: all calls have the same.
+    pub(crate) fn pulled(&self) -> bool {
+        self.in_place && self.layout == Layout::RankMajor
     }
 
     pub(crate) fn ways(&self) -> Ways {

@@ -77,7 +77,8 @@ impl Layers {
             let mut memory = vec![0; ranks.memory[rank as usize].len()];
             rng.fill_bytes(&mut memory);
             words(rank, &mut memory);
-            for call in 0..if case.in_place { case.calls as usize } else { 0 } {
+            let calls = if case.pulled() { 1 } else { case.calls as usize };
+            for call in 0..if case.in_place { calls } else { 0 } {
                 let outputs = &inputs.outputs(&case, call)[rank as usize];
                 let at = outputs_at as usize + call * each;
                 memory[at..at + each].copy_from_slice(outputs.as_bytes());
