@@ -144,20 +144,6 @@ impl Ep {
         self.places.get(channel).ok_or(EpError::Channel { channel, channels })
     }
 
-    /// Where the rows of a combine lie with [`EpConfig::in_place`] in rank-major layout.
-    ///
-    /// # Errors
-    /// There is no such channel, or its rows lie elsewhere.
-    pub fn outputs(&self, heap: &Heap, channel: usize) -> Result<Buffer, EpError> {
-        let place = self.place(channel)?;
-        let rows = Regions::new(&self.config, self.ways, 0).outputs;
-        if rows.is_empty() {
-            let expected = "true, in rank-major layout".to_owned();
-            return Err(EpError::Config { field: "in_place", value: "false".to_owned(), expected });
-        }
-        Ok(heap.local(&place.slice(rows.start / 8, (rows.end - rows.start) / 8)?)?)
-    }
-
     /// Buffers for a dispatch.
     ///
     /// # Errors
