@@ -70,3 +70,13 @@ WV_SAFE_KERNEL(moe_begin)(const Ep* ep, Status* status WV_COUNT(1)) {
     keep_first(status, telling.tell(rank, 1));
   }
 }
+
+// By one block, behind the last call of a generation: tells ranks of a set, which are no members of the next one, that
+// rows they may still read will be overwritten.
+WV_SAFE_KERNEL(moe_part)(const Ep* ep, u64 left) {
+  EpCall call = this_call(*ep, whole_grid());
+  call.epoch = (call.epoch + 1) & impl::epoch_mask;
+  for (u32 rank = thread_index(); rank < ep->ranks; rank += block_size()) {
+    if (impl::has_rank(left, rank)) impl::leave_behind(call, rank);
+  }
+}

@@ -212,8 +212,10 @@ impl EpConfig {
         Self { order, ..self }
     }
 
-    /// The rows of every combine lie in the heap, where NICs read them: nothing is staged. Not with
-    /// [`Combine::Reduced`], whose sums no caller has.
+    /// The rows of every combine lie in the heap, where NICs read them: nothing is staged. In [`Layout::RankMajor`] they lie
+    /// in the channel ([`Ep::outputs`](crate::Ep::outputs)), and ranks that loads lead to read them there as well: they stay
+    /// as they are until the next call's rows have come (`dispatch_recv`). Not with [`Combine::Reduced`], whose sums no
+    /// caller has.
     pub fn in_place(self, in_place: bool) -> Self {
         Self { in_place, ..self }
     }
@@ -301,6 +303,11 @@ impl EpConfig {
                 all + local * (align - 1)
             }
         }
+    }
+
+    /// Whether results are read where they were made, by ranks that loads lead to.
+    pub(crate) fn pulled(&self) -> bool {
+        self.in_place && self.layout == Layout::RankMajor
     }
 
     /// The most experts of a rank.

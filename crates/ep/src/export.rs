@@ -146,6 +146,7 @@ impl Export<'_> {
             least_experts: config.experts / ways.ranks,
             owner_scales: [config.most_experts(ways.ranks), config.experts / ways.ranks]
                 .map(owner_scale),
+            outputs: if config.pulled() { at(&regions.outputs) } else { 0 },
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Regions {
     pub stage: Range<u64>,
     /// Results for NICs; empty without RDMA, and where they take the places of rows.
     pub stage_back: Range<u64>,
+    /// Rows of the own combine, which others read; empty unless they do.
+    pub outputs: Range<u64>,
     /// Where the results of the first received row lie for NICs: in place of the row, which has been consumed by
     /// then, if it is as long; else in `stage_back`.
     pub backs: u64,
@@ -71,9 +73,18 @@ impl Regions {
             counts: take(counts),
             counts_out: take(2 * counts),
             rows: take(received * row_bytes),
-            results: take(received * answer_bytes),
+            results: take(if config.pulled() {
+                staged(received * answer_bytes)
+            } else {
+                received * answer_bytes
+            }),
             stage: take(staged(tokens * row_bytes)),
             stage_back: take(staged(received * apart)),
+            outputs: take(if config.pulled() {
+                received * u64::from(config.backs(ways)) * 2 * hidden
+            } else {
+                0
+            }),
             backs: 0,
             back_bytes: 0,
             line,
@@ -89,7 +100,7 @@ impl Regions {
     }
 
     /// All of them in order.
-    pub fn all(&self) -> [Range<u64>; 9] {
+    pub fn all(&self) -> [Range<u64>; 10] {
         [
             &self.announced,
             &self.arrived,
@@ -100,13 +111,14 @@ impl Regions {
             &self.results,
             &self.stage,
             &self.stage_back,
+            &self.outputs,
         ]
         .map(Clone::clone)
     }
 
     /// Bytes of the whole.
     pub fn bytes(&self) -> u64 {
-        self.stage_back.end.next_multiple_of(ALIGN)
+        self.outputs.end.next_multiple_of(ALIGN)
     }
 }
 
@@ -149,8 +161,11 @@ mod tests {
             }
             let exact = config.combine(Combine::Exact);
             let direct = exact.bytes(WAYS).unwrap();
-            let in_place =
-                exact.clone().in_place(true).bytes(Ways { staged: true, ..WAYS }).unwrap();
+            // Without the rows of the caller, which lie in the channel if it is rank-major.
+            let ways = Ways { staged: true, ..WAYS };
+            let in_place = exact.clone().in_place(true);
+            let outputs = Regions::new(&in_place, ways, 0).outputs;
+            let in_place = in_place.bytes(ways).unwrap() - (outputs.end - outputs.start);
             println!("exact: {:.1} MB, {:.1} MB", direct as f64 / 1e6, in_place as f64 / 1e6);
             assert!(in_place - direct < 2_000_000);
         }

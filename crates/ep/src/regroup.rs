@@ -11,7 +11,7 @@
 
 use crate::ep::{agree_on, failure};
 use crate::export::Start;
-use crate::kernels::ep::{MoeBegin, MoeQuiet};
+use crate::kernels::ep::{MoeBegin, MoePart, MoeQuiet};
 use crate::stage::Turn;
 use crate::{Ep, EpError, Export, Regions, Regrouped};
 use warpverbs_gpu::Dim;
@@ -77,8 +77,29 @@ impl Ep {
         members: &[u32],
     ) -> Result<Regrouped, EpError> {
         world.regroup(members)?;
+        self.part(world)?;
         heap.regroup(world)?;
         self.follow(heap, world)
+    }
+
+    /// The part of [`Ep::regroup`] between the world's and the heap's: ranks that are no longer members are told that what
+    /// they may still read here will be overwritten ([`EpConfig::in_place`]). Their memory may belong to a process that
+    /// has ended.
+    ///
+    /// # Errors
+    /// The device refuses the launch.
+    pub fn part(&mut self, world: &World) -> Result<(), EpError> {
+        if self.is_new || !self.config.pulled() {
+            return Ok(());
+        }
+        let left = (0..self.ways.ranks)
+            .filter(|rank| !world.members().contains(rank))
+            .fold(0, |set, rank| set | 1 << rank);
+        for slot in &self.channels {
+            let ep = slot.channel.device.clone();
+            self.gpu.launch(&MoePart { ep, left }, Dim::new(1, 64), self.deadline)?.wait()?;
+        }
+        Ok(())
     }
 
     /// The part of [`Ep::regroup`] that comes after the world's and the heap's: where a heap has several layers,

@@ -121,7 +121,7 @@ crate::layout! {
 
     /// A channel for dispatch and combine. Never written after it was handed out. Places in the heap are
     /// offsets, the same on all ranks. Regions by rank are those of the rank that writes them.
-    pub struct Ep[216]: Default {
+    pub struct Ep[224]: Default {
         /// Address of the `Heap`.
         pub heap: u64,
         /// Address of the `EpState`.
@@ -200,5 +200,7 @@ crate::layout! {
         /// 2^32 over the most and over the least experts of a rank, rounded up; 0 where these are 0. A number below 2^16
         /// times one of them, shifted right by 32, is the number divided.
         pub owner_scales: [u64; 2],
+        /// Rows of the own combine, which ranks that loads lead to read here; 0: they do not.
+        pub outputs: u64,
     }
 }

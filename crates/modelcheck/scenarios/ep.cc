@@ -9,7 +9,7 @@ namespace {
 // As in src/ep.rs.
 constexpr wv::u64 heaps = 0x400000, stride = 0x100000;
 constexpr wv::u64 state_at = 0x8000, alarms_at = 0x9000, heap_bytes = 0x8000;
-constexpr wv::u64 arrived_at = 0x100, returned_at = 0x200, rows_at = 0x400, results_at = 0x500;
+constexpr wv::u64 arrived_at = 0x100, returned_at = 0x200, announced_at = 0x300, rows_at = 0x400, results_at = 0x500;
 constexpr wv::u32 blocks = 2, calls = 2;
 
 // Structures that kernels read as constants: memory of the checker's own process.
@@ -30,12 +30,14 @@ struct Rank {
     here->stride = stride;
     ep.heap = reinterpret_cast<wv::u64>(here);
     ep.state = base + state_at;
+    ep.announced = announced_at;
     ep.arrived = arrived_at;
     ep.returned = returned_at;
     ep.line = 32;
     ep.ranks = 2;
     ep.rank = rank;
     ep.lanes = lanes;
+    ep.outputs = 0x800;
   }
 };
 const Rank ranks[][2] = {{Rank(0, 1), Rank(1, 1)}, {Rank(0, 2), Rank(1, 2)}};
@@ -122,6 +124,23 @@ void wv_ep_receives(const void*, wv::u64 lanes) {
     await(call, returned_at, 1, call.epoch, "the own word");
     wv::impl::end_call(call);
   }
+}
+
+// No longer waits for rank 1, in the next call, and overwrites the result that it may still read.
+void wv_ep_leaves(const void*, wv::u64 lanes) {
+  wv::EpCall call = wv::this_call(ranks[lanes - 1][0].ep, {0, 1}, {});
+  call.epoch = (call.epoch + 1) & wv::impl::epoch_mask;
+  wv::impl::leave_behind(call, 1);
+  wv::store<wv::order::relaxed, wv::scope::system>(reinterpret_cast<wv::u64*>(row(0, 0)), wv::u64{1});
+}
+
+// Reads rank 0's result where it was made, and takes it if that still was the one of this call.
+void wv_ep_reads(const void*, wv::u64 lanes) {
+  const wv::EpCall call = wv::this_call(ranks[lanes - 1][1].ep, {0, 1}, {});
+  const wv::u64 seen = wv::load<wv::order::relaxed, wv::scope::system>(reinterpret_cast<const wv::u64*>(row(0, 0)));
+  wv::impl::end_reads();
+  const bool left = wv::impl::is_left_by(call, 0);
+  wv::check::require(seen == 0 || left, "a result of this call, or word that it is none");
 }
 
 // The first block plans, and the other reads the plan.

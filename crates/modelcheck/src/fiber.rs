@@ -337,6 +337,8 @@ pub mod kernels {
         WAIT_SIGNAL_ENDS = wv_wait_signal_ends,
         EP_SENDS = wv_ep_sends,
         EP_RECEIVES = wv_ep_receives,
+        EP_LEAVES = wv_ep_leaves,
+        EP_READS = wv_ep_reads,
         EP_PLANS = wv_ep_plans,
     }
 }

@@ -107,7 +107,8 @@ WV_SAFE_KERNEL(ep_layers)(const EpMember* members WV_COUNT(ranks), u32 ranks, u3
     if (stop == at_counts) return;
     const EpCall call = next_call(ep, share, within_ns(timeout_ns));
     const u32 count = counts[i] < tokens ? counts[i] : tokens;
-    const u64 here = in_heap_at + n * inputs * hidden * 2;
+    // Rows that ranks read in place are the same in each call.
+    const u64 here = in_heap_at + (ep.outputs != 0 ? 0 : n * inputs * hidden * 2);
     CallData data{{rows + i * tokens * given, experts + i * tokens * top_k,
                    weights + i * tokens * top_k, in_memory != 0 ? tokens : count,
                    in_memory != 0 ? counts + i : nullptr, scales + i * tokens * scaled},

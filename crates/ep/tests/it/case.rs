@@ -136,6 +136,11 @@ impl Case {
         case
     }
 
+    /// Whether results are read where they were made: all calls have the same.
+    pub(crate) fn pulled(&self) -> bool {
+        self.in_place && self.layout == Layout::RankMajor
+    }
+
     pub(crate) fn ways(&self) -> Ways {
         if self.routes != Routes::Direct {
             // As many queue pairs as the bed makes.

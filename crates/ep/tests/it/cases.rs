@@ -48,9 +48,13 @@ impl Layers {
     pub(crate) fn new(case: Case, pace: Pace, rng: &mut SmallRng) -> Self {
         let inputs = Inputs::random(&case, rng);
         let regions = Regions::new(&case.config, case.ways(), GUARD);
-        let outputs_at = (OFFSET + regions.bytes() + GUARD).next_multiple_of(256);
+        let outputs_at = match regions.outputs.is_empty() {
+            true => (OFFSET + regions.bytes() + GUARD).next_multiple_of(256),
+            false => OFFSET + regions.outputs.start,
+        };
         let each = if case.in_place { case.capacity() * 2 * case.hidden as usize } else { 0 };
-        let all = outputs_at + u64::from(case.calls) * each as u64;
+        let all = (outputs_at + u64::from(case.calls) * each as u64)
+            .max(OFFSET + regions.bytes() + GUARD);
         let ranks = bed(case.ranks, all, case.routes, pace);
         let generation = rng.random();
         let words = |rank: u32, memory: &mut [u8]| {
@@ -73,7 +77,8 @@ impl Layers {
             let mut memory = vec![0; ranks.memory[rank as usize].len()];
             rng.fill_bytes(&mut memory);
             words(rank, &mut memory);
-            for call in 0..if case.in_place { case.calls as usize } else { 0 } {
+            let calls = if case.pulled() { 1 } else { case.calls as usize };
+            for call in 0..if case.in_place { calls } else { 0 } {
                 let outputs = &inputs.outputs(&case, call)[rank as usize];
                 let at = outputs_at as usize + call * each;
                 memory[at..at + each].copy_from_slice(outputs.as_bytes());

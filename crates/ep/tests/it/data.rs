@@ -75,6 +75,7 @@ impl Inputs {
     }
 
     pub(crate) fn outputs(&self, case: &Case, call: usize) -> Vec<Vec<u16>> {
+        let call = if case.pulled() { 0 } else { call };
         let each = case.capacity() * case.hidden as usize;
         let ranks = case.ranks as usize;
         let one = |rank: usize| self.outputs[(call * ranks + rank) * each..][..each].to_vec();

@@ -62,7 +62,7 @@ impl Given {
 /// Tokens and results of all ranks in one call.
 pub(crate) struct Layer {
     given: Vec<Given>,
-    outputs: Vec<Vec<u16>>,
+    pub(crate) outputs: Vec<Vec<u16>>,
     dispatched: Vec<Dispatched>,
     sums: Vec<Vec<u16>>,
 }

@@ -20,6 +20,7 @@ mod network;
 mod numbers;
 mod payloads;
 mod posted;
+mod pulled;
 #[path = "../../../shmem/tests/it/device/ranks.rs"]
 #[allow(dead_code, reason = "some of it is for the tests of shmem")]
 mod ranks;

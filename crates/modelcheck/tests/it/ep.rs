@@ -4,7 +4,7 @@
 
 use super::cases::effort;
 use std::rc::Rc;
-use warpverbs_modelcheck::kernels::{EP_PLANS, EP_RECEIVES, EP_SENDS};
+use warpverbs_modelcheck::kernels::{EP_LEAVES, EP_PLANS, EP_READS, EP_RECEIVES, EP_SENDS};
 use warpverbs_modelcheck::threads::block_of;
 use warpverbs_modelcheck::{
     Change, Initial, Mutant, Scenario, Settings, SiteUse, ThreadSpec, Time, explore,
@@ -16,6 +16,7 @@ const STRIDE: u64 = 0x10_0000;
 const STATE: u64 = 0x8000;
 const ALARMS: u64 = 0x9000;
 const ARRIVED: u64 = 0x100;
+const ANNOUNCED: u64 = 0x300;
 const RETURNED: u64 = 0x200;
 const ROWS: u64 = 0x400;
 const RESULTS: u64 = 0x500;
@@ -73,6 +74,7 @@ fn memory() -> Vec<Initial> {
             put(at, 8, word(EPOCH, 1));
             put(at + 8, 8, 0);
         }
+        (0..4).for_each(|i| put(ANNOUNCED + 16 * i, 8, 0));
         for place in [ROWS, RESULTS] {
             all.extend((0..2).map(|block| plain(base + place + 8 * block)));
         }
@@ -103,11 +105,17 @@ fn all() -> Vec<Scenario> {
     let ranks = |lanes| [both(EP_SENDS, 0, lanes), both(EP_RECEIVES, 1, lanes)].concat();
     // The plan is one word of four bytes.
     let mut plan = memory();
-    plan.retain(|at| at.addr != HEAPS + ROWS);
-    plan.push(Initial { addr: HEAPS + ROWS, size: 4, value: 0, atomic: true });
+    let mut kept = memory();
+    let first = |size| Initial { addr: HEAPS + ROWS, size, value: 0, atomic: true };
+    for (all, size) in [(&mut plan, 4), (&mut kept, 8)] {
+        all.retain(|at| at.addr != HEAPS + ROWS);
+        all.push(first(size));
+    }
+    let reads = vec![block_of(EP_LEAVES, 0, 0, 1), block_of(EP_READS, 1, 2, 1)];
     vec![
         scenario("rows, results and credit, a lane of two blocks", ranks(1), memory()),
         scenario("rows, results and credit, a lane for each block", ranks(2), memory()),
+        scenario("a result that is overwritten", reads, kept),
         scenario("a plan", both(EP_PLANS, 0, 1).to_vec(), plan),
     ]
 }

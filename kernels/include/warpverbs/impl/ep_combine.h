@@ -39,6 +39,9 @@ WV_DEVICE u32 input_row(const EpCall& call, const Plan& plan, const Origin& orig
   return (origin.source * fixed(ep.tokens) + origin.slot) * fixed(ep.backs) + back;
 }
 
+// Rows of a combine in rank-major layout.
+WV_DEVICE u64 outputs_of(const Ep& ep) { return u64{fixed(ep.ranks)} * fixed(ep.tokens) * fixed(ep.backs); }
+
 // The choices of a received row, in its header: experts, weights and places, top_k of each.
 WV_DEVICE const u32* choices_of(const Ep& ep, const Origin& origin) {
   return reinterpret_cast<const u32*>(row_at(ep, origin.source, origin.slot)) + 4;
@@ -85,7 +88,7 @@ WV_DEVICE void store_results(const EpCall& call, const Plan& plan, const Inputs&
                              const Origin& origin, u32 part, u32 parts) {
   const Ep& ep = call.ep;
   const bool direct = is_direct(ep, origin.source);
-  if (direct ? inputs.stored : fixed(ep.back_bytes) == 0) return;
+  if (direct ? inputs.stored || is_pulled(ep) : fixed(ep.back_bytes) == 0) return;
   lane_mask local = 0;
   const RowList list = list_inputs(call, plan, inputs, origin, local);
   const Packs packs = packs_of(result_cut(ep), part, parts);
@@ -163,11 +166,14 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   const Plan plan = plan_of(call);
   Status first = check_block();
   if (!is_aligned(inputs.rows)) first = Status::of(outcome::bad_address);
+  if (is_pulled(ep) && inputs.rows != output_at(ep, 0)) first = Status::of(outcome::bad_address);
+  if (is_pulled(ep) && inputs.capacity < outputs_of(ep)) first = Status::of(outcome::too_long);
   if (!first.ok()) leave_incomplete(call);
   // Rows are left out that this block has not waited for, and all of them if it left out a step.
   const auto which = [&] {
     const u64 missing = missing_ranks(call);
-    return block.broadcast(is_incomplete(call) ? 0 : call.members & ~missing);
+    const bool none = is_incomplete(call) || (is_pulled(ep) && fixed(ep.staged) == 0);
+    return block.broadcast(none ? 0 : call.members & ~missing);
   };
   // Blocks begin with different ranks, so that memory and links are busy at a time.
   received_rows(
@@ -194,6 +200,11 @@ struct Results {
     return RowList::of(has_rank(from, rank) ? entry : RowEntry{0, 0});
   }
 };
+WV_DEVICE u64 result_of(const Ep& ep, u32 rank, u32 slot, u32 answer) {
+  if (!is_pulled(ep) || !is_direct(ep, rank)) return reinterpret_cast<u64>(result_at(ep, rank, slot, answer));
+  const u64 row = (u64{fixed(ep.rank)} * fixed(ep.tokens) + slot) * fixed(ep.backs) + answer;
+  return direct_address(ep, output_at(ep, row), rank);
+}
 WV_DEVICE Results list_results(const EpCall& call, const Plan& plan, u32 token) {
   const Ep& ep = call.ep;
   const bool exact = fixed(ep.combine) == ep_combine::exact;
@@ -208,7 +219,7 @@ WV_DEVICE Results list_results(const EpCall& call, const Plan& plan, u32 token) 
   const u32 slot = shfl(all_lanes(), first_slot, lowest_bit(same)), answer = rank_in(same);
   const bool mine = rank < fixed(ep.ranks) && has_rank(ranks, rank) && (exact || answer == 0);
   Results found{{0, weight}, 0};
-  if (mine) found = {{reinterpret_cast<u64>(result_at(ep, rank, slot, answer)), weight}, rank};
+  if (mine) found = {{result_of(ep, rank, slot, answer), weight}, rank};
   if (exact) return found;
   const u32 place = mine ? popcount(ranks & ((u64{1} << rank) - 1)) : no_key;
   Results sorted{{0, weight}, 0};
@@ -219,6 +230,14 @@ WV_DEVICE Results list_results(const EpCall& call, const Plan& plan, u32 token) 
     if (shfl(all_lanes(), place, lane) == j) sorted = {{at, weight}, of};
   }
   return sorted;
+}
+
+// By each warp that has read results: a rank that no longer waited for this one may have written others there.
+WV_DEVICE Status check_sources(const EpCall& call, u64 late, u64* lacking) {
+  const u64 left = left_behind(call) & call.members & ~late;
+  if (left == 0) return Status{};
+  if (lane_id() == 0) (void)fetch_or<order::relaxed, scope::gpu>(lacking, left);
+  return Status::of(outcome::peer_lost);
 }
 
 // At the end of a block's part. The next call asks whether all blocks have come here.
@@ -238,7 +257,7 @@ WV_DEVICE Status combine_send_stored(const EpCall& call, const void* rows, u64 c
 
 WV_DEVICE void* result_row(const EpCall& call, u32 rank, u32 slot, u32 choice) {
   const impl::Origin origin{rank, slot};
-  if (!impl::is_direct(call.ep, rank)) return nullptr;
+  if (!impl::is_direct(call.ep, rank) || impl::is_pulled(call.ep)) return nullptr;
   const u32 answering = impl::answering(call.ep, origin);
   const bool exact = impl::fixed(call.ep.combine) == ep_combine::exact;
   const u32 mine = exact ? u32{1} << choice : 1;
@@ -285,6 +304,7 @@ WV_DEVICE Status combine_recv(const EpCall& call, void* sums, u32 tokens) {
     u8* sum = static_cast<u8*>(sums) + u64{token} * impl::fixed(ep.hidden) * 2;
     impl::sum_rows(next.of_ranks(~late), sum, impl::packs_of(cut, at % units.parts, units.parts));
   });
+  if (warp_index() < impl::warps_of_block()) impl::first_of(first, impl::check_sources(call, late, lacking));
   impl::end_call(call);
   return first;
 }

@@ -6,15 +6,6 @@
 namespace wv {
 namespace impl {
 
-// Whether rank `to` is reached by loads and stores.
-WV_DEVICE bool is_direct(const Ep& ep, u32 to) {
-  const Way way = way_to<route::any>(heap_of(ep), to);
-  return way.status.ok() && way.direct;
-}
-WV_DEVICE u64 direct_address(const Ep& ep, void* own, u32 to) {
-  return reinterpret_cast<u64>(way_to<route::any>(heap_of(ep), to).at(static_cast<u8*>(own)));
-}
-
 // A token's row as it leaves, by a warp.
 struct Leaving {
   const EpTokens& tokens;

@@ -146,7 +146,9 @@ WV_DEVICE u64 await_rows(const EpCall& call, u64 of, HeapDeadline& deadline, Sta
     const Status waited = await_lanes_of(call, fixed(ep.arrived), rank, wait_for::ep_rows,
                                          call.epoch, deadline, value);
     first_of(status, waited);
-    return waited.ok() && value >> lane_bits <= fixed(ep.tokens);
+    const bool came = waited.ok() && value >> lane_bits <= fixed(ep.tokens);
+    if (!came) leave_behind(call, rank);
+    return came;
   });
 }
 

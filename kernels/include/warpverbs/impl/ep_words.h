@@ -18,6 +18,15 @@ WV_DEVICE EpState* state_of(const Ep& ep) { return at<EpState>(fixed(ep.state));
 WV_DEVICE Signal* words_of(const Ep& ep, u64 kind, u32 writer) {
   return at_offset<Signal>(heap_of(ep), kind + u64{writer} * fixed(ep.line));
 }
+// Whether rank `to` is reached by loads and stores.
+WV_DEVICE bool is_direct(const Ep& ep, u32 to) {
+  const Way way = way_to<route::any>(heap_of(ep), to);
+  return way.status.ok() && way.direct;
+}
+WV_DEVICE u64 direct_address(const Ep& ep, void* own, u32 to) {
+  return reinterpret_cast<u64>(way_to<route::any>(heap_of(ep), to).at(static_cast<u8*>(own)));
+}
+
 // Row `slot` of those that `source` sends to one rank.
 WV_DEVICE u8* row_at(const Ep& ep, u32 source, u32 slot) {
   const u64 row = u64{source} * fixed(ep.tokens) + slot;
@@ -205,6 +214,45 @@ WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
 WV_DEVICE void publish_plan(const EpCall& call, u64* word) {
   sync_block();
   if (thread_index() == 0) store<order::release, scope::gpu>(word, u64{call.epoch});
+}
+
+// Results that are read where they were made, by ranks that loads lead to: in rank-major layout, where they lie in the
+// channel. In its word for counts, of which that layout has none, a rank says that it no longer waits for one that may
+// still read.
+WV_DEVICE bool is_pulled(const Ep& ep) { return fixed(ep.outputs) != 0; }
+WV_DEVICE u64* left_word(const Ep& ep, u32 writer) { return &words_of(ep, fixed(ep.announced), writer)->direct; }
+// Row `number` of the own results.
+WV_DEVICE u8* output_at(const Ep& ep, u64 number) {
+  return at_offset<u8>(heap_of(ep), fixed(ep.outputs) + number * fixed(ep.hidden) * 2);
+}
+
+// Tells a rank that rows it may still read will be overwritten.
+WV_DEVICE void leave_behind(const EpCall& call, u32 rank) {
+  const Ep& ep = call.ep;
+  if (!is_pulled(ep) || !is_direct(ep, rank)) return;
+  u64* word = at<u64>(direct_address(ep, left_word(ep, fixed(ep.rank)), rank));
+  store<order::relaxed, scope::system>(word, word_of(call, 1).value);
+  // Release, before what the caller writes behind this call; pairs with end_reads.
+  fence<order::release, scope::system>();
+}
+// Whether a rank had left this one behind when all was read that was read before the fence.
+WV_DEVICE bool is_left_by(const EpCall& call, u32 rank) {
+  const EpWord word{load<order::relaxed, scope::system>(left_word(call.ep, rank))};
+  return word.value() != 0 && word.generation() == call.generation && epochs_ahead(word.epoch(), call.epoch) > 0;
+}
+// Acquire: a row that was overwritten has brought the word before it.
+WV_DEVICE void end_reads() { fence<order::acquire, scope::system>(); }
+// Ranks that have left this one behind, on the lanes of a warp.
+WV_DEVICE u64 left_behind(const EpCall& call) {
+  if (!is_pulled(call.ep)) return 0;
+  end_reads();
+  u64 left = 0;
+  for (u32 first = 0; first < fixed(call.ep.ranks); first += warp_size) {
+    const u32 rank = first + lane_id();
+    const bool now = rank < fixed(call.ep.ranks) && is_left_by(call, rank);
+    left |= u64{ballot(all_lanes(), now)} << first;
+  }
+  return left;
 }
 
 // By a block that has done its part: on its first warp, whether it is the last one of its lane. All that

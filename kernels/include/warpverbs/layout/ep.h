@@ -154,8 +154,9 @@ struct Ep {
   // 2^32 over the most and over the least experts of a rank, rounded up; 0 where these are 0. A number below 2^16
   // times one of them, shifted right by 32, is the number divided.
   u64 owner_scales[2];
+  u64 outputs;  // Rows of the own combine, which ranks that loads lead to read here; 0: they do not.
 };
-static_assert(sizeof(Ep) == 216 && alignof(Ep) == 8, "Ep");
+static_assert(sizeof(Ep) == 224 && alignof(Ep) == 8, "Ep");
 WV_AT(Ep, heap, 0);
 WV_AT(Ep, state, 8);
 WV_AT(Ep, plans, 16);
@@ -194,6 +195,7 @@ WV_AT(Ep, scale_rows, 188);
 WV_AT(Ep, back_bytes, 192);
 WV_AT(Ep, least_experts, 196);
 WV_AT(Ep, owner_scales, 200);
+WV_AT(Ep, outputs, 216);
 
 #undef WV_AT
 

@@ -54,6 +54,10 @@ pub(crate) struct EpArgs {
     /// Rows that come back
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Back::Reduced])]
     combine: Vec<Back>,
+    /// In rank-major layout results lie outside the heap and are stored at their tokens' ranks, which else read
+    /// them where they are
+    #[arg(long)]
+    outside: bool,
     /// Blocks of a rank's launch, a row for each [default: one for each of its share of
     /// multiprocessors; 2 on the host]
     #[arg(long, value_delimiter = ',')]
@@ -114,7 +118,14 @@ impl EpArgs {
                 for &tokens in tokens {
                     let sizes = Sizes { tokens, hidden, top_k: self.top_k, experts };
                     let dims = blocks.iter().map(|&blocks| Dim::new(blocks, threads));
-                    cases.extend(dims.map(|dim| Case { elements, by, back, sizes, dim }));
+                    cases.extend(dims.map(|dim| Case {
+                        elements,
+                        by,
+                        back,
+                        outside: self.outside,
+                        sizes,
+                        dim,
+                    }));
                 }
             }
         }

@@ -85,6 +85,8 @@ pub(super) struct Case {
     pub(super) elements: Elements,
     pub(super) by: By,
     pub(super) back: Back,
+    /// Rank-major results are stored from outside the heap.
+    pub(super) outside: bool,
     pub(super) sizes: Sizes,
     pub(super) dim: Dim,
 }
@@ -97,14 +99,16 @@ impl Case {
             Elements::Fp8 => Payload::Fp8(SCALE),
         });
         match (self.by, self.back) {
-            (By::Rank, _) => config.layout(Layout::RankMajor).combine(Combine::Summed),
+            (By::Rank, _) => {
+                config.layout(Layout::RankMajor).combine(Combine::Summed).in_place(!self.outside)
+            }
             (By::Expert, back) => config.layout(Layout::ExpertMajor).combine(back.combine()),
             (By::Flat, back) => config.layout(Layout::Flat { align: 1 }).combine(back.combine()),
         }
     }
 
     pub(super) fn name(&self) -> String {
-        let Self { elements, by, back, sizes, dim } = self;
+        let Self { elements, by, back, sizes, dim, .. } = self;
         let grid = format!("{} blocks of {}", dim.blocks(), dim.threads());
         format!("{} tokens, {elements:?}, {by:?}-major, {back:?}, {grid}", sizes.tokens)
     }

@@ -103,7 +103,7 @@ impl Rank {
         let config = case.config();
         let mut ep = Ep::new(&mut self.heap, &mut self.world, &config)?;
         ep.set_dim(case.dim);
-        let memory = self.memory(case, load, &config)?;
+        let memory = self.memory(case, load, &ep)?;
         let figures = self.figures(case, load, &ep, &memory);
         let health = self.heap.health()?;
         let figures = figures.with_context(|| format!("rank {}: {health}", self.heap.rank()))?;
@@ -138,15 +138,20 @@ impl Rank {
         Ok(buffer)
     }
 
-    fn memory(&self, case: &Case, load: &Load, config: &EpConfig) -> Result<Memory> {
-        let (rank, ways) = (self.heap.rank(), self.ways());
-        let packed = Packed::new(&*self.gpu, config, ways, rank)?;
+    fn memory(&self, case: &Case, load: &Load, ep: &Ep) -> Result<Memory> {
+        let (rank, ways, config) = (self.heap.rank(), self.ways(), case.config());
+        let packed = Packed::new(&*self.gpu, &config, ways, rank)?;
         let inputs = config.packed_rows(ways, rank);
         let words = |words: &mut dyn Iterator<Item = [u8; 4]>| words.flatten().collect::<Vec<u8>>();
         let experts = words(&mut load.experts(rank).iter().map(|expert| expert.to_le_bytes()));
         let weights = words(&mut load.experts(rank).iter().map(|_| 1f32.to_le_bytes()));
         let outputs = match (case.by, case.elements) {
-            (By::Rank, _) => self.buffer(&self.own_sums(case, load))?,
+            (By::Rank, _) if case.outside => self.buffer(&self.own_sums(case, load))?,
+            (By::Rank, _) => {
+                let outputs = ep.outputs(&self.heap, 0)?;
+                self.gpu.write(&outputs, 0, &self.own_sums(case, load))?;
+                outputs
+            }
             (By::Expert | By::Flat, Elements::Bf16) => packed.rows.clone(),
             (By::Expert | By::Flat, _) => self.expert_rows(case, load, inputs)?,
         };

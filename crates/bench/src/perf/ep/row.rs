@@ -40,6 +40,8 @@ pub(super) struct EpRow {
     payload: Elements,
     layout: By,
     combine: Back,
+    /// Rank-major results were stored from outside the heap.
+    outside: bool,
     pub(super) blocks: u32,
     threads: u32,
     pub(super) dispatch: Part,
@@ -102,6 +104,7 @@ impl EpRow {
             payload: case.elements,
             layout: case.by,
             combine: case.back,
+            outside: case.outside,
             blocks: case.dim.blocks(),
             threads: case.dim.threads(),
             dispatch: part(
@@ -122,7 +125,11 @@ impl EpRow {
 
 impl EpRow {
     fn combine(&self) -> String {
-        if self.layout == By::Rank { "summed".to_owned() } else { word(self.combine) }
+        match (self.layout, self.outside) {
+            (By::Rank, true) => "stored".to_owned(),
+            (By::Rank, false) => "summed".to_owned(),
+            (By::Expert | By::Flat, _) => word(self.combine),
+        }
     }
 
     /// All but the blocks.
