@@ -1,8 +1,7 @@
 //! Memory that a dispatch reads and writes.
 
-use crate::{Ep, EpConfig, EpError, Layout, Regions, Ways};
+use crate::{EpConfig, EpError, Layout, Ways};
 use warpverbs_gpu::{Buffer, Element, Gpu, KernelPtr, Place};
-use warpverbs_shmem::Heap;
 
 /// The tokens of this rank. All buffers begin at a multiple of 16.
 #[derive(Clone, Copy, Debug)]
@@ -89,21 +88,5 @@ pub(crate) fn pointer<T: Element>(
     match buffer.kernel_addr().is_multiple_of(16) && found >= expected {
         true => Ok(KernelPtr::new(buffer)),
         false => Err(EpError::Small { what, expected, found }),
-    }
-}
-
-impl Ep {
-    /// Where the rows of a combine lie with [`EpConfig::in_place`] in rank-major layout.
-    ///
-    /// # Errors
-    /// There is no such channel, or its rows lie elsewhere.
-    pub fn outputs(&self, heap: &Heap, channel: usize) -> Result<Buffer, EpError> {
-        let place = self.place(channel)?;
-        let rows = Regions::new(&self.config, self.ways(), 0).outputs;
-        if rows.is_empty() {
-            let expected = "true, in rank-major layout".to_owned();
-            return Err(EpError::Config { field: "in_place", value: "false".to_owned(), expected });
-        }
-        Ok(heap.local(&place.slice(rows.start / 8, (rows.end - rows.start) / 8)?)?)
     }
 }

@@ -135,15 +135,6 @@ impl Ep {
         Ok(self.channel(channel)?.channel.device.clone())
     }
 
-    /// A channel's memory in the heap, of which `raw::ep::Regions` says what lies where.
-    ///
-    /// # Errors
-    /// There is no such channel.
-    pub fn place(&self, channel: usize) -> Result<&Sym<u64>, EpError> {
-        let channels = self.channels.len();
-        self.places.get(channel).ok_or(EpError::Channel { channel, channels })
-    }
-
     /// Buffers for a dispatch.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod ep;
 mod error;
 mod export;
 mod members;
+mod place;
 pub mod reference;
 mod regions;
 mod regroup;

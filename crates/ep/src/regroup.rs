@@ -83,7 +83,7 @@ impl Ep {
     }
 
     /// The part of [`Ep::regroup`] between the world's and the heap's: ranks that are no longer members are told that what
-    /// they may still read here will be overwritten ([`EpConfig::in_place`]). Their memory may belong to a process that
+    /// they may still read here will be overwritten ([`in_place`](crate::EpConfig::in_place)). Their memory may belong to a process that
     /// has ended.
     ///
     /// # Errors

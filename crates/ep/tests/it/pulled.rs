@@ -26,7 +26,7 @@ fn made(rank: &mut Rank, policy: RoutePolicy, config: &EpConfig) -> (Heap, Ep) {
     (heap, ep)
 }
 
-/// What the experts make of a call's rows lies where that of the last call lay.
+/// The results of a call lie where those of the last one lay.
 fn memory(rank: &Rank, heap: &Heap, ep: &Ep, layer: &Layer) -> Memory {
     let mut memory = Memory::new(rank, ep, layer);
     memory.outputs = ep.outputs(heap, 0).unwrap();
