@@ -14,7 +14,7 @@ impl Ep {
         self.places.get(channel).ok_or(EpError::Channel { channel, channels })
     }
 
-    /// Where the rows of a combine lie with [`EpConfig::in_place`] in rank-major layout.
+    /// Where the rows of a combine lie with [`in_place`](crate::EpConfig::in_place) in rank-major layout.
     ///
     /// # Errors
     /// There is no such channel, or its rows lie elsewhere.
