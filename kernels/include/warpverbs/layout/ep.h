@@ -154,7 +154,8 @@ struct Ep {
   // 2^32 over the most and over the least experts of a rank, rounded up; 0 where these are 0. A number below 2^16
   // times one of them, shifted right by 32, is the number divided.
   u64 owner_scales[2];
-  u64 outputs;  // Rows of the own combine, which ranks that loads lead to read here; 0: they do not.
+  // Rows of the own combine, which ranks that loads lead to read here; 0: they do not.
+  u64 outputs;
 };
 static_assert(sizeof(Ep) == 224 && alignof(Ep) == 8, "Ep");
 WV_AT(Ep, heap, 0);
