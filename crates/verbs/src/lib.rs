@@ -35,6 +35,7 @@
 pub mod bnxt_dv;
 pub mod call;
 pub mod mlx5dv;
+mod register;
 mod safe;
 pub mod sys;
 #[cfg(feature = "test-utils")]

@@ -3,15 +3,13 @@
 use super::error::BnxtError;
 use super::library::BnxtDv;
 use crate::call::{check, object};
+use crate::register::region;
 use crate::{CallError, Pd};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use warpverbs_bnxt::dv::DbRegionAttr;
-use warpverbs_mem::{Backing, Kind, Region};
-
-/// Bytes of the register that are written: one doorbell.
-const DOORBELL: usize = 8;
+use warpverbs_mem::Region;
 
 /// A doorbell page, whose first 8 bytes are the register. Doorbells say which queue they are for. Cloning
 /// shares it.
@@ -51,30 +49,6 @@ impl fmt::Debug for DbRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whose = if self.inner.own.is_some() { "own" } else { "the context's" };
         write!(f, "DbRegion({:#x}, {whose})", self.inner.register)
-    }
-}
-
-/// The register, as memory.
-struct Register(Arc<Inner>);
-
-// SAFETY: the page is mapped until it is freed, or the context closed, which is when the last holder of
-// `Inner` goes. The register is written and never read. On `warpverbs run` a store to it raises SIGBUS,
-// whose handler executes it.
-unsafe impl Backing for Register {
-    fn addr(&self) -> u64 {
-        self.0.register
-    }
-
-    fn len(&self) -> usize {
-        DOORBELL
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Host
-    }
-
-    fn is_register(&self) -> bool {
-        true
     }
 }
 
@@ -119,7 +93,9 @@ impl DbRegion {
 
     /// The register: 8 bytes, written by one store and never read.
     pub fn register(&self) -> Region {
-        Region::new(Register(self.inner.clone()))
+        // SAFETY: the page is mapped until it is freed, or the context closed, which is when the last holder of
+        // `Inner` goes. On `warpverbs run` a store to it raises SIGBUS, whose handler executes it.
+        unsafe { region(self.inner.register, self.inner.clone()) }
     }
 
     /// Its handle for a new QP: 0 for the page of the context.

@@ -4,13 +4,11 @@ use super::devx::Devx;
 use super::error::Mlx5Error;
 use super::sys::{MLX5DV_UAR_ALLOC_TYPE_NC, MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED, mlx5dv_devx_uar};
 use crate::call::object;
+use crate::register::region;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use warpverbs_mem::{Backing, Kind, Region};
-
-/// Bytes of the register that are written: one doorbell.
-const DOORBELL: usize = 8;
+use warpverbs_mem::Region;
 
 /// Whose register it is. Both are mapped without caching: an 8-byte store is a doorbell at once, and
 /// there is nothing to flush.
@@ -54,30 +52,6 @@ impl fmt::Debug for Uar {
     }
 }
 
-/// The register, as memory.
-struct Register(Arc<Inner>);
-
-// SAFETY: the page is mapped until the UAR is freed, which is when the last holder of `Inner` goes,
-// and every processor that maps it writable can read it too; the result of a read is meaningless. libmlx5
-// puts the register at byte 0x800 of the page, or at a multiple of 0x100 behind it.
-unsafe impl Backing for Register {
-    fn addr(&self) -> u64 {
-        self.0.register
-    }
-
-    fn len(&self) -> usize {
-        DOORBELL
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Host
-    }
-
-    fn is_register(&self) -> bool {
-        true
-    }
-}
-
 impl Uar {
     /// A register of its own, or else (before rdma-core 45) that of the context.
     ///
@@ -118,6 +92,9 @@ impl Uar {
 
     /// The register: 8 bytes, written by one store and never read.
     pub fn register(&self) -> Region {
-        Region::new(Register(self.inner.clone()))
+        // SAFETY: the page is mapped until the UAR is freed, which is when the last holder of `Inner` goes, and every
+        // processor that maps it writable can read it too; the result of a read is meaningless. libmlx5 puts the
+        // register at byte 0x800 of the page, or at a multiple of 0x100 behind it.
+        unsafe { region(self.inner.register, self.inner.clone()) }
     }
 }
