@@ -82,6 +82,24 @@ impl Layer {
         Self { given, outputs, dispatched, sums }
     }
 
+    /// One in which `from` has a row for `to`.
+    pub(crate) fn with_row(
+        config: &EpConfig,
+        ways: Ways,
+        from: u32,
+        to: u32,
+        rng: &mut SmallRng,
+    ) -> Self {
+        let experts = config.experts_of(ways.ranks, to);
+        loop {
+            let layer = Self::random(config, ways, rng);
+            let mut chosen = layer.given[from as usize].experts.iter();
+            if chosen.any(|expert| experts.contains(&(*expert as u32))) {
+                return layer;
+            }
+        }
+    }
+
     /// The same without some ranks: their tokens, and the choices of their experts.
     pub(crate) fn without(&self, config: &EpConfig, ways: Ways, away: &[u32]) -> Self {
         let gone = |expert: &i32| {
