@@ -161,6 +161,9 @@ mod tests {
     use super::*;
     use std::process::Stdio;
 
+    /// In the shell's place: a child of a killed shell would go on, and whoever reads this program's output would wait for it.
+    const LASTS: &str = "exec sleep 300";
+
     fn shell(script: &str) -> Command {
         let mut command = command("sh");
         command.args(["-c", script, "a test"]).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_end_is_killed() {
-        let mut running = Running::start("a test", &mut shell("sleep 300")).unwrap();
+        let mut running = Running::start("a test", &mut shell(LASTS)).unwrap();
         let status = format!("/proc/{}/status", running.child.id());
         assert!(running.ended().unwrap().is_none());
         let error = running.wait(Instant::now()).unwrap_err().to_string();
@@ -198,9 +201,9 @@ mod tests {
     #[test]
     fn a_program_is_not_waited_for_when_its_peer_has_failed() {
         let start = |script: &str| Running::start(script, &mut shell(script)).unwrap();
-        let error = start("sleep 300").finish_beside(&mut start("exit 3"), soon()).unwrap_err();
-        assert_eq!(error.to_string(), "sleep 300: the other end, exit 3: exit status: 3");
-        let (mut ended, mut running) = (start("exit 0"), start("sleep 300"));
+        let error = start(LASTS).finish_beside(&mut start("exit 3"), soon()).unwrap_err();
+        assert_eq!(error.to_string(), "exec sleep 300: the other end, exit 3: exit status: 3");
+        let (mut ended, mut running) = (start("exit 0"), start(LASTS));
         ended.wait(soon()).unwrap();
         for peer in [&mut ended, &mut running] {
             assert_eq!(start("echo 1").finish_beside(peer, soon()).unwrap(), "1\n");

@@ -1,11 +1,12 @@
 //! Limits on tracked files, their functions and types, circles of files, that every relative link and every
 //! file name in a document leads somewhere, that no error says what its cause says, how sentences begin, which folder may
-//! name which crate, and that lock files are up to date.
+//! name which crate, that no test is left out, and that lock files are up to date.
 
 mod allowed;
 mod causes;
 mod circles;
 mod functions;
+mod idle;
 mod modules;
 mod pages;
 mod rooms;
@@ -58,6 +59,7 @@ pub(crate) fn run(options: &Lint) -> io::Result<usize> {
             let trees = Tree::of_crate(&root.join(folder))?;
             found += circles::check(folder, &trees, &mut allowed);
             found += types::check(folder, &trees, &mut allowed)?;
+            found += idle::check(&text, &trees)?;
         }
     }
     Ok(found + allowed.end(&root)?)

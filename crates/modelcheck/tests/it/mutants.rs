@@ -2,8 +2,8 @@
 
 use super::cases::{Case, all, effort};
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 use warpverbs_modelcheck::Order::{Acquire, Relaxed, Release};
 use warpverbs_modelcheck::{Change, Mutant, Scope, Settings, Site, SiteUse, explore};
 
@@ -75,22 +75,28 @@ fn source(site: Site) -> String {
     text.lines().nth(site.line as usize - 1).unwrap_or_default().to_owned()
 }
 
-/// Every configuration with the operations that random runs of it reach.
-fn reached() -> Vec<(Case, BTreeSet<SiteUse>)> {
+/// A configuration with the operations that random runs of it reach.
+type Reached = (Case, &'static BTreeSet<SiteUse>);
+
+/// Every configuration. The runs are made once for all tests and threads.
+fn reached() -> Vec<Reached> {
+    static SITES: OnceLock<Vec<BTreeSet<SiteUse>>> = OnceLock::new();
     let settings = Settings { walks: 100, exhaustive: false, ..Settings::default() };
     let sites = |case: &Case| explore(&case.scenario, None, &settings).sites;
-    all().into_iter().map(|case| (sites(&case), case)).map(|(sites, case)| (case, sites)).collect()
+    let cases = all();
+    let sites = SITES.get_or_init(|| cases.iter().map(sites).collect());
+    cases.into_iter().zip(sites).collect()
 }
 
 /// Every operation of the device library and the host's protocol that any configuration reaches.
 fn sites() -> BTreeSet<SiteUse> {
     let found = reached().into_iter().flat_map(|(_, sites)| sites);
     // The NIC and the host's reading of CQEs are the checker's own.
-    found.filter(|site| !site.site.file.starts_with("modelcheck")).collect()
+    found.filter(|site| !site.site.file.starts_with("modelcheck")).copied().collect()
 }
 
 /// The configuration that notices, and what it says.
-fn noticed(mutant: &Mutant, cases: &[(Case, BTreeSet<SiteUse>)]) -> Option<String> {
+fn noticed(mutant: &Mutant, cases: &[Reached]) -> Option<String> {
     let walks = Settings { walks: 200 * effort(), exhaustive: false, ..Settings::default() };
     let there = |sites: &BTreeSet<SiteUse>| sites.iter().any(|s| s.site == mutant.site);
     cases.iter().filter(|(_, sites)| there(sites)).find_map(|(case, _)| {
