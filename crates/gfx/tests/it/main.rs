@@ -9,6 +9,7 @@ mod mutants;
 mod orders;
 mod posts;
 mod selftest;
+mod stalls;
 mod vectors;
 
 use rand::SeedableRng;
