@@ -11,6 +11,7 @@ mod posts;
 mod selftest;
 mod stalls;
 mod vectors;
+mod waits;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
