@@ -4,7 +4,7 @@ use crate::common::{Running, example, well};
 use crate::gpu;
 
 /// With what makes them short enough for an emulator.
-const EXAMPLES: [&str; 16] = [
+const EXAMPLES: [&str; 17] = [
     "loopback_send_recv",
     "loopback_write",
     "loopback_write_inline",
@@ -19,6 +19,7 @@ const EXAMPLES: [&str; 16] = [
     "shmem_ring --procs 2",
     "shmem_barrier --procs 2 --rounds 64",
     "shmem_allgather --procs 2",
+    "shmem_pipeline --procs 2 --bytes 4K",
     "shmem_allreduce --procs 2",
     "moe_layer --procs 2 --route mixed",
 ];
