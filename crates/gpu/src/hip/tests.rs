@@ -152,7 +152,7 @@ fn numbers_and_structures_are_those_of_amds_header() {
         return;
     };
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/hip/abi.c");
-    // What the compiler complains of, with one of the numbers replaced.
+    // Complaints of the compiler, with one of the numbers replaced.
     let complaints = |number: &str, value: &str| {
         let value = |(name, own): &(&str, String)| {
             format!("-D{name}=({})", if *name == number { value } else { own })
