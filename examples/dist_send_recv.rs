@@ -79,7 +79,7 @@ fn exchange(session: &Session, world: &mut World, flags: &Flags) -> Result<Strin
     // Two warps for each queue pair: one sends, the other receives.
     let report = KernelPtr::new(&reports[1]);
     let kernel = Exchange { peers, count, bytes, window, messages, report };
-    session.run(&kernel, Dim::new(count, 64))?;
+    session.run(&kernel, Dim::new(count, 2 * gpu.info().warp_size))?;
     for (peer, endpoint) in &endpoints {
         let health = endpoint.health()?;
         ensure!(health.is_ok(), "work with rank {peer} failed: {health}");

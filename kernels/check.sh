@@ -157,7 +157,7 @@ sass() {
 
 # Each kernel's registers, spills and waves of a SIMD that fit at once, and how many accesses of a file are by pointers
 # that may as well be to memory of the block or the lane (flat). Then the kernels of check/lockstep.cu: what
-# takes a lock in a loop gives it back there. And, for gfx942 by clang 19, the orders in the machine's code.
+# takes a lock in a loop gives it back there. And, by clang 19, the orders in the machine's code.
 hip() {
   local file
   export arch=$1 CLANG
@@ -186,10 +186,10 @@ hip() {
       END { printf "   %s %-18s %d of %d accesses flat\n", arch, file, flat, accesses }' "$logs/$(tr / _ <<<"$file").s"
   done
   python3 check/loops.py "$logs/check_lockstep.cu.s" || fail "$CLANG $arch: lanes would wait for each other"
-  if [ "$arch" = gfx942 ] && "$CLANG" --version | grep -q 'version 19\.'; then
+  if [ -e "check/$arch.txt" ] && "$CLANG" --version | grep -q 'version 19\.'; then
     awk -f check/gfx.awk "$logs/check_orderings.cu.s" >"$out/found"
-    python3 check/compare.py check/gfx942.txt "$out/found" some || fail "gfx942: the machine's code differs from check/gfx942.txt"
-    ok "orderings for gfx942"
+    python3 check/compare.py "check/$arch.txt" "$out/found" some || fail "$arch: the machine's code differs from check/$arch.txt"
+    ok "orderings for $arch"
   fi
   ok "$CLANG $arch"
 }

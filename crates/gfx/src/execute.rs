@@ -49,7 +49,7 @@ pub(crate) fn step(
         Run::Memory(memory) => {
             let issued = Issued::of(wave, inst, memory);
             issued.check_scratch(wave)?;
-            if port.late() && !issued.is_local() {
+            if port.late() {
                 next = Step::Issue(Pending::Access(Box::new(issued)));
             } else {
                 issued.complete(wave, port, lds)?;

@@ -6,6 +6,7 @@ use crate::inst::{Action, Inst, Memory};
 use crate::target::Target;
 use crate::wave::{APERTURE, PRIVATE_BASE, SCRATCH_WORDS, SHARED_BASE, Wave};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 impl Memory {
     /// Vector registers of the address, if there are any: an offset alone if there is a base or it is scratch memory.
@@ -182,6 +183,11 @@ impl Issued {
     pub(crate) fn lines(&self) -> BTreeSet<u64> {
         let starts = lanes(self.exec).map(|lane| self.addresses[lane]);
         starts.flat_map(|at| [at / 64, at.wrapping_add(15) / 64]).collect()
+    }
+
+    /// Vector registers that it writes.
+    pub(crate) fn results(&self) -> Range<u16> {
+        self.inst.dst..self.inst.dst + self.memory.result(&self.inst)
     }
 
     /// One lane after the other.

@@ -35,7 +35,7 @@ impl Group {
         self.some(port)?;
         let step = execute::step(&mut self.waves[number], inst, port, &mut self.lds)?;
         match step {
-            Step::Issue(pending) => self.issue(number, pending),
+            Step::Issue(pending) => self.issue(number, pending, port)?,
             Step::Wait(left) => self.wait(number, left, port)?,
             Step::Pause(State::Ended) => {
                 self.wait(number, 0, port)?;

@@ -6,6 +6,7 @@ use crate::inst::Coherence;
 use crate::wave::Wave;
 use rand::RngExt;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 /// An operation that `s_waitcnt vmcnt` waits for.
@@ -22,6 +23,8 @@ pub(crate) struct Entry {
     pending: Pending,
     /// Of an access.
     lines: BTreeSet<u64>,
+    /// Vector registers that it writes.
+    registers: Range<u16>,
 }
 
 impl Entry {
@@ -30,8 +33,14 @@ impl Entry {
         match (&self.pending, &earlier.pending) {
             (Pending::WriteBack, _) => true,
             (Pending::Access(_), Pending::WriteBack) => false,
-            _ => !self.lines.is_disjoint(&earlier.lines),
+            _ => !self.lines.is_disjoint(&earlier.lines) || self.overwrites(earlier),
         }
+    }
+
+    /// Whether both write a register, which results of one wave reach in the order of issue: compilers count on that.
+    fn overwrites(&self, earlier: &Entry) -> bool {
+        let (ours, theirs) = (&self.registers, &earlier.registers);
+        self.wave == earlier.wave && ours.start.max(theirs.start) < ours.end.min(theirs.end)
     }
 }
 
@@ -49,14 +58,21 @@ pub(crate) struct Group {
 /// write-back completes behind all that was issued before it, and an access behind those to the same lines. LLVM
 /// counts on that: it has no wave wait for its stores at a barrier.
 impl Group {
-    pub(crate) fn issue(&mut self, wave: usize, pending: Pending) {
-        let lines = match &pending {
-            Pending::Access(access) => access.lines(),
-            Pending::WriteBack => BTreeSet::new(),
+    /// Memory of a lane or a group has no caches, so an access to that is complete at once. It counts like others.
+    pub(crate) fn issue(
+        &mut self,
+        wave: usize,
+        pending: Pending,
+        port: &mut Port<'_>,
+    ) -> Result<(), Cause> {
+        let (lines, registers, is_local) = match &pending {
+            Pending::Access(access) => (access.lines(), access.results(), access.is_local()),
+            Pending::WriteBack => (BTreeSet::new(), 0..0, false),
         };
         let place = self.waves[wave].issued;
-        self.late.push(Entry { wave, place, pending, lines });
+        self.late.push(Entry { wave, place, pending, lines, registers });
         self.waves[wave].issued += 1;
+        if is_local { self.complete(self.late.len() - 1, port) } else { Ok(()) }
     }
 
     /// Completes all that a wave has issued but the last `left`: `vmcnt` goes down in order.

@@ -43,12 +43,6 @@ impl Module {
         self.object.kernels()
     }
 
-    /// Address and bytes of a global variable.
-    pub fn global(&self, name: &str) -> Option<(*mut u8, usize)> {
-        let (_, offset, size) = self.object.globals.iter().find(|(known, ..)| known == name)?;
-        Some(((self.base() + offset) as *mut u8, *size as usize))
-    }
-
     /// Address of the image's byte 0.
     pub(crate) fn base(&self) -> u64 {
         self.memory.address()

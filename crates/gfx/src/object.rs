@@ -2,7 +2,7 @@
 use crate::error::LoadError;
 use crate::target::Target;
 use object::elf::{EM_AMDGPU, PF_X};
-use object::read::elf::{ElfFile64, ElfSymbol64, FileHeader};
+use object::read::elf::{ElfFile64, FileHeader};
 use object::{
     Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
     RelocationTarget, SegmentFlags,
@@ -30,8 +30,6 @@ pub struct CodeObject {
     pub(crate) code: Range<u64>,
     /// The offset of 8 bytes, and their value relative to the image's address.
     pub(crate) relocations: Vec<(u64, u64)>,
-    /// Name, offset and bytes.
-    pub(crate) globals: Vec<(String, u64, u64)>,
     /// The file, for its line table.
     pub(crate) file: std::sync::Arc<[u8]>,
 }
@@ -66,12 +64,7 @@ impl CodeObject {
         });
         let kernels = kernels.collect::<Result<_, _>>()?;
         let relocations = relocations(&elf, image.len() as u64)?;
-        let data = elf.dynamic_symbols().filter(|known| known.is_definition() && known.size() > 0);
-        let place = |known: ElfSymbol64<'_, '_, _>| {
-            Some((known.name().ok()?.to_owned(), known.address(), known.size()))
-        };
-        let globals = data.filter_map(place).collect();
-        Ok(CodeObject { target, kernels, image, code, relocations, globals, file: bytes.into() })
+        Ok(CodeObject { target, kernels, image, code, relocations, file: bytes.into() })
     }
 
     /// The processor that it is for.

@@ -95,6 +95,10 @@ pub(crate) fn selftest(target: Target) -> &'static [u8] {
     object(target, "crates/test-kernels/kernels/selftest.cu")
 }
 
+pub(crate) fn lockstep(target: Target) -> &'static [u8] {
+    object(target, "crates/test-kernels/kernels/lockstep.cu")
+}
+
 pub(crate) fn orders(target: Target) -> &'static [u8] {
     object(target, "crates/gfx/tests/kernels/orders.cu")
 }

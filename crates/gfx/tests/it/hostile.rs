@@ -2,12 +2,31 @@
 use crate::exercise::exercise;
 use crate::random;
 use rand::{Rng, RngExt};
+use std::ops::Range;
 use warpverbs_gfx::{CodeObject, Config, DecodeError, Device, LoadError, Target, decode};
 
-/// The fuzz target's corpus has a code object.
+/// The fuzz target's corpus has a code object for each target.
+fn good_for(target: Target) -> Vec<u8> {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/gfx_code/");
+    let name = if target == Target::Gfx942 { "fill.co" } else { "fill_gfx90a.co" };
+    std::fs::read(corpus.to_owned() + name).expect("a code object in the corpus")
+}
+
 fn good() -> Vec<u8> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/gfx_code/fill.co");
-    std::fs::read(path).expect("a code object in the corpus")
+    good_for(Target::Gfx942)
+}
+
+/// The code object, its target, and where its code lies in it.
+fn objects() -> [(Vec<u8>, Target, Range<usize>); 2] {
+    Target::ALL.map(|target| {
+        let good = good_for(target);
+        let object = CodeObject::parse(&good).expect("a good one");
+        assert_eq!(object.target(), target);
+        let (_, code) = object.code();
+        let start = position(&good, code);
+        let code = start..start + code.len();
+        (good, target, code)
+    })
 }
 
 fn position(file: &[u8], part: &[u8]) -> usize {
@@ -97,52 +116,47 @@ fn corpus() {
 
 #[test]
 fn files_with_a_few_changes() {
-    let (good, mut random) = (good(), random());
-    let object = CodeObject::parse(&good).expect("a good one");
-    let code = object.code().1;
-    let code = position(&good, code)..position(&good, code) + code.len();
-    for turn in 0..600 {
-        let mut file = good.clone();
-        for _ in 0..random.random_range(1..6) {
-            let at = if turn % 2 == 0 {
-                random.random_range(code.clone())
-            } else {
-                random.random_range(0..file.len())
-            };
-            file[at] = random.next_u32() as u8;
+    let mut random = random();
+    for (good, _, code) in objects() {
+        for turn in 0..400 {
+            let mut file = good.clone();
+            for _ in 0..random.random_range(1..6) {
+                let at = if turn % 2 == 0 {
+                    random.random_range(code.clone())
+                } else {
+                    random.random_range(0..file.len())
+                };
+                file[at] = random.next_u32() as u8;
+            }
+            let cut = if turn % 16 == 1 { random.random_range(0..file.len()) } else { file.len() };
+            file.truncate(cut);
+            exercise(&file);
         }
-        file.truncate(if turn % 16 == 1 { random.random_range(0..file.len()) } else { file.len() });
-        exercise(&file);
     }
 }
 
 /// Instructions one after the other, of which most exist: the first byte is one that begins a known encoding.
 #[test]
 fn code_at_random() {
-    let (good, mut random) = (good(), random());
-    let object = CodeObject::parse(&good).expect("a good one");
-    let code = object.code().1;
-    let start = position(&good, code);
-    let first: Vec<u8> = code
-        .chunks(4)
-        .map(|word| word[3])
-        .chain([0xd1, 0xd2, 0xdc, 0xdd, 0xd8, 0xc0, 0x7e, 0x00])
-        .collect();
-    for _ in 0..600 {
-        let mut file = good.clone();
-        let mut at = start;
-        let mut instructions = 0;
-        while at + 8 <= start + code.len() {
-            let mut bytes = [0; 8];
-            random.fill_bytes(&mut bytes);
-            bytes[3] = first[random.random_range(0..first.len())];
-            if let Ok(inst) = decode(Target::Gfx942, &bytes) {
-                file[at..at + inst.size()].copy_from_slice(&bytes[..inst.size()]);
-                at += inst.size();
-                instructions += 1;
+    let mut random = random();
+    for (good, target, code) in objects() {
+        let known = good[code.clone()].chunks(4).map(|word| word[3]);
+        let others = [0xd1, 0xd2, 0xdc, 0xdd, 0xd8, 0xc0, 0x7e, 0x00];
+        let first: Vec<u8> = known.chain(others).collect();
+        for _ in 0..400 {
+            let (mut file, mut at, mut instructions) = (good.clone(), code.start, 0);
+            while at + 8 <= code.end {
+                let mut bytes = [0; 8];
+                random.fill_bytes(&mut bytes);
+                bytes[3] = first[random.random_range(0..first.len())];
+                if let Ok(inst) = decode(target, &bytes) {
+                    file[at..at + inst.size()].copy_from_slice(&bytes[..inst.size()]);
+                    at += inst.size();
+                    instructions += 1;
+                }
             }
+            assert!(instructions > 10);
+            exercise(&file);
         }
-        assert!(instructions > 10);
-        exercise(&file);
     }
 }

@@ -9,7 +9,9 @@ mod mutants;
 mod orders;
 mod posts;
 mod selftest;
+mod stalls;
 mod vectors;
+mod waits;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -72,6 +72,19 @@ WV_KERNEL(fence_acquire_gpu)(u64* data, u64* flag, u64* wrong) {
           });
 }
 
+// Each flag is looked at once: in a loop, what its last turn has read would do, which an invalidation is behind.
+WV_KERNEL(load_acquire_once_gpu)(u64* data, u64* flag, u64* wrong) {
+  if (block_index() != 0 && warm(data) == ~u64{0}) complain(wrong);
+  WV_ROLLED for (u32 at = 0; at < rounds * apart; at += apart) {
+    if (block_index() == 0) {
+      data[at] = at + 2;
+      store<order::release, scope::gpu>(flag + at, 1);
+    } else if (load<order::acquire, scope::gpu>(flag + at) != 0 && data[at] != at + 2) {
+      complain(wrong);
+    }
+  }
+}
+
 // A lock by compare-and-swap, and two words that are equal whenever it is free.
 WV_KERNEL(lock_by_cas)(u64* data, u64* flag, u64* wrong) {
   u64 seen = 0;

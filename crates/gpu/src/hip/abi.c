@@ -1,4 +1,5 @@
-// The assumptions of `abi.rs` and `api.rs`, against AMD's header of HIP 5 or later: compiled by a test, never linked.
+// The assumptions of `abi.rs` and `api.rs`, against AMD's header of HIP 5 or later: compiled by a test, never linked. The
+// test defines the numbers of `abi.rs` by their names there, and sizes and offsets of its structures.
 #define __HIP_PLATFORM_AMD__ 1
 #include <hip/hip_runtime_api.h>
 #include <hip/hiprtc.h>
@@ -8,57 +9,63 @@
 #define SAME(ours, theirs) _Static_assert((long long)(ours) == (long long)(theirs), #theirs)
 #define AT(structure, member, offset) SAME(offset, offsetof(structure, member))
 
-SAME(2, hipErrorOutOfMemory);
-SAME(100, hipErrorNoDevice);
-SAME(217, hipErrorPeerAccessUnsupported);
-SAME(600, hipErrorNotReady);
-SAME(704, hipErrorPeerAccessAlreadyEnabled);
-SAME(712, hipErrorHostMemoryAlreadyRegistered);
-SAME(57, hipDeviceAttributeMaxThreadsPerMultiProcessor);
-SAME(63, hipDeviceAttributeMultiprocessorCount);
-SAME(74, hipDeviceAttributeMaxSharedMemoryPerBlock);
-SAME(87, hipDeviceAttributeWarpSize);
-SAME(10013, hipDeviceAttributeCanUseStreamWaitValue);
-SAME(0, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-SAME(1, hipStreamNonBlocking);
-SAME(4, hipMemcpyDefault);
-SAME(1 | 2, hipHostRegisterPortable | hipHostRegisterMapped);
-SAME(4, hipHostRegisterIoMemory);
-SAME(1, hipDeviceMallocFinegrained);
-SAME(2, HIP_POINTER_ATTRIBUTE_MEMORY_TYPE);
-SAME(9, HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
-SAME(1, hipMemHandleTypePosixFileDescriptor);
-SAME(1, hipMemLocationTypeDevice);
-SAME(3, hipMemAccessFlagsProtReadWrite);
-SAME(1, hipMemAllocationGranularityRecommended);
+SAME(OUT_OF_MEMORY, hipErrorOutOfMemory);
+SAME(NO_DEVICE, hipErrorNoDevice);
+SAME(PEER_UNSUPPORTED, hipErrorPeerAccessUnsupported);
+SAME(NOT_READY, hipErrorNotReady);
+SAME(PEER_ALREADY_ENABLED, hipErrorPeerAccessAlreadyEnabled);
+SAME(ALREADY_REGISTERED, hipErrorHostMemoryAlreadyRegistered);
+SAME(MaxThreadsPerMultiProcessor, hipDeviceAttributeMaxThreadsPerMultiProcessor);
+SAME(MultiprocessorCount, hipDeviceAttributeMultiprocessorCount);
+SAME(MaxSharedMemoryPerBlock, hipDeviceAttributeMaxSharedMemoryPerBlock);
+SAME(WarpSize, hipDeviceAttributeWarpSize);
+SAME(CanUseStreamWaitValue, hipDeviceAttributeCanUseStreamWaitValue);
+SAME(FUNCTION_MAX_THREADS, HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+SAME(NON_BLOCKING, hipStreamNonBlocking);
+SAME(COPY_DEFAULT, hipMemcpyDefault);
+SAME(EVERY_DEVICE_MAPPED, hipHostRegisterPortable | hipHostRegisterMapped);
+SAME(IO_MEMORY, hipHostRegisterIoMemory);
+SAME(FINE_GRAINED, hipDeviceMallocFinegrained);
+SAME(POINTER_MEMORY_TYPE, HIP_POINTER_ATTRIBUTE_MEMORY_TYPE);
+SAME(POINTER_DEVICE, HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+SAME(HANDLE_FD, hipMemHandleTypePosixFileDescriptor);
+SAME(LOCATION_DEVICE, hipMemLocationTypeDevice);
+SAME(READ_WRITE, hipMemAccessFlagsProtReadWrite);
+SAME(RECOMMENDED, hipMemAllocationGranularityRecommended);
 
 #if HIP_VERSION_MAJOR >= 6
-SAME(10017, hipDeviceAttributeWallClockRate);
-SAME(3, hipDeviceMallocUncached);
-SAME(1, hipIpcMemLazyEnablePeerAccess);
-SAME(2, hipMemoryTypeDevice);
-AT(hipDeviceProp_t, gcnArchName, 1160);
-AT(hipMemAllocationProp, type, 0);
-AT(hipMemAllocationProp, requestedHandleType, 4);
-AT(hipMemAllocationProp, location, 8);
-AT(hipMemAllocationProp, win32HandleMetaData, 16);
-AT(hipMemAllocationProp, allocFlags, 24);
+SAME(WallClockRate, hipDeviceAttributeWallClockRate);
+SAME(UNCACHED, hipDeviceMallocUncached);
+SAME(LAZY_PEER_ACCESS, hipIpcMemLazyEnablePeerAccess);
+SAME(MEMORY_TYPE_DEVICE, hipMemoryTypeDevice);
+AT(hipDeviceProp_t, gcnArchName, ARCH_NAME);
+AT(hipMemAllocationProp, type, AllocationProperties_kind);
+AT(hipMemAllocationProp, requestedHandleType, AllocationProperties_handle);
+AT(hipMemAllocationProp, location, AllocationProperties_location);
+AT(hipMemAllocationProp, win32HandleMetaData, AllocationProperties_win32);
+AT(hipMemAllocationProp, allocFlags, AllocationProperties_compression);
 #else
 SAME(0, hipIpcMemLazyEnablePeerAccess);
-SAME(1, hipMemoryTypeDevice);
-AT(hipDeviceProp_t, gcnArchName, 396);
+SAME(MEMORY_TYPE_DEVICE - 1, hipMemoryTypeDevice);
+AT(hipDeviceProp_t, gcnArchName, ARCH_NAME_OF_FIVE);
+#endif
+#if HIP_VERSION_MAJOR >= 7
+SAME(RANGE_DMABUF, hipMemRangeHandleTypeDmaBufFd);
+#endif
+#if HIP_VERSION >= 70051831
+SAME(ALLOCATION_UNCACHED, hipMemAllocationTypeUncached);
 #endif
 SAME(256, sizeof(((hipDeviceProp_t*)0)->gcnArchName));
-_Static_assert(sizeof(hipDeviceProp_t) <= 4096, "hipDeviceProp_t");
+_Static_assert(sizeof(hipDeviceProp_t) <= PROPERTIES, "hipDeviceProp_t");
 
-SAME(8, sizeof(hipMemLocation));
-AT(hipMemLocation, type, 0);
-AT(hipMemLocation, id, 4);
-SAME(32, sizeof(hipMemAllocationProp));
-SAME(12, sizeof(hipMemAccessDesc));
-AT(hipMemAccessDesc, location, 0);
-AT(hipMemAccessDesc, flags, 8);
-SAME(64, sizeof(hipIpcMemHandle_t));
+SAME(sizeof_Location, sizeof(hipMemLocation));
+AT(hipMemLocation, type, Location_kind);
+AT(hipMemLocation, id, Location_id);
+SAME(sizeof_AllocationProperties, sizeof(hipMemAllocationProp));
+SAME(sizeof_Access, sizeof(hipMemAccessDesc));
+AT(hipMemAccessDesc, location, Access_location);
+AT(hipMemAccessDesc, flags, Access_flags);
+SAME(sizeof_IpcHandle, sizeof(hipIpcMemHandle_t));
 SAME(16, sizeof(hipUUID));
 SAME(sizeof(int), sizeof(hipError_t));
 SAME(sizeof(int), sizeof(hipDevice_t));

@@ -1,5 +1,5 @@
 //! Numbers and structures of AMD's libraries, as `hip_runtime_api.h` has them: the same from HIP 5.2 to 7.1
-//! where nothing else is said. `abi.c` compares them with the header.
+//! where nothing else is said. `abi.c` compares each of them with the header: a test passes it these numbers by their names.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -100,5 +100,7 @@ pub(crate) struct IpcHandle(pub(crate) [u8; 64]);
 
 /// More than any version of `hipDeviceProp_t` has.
 pub(crate) const PROPERTIES: usize = 4096;
-/// Offset of `gcnArchName` in it: of HIP 5, and from 6.0 on (`hipDeviceProp_tR0600`); 256 bytes.
-pub(crate) const ARCH_NAME: (usize, usize) = (396, 1160);
+/// Offset of `gcnArchName` in it, in HIP 5; 256 bytes.
+pub(crate) const ARCH_NAME_OF_FIVE: usize = 396;
+/// The same from HIP 6.0 on (`hipDeviceProp_tR0600`).
+pub(crate) const ARCH_NAME: usize = 1160;

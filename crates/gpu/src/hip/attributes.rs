@@ -1,6 +1,6 @@
 //! Which devices the run time has, and what it says of them.
 
-use super::abi::{ARCH_NAME, Attribute, NO_DEVICE, PROPERTIES};
+use super::abi::{ARCH_NAME, ARCH_NAME_OF_FIVE, Attribute, NO_DEVICE, PROPERTIES};
 use super::api::{Api, api};
 use crate::library::text;
 use crate::{GpuError, GpuInfo, GpuKind};
@@ -49,13 +49,12 @@ pub(crate) fn describe(ordinal: u32) -> Result<GpuInfo, GpuError> {
 /// `gfx942`, without the features that may follow behind a colon: code for it runs with each of them.
 fn arch(api: &Api, device: c_int) -> Result<String, GpuError> {
     let mut properties = [0u8; PROPERTIES];
-    let (five, six) = ARCH_NAME;
     let out = properties.as_mut_ptr().cast();
     let offset = match api.is_five() {
         // SAFETY: room for more than any version of the structure.
-        true => unsafe { api.hipGetDeviceProperties(out, device) }.map(|()| five),
+        true => unsafe { api.hipGetDeviceProperties(out, device) }.map(|()| ARCH_NAME_OF_FIVE),
         // SAFETY: as above.
-        false => unsafe { api.hipGetDevicePropertiesR0600(out, device) }.map(|()| six),
+        false => unsafe { api.hipGetDevicePropertiesR0600(out, device) }.map(|()| ARCH_NAME),
     }?;
     let name = properties[offset..offset + 256].split(|&byte| byte == 0).next().unwrap_or(&[]);
     let name = String::from_utf8_lossy(name);

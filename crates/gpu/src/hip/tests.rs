@@ -1,13 +1,16 @@
 //! The backend against AMD's own library, where it is installed; it needs no GPU to say that there is none, and
 //! to compile.
 
+use super::abi::{Access, AllocationProperties, IpcHandle, Location};
 use super::api::Api;
 use super::compile::{NAMES, options};
 use super::metadata::check;
 use crate::driver::rtc::Compiler;
 use crate::library::open_library;
 use crate::{Blocks, Entry, GpuError, Image};
+use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
@@ -92,9 +95,55 @@ fn amds_compiler_takes_our_kernels_and_their_parameters_are_checked() {
     );
 }
 
+/// The numbers of `abi.rs`, by the names that they have there and in `abi.c`.
+fn numbers() -> impl Iterator<Item = (&'static str, String)> {
+    include_str!("abi.rs").lines().filter_map(|line| {
+        let (name, value) =
+            line.trim().trim_start_matches("pub(crate) const ").split_once(" = ")?;
+        let name = name.split(':').next().unwrap_or_default();
+        Some((name, value.trim_end_matches([';', ',']).replace('_', "")))
+    })
+}
+
+/// Sizes and offsets of its structures, likewise.
+fn layout() -> impl Iterator<Item = (&'static str, String)> {
+    macro_rules! layout {
+        ($($structure:ident: $($field:ident)*;)*) => {
+            [$(
+                (concat!("sizeof_", stringify!($structure)), size_of::<$structure>()),
+                $((concat!(stringify!($structure), "_", stringify!($field)), offset_of!($structure, $field)),)*
+            )*]
+        };
+    }
+    let all = layout! {
+        Location: kind id;
+        AllocationProperties: kind handle location win32 compression;
+        Access: location flags;
+        IpcHandle:;
+    };
+    all.into_iter().map(|(name, value)| (name, value.to_string()))
+}
+
+/// How many parameters each function has that stands behind `head`, its name first.
+fn parameters(text: &'static str, head: &str, behind_name: char) -> BTreeMap<&'static str, usize> {
+    let functions = text.split(head).skip(1).filter_map(|rest| {
+        let (name, rest) = rest.split_once(behind_name)?;
+        Some((name, rest.split_once(");")?.0.split(',').count()))
+    });
+    functions.filter(|(name, _)| name.starts_with("hip")).collect()
+}
+
 /// Numbers, structures and signatures, against AMD's header with the C compiler.
 #[test]
 fn numbers_and_structures_are_those_of_amds_header() {
+    let (ours, compared) = (include_str!("api.rs"), include_str!("abi.c"));
+    let (required, _) = ours.split_once("optional {").unwrap();
+    assert_eq!(parameters(required, "fn ", '('), parameters(compared, "\nFUNCTION(", ','));
+    let words: Vec<_> = compared.split(|c: char| c != '_' && !c.is_alphanumeric()).collect();
+    let known: Vec<_> = numbers().chain(layout()).collect();
+    for (name, _) in &known {
+        assert!(words.contains(name), "{name} is not compared in abi.c");
+    }
     let header = "hip/hip_runtime_api.h";
     let folders = ["/usr/include", "/opt/rocm/include"];
     let Some(folder) = folders.iter().find(|folder| Path::new(folder).join(header).exists()) else {
@@ -103,7 +152,18 @@ fn numbers_and_structures_are_those_of_amds_header() {
         return;
     };
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/hip/abi.c");
-    let ran = Command::new("cc").args(["-std=c11", "-fsyntax-only", "-I", folder, source]).output();
-    let ran = ran.unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    // Complaints of the compiler, with one of the numbers replaced.
+    let complaints = |number: &str, value: &str| {
+        let value = |(name, own): &(&str, String)| {
+            format!("-D{name}=({})", if *name == number { value } else { own })
+        };
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c11", "-fsyntax-only", "-I", folder, source]);
+        let ran = compiler.args(known.iter().map(value)).output().unwrap();
+        assert!(ran.status.success() == ran.stderr.is_empty(), "{ran:?}");
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    };
+    assert_eq!(complaints("", ""), "");
+    assert!(complaints("WarpSize", "88").contains("hipDeviceAttributeWarpSize"));
+    assert!(complaints("Access_flags", "4").contains("hipMemAccessDesc"));
 }
