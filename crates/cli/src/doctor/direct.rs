@@ -81,7 +81,7 @@ const IONIC: Family = Family {
     name: "ionic",
     driver: "ionic",
     modules: ["ib_uverbs", "ionic", "ionic_rdma"],
-    queues: "queues in memory of the program, of which the vendor's library tells",
+    queues: "queues that the vendor's library tells of",
     taken: "libionic and the device take them, and AMD's libionic tells where they lie",
     remedy: "see the reason; the library with ionic_dv_get_qp and the kernel's driver are of AMD's own package, not \
              of rdma-core, which makes the queues from v61 on",

@@ -1,6 +1,6 @@
 //! Doorbell pages.
 
-use super::BnxtDv;
+use super::library::BnxtDv;
 use crate::call::{check, object};
 use crate::register::region;
 use crate::vendor::VendorError;

@@ -21,21 +21,12 @@
 //! hardware has confirmed them.
 
 mod doorbell;
+mod library;
 mod queue;
 pub mod sys;
 mod umem;
 
 pub use doorbell::DbRegion;
+pub use library::{BROADCOM, BnxtDv, LIBBNXT_RE_ENV};
 pub use queue::QpPlace;
 pub use umem::Umem;
-
-use crate::vendor::VendorDevice;
-
-/// Names the libbnxt_re to load instead of those that are looked for: a path or a file name. It must be the
-/// one that libibverbs uses as its driver, or go with it.
-pub const LIBBNXT_RE_ENV: &str = "WARPVERBS_LIBBNXT_RE";
-/// PCI number of the vendor, [`DeviceAttr::vendor_id`](crate::DeviceAttr::vendor_id) of its devices.
-pub const BROADCOM: u32 = 0x14e4;
-
-/// An open bnxt_re device and the library that makes its queues. Cloning shares it.
-pub type BnxtDv = VendorDevice<sys::BnxtApi>;

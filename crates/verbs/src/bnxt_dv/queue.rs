@@ -1,7 +1,7 @@
 //! CQs and QPs in memory of the program.
 
-use super::BnxtDv;
 use super::doorbell::DbRegion;
+use super::library::BnxtDv;
 use super::sys::BnxtApi;
 use super::umem::Umem;
 use crate::call::{check, object};

@@ -3,12 +3,9 @@
 // The names are the header's.
 #![allow(missing_docs)]
 
-use super::BROADCOM;
-use crate::sys::{LoadFailure, functions, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr};
-use crate::vendor::{VendorApi, VendorLibrary};
+use crate::sys::{functions, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr};
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
-use warpverbs_bnxt::dv::{CqInitAttr, DbRegionAttr, NEEDED, Obj, QpInitAttr, UmemRegAttr};
+use warpverbs_bnxt::dv::{CqInitAttr, DbRegionAttr, Obj, QpInitAttr, UmemRegAttr};
 
 functions! {
     /// The functions of a loaded libbnxt_re of the vendor's that are used.
@@ -27,26 +24,5 @@ functions! {
         "" fn bnxt_re_dv_alloc_db_region(context: *mut ibv_context) -> *mut DbRegionAttr;
         "" fn bnxt_re_dv_free_db_region(context: *mut ibv_context, region: *mut DbRegionAttr) -> c_int;
         "" fn bnxt_re_dv_get_default_db_region(context: *mut ibv_context, out: *mut DbRegionAttr) -> c_int;
-    }
-}
-
-impl VendorApi for BnxtApi {
-    const LIBRARY: VendorLibrary = VendorLibrary {
-        maker: "Broadcom",
-        name: "libbnxt_re",
-        devices: "bnxt_re",
-        vendor: BROADCOM,
-        variable: super::LIBBNXT_RE_ENV,
-        first: NEEDED[0],
-    };
-
-    unsafe fn load(file: &str) -> Result<Self, LoadFailure> {
-        // SAFETY: as the caller says.
-        unsafe { Self::load(file) }
-    }
-
-    fn loaded() -> &'static Mutex<Option<&'static Self>> {
-        static LOADED: Mutex<Option<&BnxtApi>> = Mutex::new(None);
-        &LOADED
     }
 }

@@ -1,6 +1,6 @@
 //! Memory in which queues lie.
 
-use super::BnxtDv;
+use super::library::BnxtDv;
 use crate::call::object;
 use crate::vendor::VendorError;
 use crate::{Owned, sys};

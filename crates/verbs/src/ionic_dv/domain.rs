@@ -1,6 +1,6 @@
 //! Parent domains, whose allocators give libionic the memory of its queues.
 
-use super::IonicDv;
+use super::library::IonicDv;
 use super::sys::{ALLOCATORS_AND_CONTEXT, AllocParentDomain, ParentDomainInitAttr, USE_DEFAULT};
 use crate::call::{check, object};
 use crate::safe::Owned;

@@ -26,20 +26,11 @@
 //! [`warpverbs_ionic::dv`]; no hardware has confirmed them.
 
 mod domain;
+mod library;
 mod queue;
 mod registers;
 pub mod sys;
 
+pub use library::{IonicDv, LIBIONIC_ENV, PENSANDO};
 pub use queue::QpPlace;
 pub use registers::Registers;
-
-use crate::vendor::VendorDevice;
-
-/// Names the libionic to load instead of those that are looked for: a path or a file name. It must be the one that
-/// libibverbs uses as its driver, or go with it.
-pub const LIBIONIC_ENV: &str = "WARPVERBS_LIBIONIC";
-/// PCI number of the vendor, [`DeviceAttr::vendor_id`](crate::DeviceAttr::vendor_id) of its devices.
-pub const PENSANDO: u32 = 0x1dd8;
-
-/// An open ionic device and the library that tells of its queues. Cloning shares it.
-pub type IonicDv = VendorDevice<sys::IonicApi>;

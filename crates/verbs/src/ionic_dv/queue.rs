@@ -1,8 +1,9 @@
 //! A QP and its CQs in memory of the program.
 
 use super::domain::{Domain, failed};
+use super::library::IonicDv;
 use super::sys::CQ_OF_DOMAIN;
-use super::{IonicDv, sys::IonicApi};
+use super::sys::IonicApi;
 use crate::call::{check, object};
 use crate::safe::{Maker, Uses};
 use crate::sys::{extension_op, ibv_cq_init_attr_ex, zeroed};

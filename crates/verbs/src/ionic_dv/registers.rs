@@ -1,6 +1,6 @@
 //! The registers of a context.
 
-use super::IonicDv;
+use super::library::IonicDv;
 use crate::CallError;
 use crate::call::check;
 use crate::register::region;

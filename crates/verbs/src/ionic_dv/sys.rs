@@ -4,12 +4,9 @@
 // The names are the headers'.
 #![allow(missing_docs)]
 
-use super::PENSANDO;
-use crate::sys::{LoadFailure, functions, ibv_context, ibv_cq, ibv_pd, ibv_qp};
-use crate::vendor::{VendorApi, VendorLibrary};
+use crate::sys::{functions, ibv_context, ibv_cq, ibv_pd, ibv_qp};
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
-use warpverbs_ionic::dv::{DvCtx, DvQp, DvQueue, NEEDED};
+use warpverbs_ionic::dv::{DvCtx, DvQp, DvQueue};
 
 functions! {
     /// The functions of a loaded libionic of the vendor's that are used.
@@ -25,27 +22,6 @@ functions! {
     }
     optional {
         "" fn ionic_dv_ctx_get_udma_mask(context: *mut ibv_context) -> u8;
-    }
-}
-
-impl VendorApi for IonicApi {
-    const LIBRARY: VendorLibrary = VendorLibrary {
-        maker: "AMD",
-        name: "libionic",
-        devices: "ionic",
-        vendor: PENSANDO,
-        variable: super::LIBIONIC_ENV,
-        first: NEEDED[0],
-    };
-
-    unsafe fn load(file: &str) -> Result<Self, LoadFailure> {
-        // SAFETY: as the caller says.
-        unsafe { Self::load(file) }
-    }
-
-    fn loaded() -> &'static Mutex<Option<&'static Self>> {
-        static LOADED: Mutex<Option<&IonicApi>> = Mutex::new(None);
-        &LOADED
     }
 }
 

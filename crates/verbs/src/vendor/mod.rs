@@ -1,9 +1,11 @@
 //! What the own interfaces of Broadcom's and AMD's libraries share: each is found beside the driver that libibverbs
 //! has loaded, and each failure says what was tried.
 
+mod device;
 mod error;
 mod library;
 
+pub(crate) use device::VendorApi;
+pub use device::VendorDevice;
 pub use error::VendorError;
-pub(crate) use library::VendorApi;
-pub use library::{VendorDevice, VendorLibrary};
+pub use library::VendorLibrary;

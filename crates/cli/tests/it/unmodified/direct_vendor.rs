@@ -30,7 +30,11 @@ pub(super) struct Vendor {
 impl Vendor {
     /// Whether there is what the tests need.
     fn is_here(&self) -> bool {
-        ready() && devices().contains(&self.device)
+        let is_here = ready() && devices().contains(&self.device);
+        if !is_here {
+            eprintln!("SKIPPED: needs rdma-core with {}", self.library);
+        }
+        is_here
     }
 
     fn conform(&self, flags: &str) -> String {
