@@ -178,7 +178,7 @@ pub(crate) fn ioctl(fd: c_int, request: c_ulong, at: u64) -> Option<Result<(), c
     }))
 }
 
-/// What `look` finds in the device that is open as `fd`.
+/// The result of `look` for the device that is open as `fd`.
 pub(crate) fn look<T>(
     fd: c_int,
     look: impl FnOnce(&Context<SoftDevice>) -> Option<T>,

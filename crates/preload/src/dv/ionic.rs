@@ -38,7 +38,7 @@ fn told(ring: Ring, number: u32) -> DvQueue {
     }
 }
 
-/// What `look` finds in the context that is open as `context`, of an ionic device.
+/// The result of `look` for the context that is open as `context`, of an ionic device.
 ///
 /// # Safety
 /// Null, or a live context.

@@ -21,7 +21,7 @@ pub(super) struct Domain {
     inner: Arc<Owned<ibv_pd, Pd, Box<Giver>>>,
 }
 
-/// What the allocator knows.
+/// The allocator's state.
 #[derive(Default)]
 struct Giver(Mutex<Wanted>);
 
@@ -138,7 +138,7 @@ impl Domain {
         self.inner.ptr().as_ptr()
     }
 
-    /// What `make` makes in this memory.
+    /// The object that `make` makes, in this memory.
     pub(super) fn giving<T>(
         &self,
         memory: Vec<(u64, Region)>,

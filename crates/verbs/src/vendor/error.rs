@@ -55,7 +55,7 @@ pub enum VendorError {
         what: &'static str,
         /// Its wish.
         found: String,
-        /// What was expected.
+        /// The layout that was meant.
         expected: String,
     },
     /// The device cannot be given the memory.

@@ -1,5 +1,5 @@
-//! What the own interfaces of Broadcom's and AMD's libraries share: each is found beside the driver that libibverbs
-//! has loaded, and each failure says what was tried.
+//! The common part of Broadcom's and AMD's own interfaces: each library is found beside the driver that libibverbs has
+//! loaded, and each failure says what was tried.
 
 mod device;
 mod error;
