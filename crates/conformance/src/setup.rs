@@ -144,7 +144,7 @@ impl Setup {
         match (side.provider.as_str(), loopback) {
             ("soft", true) => Kind::SoftLoopback,
             ("soft", false) => Kind::SoftNetwork,
-            ("mlx5" | "bnxt_re", _) => Kind::Direct,
+            ("mlx5" | "bnxt_re" | "ionic", _) => Kind::Direct,
             _ => Kind::Verbs,
         }
     }

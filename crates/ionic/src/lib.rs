@@ -17,6 +17,8 @@
 //! **Counting.** [`ring::Position`] says which index and colour belong to a place, [`ring::counter`] turns
 //! the positions of doorbells into counters.
 //!
+//! **The vendor's library.** [`dv`] has the structures of its own interface.
+//!
 //! ```
 //! use warpverbs_ionic::{cqe::Cqe, doorbell::Doorbell, opcode::Protocol, ring::{Position, counter}, wqe};
 //! use warpverbs_rdma::{Data, Op, Qpn, Remote, SendFlags, Sge, WorkRequest, widen};
@@ -49,6 +51,7 @@
 pub mod body;
 pub mod cqe;
 pub mod doorbell;
+pub mod dv;
 pub mod header;
 pub mod opcode;
 pub mod recv;

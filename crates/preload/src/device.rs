@@ -6,7 +6,7 @@ use crate::events::{Channel, CqEvents, Report, completions};
 use crate::memory::refuse_region;
 use crate::nic::{SharedNic, refuse_nic};
 use crate::process;
-use crate::queues::{self, With, cq_buffer, exported, payload, queue};
+use crate::queues::{self, Ring, With, cq_buffer, exported, payload, queue};
 use crate::real::Real;
 use crate::registers::{Bell, Registers};
 use std::collections::BTreeSet;
@@ -136,6 +136,8 @@ impl Drop for Silent {
 
 /// A CQ, and its events if it has a channel.
 pub(crate) struct SoftCq {
+    /// Where it was made.
+    pub(crate) ring: Ring,
     cq: Cq,
     events: Option<Arc<CqEvents>>,
     cqe_size: u32,
@@ -151,6 +153,8 @@ pub(crate) struct SoftSrq {
 
 /// A QP.
 pub(crate) struct SoftQp {
+    /// Its send queue and its receive queue, of ionic's format.
+    pub(crate) rings: Option<[Ring; 2]>,
     qp: Qp,
     place: Option<Place>,
     shared: Arc<SharedNic>,
@@ -294,8 +298,9 @@ impl Device for SoftDevice {
             self.silent.change(|numbers| numbers.insert(number));
             Silent(number, self.silent.clone())
         });
-        let cqe_size = request.cqe_size;
-        Ok((SoftCq { cq, events, cqe_size, _silent: silent, _place: place }, number))
+        let CqRequest { buf: address, log_size, cqe_size, .. } = *request;
+        let ring = Ring { address, log_size, log_stride: cqe_size.ilog2() as u8 };
+        Ok((SoftCq { ring, cq, events, cqe_size, _silent: silent, _place: place }, number))
     }
 
     fn close_cq(&self, cq: &SoftCq) -> u32 {
@@ -385,7 +390,8 @@ impl Device for SoftDevice {
             let sends = (self.shared.nic.doorbells(), qp.doorbell_offset());
             place.answer(Bell::Send, number, sends)?;
         }
-        Ok((SoftQp { qp, place, shared: self.shared.clone() }, number))
+        let rings = Ring::of(request);
+        Ok((SoftQp { rings, qp, place, shared: self.shared.clone() }, number))
     }
 
     fn query_qp(&self, qp: &SoftQp) -> QpStatus {

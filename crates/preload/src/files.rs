@@ -178,14 +178,18 @@ pub(crate) fn ioctl(fd: c_int, request: c_ulong, at: u64) -> Option<Result<(), c
     }))
 }
 
+/// The result of `look` for the device that is open as `fd`.
+pub(crate) fn look<T>(
+    fd: c_int,
+    look: impl FnOnce(&Context<SoftDevice>) -> Option<T>,
+) -> Option<T> {
+    let file = find(file_of(fd)?)?;
+    masked(|| look(&file.context.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
 /// The number by which the device that is open as `fd` knows the object of this handle.
 pub(crate) fn number(fd: c_int, handle: u32) -> Option<u32> {
-    let file = find(file_of(fd)?)?;
-    let number = masked(|| {
-        let context = file.context.lock().unwrap_or_else(PoisonError::into_inner);
-        context.number(handle)
-    });
-    Some(number).filter(|number| *number != 0)
+    look(fd, |context| Some(context.number(handle)).filter(|number| *number != 0))
 }
 
 /// Closes `fd`. A device goes with its last descriptor. A descriptor that a NIC uses itself does not

@@ -8,7 +8,7 @@
 //! `hooks` has the functions that take the place of the C library's, `inside` how they know
 //! their own calls, `files` the open devices, `process` whose they are when the program has children,
 //! `paths` more of those functions, `faults` accesses to unmapped memory, `device` and `queues` the
-//! NIC, `bells` stores to doorbell pages without records, which `store` decodes and `registers` understands, `drivers` how libionic finds its device, `dv` functions of Broadcom's own libbnxt_re, `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `dmabuf` where
+//! NIC, `bells` stores to doorbell pages without records, which `store` decodes and `registers` understands, `drivers` how libionic finds its device, `dv` functions of vendors' own libraries, `events` its channels, `memory` the program's memory, `gpu` that of GPUs, `dmabuf` where
 //! their dmabufs lie, `cuda` what replaces functions of their driver, `record` a record of calls, `settings` what `warpverbs run` asks for.
 
 mod bells;

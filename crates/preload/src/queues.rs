@@ -19,6 +19,27 @@ pub(crate) fn dialect(driver: Driver) -> Dialect {
     }
 }
 
+/// Memory of the program in which a queue lies: 2^`log_size` entries of 2^`log_stride` bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    pub(crate) address: u64,
+    pub(crate) log_size: u8,
+    pub(crate) log_stride: u8,
+}
+
+impl Ring {
+    /// The send queue and the receive queue of a new QP of ionic's.
+    pub(crate) fn of(request: &QpRequest) -> Option<[Self; 2]> {
+        let (Queues::Ionic { sq, log_wqe }, Some(sends), Some((receives, stride))) =
+            (request.queues, request.log_sq, request.rq)
+        else {
+            return None;
+        };
+        let ring = |address, log_size, log_stride| Self { address, log_size, log_stride };
+        Some([ring(sq, sends, log_wqe), ring(request.buf, receives, stride)])
+    }
+}
+
 /// Objects that a new QP works with.
 pub(crate) struct With<'a> {
     pub(crate) send_cq: &'a Cq,

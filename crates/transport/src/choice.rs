@@ -81,8 +81,8 @@ pub enum Way {
     Auto,
     /// A software NIC in this process, which passes work on to the device.
     Proxy,
-    /// The device itself. Only mlx5 devices, and only where libmlx5 and firmware let programs make
-    /// queues by firmware commands.
+    /// The device itself: of mlx5 where libmlx5 and firmware let programs make queues by firmware commands, of
+    /// bnxt_re and ionic where there is the vendor's own library.
     Direct,
 }
 

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! [`mlx5dv`] is libmlx5's own interface: objects made by firmware commands. [`bnxt_dv`] is that of Broadcom's
-//! libbnxt_re: queues in memory of the program.
+//! libbnxt_re, [`ionic_dv`] that of AMD's libionic: queues in memory of the program.
 //!
 //! An object keeps alive the objects it was made from, so everything may be dropped in any
 //! order. A memory region keeps its memory until the device has given it up. Addresses and keys in
@@ -34,12 +34,14 @@
 
 pub mod bnxt_dv;
 pub mod call;
+pub mod ionic_dv;
 pub mod mlx5dv;
 mod register;
 mod safe;
 pub mod sys;
 #[cfg(feature = "test-utils")]
 pub mod testing;
+pub mod vendor;
 
 pub use call::CallError;
 pub use safe::*;

@@ -1,13 +1,11 @@
-//! A doorbell register of a device, as memory.
+//! Doorbell registers of a device, as memory.
 
 use std::sync::Arc;
 use warpverbs_mem::{Backing, Kind, Region};
 
-/// Bytes of a register that are written: one doorbell.
-const DOORBELL: usize = 8;
-
 struct Register<T> {
     addr: u64,
+    len: usize,
     _page: Arc<T>,
 }
 
@@ -18,7 +16,7 @@ unsafe impl<T: Send + Sync + 'static> Backing for Register<T> {
     }
 
     fn len(&self) -> usize {
-        DOORBELL
+        self.len
     }
 
     fn kind(&self) -> Kind {
@@ -30,10 +28,14 @@ unsafe impl<T: Send + Sync + 'static> Backing for Register<T> {
     }
 }
 
-/// The register at `addr`: 8 bytes, written by one store and never read.
+/// The registers at `addr`, of 8 bytes each: written by one store and never read.
 ///
 /// # Safety
-/// The 8 bytes are mapped, and may be stored to, until the last holder of `page` has gone.
-pub(crate) unsafe fn region<T: Send + Sync + 'static>(addr: u64, page: Arc<T>) -> Region {
-    Region::new(Register { addr, _page: page })
+/// The `len` bytes are mapped, and may be stored to, until the last holder of `page` has gone.
+pub(crate) unsafe fn region<T: Send + Sync + 'static>(
+    addr: u64,
+    len: usize,
+    page: Arc<T>,
+) -> Region {
+    Region::new(Register { addr, len, _page: page })
 }

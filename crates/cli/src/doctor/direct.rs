@@ -77,13 +77,22 @@ const BNXT: Family = Family {
     remedy: "see the reason; the library with bnxt_re_dv_* and the kernel's driver are of Broadcom's own \
              package, not of rdma-core",
 };
+const IONIC: Family = Family {
+    name: "ionic",
+    driver: "ionic",
+    modules: ["ib_uverbs", "ionic", "ionic_rdma"],
+    queues: "queues that the vendor's library tells of",
+    taken: "libionic and the device take them, and AMD's libionic tells where they lie",
+    remedy: "see the reason; the library with ionic_dv_get_qp and the kernel's driver are of AMD's own package, not \
+             of rdma-core, which makes the queues from v61 on",
+};
 
 impl Family {
     fn of(nic: &Device) -> Option<&'static Self> {
         let is = |family: &&Self| {
             nic.driver.as_deref() == Some(family.driver) || nic.name.starts_with(family.name)
         };
-        [&MLX5, &BNXT].into_iter().find(is)
+        [&MLX5, &BNXT, &IONIC].into_iter().find(is)
     }
 }
 
@@ -94,8 +103,8 @@ fn driver(nic: &Device) -> Check {
         (Some(_), None) => Check::good(what, nic.name.clone()),
         (None, other) => {
             let found = format!("{} of {}", nic.name, other.unwrap_or("an unknown driver"));
-            let remedy = "only mlx5 devices (ConnectX-5 and later) and bnxt_re devices (Thor) have queues \
-                          that kernels drive";
+            let remedy = "only mlx5 devices (ConnectX-5 and later), bnxt_re devices (Thor) and ionic devices \
+                          (Pollara) have queues that kernels drive";
             Check::stop(what, found, remedy)
         }
     }
@@ -262,6 +271,8 @@ mod tests {
         assert!(modules(&root, &MLX5, &refused).remedy.is_none());
         let check = modules(&root, &BNXT, &refused);
         assert_eq!(check.remedy.as_deref(), Some("`modprobe -a bnxt_en bnxt_re`"), "{check:?}");
+        let check = modules(&root, &IONIC, &refused);
+        assert_eq!(check.remedy.as_deref(), Some("`modprobe -a ionic ionic_rdma`"), "{check:?}");
     }
 
     #[test]

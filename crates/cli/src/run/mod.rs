@@ -43,6 +43,16 @@ impl Kind {
             Self::Ionic => "ionic",
         }
     }
+
+    /// The library of its vendor whose functions for queues of kernels rdma-core's does not have.
+    fn vendor_library(self) -> Option<&'static str> {
+        match self {
+            // Its functions are rdma-core's.
+            Self::Mlx5 => None,
+            Self::Bnxt => Some("libbnxt_re.so"),
+            Self::Ionic => Some("libionic.so"),
+        }
+    }
 }
 
 /// The program to run, and its devices.
@@ -131,8 +141,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     let relaxed = std::env::var_os(UCX_RELAXED).unwrap_or_else(|| "n".into());
     let mut command = Command::new(program);
-    if args.device == Kind::Bnxt {
-        command.env(LIBRARIES, vendor_library(root.path(), &library)?);
+    if let Some(name) = args.device.vendor_library() {
+        command.env(LIBRARIES, vendor_library(root.path(), name, &library)?);
     }
     let status = command
         .args(arguments)
@@ -148,12 +158,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// Makes the library that is preloaded also the one whose name Broadcom's own has, which programs load for
-/// what rdma-core's does not have. The folders in which libraries are looked for.
-fn vendor_library(root: &Path, library: &Path) -> Result<OsString> {
+/// Makes the library that is preloaded also the one of this name, which programs load for what rdma-core's does
+/// not have. The folders in which libraries are looked for.
+fn vendor_library(root: &Path, name: &str, library: &Path) -> Result<OsString> {
     let folder = root.join("lib");
     std::fs::create_dir(&folder)?;
-    std::os::unix::fs::symlink(library, folder.join("libbnxt_re.so"))?;
+    std::os::unix::fs::symlink(library, folder.join(name))?;
     let mut folders = folder.into_os_string();
     if let Some(others) = std::env::var_os(LIBRARIES).filter(|others| !others.is_empty()) {
         folders.push(":");

@@ -6,6 +6,8 @@ mod conform;
 mod consume;
 mod direct;
 mod direct_bnxt;
+mod direct_ionic;
+mod direct_vendor;
 mod hosts;
 mod nvshmem;
 mod own;

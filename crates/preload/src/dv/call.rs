@@ -4,7 +4,9 @@
 //! events and their end. Only what the driver says about their memory is replaced on the way to the device. The
 //! driver's own rings, as small as they get, stay unused.
 
+use super::objects::VerbsContext;
 use crate::hooks::ours;
+use crate::{bells, process};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
@@ -119,6 +121,25 @@ pub(super) fn code(work: impl FnOnce() -> Result<(), c_int>) -> c_int {
 pub(super) unsafe fn get<'a, T>(at: *const T) -> Result<&'a T, c_int> {
     // SAFETY: as the caller says.
     unsafe { at.as_ref() }.ok_or(libc::EINVAL)
+}
+
+/// Writes an answer.
+///
+/// # Safety
+/// `out` is null, or has room for a `T`.
+pub(super) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), c_int> {
+    if out.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: as the caller says.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Where the driver has mapped the doorbell page of an open device.
+pub(super) fn page_of(context: &VerbsContext) -> Result<u64, c_int> {
+    let inode = process::status(context.fd).ok_or(libc::EBADF)?.st_ino;
+    process::mapping_of(inode, bells::OFFSET).map(|page| page as u64).ok_or(libc::EINVAL)
 }
 
 /// A function of libibverbs for drivers, which takes an object and answers with an error number.

@@ -26,8 +26,17 @@ pub struct VerbsCq {
     pub(super) handle: u32,
 }
 
-/// `struct ibv_qp`, of which nothing is looked at.
-pub enum VerbsQp {}
+/// `struct ibv_qp` up to its handle.
+#[repr(C)]
+pub struct VerbsQp {
+    pub(super) context: *const VerbsContext,
+    user: *const c_void,
+    pd: *const VerbsPd,
+    send_cq: *const VerbsCq,
+    recv_cq: *const VerbsCq,
+    srq: *const c_void,
+    pub(super) handle: u32,
+}
 
 /// `struct ibv_qp_init_attr`.
 #[repr(C)]
@@ -62,6 +71,8 @@ mod tests {
             VerbsPd.handle = ibv_pd.handle;
             VerbsCq.context = ibv_cq.context;
             VerbsCq.handle = ibv_cq.handle;
+            VerbsQp.context = ibv_qp.context;
+            VerbsQp.handle = ibv_qp.handle;
             QpInit.send_cq = ibv_qp_init_attr.send_cq;
             QpInit.recv_cq = ibv_qp_init_attr.recv_cq;
             QpInit.srq = ibv_qp_init_attr.srq;

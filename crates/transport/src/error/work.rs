@@ -11,7 +11,7 @@ use warpverbs_rdma::QueueKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "endpoint {qpn:#x}: {queue} work request {index} ({}) failed: {syndrome}, vendor {vendor:#04x}",
-    .opcode.map_or("RECV", SendOpcode::name)
+    operation(*.queue, *.opcode)
 )]
 pub struct WorkError {
     /// The endpoint.
@@ -20,12 +20,21 @@ pub struct WorkError {
     pub queue: QueueKind,
     /// Low 16 bits of the work request's index: what the CQE carries.
     pub index: u16,
-    /// Its opcode; `None` for a receive.
+    /// Its opcode; `None` for a receive, and of formats whose CQEs name none.
     pub opcode: Option<SendOpcode>,
     /// The cause.
     pub syndrome: Syndrome,
     /// The vendor's own detail, without a public meaning.
     pub vendor: u8,
+}
+
+/// The operation in words.
+fn operation(queue: QueueKind, opcode: Option<SendOpcode>) -> &'static str {
+    match (queue, opcode) {
+        (_, Some(opcode)) => opcode.name(),
+        (QueueKind::Send, None) => "opcode not told",
+        (QueueKind::Receive | QueueKind::Shared, None) => "RECV",
+    }
 }
 
 impl WorkError {

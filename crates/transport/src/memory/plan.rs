@@ -6,8 +6,10 @@ use warpverbs_mlx5::export::{CqMode, NicFormat, PostState, Qp, SCRATCH_SLOTS};
 
 /// Parts begin on lines of their own, also for prefetchers that fetch lines in pairs.
 pub(super) const ALIGN: u64 = 128;
-/// Queues of bnxt_re begin on pages of their own: libraries give devices pages.
+/// Queues of bnxt_re and ionic begin on pages of their own: libraries give devices pages.
 const PAGE: u64 = 4096;
+/// log2 of the bytes of a ring of ionic at least: libraries make none below a page.
+const LOG_PAGE: u8 = PAGE.ilog2() as u8;
 
 /// Sizes of an endpoint's queues.
 #[derive(Clone, Debug)]
@@ -38,15 +40,22 @@ impl Shape {
                     as u8
             }
         };
+        let log_recv = match format {
+            // The sends are more in any case.
+            NicFormat::Ionic if config.has_own_recv() => {
+                config.log_recv().max(LOG_PAGE.saturating_sub(log_stride))
+            }
+            _ => config.log_recv(),
+        };
         Self {
             format,
             log_send,
-            log_recv: config.log_recv(),
+            log_recv,
             log_stride,
             own_recv: config.has_own_recv(),
             send_cq_mode: send_cq,
             log_send_cq,
-            log_recv_cq: config.log_recv() + 1,
+            log_recv_cq: log_recv_cq(format, log_recv),
             inline_bytes: (config.inline_bytes as usize).min(most_inline(format)),
         }
     }
@@ -63,6 +72,14 @@ impl Shape {
     pub(crate) fn packets(&self) -> Option<(u64, u8)> {
         let at = (u64::from(BNXT_SLOTS) * 16) << self.log_send;
         self.counts_packets().then_some((at, self.log_send + 1))
+    }
+}
+
+/// log2 of the CQEs for 2^`log_recv` receives. Those of ionic fill a page of CQEs of 32 bytes.
+fn log_recv_cq(format: NicFormat, log_recv: u8) -> u8 {
+    match format {
+        NicFormat::Ionic => (log_recv + 1).max(LOG_PAGE - 5),
+        NicFormat::Mlx5 | NicFormat::Bnxt => log_recv + 1,
     }
 }
 
@@ -138,8 +155,8 @@ impl Rings {
         let received = if shape.own_recv { recv << shape.log_stride } else { 0 };
         let mut plan = Plan::default();
         let (align, rq) = match shape.format {
-            NicFormat::Bnxt => (PAGE, plan.aligned(received, PAGE)),
-            NicFormat::Mlx5 | NicFormat::Ionic => (ALIGN, plan.end_of_line(received)),
+            NicFormat::Bnxt | NicFormat::Ionic => (PAGE, plan.aligned(received, PAGE)),
+            NicFormat::Mlx5 => (ALIGN, plan.end_of_line(received)),
         };
         let rings = Self {
             rq,

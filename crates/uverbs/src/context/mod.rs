@@ -58,6 +58,22 @@ impl<D: Device> Context<D> {
         self.objects.number(handle)
     }
 
+    /// The CQ of this handle.
+    ///
+    /// # Errors
+    /// It is that of another object, or of none.
+    pub fn cq(&self, handle: u32) -> Result<&D::Cq, Refusal> {
+        self.objects.any_cq(handle)
+    }
+
+    /// The QP of this handle.
+    ///
+    /// # Errors
+    /// As for a CQ.
+    pub fn qp(&self, handle: u32) -> Result<&D::Qp, Refusal> {
+        self.objects.any_qp(handle).map(|object| &object.qp)
+    }
+
     /// Answers `ioctl(fd, request, at)`: reads the list of attributes at `at` in the program's
     /// memory, and writes the answer there.
     ///

@@ -1,9 +1,9 @@
 //! Doorbell pages.
 
-use super::error::BnxtError;
 use super::library::BnxtDv;
 use crate::call::{check, object};
 use crate::register::region;
+use crate::vendor::VendorError;
 use crate::{CallError, Pd};
 use std::fmt;
 use std::ptr::NonNull;
@@ -57,7 +57,7 @@ impl DbRegion {
     ///
     /// # Errors
     /// The library has no such function, or the device no more pages.
-    pub fn alloc(dv: &BnxtDv) -> Result<Self, BnxtError> {
+    pub fn alloc(dv: &BnxtDv) -> Result<Self, VendorError> {
         let call = "bnxt_re_dv_alloc_db_region";
         let Some(alloc) = dv.api().bnxt_re_dv_alloc_db_region else {
             return Err(CallError::absent(call).into());
@@ -75,7 +75,7 @@ impl DbRegion {
     ///
     /// # Errors
     /// The library has no such function, or does not say where the page is.
-    pub fn of_context(dv: &BnxtDv, pd: &Pd) -> Result<Self, BnxtError> {
+    pub fn of_context(dv: &BnxtDv, pd: &Pd) -> Result<Self, VendorError> {
         let call = "bnxt_re_dv_get_default_db_region";
         let Some(get) = dv.api().bnxt_re_dv_get_default_db_region else {
             return Err(CallError::absent(call).into());
@@ -95,7 +95,7 @@ impl DbRegion {
     pub fn register(&self) -> Region {
         // SAFETY: the page is mapped until it is freed, or the context closed, which is when the last holder of
         // `Inner` goes. On `warpverbs run` a store to it raises SIGBUS, whose handler executes it.
-        unsafe { region(self.inner.register, self.inner.clone()) }
+        unsafe { region(self.inner.register, size_of::<u64>(), self.inner.clone()) }
     }
 
     /// Its handle for a new QP: 0 for the page of the context.

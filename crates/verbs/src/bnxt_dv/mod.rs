@@ -21,14 +21,12 @@
 //! hardware has confirmed them.
 
 mod doorbell;
-mod error;
 mod library;
 mod queue;
 pub mod sys;
 mod umem;
 
 pub use doorbell::DbRegion;
-pub use error::BnxtError;
 pub use library::{BROADCOM, BnxtDv, LIBBNXT_RE_ENV};
 pub use queue::QpPlace;
 pub use umem::Umem;

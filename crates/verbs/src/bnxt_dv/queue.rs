@@ -2,10 +2,11 @@
 
 use super::doorbell::DbRegion;
 use super::library::BnxtDv;
+use super::sys::BnxtApi;
 use super::umem::Umem;
-use super::{BnxtError, sys::BnxtApi};
 use crate::call::{check, object};
 use crate::safe::{Maker, Uses};
+use crate::vendor::VendorError;
 use crate::{CallError, Cq, CqOptions, CqParts, Pd, Qp, QpCaps, QpOptions, VerbsError, sys};
 use nix::errno::Errno;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use warpverbs_bnxt::slot::SLOT;
 /// Bytes of a CQE.
 const CQE: usize = 32;
 
-fn failed(error: impl Into<BnxtError>) -> VerbsError {
+fn failed(error: impl Into<VendorError>) -> VerbsError {
     Box::new(error.into()).into()
 }
 

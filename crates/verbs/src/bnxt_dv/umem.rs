@@ -1,8 +1,8 @@
 //! Memory in which queues lie.
 
-use super::error::BnxtError;
 use super::library::BnxtDv;
 use crate::call::object;
+use crate::vendor::VendorError;
 use crate::{Owned, sys};
 use std::ffi::c_void;
 use std::fmt;
@@ -27,7 +27,7 @@ impl fmt::Debug for Umem {
 
 impl Umem {
     /// Registers memory: of the host by its address, of a GPU by a dmabuf.
-    pub fn register(dv: &BnxtDv, region: &Region) -> Result<Self, BnxtError> {
+    pub fn register(dv: &BnxtDv, region: &Region) -> Result<Self, VendorError> {
         let attr = UmemRegAttr {
             addr: region.addr(),
             size: region.len() as u64,
@@ -37,7 +37,7 @@ impl Umem {
         let ptr = match region.kind() {
             Kind::Host => register(dv, attr)?,
             kind => {
-                let refused = |why: String| BnxtError::NotReached { kind: kind.to_string(), why };
+                let refused = |why: String| VendorError::NotReached { kind: kind.to_string(), why };
                 let dmabuf = region.export_dmabuf().map_err(|error| refused(error.to_string()))?;
                 let attr = UmemRegAttr {
                     addr: dmabuf.offset,
@@ -70,7 +70,7 @@ impl Umem {
     }
 }
 
-fn register(dv: &BnxtDv, mut attr: UmemRegAttr) -> Result<NonNull<c_void>, BnxtError> {
+fn register(dv: &BnxtDv, mut attr: UmemRegAttr) -> Result<NonNull<c_void>, VendorError> {
     let context = dv.context().ptr().as_ptr();
     // SAFETY: a live context; the memory, or the dmabuf's, stays allocated while `Umem` holds its region.
     let ptr = unsafe { (dv.api().bnxt_re_dv_umem_reg)(context, &mut attr) };

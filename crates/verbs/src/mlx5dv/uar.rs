@@ -95,6 +95,6 @@ impl Uar {
         // SAFETY: the page is mapped until the UAR is freed, which is when the last holder of `Inner` goes, and every
         // processor that maps it writable can read it too; the result of a read is meaningless. libmlx5 puts the
         // register at byte 0x800 of the page, or at a multiple of 0x100 behind it.
-        unsafe { region(self.inner.register, self.inner.clone()) }
+        unsafe { region(self.inner.register, size_of::<u64>(), self.inner.clone()) }
     }
 }

@@ -107,9 +107,9 @@ pub enum VerbsError {
     /// Something of libmlx5's own interface failed.
     #[error(transparent)]
     Mlx5(#[from] Box<crate::mlx5dv::Mlx5Error>),
-    /// Something of the own interface of Broadcom's libbnxt_re failed.
+    /// Something of a vendor's own interface failed: Broadcom's libbnxt_re, or AMD's libionic.
     #[error(transparent)]
-    Bnxt(#[from] Box<crate::bnxt_dv::BnxtError>),
+    Vendor(#[from] Box<crate::vendor::VendorError>),
     /// A QP did not change its state or attributes.
     #[error(transparent)]
     Modify(#[from] Box<ModifyError>),

@@ -17,12 +17,18 @@ pub const IBV_ACCESS_OPTIONAL_RANGE: u32 =
 /// The function `$op` of the extension of `$context`, if the provider has it (`verbs_get_ctx_op`).
 macro_rules! extension_op {
     ($context:expr, $op:ident) => {{
-        let offset = offset_of!(verbs_context, $op);
+        let offset = std::mem::offset_of!($crate::sys::verbs_context, $op);
         // SAFETY: a live context, says the caller of the function that uses this; the offset is
         // that of the field whose type the last argument tells.
-        unsafe { extension_field($context, offset, |whole: &verbs_context| &whole.$op) }.flatten()
+        unsafe {
+            $crate::sys::extension_field($context, offset, |whole: &$crate::sys::verbs_context| {
+                &whole.$op
+            })
+        }
+        .flatten()
     }};
 }
+pub(crate) use extension_op;
 
 /// A field of the extension around `context`, if the provider's extension reaches down to it.
 ///

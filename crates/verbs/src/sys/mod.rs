@@ -23,5 +23,6 @@ mod zeroed;
 pub use api::{Api, LoadFailure};
 pub(crate) use api::{find, functions, open};
 pub use bindings::*;
+pub(crate) use inline::extension_op;
 pub use inline::*;
 pub use zeroed::{Plain, zeroed};

@@ -1,39 +1,25 @@
 //! QPs of a bnxt_re device whose queues the device reads itself: the vendor's library makes them in the memory
 //! that posters use.
 
-use super::direct_queues::DirectQueues;
+use super::direct_queues::{DirectQueues, failed, no_shared_queues};
 use super::opened::Opened;
-use super::qp::DeviceQp;
+use super::vendor_qp::{Doorbells, VendorQp};
 use crate::TransportError;
 use crate::limits::BNXT_SLOTS;
-use crate::provider::events::Subscription;
-use crate::provider::soft::attributes;
-use crate::provider::{
-    CqSpec, Events, NicInfo, PathSpec, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec,
-};
-use std::fmt;
+use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use std::sync::Arc;
 use warpverbs_bnxt::cqe::CQE;
 use warpverbs_bnxt::slot::SLOT;
-use warpverbs_mem::{Access, Region};
+use warpverbs_mem::Region;
 use warpverbs_mlx5::export::NicFormat;
-use warpverbs_nic::{FirstError, NicError, Path, QpState};
 use warpverbs_verbs as verbs;
-use warpverbs_verbs::bnxt_dv::{BnxtDv, BnxtError, DbRegion, QpPlace, Umem};
+use warpverbs_verbs::bnxt_dv::{BnxtDv, DbRegion, QpPlace, Umem};
 
 /// Library and doorbell page for the QPs of a protection domain.
 pub(super) struct Bnxt {
     dv: BnxtDv,
     page: DbRegion,
     register: Region,
-}
-
-fn failed(error: BnxtError) -> TransportError {
-    verbs::VerbsError::from(Box::new(error)).into()
-}
-
-fn unsupported(opened: &Opened, what: &'static str) -> TransportError {
-    verbs::VerbsError::Unsupported { device: opened.name().to_owned(), what }.into()
 }
 
 impl Bnxt {
@@ -91,7 +77,7 @@ impl DirectQueues for Bnxt {
                 let each = (1u32 << log_stride) / SLOT as u32;
                 Some((umem(buf)?, each << log_depth, each))
             }
-            RecvSpec::Shared(_) => return Err(no_shared(opened)),
+            RecvSpec::Shared(_) => return Err(no_shared_queues(opened)),
         };
         let (send_cq, send_cqn) = self.create_cq(&spec.send_cq)?;
         let (recv_cq, recv_cqn) = self.create_cq(&spec.recv_cq)?;
@@ -108,12 +94,9 @@ impl DirectQueues for Bnxt {
             handle: 0,
             inline_bytes: spec.inline_bytes as u32,
         };
-        let qp = Arc::new(place.create(pd)?);
-        let device = DeviceQp { qp, opened: opened.clone() };
-        let events = opened.running.subscribe(device.objects());
-        let pair = BnxtQp { device, cqns: [send_cqn, recv_cqn], register, events };
-        pair.init(spec.access)?;
-        Ok(Arc::new(pair))
+        let doorbells = Doorbells { own: register, offsets: [0; 3] };
+        let cqns = [send_cqn, recv_cqn];
+        VendorQp::initialised(place.create(pd)?, cqns, doorbells, (opened, spec.access))
     }
 
     fn create_srq(
@@ -121,84 +104,6 @@ impl DirectQueues for Bnxt {
         opened: &Opened,
         _spec: &SrqSpec<'_>,
     ) -> Result<Arc<dyn SharedQueue>, TransportError> {
-        Err(no_shared(opened))
-    }
-}
-
-fn no_shared(opened: &Opened) -> TransportError {
-    unsupported(opened, "the direct way has no shared receive queues in bnxt_re's format")
-}
-
-/// A QP; its object keeps all that it uses.
-struct BnxtQp {
-    device: DeviceQp,
-    cqns: [u32; 2],
-    /// Its doorbell register, if it does not ring that of the domain.
-    register: Option<Region>,
-    events: Subscription,
-}
-
-impl fmt::Debug for BnxtQp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.device)
-    }
-}
-
-impl QueuePair for BnxtQp {
-    fn qpn(&self) -> u32 {
-        self.device.qp.qpn()
-    }
-
-    fn cqns(&self) -> [u32; 2] {
-        self.cqns
-    }
-
-    fn doorbell_offset(&self) -> Option<u64> {
-        Some(0)
-    }
-
-    fn other_doorbells(&self) -> Option<[u64; 2]> {
-        Some([0, 0])
-    }
-
-    fn own_doorbells(&self) -> Option<&Region> {
-        self.register.as_ref()
-    }
-
-    fn state(&self) -> QpState {
-        self.device.state()
-    }
-
-    /// The device writes it into the CQ, which keeps it, and remembers nothing.
-    fn first_error(&self) -> Option<FirstError> {
-        None
-    }
-
-    fn stopped(&self) -> Option<NicError> {
-        self.device.opened.running.nic.stopped()
-    }
-
-    fn events(&self) -> Events {
-        self.device.opened.running.events(&self.events).of_qp(self.qpn(), || self.state())
-    }
-
-    fn connect(&self, path: &PathSpec) -> Result<(), TransportError> {
-        // Everything is in range, or nothing is changed.
-        attributes(path, Path::Proxied)?;
-        self.device.connect(path)
-    }
-
-    fn reset(&self) -> Result<(), TransportError> {
-        self.device.go(QpState::Reset)?;
-        self.device.opened.running.forget_events(&self.events);
-        Ok(())
-    }
-
-    fn init(&self, access: Access) -> Result<(), TransportError> {
-        self.device.init(access)
-    }
-
-    fn fail(&self) -> Result<(), TransportError> {
-        self.device.go(QpState::Err)
+        Err(no_shared_queues(opened))
     }
 }

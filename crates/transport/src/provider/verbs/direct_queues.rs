@@ -7,6 +7,7 @@ use std::sync::Arc;
 use warpverbs_mem::Region;
 use warpverbs_mlx5::export::NicFormat;
 use warpverbs_verbs as verbs;
+use warpverbs_verbs::vendor::VendorError;
 
 /// Maker of queues of a protection domain.
 pub(super) trait DirectQueues: Send + Sync {
@@ -39,4 +40,15 @@ pub(super) trait DirectQueues: Send + Sync {
 pub(super) fn info(of: &NicInfo, provider: &'static str) -> NicInfo {
     let description = of.description.replace("queues by the CPU", "queues by the device itself");
     NicInfo { provider, description, ..of.clone() }
+}
+
+/// A failure of a vendor's library.
+pub(super) fn failed(error: VendorError) -> TransportError {
+    verbs::VerbsError::from(Box::new(error)).into()
+}
+
+/// The device has no queues that several QPs take receives from, in a format without their links.
+pub(super) fn no_shared_queues(opened: &Opened) -> TransportError {
+    let what = "the direct way has no shared receive queues but in mlx5's format";
+    verbs::VerbsError::Unsupported { device: opened.name().to_owned(), what }.into()
 }

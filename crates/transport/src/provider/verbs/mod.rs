@@ -8,7 +8,9 @@
 //! nic             a protection domain: memory, QPs, shared queues
 //! ├─ direct_queues  QPs whose rings the device reads itself, if asked for
 //! │  ├─ mlx5      of an mlx5 device
-//! │  └─ bnxt      of a bnxt_re device
+//! │  ├─ vendor_qp    a QP that a vendor's library makes
+//! │  ├─ bnxt      of a bnxt_re device
+//! │  └─ ionic     of an ionic device
 //! ├─ direct       a QP of the device alone, which the host posts to by calls
 //! ├─ qp           a QP of the device with one of the software NIC before it
 //! ├─ proxy_device lists of work to ibv_post_send, ibv_wc to completions
@@ -23,12 +25,14 @@ mod direct;
 mod direct_queues;
 mod events;
 mod inline;
+mod ionic;
 mod mlx5;
 mod nic;
 mod opened;
 mod proxy_device;
 mod qp;
 mod survey;
+mod vendor_qp;
 
 pub use survey::{DeviceSurvey, Reader};
 

@@ -5,6 +5,7 @@ use super::direct::DirectQp;
 use super::direct_queues::DirectQueues;
 use super::events::device_number;
 use super::inline;
+use super::ionic::Ionic;
 use super::mlx5::Mlx5;
 use super::opened::Opened;
 use super::proxy_device::{SharedReceiver, VerbsProxy};
@@ -20,6 +21,7 @@ use warpverbs_mlx5::export::NicFormat;
 use warpverbs_nic::{Cq, Mtu, Pd, ProxyLimits, StopWatcher};
 use warpverbs_verbs as verbs;
 use warpverbs_verbs::bnxt_dv::BROADCOM;
+use warpverbs_verbs::ionic_dv::PENSANDO;
 
 /// The most entries of a send's list that are asked for; a WQE of the host's has no more.
 const SEND_SGES: u32 = crate::limits::MAX_SEND_SGES as u32;
@@ -275,6 +277,7 @@ fn direct_queues(opened: &Opened, pd: &verbs::Pd) -> Result<Box<dyn DirectQueues
     }
     Ok(match opened.attr.vendor_id {
         BROADCOM => Box::new(Bnxt::new(opened, pd)?),
+        PENSANDO => Box::new(Ionic::new(opened)?),
         _ => Box::new(Mlx5::new(opened, pd)?),
     })
 }

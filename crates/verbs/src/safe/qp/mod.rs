@@ -78,6 +78,8 @@ pub struct Qp {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Maker {
     Verbs,
+    /// libibverbs, in memory of the program, which posts there itself and not by calls.
+    Placed,
     /// Its queues are posted to by whoever knows their memory, and not by calls.
     Bnxt(&'static BnxtApi),
 }
@@ -158,7 +160,7 @@ impl Qp {
         // SAFETY: a live QP, whose number does not change.
         let qpn = unsafe { (*ptr.as_ptr()).qp_num };
         let destroy = match maker {
-            Maker::Verbs => ("ibv_destroy_qp", pd.context().api().ibv_destroy_qp),
+            Maker::Verbs | Maker::Placed => ("ibv_destroy_qp", pd.context().api().ibv_destroy_qp),
             Maker::Bnxt(api) => ("bnxt_re_dv_destroy_qp", api.bnxt_re_dv_destroy_qp),
         };
         // SAFETY: made above, for this object.
@@ -224,7 +226,7 @@ impl Qp {
         let mask = (given.bits() | sys::IBV_QP_STATE) as c_int;
         let qp = self.ptr().as_ptr();
         let done = match self.maker {
-            Maker::Verbs => {
+            Maker::Verbs | Maker::Placed => {
                 let modify = self.context().api().ibv_modify_qp;
                 // SAFETY: a live QP.
                 check("ibv_modify_qp", unsafe { modify(qp, &mut raw, mask) })
@@ -267,7 +269,7 @@ impl Qp {
     fn check_calls(&self, call: &'static str, total: usize) -> Result<(), PostError> {
         match self.maker {
             Maker::Verbs => Ok(()),
-            Maker::Bnxt(_) => {
+            Maker::Placed | Maker::Bnxt(_) => {
                 let source = CallError { call, errno: Errno::EINVAL };
                 Err(PostError { source, posted: 0, total })
             }

@@ -3,8 +3,8 @@
 //! `fields.rs` lists names. For each of them this module writes what Rust says and a line of C
 //! that prints what the header says.
 
-mod bnxt;
 mod mlx5;
+mod vendor;
 
 use crate::tools::{cc, run, scratch, verbs_h};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! CQs and QPs in memory of the program.
 
-use super::call::{Place, at, code, get, of_libibverbs, pointer};
-use super::objects::{QpInit, VerbsContext, VerbsCq, VerbsPd, VerbsQp};
 use super::within;
+use crate::dv::call::{Place, at, code, get, of_libibverbs, pointer, put};
+use crate::dv::objects::{QpInit, VerbsContext, VerbsCq, VerbsPd, VerbsQp};
 use crate::files;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_ref, null, null_mut};
@@ -92,13 +92,8 @@ pub unsafe extern "C" fn bnxt_re_dv_init_obj(obj: *const Obj, kinds: u64) -> c_i
         // SAFETY: as the caller says.
         let fd = unsafe { get(context) }?.fd;
         let number = files::number(fd, handle).ok_or(libc::EINVAL)?;
-        let out = out as *mut T;
-        if out.is_null() {
-            return Err(libc::EINVAL);
-        }
-        // SAFETY: room for it, as the caller says.
-        unsafe { out.write(with(number)) };
-        Ok(())
+        // SAFETY: null, or room for it, as the caller says.
+        unsafe { put(out as *mut T, with(number)) }
     }
     code(|| {
         // SAFETY: as the caller says.

@@ -1,29 +1,38 @@
 //! Errors, with a line of advice where something can be done about it.
 
+use super::library::VendorLibrary;
 use crate::{CallError, LoadError};
 use nix::errno::Errno;
 use thiserror::Error;
 
-/// A call of the vendor's libbnxt_re that failed, or that cannot be made.
+/// A call of a vendor's library that failed, or that cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum BnxtError {
+pub enum VendorError {
     /// No library has the functions.
     #[error(
-        "{} of Broadcom's libbnxt_re cannot be had: {}; the libbnxt_re of rdma-core has no such function in \
-         any version, the one of Broadcom's own package has (WARPVERBS_LIBBNXT_RE names another file)",
-        expected,
-        tried.iter().map(describe).collect::<Vec<_>>().join("; ")
+        "{} of {}'s {} cannot be had: {}; the {} of rdma-core has no such function in any version, the one of \
+         {}'s own package has ({} names another file)",
+        expected, library.maker, library.name,
+        tried.iter().map(describe).collect::<Vec<_>>().join("; "),
+        library.name, library.maker, library.variable
     )]
     NoLibrary {
+        /// The library.
+        library: &'static VendorLibrary,
         /// The functions that are needed.
         expected: &'static str,
         /// The files that were tried, in this order, and why each cannot be used.
         tried: Vec<LoadError>,
     },
-    /// The device is not one of Broadcom's.
-    #[error("{device} is of PCI vendor {vendor:#06x}, and no bnxt_re device (0x14e4)")]
-    NotBnxt {
+    /// The device is not one of the vendor's.
+    #[error(
+        "{device} is of PCI vendor {vendor:#06x}, and no {} device ({:#06x})",
+        library.devices, library.vendor
+    )]
+    NotOfVendor {
+        /// The library.
+        library: &'static VendorLibrary,
         /// The device.
         device: String,
         /// Its vendor.
@@ -34,6 +43,20 @@ pub enum BnxtError {
     Call {
         /// The call.
         call: CallError,
+    },
+    /// The library lays a queue out in another way than is known of it.
+    #[error(
+        "{of} wants {found} for {what}, expected {expected}: it is newer than what is known of it"
+    )]
+    Layout {
+        /// The library.
+        of: &'static str,
+        /// The queue.
+        what: &'static str,
+        /// Its wish.
+        found: String,
+        /// The layout that was meant.
+        expected: String,
     },
     /// The device cannot be given the memory.
     #[error(
@@ -48,7 +71,7 @@ pub enum BnxtError {
     },
 }
 
-impl From<CallError> for BnxtError {
+impl From<CallError> for VendorError {
     fn from(call: CallError) -> Self {
         Self::Call { call }
     }
@@ -79,7 +102,7 @@ fn advice(call: &CallError) -> &'static str {
             "; locked memory may be limited: `ulimit -l unlimited`, for a container --ulimit memlock=-1"
         }
         Errno::EOPNOTSUPP | Errno::ENOTTY | Errno::EPROTONOSUPPORT => {
-            "; the kernel's bnxt_re may be older than the library: both are of Broadcom's package"
+            "; the kernel's driver may be older than the library: both are of the vendor's package"
         }
         _ => "",
     }
@@ -101,9 +124,25 @@ mod tests {
             needed: 0,
         };
         let absent = LoadError::NotFound { file: "libbnxt_re.so".into() };
-        let error = BnxtError::NoLibrary { expected: "bnxt_re_dv_*", tried: vec![found, absent] };
+        let library = &VendorLibrary {
+            maker: "Broadcom",
+            name: "libbnxt_re",
+            devices: "bnxt_re",
+            vendor: 0x14e4,
+            variable: "WARPVERBS_LIBBNXT_RE",
+            first: "bnxt_re_dv_umem_reg",
+        };
+        let tried = vec![found, absent];
+        let error = VendorError::NoLibrary { library, expected: "bnxt_re_dv_*", tried };
         let text = error.to_string();
-        for part in [file, "private interface 34", "no bnxt_re_dv_umem_reg", "no libbnxt_re.so"] {
+        for part in [
+            file,
+            "private interface 34",
+            "no bnxt_re_dv_umem_reg",
+            "no libbnxt_re.so",
+            "of Broadcom's libbnxt_re cannot",
+            "(WARPVERBS_LIBBNXT_RE names",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
