@@ -189,8 +189,7 @@ fn fixed_qp(
     })
 }
 
-/// log2 of the receives and of their bytes, if the QP has a receive queue of its own; slots of each, if
-/// doorbells count those.
+/// log2 of the receives and of their bytes, rounded up, if the QP has a receive queue of its own; slots of each.
 type Receives = (Option<(u8, u8)>, Option<u8>);
 
 fn receives(call: &Call) -> Result<Receives, Refusal> {
@@ -213,12 +212,8 @@ fn receives(call: &Call) -> Result<Receives, Refusal> {
         );
         return Err(Refusal::invalid(why));
     };
-    // Those of the library's have a power of two of slots and are counted; GPU libraries' are not, and their
-    // slots are.
-    let counted = each.is_power_of_two();
     let bytes = (each * SLOT).next_power_of_two();
-    let receive_slots = (!counted).then_some(each as u8);
-    Ok((Some((count.ilog2() as u8, bytes.ilog2() as u8)), receive_slots))
+    Ok((Some((count.ilog2() as u8, bytes.ilog2() as u8)), Some(each as u8)))
 }
 
 pub(super) fn qp_made(qpid: u32) -> Vec<u8> {

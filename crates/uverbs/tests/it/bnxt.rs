@@ -239,7 +239,7 @@ fn a_program_may_say_what_its_queues_are() {
     let cq = cq(&mut program);
     for (receives, rq, receive_slots) in [
         (None, None, None),
-        (Some([64, 4]), Some((4, 6)), None),
+        (Some([64, 4]), Some((4, 6)), Some(4)),
         (Some([48, 3]), Some((4, 6)), Some(3)),
     ] {
         let call = fixed_qp(&program, (pd, cq), [192, 128], receives);
