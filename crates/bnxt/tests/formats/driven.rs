@@ -91,7 +91,7 @@ impl Drop for Driven {
 }
 
 impl Driven {
-    /// Starts the program with the library and further arguments. What the library needs is beside it.
+    /// Starts the program with the library and further arguments. Libraries that it needs are beside it.
     pub(crate) fn start(program: &Path, library: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.arg(library).args(arguments);

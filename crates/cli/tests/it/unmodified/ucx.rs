@@ -82,7 +82,7 @@ const VERBS: &str = "rc_verbs,ud_verbs,self";
 const DATAGRAMS: &str = "ud_verbs,self";
 const IB: &str = "ib,self";
 
-/// What UCX's transports are told of a device.
+/// Settings of UCX's transports for a device.
 fn settings(device: &str) -> Vec<(&'static str, String)> {
     let mut settings = vec![
         ("UCX_IB_GID_INDEX", "0".to_owned()),
@@ -97,8 +97,8 @@ fn settings(device: &str) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Of UCX's protocols above its transports: early versions of libbnxt_re write inline data of several pieces
-/// over each other.
+/// With those of UCX's protocols, above its transports: early versions of libbnxt_re write inline data of several
+/// pieces over each other.
 pub(super) fn protocol_settings(device: &str) -> Vec<(&'static str, String)> {
     let mut settings = settings(device);
     if device == "bnxt_re" {
