@@ -129,8 +129,11 @@ pub(super) fn qp(
             return Err(Refusal::invalid(format!("{value} {what}, expected {max} at most")));
         }
     }
-    let fixed: BnxtFixedQp = take(call.bytes(UHW_IN).unwrap_or(&[]));
-    if fixed.comp_mask & FIXED != 0 {
+    // Libraries do not always initialise the mask, which means nothing with static WQEs; theirs is the
+    // shorter request.
+    let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
+    let fixed: BnxtFixedQp = take(bytes);
+    if fixed.comp_mask & FIXED != 0 && bytes.len() > size_of::<BnxtFixedQp>() {
         return fixed_qp(call, &fixed, service, cap);
     }
     let log = |entries: u32| entries.next_power_of_two().ilog2() as u8;
