@@ -86,6 +86,7 @@ impl QueueFormat {
                 mode,
                 slots,
                 receive_slots,
+                counts_receive_slots: true,
                 table,
                 packets,
                 log_packets,

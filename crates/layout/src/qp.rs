@@ -97,7 +97,7 @@ crate::layout! {
         pub log_sq: u8,
         /// log2 of the number of receive WQEs.
         pub log_rq: u8,
-        /// log2 of the bytes of one receive WQE, 4 to 10.
+        /// log2 of the bytes of one receive WQE, 4 to 10; not of bnxt_re's format.
         pub log_rq_stride: u8,
         /// Largest inline payload in bytes divided by 4.
         pub inline_words: u8,
@@ -111,8 +111,10 @@ crate::layout! {
         pub log_packets: u8,
         /// Of bnxt_re's format: log2 of the path MTU, 8 to 12.
         pub log_mtu: u8,
+        /// Of bnxt_re's format: 16-byte slots of one receive WQE, 3 or more.
+        pub rq_slots: u8,
         /// Zero.
-        pub reserved: [u8; 29],
+        pub reserved: [u8; 28],
     }
 
     /// `completed` of a queue and the lock of its poller, in one word: one release both raises the one

@@ -263,7 +263,8 @@ impl World {
             format: self.shape.format as u8,
             log_packets: log_sq,
             log_mtu: 8,
-            reserved: [0; 29],
+            rq_slots: 3,
+            reserved: [0; 28],
         }
     }
 

@@ -205,11 +205,6 @@ impl EndpointConfig {
         self.recv_depth.max(shared).ilog2() as u8
     }
 
-    /// log2 of the bytes of one receive WQE.
-    pub(crate) fn log_recv_stride(&self) -> u8 {
-        4 + self.recv_sges.ilog2() as u8
-    }
-
     pub(crate) fn has_own_recv(&self) -> bool {
         self.recv_depth > 0 && self.srq.is_none()
     }

@@ -377,7 +377,7 @@ fn create_qp(
     let recv = match &config.srq {
         Some(srq) => RecvSpec::Shared(srq.object()),
         None if !shape.own_recv => RecvSpec::None,
-        None => RecvSpec::Own { buf: &rq, log_depth: shape.log_recv, log_stride: shape.log_stride },
+        None => RecvSpec::Own { buf: &rq, log_depth: shape.log_recv, bytes: shape.recv_bytes },
     };
     let packets = memory.packets()?;
     let cq = |mode, log_size, buf, record| CqSpec { mode, log_size, buf, record };

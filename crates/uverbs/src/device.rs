@@ -191,12 +191,12 @@ pub struct BnxtFixed {
     pub slots: u32,
     /// log2 of the entries of the table.
     pub log_packets: u8,
-    /// Slots of each receive, whose doorbells count slots; `None`: doorbells count receives.
+    /// Slots of each receive, of which doorbells count receives.
     pub receive_slots: Option<u8>,
 }
 
 impl QpRequest {
-    /// Bytes of a receive whose slots are counted.
+    /// Bytes of a receive, if the program says how many slots it has.
     pub fn receive_bytes(&self) -> Option<u64> {
         match self.queues {
             Queues::Bnxt { fixed: Some(BnxtFixed { receive_slots, .. }), .. } => {

@@ -66,10 +66,16 @@ fn built(source: &Path) -> Result<PathBuf> {
 
 /// Whether all tests pass with the build in `folder`.
 fn passes(folder: &Path, words: &str) -> Result<bool> {
-    let mut cargo = workspace::cargo(workspace::root()?);
-    cargo.args(["test", "-p", "warpverbs-cli", "--test", "it", words]);
-    cargo.env("WARPVERBS_RDMA_CORE", folder).env("WARPVERBS_REQUIRE_RDMA_CORE", "1");
-    Ok(cargo.status()?.success())
+    // Formats beside a library of the build, and programs with it.
+    let tests = [("warpverbs-ionic", "formats", "live::"), ("warpverbs-cli", "it", words)];
+    let mut all = true;
+    for (package, test, words) in tests {
+        let mut cargo = workspace::cargo(workspace::root()?);
+        cargo.args(["test", "-p", package, "--test", test, words]);
+        cargo.env("WARPVERBS_RDMA_CORE", folder).env("WARPVERBS_REQUIRE_RDMA_CORE", "1");
+        all &= cargo.status()?.success();
+    }
+    Ok(all)
 }
 
 pub(crate) fn run(options: &RdmaCore) -> Result<()> {

@@ -2,25 +2,19 @@
 //! was described, and it completes what CQEs from here say. `tests/c/library.c` drives the library, as far
 //! as it is an early one.
 
+use crate::driven::{Driven, Folder, bytes, entries, line, number, program, seed, skip, values};
 use crate::offsets::{Field, built, entry_fields, fields};
 use crate::request::{Payload, Request, request, sge};
 use proptest::prelude::*;
-use proptest::strategy::ValueTree as _;
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::collections::VecDeque;
-use std::hash::{BuildHasher as _, RandomState};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::path::PathBuf;
 use warpverbs_bnxt::cqe::Cqe;
 use warpverbs_bnxt::doorbell::{Doorbell, Kind};
 use warpverbs_bnxt::packets::{Packets, Table};
 use warpverbs_bnxt::ring::{Library, Mode, Ring};
 use warpverbs_bnxt::status::{RecvStatus, SendStatus};
 use warpverbs_bnxt::{recv, wqe};
-use warpverbs_rdma::{Addressed, Mtu, Op, Qpn, ReceivedKind, Remote, SendFlags, Sge, Status};
+use warpverbs_rdma::{Addressed, Mtu, Op, Qpn, ReceivedKind, SendFlags, Sge, Status};
 
 /// As the program in C has them.
 const QPN: u32 = 0x42;
@@ -31,120 +25,12 @@ const HANDLE: u32 = 0x5_4321;
 /// The version of the library.
 const LIBRARY: Library = Library::Early;
 
-/// More than the library ever needs.
-const DEADLINE: Duration = Duration::from_secs(120);
-
-/// Says why nothing is compared; that is a failure where rdma-core has to be there.
-fn skip(reason: &str) {
-    assert!(std::env::var_os("WARPVERBS_REQUIRE_RDMA_CORE").is_none(), "{reason}");
-    eprintln!("SKIPPED: {reason}");
-}
-
 /// The library as distributions install it.
 fn library() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
     let folders = folders.chain(["/usr/lib".into(), "/usr/lib64".into()]);
     let mut libraries = folders.map(|folder| folder.join("libibverbs/libbnxt_re-rdmav34.so"));
     libraries.find(|path| path.exists())
-}
-
-/// Compiles the program, or says why not.
-fn program(folder: &Path) -> Option<PathBuf> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/library.c");
-    let program = folder.join("library");
-    let mut cc = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
-    let header = "#include <infiniband/verbs.h>\n";
-    let probe = folder.join("probe.c");
-    std::fs::write(&probe, header).expect("write");
-    let probed = Command::new(cc.get_program()).arg("-fsyntax-only").arg(probe).output();
-    if !probed.is_ok_and(|output| output.status.success()) {
-        skip("needs a C compiler and rdma-core's headers (Debian: gcc, libibverbs-dev)");
-        return None;
-    }
-    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-rdynamic", "-o"]).arg(&program);
-    let output = cc.arg(source).args(["-libverbs", "-ldl"]).output().expect("a C compiler");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(program)
-}
-
-/// The running program.
-struct Driven {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<String>,
-}
-
-impl Drop for Driven {
-    fn drop(&mut self) {
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
-impl Driven {
-    fn start(program: &Path, library: &Path, (chip, table, qp): (&str, Table, &str)) -> Self {
-        let mut command = Command::new(program);
-        command.arg(library).args([chip, &format!("{:x}", table.entry()), qp]);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start");
-        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
-        let stdin = child.stdin.take().expect("a pipe");
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
-        });
-        Self { child, stdin, lines }
-    }
-
-    /// The words of the next line.
-    fn line(&self) -> Vec<String> {
-        let line = self.lines.recv_timeout(DEADLINE).expect("a line from the program");
-        line.split_whitespace().map(String::from).collect()
-    }
-
-    fn say(&mut self, line: &str) {
-        writeln!(self.stdin, "{line}").expect("the program reads");
-    }
-}
-
-fn number(word: &str) -> u64 {
-    u64::from_str_radix(word, 16).expect("a number")
-}
-
-fn bytes(word: &str) -> Vec<u8> {
-    (0..word.len()).step_by(2).map(|at| number(&word[at..at + 2]) as u8).collect()
-}
-
-fn entries(sges: &[Sge]) -> String {
-    let entry = |sge: &Sge| format!(" {:x} {:x} {:x}", sge.addr, sge.len, sge.lkey.0);
-    format!("{:x}{}", sges.len(), sges.iter().map(entry).collect::<String>())
-}
-
-/// The line that posts a request of up to 6 entries, or inline bytes that count on.
-fn line(request: &Request) -> String {
-    // A datagram's destination, if it is one.
-    let none = request.to.map_or(Remote::default(), |to| Remote::new(to.qpn.get().into(), to.qkey));
-    let (opcode, imm, remote, compare, swap) = match request.op {
-        Op::Write(remote) => (0, 0, remote, 0, 0),
-        Op::WriteImm(remote, imm) => (1, imm, remote, 0, 0),
-        Op::Send => (2, 0, none, 0, 0),
-        Op::SendImm(imm) => (3, imm, none, 0, 0),
-        Op::Read(remote) => (4, 0, remote, 0, 0),
-        Op::CompareSwap { remote, compare, swap } => (5, 0, remote, compare, swap),
-        Op::FetchAdd { remote, add } => (6, 0, remote, add, 0),
-        Op::SendInvalidate(rkey) => (9, rkey.0, none, 0, 0),
-    };
-    let (inline, sges) = match &request.payload {
-        Payload::Sges(sges) => (0, entries(sges)),
-        Payload::Inline(bytes) => {
-            let first = bytes.first().copied().unwrap_or(0);
-            (8, entries(&[Sge::new(0, bytes.len() as u32, first.into())]))
-        }
-    };
-    // FENCE 1, SIGNALED 2, SOLICITED 4, as ours.
-    let flags = request.flags.bits() | inline;
-    let (raddr, rkey) = (remote.addr, remote.rkey.0);
-    format!("send {opcode:x} {flags:x} {imm:x} {raddr:x} {rkey:x} {compare:x} {swap:x} {sges}")
 }
 
 /// Requests that the library takes; it refuses SEND with invalidate.
@@ -350,10 +236,6 @@ impl Run {
 /// Over several laps of each ring, then a failure.
 fn compare(driven: Driven, (_, table, qp): (&str, Table, &str), seed: u64) {
     let datagrams = qp == "ud";
-    let mut seeds = [0; 32];
-    seeds[..8].copy_from_slice(&seed.to_le_bytes());
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seeds);
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let kinds = (any::<(u32, u32)>(), 0..4).prop_map(|((value, length), kind)| {
         let kind = match kind {
             0 => ReceivedKind::Send,
@@ -365,14 +247,14 @@ fn compare(driven: Driven, (_, table, qp): (&str, Table, &str), seed: u64) {
     });
     let steps =
         (requests(datagrams), prop::collection::vec(sge(0..10_000_u32), 0..=6), kinds, 0..60_u32);
+    let mut steps = values(steps, seed);
     let Some(mut run) = Run::new(driven, table, datagrams) else {
         eprintln!("SKIPPED: this libbnxt_re is a later one, which is driven otherwise");
         return;
     };
     let mut filled = 0;
     for _ in 0..700 {
-        let (request, mut sges, (kind, length), chance) =
-            steps.new_tree(&mut runner).expect("a step").current();
+        let (request, mut sges, (kind, length), chance) = steps();
         // The library leaves the entry of an earlier lap in a receive without any.
         if sges.is_empty() && run.received >= DEPTH {
             sges.push(Sge::default());
@@ -389,34 +271,24 @@ fn compare(driven: Driven, (_, table, qp): (&str, Table, &str), seed: u64) {
     }
     assert!(run.cqes > 3 * 64 && filled > DEPTH, "{} CQEs, {filled} receives", run.cqes);
     for _ in 0..3 {
-        let (request, ..) = steps.new_tree(&mut runner).expect("a step").current();
-        run.send(&request);
+        run.send(&steps().0);
     }
     run.fail();
 }
 
 #[test]
 fn the_library_agrees() {
-    let seed = std::env::var("WARPVERBS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-    eprintln!("WARPVERBS_SEED={seed}");
-    let name = format!("library-{}", std::process::id());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&folder).expect("a scratch folder");
-    if let Some(program) = program(&folder) {
-        match library() {
-            Some(library) => {
-                // 57508, and a chip of the generation before it.
-                for device in [
-                    ("1750", Table::PsnExt, "rc"),
-                    ("16d7", Table::Psn, "rc"),
-                    ("1750", Table::PsnExt, "ud"),
-                ] {
-                    compare(Driven::start(&program, &library, device), device, seed);
-                }
-            }
-            None => skip("libbnxt_re-rdmav34.so is not installed (Debian: ibverbs-providers)"),
-        }
+    let (seed, folder) = (seed(), Folder::new());
+    let Some(program) = program(&folder.0, None) else { return };
+    let Some(library) = library() else {
+        return skip("libbnxt_re-rdmav34.so is not installed (Debian: ibverbs-providers)");
+    };
+    // 57508, and a chip of the generation before it.
+    for device in
+        [("1750", Table::PsnExt, "rc"), ("16d7", Table::Psn, "rc"), ("1750", Table::PsnExt, "ud")]
+    {
+        let (chip, table, qp) = device;
+        let arguments = [chip, &format!("{:x}", table.entry()), qp];
+        compare(Driven::start(&program, &library, &arguments), device, seed);
     }
-    std::fs::remove_dir_all(folder).expect("remove");
 }

@@ -6,6 +6,7 @@ mod any_bytes;
 mod counting;
 mod cpp;
 mod cqes;
+mod driven;
 mod exercise;
 mod golden;
 mod live;

@@ -89,8 +89,8 @@ static struct end end(int own) {
 }
 
 static void ring(struct end *e, uint64_t kind, uint32_t next, uint32_t ring) {
-    // A doorbell has 20 bits of the number.
-    uint64_t place = next % ring * 3, epoch = next / ring & 1, qpn = e->qp->qp_num & 0xfffff;
+    // Sends are counted in slots, receives are not. A doorbell has 20 bits of the number.
+    uint64_t place = next % ring * (kind == 0 ? 3 : 1), epoch = next / ring & 1, qpn = e->qp->qp_num & 0xfffff;
     __atomic_store_n(e->page.dbr, kind << 60 | 1ull << 58 | qpn << 32 | epoch << 24 | place, __ATOMIC_RELEASE);
 }
 

@@ -114,12 +114,15 @@ pub(super) fn send_invalidate(setup: &Setup) -> End {
 }
 
 pub(super) fn receive_order(setup: &Setup) -> End {
-    let pair = setup.pair(Shape::host().recv_depth(4))?;
+    let pair = setup.pair(Shape::host().recv_depth(4).recv_sges(4))?;
     let (a, b) = pair.posters()?;
+    // Of a message's eight bytes.
+    let pieces = |i: u64| [(0, 5), (8, 2), (16, 1)].map(|(at, len)| (i % 3 * 24 + at, len));
     // A ring of four has room for three in every format.
     for n in (0..3 * setup.times(130)).step_by(3) {
         for i in n..n + 3 {
-            let posted = b.post_recv(pair.dst.local().slice(i % 3 * 8, 8)?)?;
+            let [first, second, third] = pieces(i).map(|(at, len)| pair.dst.local().slice(at, len));
+            let posted = b.post_recv([first?, second?, third?])?;
             check!(posted == i, "receive {} was posted as {i}", posted);
         }
         for i in n..n + 3 {
@@ -128,7 +131,10 @@ pub(super) fn receive_order(setup: &Setup) -> End {
         for i in n..n + 3 {
             let got = b.wait_recv()?;
             check!((got.index, got.byte_len) == (i, 8), "{got:?}, expected receive {i}");
-            let data = bytes(&pair.dst, (i % 3 * 8) as usize, 8)?;
+            let mut data = Vec::new();
+            for (at, len) in pieces(i) {
+                data.extend(bytes(&pair.dst, at as usize, len as usize)?);
+            }
             same(&data, &i.to_le_bytes(), "message")?;
         }
     }

@@ -36,9 +36,10 @@ pub struct BnxtQueues {
     /// Slots of the send queue in variable mode, at most 65536, any number. In static mode it has
     /// 2^`log_sq` WQEs of 128 bytes.
     pub slots: u32,
-    /// Slots of each receive, 3 to 64, whose doorbells then count slots, as GPU libraries have them;
-    /// `None`: receives have the bytes of their ring, and doorbells count receives.
+    /// Slots of each receive, 3 to 64; `None`: receives have the bytes of their ring.
     pub receive_slots: Option<u8>,
+    /// Whether doorbells of receives count the slots of `receive_slots`, as MORI's do, in place of receives.
+    pub counts_receive_slots: bool,
     /// The form of its packet numbers.
     pub table: Table,
     /// 2^`log_packets` entries of packet numbers, 16-byte aligned, host memory or memory with a copy

@@ -279,14 +279,21 @@ impl RecvFormat {
 
     /// Of a QP's own queue of 2^`log` receives, and the bytes of one, if its format says so.
     pub(crate) fn own(format: &QpFormat, log: u8) -> Result<(Self, Option<usize>), NicError> {
-        let &QpFormat::Bnxt(BnxtQueues { library, receive_slots: Some(slots), .. }) = format else {
+        let &QpFormat::Bnxt(BnxtQueues {
+            library,
+            receive_slots: Some(slots),
+            counts_receive_slots,
+            ..
+        }) = format
+        else {
             return Ok((Self::new(format.dialect(), log), None));
         };
         if !(3..=64).contains(&slots) {
             let (what, value) = ("slots of a receive", u64::from(slots));
             return Err(NicError::OutOfRange { what, value, min: 3, max: 64 });
         }
-        let receives = bnxt::Receives::new(log, slots, library);
+        let units = if counts_receive_slots { slots } else { 1 };
+        let receives = bnxt::Receives::new(log, units, library);
         Ok((Self::Bnxt(receives), Some(usize::from(slots) * SLOT)))
     }
 

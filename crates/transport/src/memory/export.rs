@@ -66,14 +66,15 @@ impl Memory {
             qpn: qp.qpn,
             log_sq: shape.log_send,
             log_rq: shape.log_recv,
-            log_rq_stride: shape.log_stride,
+            log_rq_stride: shape.recv_bytes.ilog2() as u8,
             inline_words: (shape.inline_bytes / 4) as u8,
             send_tag: qp.qpn | if qp.fenced_record { FENCED_RECORD } else { 0 },
             packets: shape.packets().map_or(0, |(at, _)| self.sq_buf.kernel_addr() + at),
             format: shape.format as u8,
             log_packets: shape.packets().map_or(0, |(_, log)| log),
             log_mtu: 0,
-            reserved: [0; 29],
+            rq_slots: (shape.recv_bytes / 16) as u8,
+            reserved: [0; 28],
         };
         self.write(&self.state_buf, s.qp.at, image.as_bytes())?;
         Ok(self.state_buf.slice(s.qp.at, s.qp.len)?)

@@ -18,7 +18,8 @@ pub(crate) struct Shape {
     pub(crate) log_send: u8,
     /// log2 of the receives, own or (with an SRQ) those the CQ can report.
     pub(crate) log_recv: u8,
-    pub(crate) log_stride: u8,
+    /// Bytes of a receive: a power of two, but in bnxt_re's format as many slots as it uses.
+    pub(crate) recv_bytes: u16,
     pub(crate) own_recv: bool,
     pub(crate) send_cq_mode: CqMode,
     pub(crate) log_send_cq: u8,
@@ -33,17 +34,16 @@ impl Shape {
         // Ring CQs are twice as long as their queues: pollers give entries back late (`gives_back`).
         let log_send_cq = if send_cq == CqMode::Ring { log_send + 1 } else { 0 };
         // Header, segment or entries of a receive of mlx5's format are 16 bytes each; others have two ahead.
-        let log_stride = match format {
-            NicFormat::Mlx5 => config.log_recv_stride(),
-            NicFormat::Bnxt | NicFormat::Ionic => {
-                (32 + (16 << (config.log_recv_stride() - 4)) as u32).next_power_of_two().ilog2()
-                    as u8
-            }
+        let entries = 16 * config.recv_sges as u16;
+        let recv_bytes = match format {
+            NicFormat::Mlx5 => entries,
+            NicFormat::Bnxt => 32 + entries,
+            NicFormat::Ionic => (32 + entries).next_power_of_two(),
         };
         let log_recv = match format {
             // The sends are more in any case.
             NicFormat::Ionic if config.has_own_recv() => {
-                config.log_recv().max(LOG_PAGE.saturating_sub(log_stride))
+                config.log_recv().max(LOG_PAGE.saturating_sub(recv_bytes.ilog2() as u8))
             }
             _ => config.log_recv(),
         };
@@ -51,7 +51,7 @@ impl Shape {
             format,
             log_send,
             log_recv,
-            log_stride,
+            recv_bytes,
             own_recv: config.has_own_recv(),
             send_cq_mode: send_cq,
             log_send_cq,
@@ -152,7 +152,9 @@ impl Rings {
     /// Their parts, and the bytes of all.
     pub(super) fn new(shape: &Shape, with_send_queue: bool) -> (Self, u64) {
         let recv = 1usize << shape.log_recv;
-        let received = if shape.own_recv { recv << shape.log_stride } else { 0 };
+        // A power of two in every format: the host counts round the whole of it.
+        let received = (recv * usize::from(shape.recv_bytes)).next_power_of_two();
+        let received = if shape.own_recv { received } else { 0 };
         let mut plan = Plan::default();
         let (align, rq) = match shape.format {
             NicFormat::Bnxt | NicFormat::Ionic => (PAGE, plan.aligned(received, PAGE)),

@@ -20,8 +20,8 @@ use warpverbs_rdma::Mtu;
 #[derive(Debug)]
 pub(crate) struct HostQueues {
     pub(super) words: Words,
-    /// log2 of the bytes of a receive; `None` with an SRQ, or without receives.
-    pub(super) log_recv_stride: Option<u8>,
+    /// Bytes of a receive; `None` with an SRQ, or without receives.
+    pub(super) recv_bytes: Option<u16>,
     pub(super) scratch_free: Cells<AtomicU64>,
     pub(super) scratch: Cells<AtomicU64>,
     pub(super) scratch_lkey: u32,
@@ -55,7 +55,7 @@ impl HostQueues {
         };
         Ok(Self {
             words: Words::new(memory, qp, doorbell)?,
-            log_recv_stride: shape.own_recv.then_some(shape.log_stride),
+            recv_bytes: shape.own_recv.then_some(shape.recv_bytes),
             scratch_free: memory.scratch_free()?.cells(0, 1)?,
             scratch: memory.scratch()?.cells(0, SCRATCH_SLOTS + 1)?,
             scratch_lkey,

@@ -17,8 +17,8 @@ impl Poster<'_> {
     pub fn post_recv(&self, local: impl AsRef<[LocalRegion]>) -> Result<Posted, TransportError> {
         let q = self.q;
         let no_queue = |why| UsageError::NoReceiveQueue { qpn: q.words.qpn.get(), why };
-        let stride = match (q.log_recv_stride, self.srq) {
-            (Some(log), _) => 1usize << log,
+        let stride = match (q.recv_bytes, self.srq) {
+            (Some(bytes), _) => usize::from(bytes),
             (None, Some(_)) => return Err(no_queue("post to its SharedReceiveQueue").into()),
             (None, None) => return Err(no_queue("it was made with recv_depth 0").into()),
         };

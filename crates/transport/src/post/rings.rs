@@ -110,7 +110,7 @@ pub(crate) struct Rings {
     packets: Option<PacketNumbers>,
     /// None with an SRQ, or without receives.
     rq: Option<Cells<AtomicU64>>,
-    log_rq_stride: u8,
+    recv_bytes: usize,
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
 }
@@ -132,7 +132,7 @@ impl Rings {
             })
         };
         let rq = match shape.own_recv {
-            true => Some(memory.rq()?.cells(0, 1 << (shape.log_recv + shape.log_stride - 3))?),
+            true => Some(memory.rq()?.cells(0, memory.rq()?.len() / 8)?),
             false => None,
         };
         let packets = match memory.packets()? {
@@ -148,7 +148,7 @@ impl Rings {
             span: memory.sq_span()?.cells(0, 1 << shape.log_send)?,
             packets,
             rq,
-            log_rq_stride: shape.log_stride,
+            recv_bytes: shape.recv_bytes.into(),
             send_cq: cq(0, memory.send_cq()?, shape.log_send_cq, shape.send_cq_mode)?,
             recv_cq: cq(1, memory.recv_cq()?, shape.log_recv_cq, CqMode::Ring)?,
         })
@@ -205,14 +205,14 @@ impl Rings {
         Some(Posted { index: base, end: base + n, signaled })
     }
 
-    /// The bytes of a receive of 2^`log_rq_stride` bytes, but for its place.
+    /// The bytes of a receive of `recv_bytes`, but for its place.
     pub(super) fn encode_recv(&self, slot: &mut [u8], sges: &[Sge]) -> Result<(), UsageError> {
         format::encode_recv(self.format, slot, sges)
     }
 
     /// Pieces of memory of a receive at most.
     pub(super) fn most_recv_sges(&self) -> usize {
-        format::most_recv_sges(self.format, 1 << self.log_rq_stride)
+        format::most_recv_sges(self.format, self.recv_bytes)
     }
 
     /// As [`Self::try_post`], of a receive.
@@ -220,8 +220,9 @@ impl Rings {
         let rq = self.rq.as_ref()?;
         let index = try_reserve(queue, 1, 0)?.base;
         let (mut head, rest) = slot.split_first_chunk::<16>().map(|(head, rest)| (*head, rest))?;
-        format::stamp_recv(self.format, &mut head, index & (queue.depth() - 1));
-        let first = index << (self.log_rq_stride - 3);
+        let place = index & (queue.depth() - 1);
+        format::stamp_recv(self.format, &mut head, place);
+        let first = place * (self.recv_bytes / 8) as u64;
         store(rq, first, &head);
         store(rq, first + 2, rest);
         publish(queue, index, 1);

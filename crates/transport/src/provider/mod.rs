@@ -147,14 +147,14 @@ pub(crate) struct CqSpec<'a> {
 pub(crate) enum RecvSpec<'a> {
     /// Nowhere.
     None,
-    /// An own ring of 2^`log_depth` WQEs of 2^`log_stride` bytes.
+    /// An own ring of 2^`log_depth` WQEs.
     Own {
         /// The ring.
         buf: &'a Region,
         /// log2 of the number of WQEs.
         log_depth: u8,
-        /// log2 of the bytes of one.
-        log_stride: u8,
+        /// Bytes of one.
+        bytes: u16,
     },
     /// A shared receive queue of the same NIC.
     Shared(&'a dyn SharedQueue),

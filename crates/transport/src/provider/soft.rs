@@ -128,8 +128,9 @@ impl Running {
         let cqs = [cq(&spec.send_cq)?, cq(&spec.recv_cq)?];
         let rq = match (shared, spec.recv) {
             (Some(srq), _) => RqConfig::Srq(srq),
-            (None, RecvSpec::Own { buf, log_depth, log_stride }) => {
-                RqConfig::Own { buf: buf.clone(), log_rq: log_depth, log_stride }
+            (None, RecvSpec::Own { buf, log_depth: log_rq, bytes }) => {
+                let log_stride = bytes.next_power_of_two().ilog2() as u8;
+                RqConfig::Own { buf: buf.clone(), log_rq, log_stride }
             }
             (None, _) => RqConfig::None,
         };
@@ -183,7 +184,11 @@ fn queue_format(spec: &QpSpec<'_>) -> QpFormat {
             library: BnxtLibrary::Current,
             mode: BnxtMode::Variable,
             slots: BNXT_SLOTS << spec.log_sq,
-            receive_slots: None,
+            receive_slots: match spec.recv {
+                RecvSpec::Own { bytes, .. } => Some((bytes / 16) as u8),
+                _ => None,
+            },
+            counts_receive_slots: false,
             table: PacketTable::Msn,
             packets: packets.clone(),
             log_packets: (packets.len() / 8).ilog2() as u8,

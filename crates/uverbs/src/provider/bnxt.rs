@@ -129,8 +129,11 @@ pub(super) fn qp(
             return Err(Refusal::invalid(format!("{value} {what}, expected {max} at most")));
         }
     }
-    let fixed: BnxtFixedQp = take(call.bytes(UHW_IN).unwrap_or(&[]));
-    if fixed.comp_mask & FIXED != 0 {
+    // Libraries do not always initialise the mask, which means nothing with static WQEs; theirs is the
+    // shorter request.
+    let bytes = call.bytes(UHW_IN).unwrap_or(&[]);
+    let fixed: BnxtFixedQp = take(bytes);
+    if fixed.comp_mask & FIXED != 0 && bytes.len() > size_of::<BnxtFixedQp>() {
         return fixed_qp(call, &fixed, service, cap);
     }
     let log = |entries: u32| entries.next_power_of_two().ilog2() as u8;
@@ -189,8 +192,7 @@ fn fixed_qp(
     })
 }
 
-/// log2 of the receives and of their bytes, if the QP has a receive queue of its own; slots of each, if
-/// doorbells count those.
+/// log2 of the receives and of their bytes, rounded up, if the QP has a receive queue of its own; slots of each.
 type Receives = (Option<(u8, u8)>, Option<u8>);
 
 fn receives(call: &Call) -> Result<Receives, Refusal> {
@@ -213,12 +215,8 @@ fn receives(call: &Call) -> Result<Receives, Refusal> {
         );
         return Err(Refusal::invalid(why));
     };
-    // Those of the library's have a power of two of slots and are counted; GPU libraries' are not, and their
-    // slots are.
-    let counted = each.is_power_of_two();
     let bytes = (each * SLOT).next_power_of_two();
-    let receive_slots = (!counted).then_some(each as u8);
-    Ok((Some((count.ilog2() as u8, bytes.ilog2() as u8)), receive_slots))
+    Ok((Some((count.ilog2() as u8, bytes.ilog2() as u8)), Some(each as u8)))
 }
 
 pub(super) fn qp_made(qpid: u32) -> Vec<u8> {

@@ -207,7 +207,7 @@ fn fixed_qp(
     let mut call = qp_call(program, (pd, cq), 2, [64, 16, 1, 2, 16]);
     call.attrs.retain(|attr| attr.id != UHW_IN);
     let fixed = [longs(&[0xc000, 0xe000, 9, 1]), words(&[slots, entries])].concat();
-    let input = [fixed, receives.map(|receives| words(&receives)).unwrap_or_default()].concat();
+    let input = [fixed, words(&receives.unwrap_or_default())].concat();
     call.input(&program.memory, UHW_IN, &input);
     call
 }
@@ -239,7 +239,7 @@ fn a_program_may_say_what_its_queues_are() {
     let cq = cq(&mut program);
     for (receives, rq, receive_slots) in [
         (None, None, None),
-        (Some([64, 4]), Some((4, 6)), None),
+        (Some([64, 4]), Some((4, 6)), Some(4)),
         (Some([48, 3]), Some((4, 6)), Some(3)),
     ] {
         let call = fixed_qp(&program, (pd, cq), [192, 128], receives);
@@ -250,6 +250,14 @@ fn a_program_may_say_what_its_queues_are() {
         assert_eq!((seen.log_sq, seen.rq, seen.buf), (Some(6), rq, 0xe000));
         assert_eq!(seen.receive_bytes(), receive_slots.map(|slots| 16 * u64::from(slots)));
     }
+    // A library's request is shorter, and its mask may be any.
+    let mut call = fixed_qp(&program, (pd, cq), [u32::MAX, 7], None);
+    call.attrs.retain(|attr| attr.id != UHW_IN);
+    let input = [longs(&[0xc000, 0xe000, 9, u64::MAX]), words(&[u32::MAX, 7])].concat();
+    call.input(&program.memory, UHW_IN, &input);
+    program.make(&call).unwrap();
+    let seen = program.model.seen.borrow().qp.unwrap();
+    assert!(matches!(seen.queues, Queues::Bnxt { fixed: None, .. }), "{seen:?}");
     for (sends, receives) in [
         ([2, 1], None),
         ([0x1_0001, 0x1_0000], None),

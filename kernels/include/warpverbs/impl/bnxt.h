@@ -78,6 +78,14 @@ struct Nic : impl::WithoutRecord<CqeTail, cqe_tail_offset> {
     }
   };
 
+  // As many slots as the longest of them uses; doorbells count receives, not slots.
+  struct Receives {
+    u32 slots;
+
+    explicit WV_DEVICE Receives(const QpLayout& qp) : slots(qp.rq_slots) {}
+    WV_DEVICE u64 offset(u32 slot) const { return u64{slot * slots} * slot_bytes; }
+  };
+
   static WV_DEVICE void announce_receives(const impl::RecvQueue<Nic>& q, u64 next) {
     store<order::release, scope::system>(impl::at<u64>(q.record),
                                          doorbell(doorbell_kind::receive, q.qpn, next, q.log_depth));

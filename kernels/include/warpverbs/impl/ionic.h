@@ -13,6 +13,7 @@ namespace ionic {
 struct Nic : impl::WithoutRecord<CqeTail, cqe_tail_offset> {
   using Counter = impl::IndexAlone;
   using WriteInline = impl::WriteShort;
+  using Receives = impl::PowersOfTwo;
   using Out = impl::SendRing<Nic>;
 
   // Doorbells tell a place alone: that of a full ring would be that of an empty one.

@@ -90,6 +90,7 @@ namespace mlx5 {
 struct Nic {
   using Counter = impl::IndexAlone;
   using WriteInline = impl::WriteInline;
+  using Receives = impl::PowersOfTwo;
   using Out = impl::SendRing<Nic>;
   using Tail = CqeTail;
 
@@ -207,7 +208,7 @@ struct Nic {
     if (op.bytes != 0) {
       impl::write_segment(wqe, used++, data(op.local.addr, op.bytes, op.local.lkey));
     }
-    if (used < 1u << (q.log_stride - 4)) impl::write_segment(wqe, used, data_terminator());
+    if (used < 1u << (q.receives.log_stride - 4)) impl::write_segment(wqe, used, data_terminator());
   }
 
   static WV_DEVICE impl::Atomic atomic(Local local, Remote remote, FetchAdd v) {

@@ -6,6 +6,7 @@
 //   Counter              the word `reserved` (IndexAlone below)
 //   unused               entries of a ring that have to stay free
 //   Sends                what a send queue needs beside the fields of SendQueue; its doorbell
+//   Receives             where the WQEs of a receive queue lie (PowersOfTwo below)
 //   wqebb_bytes, write   the bytes of WQEs (impl/wqe.h)
 //   announce             how receives are made known
 //   look and what takes its result   CQEs (impl/drain.h)
@@ -77,6 +78,14 @@ struct SendQueue {
   }
 };
 
+// Receives of a power of two of bytes.
+struct PowersOfTwo {
+  u32 log_stride;
+
+  explicit WV_DEVICE PowersOfTwo(const QpLayout& qp) : log_stride(qp.log_rq_stride) {}
+  WV_DEVICE u64 offset(u32 slot) const { return u64{slot} << log_stride; }
+};
+
 template <class Nic>
 struct RecvQueue {
   using Counter = IndexAlone;
@@ -86,18 +95,18 @@ struct RecvQueue {
   u64* ready;
   u64 record;  // Qp::dbr
   u32 qpn;
-  u32 log_stride;
+  typename Nic::Receives receives;
   u32 log_depth;
 
   explicit WV_DEVICE RecvQueue(const QpOf<Nic>& qp)
       : state(state_of(qp)), ring(at<u8>(qp.rq)), ready(at<u64>(qp.rq_ready)), record(qp.dbr),
-        qpn(qp.qpn), log_stride(qp.log_rq_stride), log_depth(qp.log_rq) {}
+        qpn(qp.qpn), receives(qp), log_depth(qp.log_rq) {}
 
   WV_DEVICE QueueState* counters() const { return &state->rq; }
   WV_DEVICE u64 depth() const { return u64{1} << log_depth; }
   WV_DEVICE u64 room() const { return depth() - Nic::unused; }
   WV_DEVICE u32 slot(u64 index) const { return static_cast<u32>(index & (depth() - 1)); }
-  WV_DEVICE u8* wqe(u64 index) const { return ring + (u64{slot(index)} << log_stride); }
+  WV_DEVICE u8* wqe(u64 index) const { return ring + receives.offset(slot(index)); }
 
   WV_DEVICE void announce(u64 next) const {
     store<order::relaxed, scope::gpu>(&counters()->published, next);

@@ -67,14 +67,15 @@ struct QpLayout {
   u32 qpn;  // QP number, 24 bits.
   u8 log_sq;  // log2 of the number of WQEBBs in the SQ, 7 to 15.
   u8 log_rq;  // log2 of the number of receive WQEs.
-  u8 log_rq_stride;  // log2 of the bytes of one receive WQE, 4 to 10.
+  u8 log_rq_stride;  // log2 of the bytes of one receive WQE, 4 to 10; not of bnxt_re's format.
   u8 inline_words;  // Largest inline payload in bytes divided by 4.
   u32 send_tag;  // The QP number, with `fenced_record` where that applies.
   u64 packets;  // Of bnxt_re's format: address of the MSN table, one u64 for each entry.
   nic_format format;  // A `NicFormat`.
   u8 log_packets;  // Of bnxt_re's format: log2 of the entries of the MSN table, at least `log_sq`.
   u8 log_mtu;  // Of bnxt_re's format: log2 of the path MTU, 8 to 12.
-  u8 reserved[29];  // Zero.
+  u8 rq_slots;  // Of bnxt_re's format: 16-byte slots of one receive WQE, 3 or more.
+  u8 reserved[28];  // Zero.
 };
 static_assert(sizeof(QpLayout) == 192 && alignof(QpLayout) == 8, "QpLayout");
 WV_AT(QpLayout, sq, 0);
@@ -101,7 +102,8 @@ WV_AT(QpLayout, packets, 152);
 WV_AT(QpLayout, format, 160);
 WV_AT(QpLayout, log_packets, 161);
 WV_AT(QpLayout, log_mtu, 162);
-WV_AT(QpLayout, reserved, 163);
+WV_AT(QpLayout, rq_slots, 163);
+WV_AT(QpLayout, reserved, 164);
 
 // `completed` of a queue and the lock of its poller, in one word: one release both raises the one
 // and gives back the other.

@@ -3,8 +3,9 @@
 //!
 //! `WARPVERBS_SEED=<seed>` repeats a round, `WARPVERBS_RUNS=<n>` makes more of them.
 
+use super::ucx::protocol_settings;
 use super::unmapped::compiled;
-use super::{devices, done, output, ready, run, run_on, skip};
+use super::{devices, done, first, output, ready, run_on, skip};
 use crate::common::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -83,8 +84,8 @@ impl Mpi {
     }
 
     /// Two ranks that have nothing but these transports of UCX.
-    fn exchanges(&self, program: &Path, transports: &str, link: &str, seed: u32) {
-        let inner = run(&format!("--verbose --link {link} --"));
+    fn exchanges(&self, program: &Path, (device, transports): (&str, &str), link: &str, seed: u32) {
+        let inner = run_on(device)(&format!("--verbose --link {link} --"));
         let mut command = Command::new(format!("mpirun.{}", self.name));
         command.args(self.arguments).args(["-np", "2"]);
         command.arg(inner.get_program()).args(inner.get_args());
@@ -93,29 +94,36 @@ impl Mpi {
             command.env(name, value);
         }
         command.envs(self.env.iter().copied()).env("UCX_TLS", format!("{transports},self"));
-        command.env("UCX_IB_GID_INDEX", "0").env("UCX_NET_DEVICES", "mlx5_0:1");
+        command.envs(protocol_settings(device));
         let output = output({
             command.stdin(Stdio::null());
             command
         });
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-        let what = format!("{}, {transports} over {link}, seed {seed}", self.name);
+        let what = format!("{}, {device}, {transports} over {link}, seed {seed}", self.name);
         let done = output.status.success() && stdout.lines().any(|line| line == "done");
         assert!(done, "{what}: {stdout}{stderr}");
         // The bytes went through the devices.
-        let taken = ["mlx5_0: shared memory at 127.", "mlx5_0: UDP at 127."];
-        let taken = taken[usize::from(link == "udp")];
-        assert!(stderr.contains(taken) || stdout.contains(taken), "{what}: {stdout}{stderr}");
+        let link = if link == "udp" { "UDP" } else { "shared memory" };
+        let taken = format!("{}: {link} at 127.", first(device));
+        assert!(stderr.contains(&taken) || stdout.contains(&taken), "{what}: {stdout}{stderr}");
     }
 
     fn every_way(&self) {
         let folder = tempfile::tempdir().unwrap();
         let Some(program) = self.compiled(folder.path()) else { return };
         rounds(|seed| {
-            for transports in ["rc_x", "rc_v", "ud_x", "ud_v"] {
-                self.exchanges(&program, transports, "shm", seed);
+            for device in devices() {
+                let all = match *device {
+                    "mlx5" => &["rc_x", "rc_v", "ud_x", "ud_v"][..],
+                    "bnxt_re" => &["rc_v", "ud_v"],
+                    _ => &["ud_v"],
+                };
+                for transports in all {
+                    self.exchanges(&program, (device, transports), "shm", seed);
+                }
             }
-            self.exchanges(&program, "rc_x", "udp", seed);
+            self.exchanges(&program, ("mlx5", "rc_x"), "udp", seed);
         });
     }
 }

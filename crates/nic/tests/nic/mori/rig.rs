@@ -266,6 +266,7 @@ fn queues(device: Device, shared: &Region, send_cq: Cq, recv_cq: Cq) -> QpConfig
             mode: BnxtMode::Variable,
             slots: 3 << LOG_SQ,
             receive_slots: Some(3),
+            counts_receive_slots: true,
             table: PacketTable::Msn,
             packets: part(shared, PACKETS, 8 << LOG_PACKETS),
             log_packets: LOG_PACKETS,

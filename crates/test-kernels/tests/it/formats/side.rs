@@ -19,8 +19,9 @@ use zerocopy::{FromZeros, IntoBytes};
 /// log2 of WQEs, of receives, and of CQEs of either.
 pub(crate) const LOG_SQ: u8 = 7;
 const LOG_RQ: u8 = 4;
-/// log2 of the bytes of a receive.
+/// log2 of the bytes of a receive, but in bnxt_re's format its slots.
 const LOG_STRIDE: u8 = 6;
+const RECV_SLOTS: u8 = 3;
 /// log2 of the entries of a table of packet numbers.
 const LOG_PACKETS: u8 = LOG_SQ + 1;
 /// As long as anything that a test waits for may take.
@@ -72,7 +73,8 @@ fn format_of_queues(format: NicFormat, packets: &Buffer) -> QpFormat {
             library: BnxtLibrary::Current,
             mode: BnxtMode::Variable,
             slots: 3 << LOG_SQ,
-            receive_slots: None,
+            receive_slots: Some(RECV_SLOTS),
+            counts_receive_slots: false,
             table: PacketTable::Msn,
             packets: packets.region().clone(),
             log_packets: LOG_PACKETS,
@@ -215,7 +217,8 @@ fn exported(
         format: format as u8,
         log_packets: LOG_PACKETS,
         log_mtu: 9,
-        reserved: [0; 29],
+        rq_slots: RECV_SLOTS,
+        reserved: [0; 28],
     };
     let buffer = bed.gpu.alloc(size_of::<export::Qp>(), Place::Device).expect("memory");
     bed.gpu.write(&buffer, 0, image.as_bytes()).expect("write");

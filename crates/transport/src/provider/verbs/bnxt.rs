@@ -73,8 +73,8 @@ impl DirectQueues for Bnxt {
         let umem = |region: &Region| Umem::register(&self.dv, region).map_err(failed);
         let rq = match spec.recv {
             RecvSpec::None => None,
-            RecvSpec::Own { buf, log_depth, log_stride } => {
-                let each = (1u32 << log_stride) / SLOT as u32;
+            RecvSpec::Own { buf, log_depth, bytes } => {
+                let each = u32::from(bytes) / SLOT as u32;
                 Some((umem(buf)?, each << log_depth, each))
             }
             RecvSpec::Shared(_) => return Err(no_shared_queues(opened)),

@@ -59,8 +59,8 @@ impl DirectQueues for Ionic {
     ) -> Result<Arc<dyn QueuePair>, TransportError> {
         let rq = match spec.recv {
             RecvSpec::None => None,
-            RecvSpec::Own { buf, log_depth, log_stride } => {
-                Some((buf.clone(), log_depth, log_stride))
+            RecvSpec::Own { buf, log_depth, bytes } => {
+                Some((buf.clone(), log_depth, bytes.ilog2() as u8))
             }
             RecvSpec::Shared(_) => return Err(no_shared_queues(opened)),
         };

@@ -70,7 +70,7 @@ impl VerbsNic {
         let attr = &self.opened.attr;
         let (recv, recv_sges) = match spec.recv {
             // One piece of 16 bytes each.
-            RecvSpec::Own { log_depth, log_stride, .. } => (1 << log_depth, 1 << (log_stride - 4)),
+            RecvSpec::Own { log_depth, bytes, .. } => (1 << log_depth, u32::from(bytes) / 16),
             _ => (0, 0),
         };
         verbs::QpCaps {

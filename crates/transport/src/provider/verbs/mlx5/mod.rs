@@ -220,7 +220,7 @@ fn work_queues<'a>(
     srq: Option<&Object>,
 ) -> Result<(&'a Region, Receives), TransportError> {
     let no = |what| Err(unsupported(opened, what));
-    let RecvSpec::Own { buf, log_depth, log_stride } = spec.recv else {
+    let RecvSpec::Own { buf, log_depth, bytes } = spec.recv else {
         return Ok((spec.sq, srq.map_or(Receives::None, |pool| Receives::Shared(pool.number()))));
     };
     if buf.addr() + buf.len() as u64 != spec.sq.addr() {
@@ -230,7 +230,7 @@ fn work_queues<'a>(
     if buf.len() < SMALLEST_RQ {
         return no("the direct way needs receive queues of at least 64 bytes");
     }
-    Ok((buf, Receives::Own(log_depth, log_stride)))
+    Ok((buf, Receives::Own(log_depth, bytes.ilog2() as u8)))
 }
 
 fn offset(umem: &Umem, part: &Region) -> Result<u64, TransportError> {
