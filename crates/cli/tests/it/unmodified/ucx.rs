@@ -102,7 +102,9 @@ fn settings(device: &str) -> Vec<(&'static str, String)> {
 pub(super) fn protocol_settings(device: &str) -> Vec<(&'static str, String)> {
     let mut settings = settings(device);
     if device == "bnxt_re" {
-        settings.push(("UCX_RC_VERBS_TX_MIN_INLINE", "0".to_owned()));
+        for inline in ["UCX_RC_VERBS_TX_MIN_INLINE", "UCX_UD_VERBS_TX_MIN_INLINE"] {
+            settings.push((inline, "0".to_owned()));
+        }
     }
     settings
 }
