@@ -56,6 +56,21 @@ static void put32(void *response, size_t offset, uint32_t value)
 	memcpy((char *)response + offset, &value, 4);
 }
 
+/* The library's context of the device of this file. `about` is what libibverbs knows about a device. */
+static struct ibv_context *opened(void *about, int file)
+{
+	struct verbs_context *context = provider->alloc_context(provider->alloc_device(about), file, NULL);
+	if (!context)
+		fail("alloc_context");
+	return &context->context;
+}
+
+int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, void *cmd, size_t cmd_size)
+{
+	(void)qp, (void)attr, (void)mask, (void)cmd, (void)cmd_size;
+	return 0;
+}
+
 static struct ibv_qp *connect_qp(struct ibv_context *context, enum ibv_qp_type type, uint32_t sends, struct ibv_cq **completions)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(context);

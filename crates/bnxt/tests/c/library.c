@@ -77,12 +77,6 @@ int ibv_cmd_create_qp(struct ibv_pd *pd, struct ibv_qp *qp, struct ibv_qp_init_a
 	return 0;
 }
 
-int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, void *cmd, size_t cmd_size)
-{
-	(void)qp, (void)attr, (void)mask, (void)cmd, (void)cmd_size;
-	return 0;
-}
-
 int ibv_cmd_create_ah(struct ibv_pd *pd, struct ibv_ah *ah, struct ibv_ah_attr *attr, void *resp, size_t resp_size)
 {
 	(void)attr;
@@ -111,12 +105,8 @@ int main(int argc, char **argv)
 	if (pwrite(file, &number, sizeof(number), 0x10) != sizeof(number))
 		fail("pwrite");
 	enum ibv_qp_type type = strcmp(argv[4], "ud") ? IBV_QPT_RC : IBV_QPT_UD;
-	struct ibv_device *device = provider->alloc_device(NULL);
-	struct verbs_context *context = provider->alloc_context(device, file, NULL);
-	if (!context)
-		fail("alloc_context");
 	struct ibv_cq *completions;
-	struct ibv_qp *qp = connect_qp(&context->context, type, DEPTH / 2 - 1, &completions);
+	struct ibv_qp *qp = connect_qp(opened(NULL, file), type, DEPTH / 2 - 1, &completions);
 	uint32_t cq_depth = (uint32_t)completions->cqe + 1;
 	printf("qp %" PRIx64 " cq %x\n", handle, cq_depth);
 	fflush(stdout);

@@ -6,7 +6,7 @@ use super::opened::Opened;
 use super::vendor_qp::{Doorbells, VendorQp};
 use crate::TransportError;
 use crate::limits::BNXT_SLOTS;
-use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
+use crate::provider::{CqSpec, QpSpec, QueuePair, RecvSpec};
 use std::sync::Arc;
 use warpverbs_bnxt::cqe::CQE;
 use warpverbs_bnxt::slot::SLOT;
@@ -52,8 +52,8 @@ impl Bnxt {
 }
 
 impl DirectQueues for Bnxt {
-    fn info(&self, of: &NicInfo) -> NicInfo {
-        super::direct_queues::info(of, "bnxt_re")
+    fn provider(&self) -> &'static str {
+        "bnxt_re"
     }
 
     fn format(&self) -> NicFormat {
@@ -97,13 +97,5 @@ impl DirectQueues for Bnxt {
         let doorbells = Doorbells { own: register, offsets: [0; 3] };
         let cqns = [send_cqn, recv_cqn];
         VendorQp::initialised(place.create(pd)?, cqns, doorbells, (opened, spec.access))
-    }
-
-    fn create_srq(
-        &self,
-        opened: &Opened,
-        _spec: &SrqSpec<'_>,
-    ) -> Result<Arc<dyn SharedQueue>, TransportError> {
-        Err(no_shared_queues(opened))
     }
 }

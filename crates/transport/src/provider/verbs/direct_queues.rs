@@ -11,8 +11,8 @@ use warpverbs_verbs::vendor::VendorError;
 
 /// Maker of queues of a protection domain.
 pub(super) trait DirectQueues: Send + Sync {
-    /// Description of the device.
-    fn info(&self, of: &NicInfo) -> NicInfo;
+    /// The kernel's driver of the device.
+    fn provider(&self) -> &'static str;
 
     /// The format of its queues.
     fn format(&self) -> NicFormat;
@@ -28,18 +28,21 @@ pub(super) trait DirectQueues: Send + Sync {
         spec: &QpSpec<'_>,
     ) -> Result<Arc<dyn QueuePair>, TransportError>;
 
-    /// A shared receive queue.
+    /// A shared receive queue, in a format whose receives have links.
     fn create_srq(
         &self,
         opened: &Opened,
-        spec: &SrqSpec<'_>,
-    ) -> Result<Arc<dyn SharedQueue>, TransportError>;
-}
+        _spec: &SrqSpec<'_>,
+    ) -> Result<Arc<dyn SharedQueue>, TransportError> {
+        Err(no_shared_queues(opened))
+    }
 
-/// Description of a device of this kind that reads its queues itself.
-pub(super) fn info(of: &NicInfo, provider: &'static str) -> NicInfo {
-    let description = of.description.replace("queues by the CPU", "queues by the device itself");
-    NicInfo { provider, description, ..of.clone() }
+    /// Description of the device, which reads its queues itself.
+    fn info(&self, of: &NicInfo) -> NicInfo {
+        let description =
+            of.description.replace("queues by the CPU", "queues by the device itself");
+        NicInfo { provider: self.provider(), description, ..of.clone() }
+    }
 }
 
 /// A failure of a vendor's library.

@@ -5,7 +5,7 @@ use super::direct_queues::{DirectQueues, failed, no_shared_queues};
 use super::opened::Opened;
 use super::vendor_qp::{Doorbells, VendorQp};
 use crate::TransportError;
-use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
+use crate::provider::{CqSpec, QpSpec, QueuePair, RecvSpec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use warpverbs_mem::Region;
@@ -39,8 +39,8 @@ fn cq(spec: &CqSpec<'_>) -> Result<(Region, u8), TransportError> {
 }
 
 impl DirectQueues for Ionic {
-    fn info(&self, of: &NicInfo) -> NicInfo {
-        super::direct_queues::info(of, "ionic")
+    fn provider(&self) -> &'static str {
+        "ionic"
     }
 
     fn format(&self) -> NicFormat {
@@ -75,13 +75,5 @@ impl DirectQueues for Ionic {
         let (qp, cqns) = place.create(&self.dv, pd, turn)?;
         let doorbells = Doorbells { own: None, offsets: self.offsets };
         VendorQp::initialised(qp, cqns, doorbells, (opened, spec.access))
-    }
-
-    fn create_srq(
-        &self,
-        opened: &Opened,
-        _spec: &SrqSpec<'_>,
-    ) -> Result<Arc<dyn SharedQueue>, TransportError> {
-        Err(no_shared_queues(opened))
     }
 }

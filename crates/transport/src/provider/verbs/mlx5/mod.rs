@@ -21,7 +21,7 @@ use super::events::device_number;
 use super::opened::Opened;
 use crate::TransportError;
 use crate::provider::events::Objects;
-use crate::provider::{CqSpec, NicInfo, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
+use crate::provider::{CqSpec, QpSpec, QueuePair, RecvSpec, SharedQueue, SrqSpec};
 use command::{CqPlace, PoolPlace, QpPlace, Receives};
 use events::{OF_CQ, OF_POOL, OF_QP, ObjectEvents};
 use qp::Mlx5Qp;
@@ -132,8 +132,8 @@ impl Mlx5 {
 }
 
 impl DirectQueues for Mlx5 {
-    fn info(&self, of: &NicInfo) -> NicInfo {
-        super::direct_queues::info(of, "mlx5")
+    fn provider(&self) -> &'static str {
+        "mlx5"
     }
 
     fn format(&self) -> NicFormat {
