@@ -89,8 +89,8 @@ crate::layout! {
     pub struct EpState[2048] {
         /// Of the last dispatch that all blocks have begun.
         pub epoch: u32,
-        /// Blocks that have begun the next one.
-        pub begun: u32,
+        /// Blocks that have yet to end the combine of the last dispatch.
+        pub leaving: u32,
         /// Epoch of the last complete plan of what is received.
         pub counted: u64,
         /// Ranks whose rows did not come, by the epoch's lowest bit.
@@ -107,16 +107,16 @@ crate::layout! {
         pub generation: u32,
         /// Of the last dispatch before this one whose combine has ended, with the rows and results of all members.
         pub ended: u32,
-        /// Blocks that have yet to end the combine of the last dispatch.
-        pub leaving: u32,
+        /// Blocks that have begun a dispatch, by its epoch's lowest bit.
+        pub begun: [u32; 2],
         /// 1, by the epoch's lowest bit: a block did not do its part.
         pub left_out: [u8; 2],
         /// Zero.
-        pub reserved: [u8; 2],
+        pub reserved: [u8; 6],
         /// Nanoseconds that the first block has waited for words of each rank.
         pub waited: [u64; EP_RANKS],
         /// Keeps the size a power of two.
-        pub pad: [u64; 119],
+        pub pad: [u64; 118],
     }
 
     /// A channel for dispatch and combine. Never written after it was handed out. Places in the heap are

@@ -53,6 +53,14 @@ void require_ok(wv::Status status, const char* what, wv::site where = wv::site::
 wv::EpCall begin(wv::u64 lanes, wv::u32 rank) {
   return wv::next_call(ranks[lanes - 1][rank].ep, {wv::block_index() % blocks, blocks}, {});
 }
+wv::impl::Beginning begun(const wv::EpCall& call) {
+  const wv::impl::Beginning beginning = wv::impl::Beginning::of(call);
+  beginning.end(call);
+  const wv::u32 last = (call.epoch - 1) & wv::impl::epoch_mask;
+  const bool ended = wv::impl::peek(&wv::impl::state_of(call.ep)->ended) == last;
+  wv::check::require(beginning.before + 1 != blocks || ended, "the last call has ended");
+  return beginning;
+}
 
 void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, const char* what) {
   wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_results);
@@ -62,9 +70,9 @@ void await(const wv::EpCall& call, wv::u64 kind, wv::u32 from, wv::u32 epoch, co
              what);
 }
 
-void await_begun(const wv::EpCall& call) {
+void await_begun(const wv::EpCall& call, const wv::impl::Beginning& beginning) {
   wv::impl::HeapDeadline deadline = wv::impl::patience(call, wv::impl::for_credit);
-  require_ok(wv::impl::await_own(call, &wv::impl::state_of(call.ep)->epoch, deadline), "all blocks");
+  require_ok(beginning.await(call, deadline), "all blocks");
 }
 
 // The last block of the lane tells ranks of a set.
@@ -89,17 +97,15 @@ void wv_ep_sends(const void*, wv::u64 lanes) {
   const wv::u32 b = wv::block_index() % blocks;
   for (wv::u32 n = 0; n < calls; ++n) {
     const wv::EpCall call = begin(lanes, 0);
+    const wv::impl::Beginning beginning = begun(call);
     const wv::u32 senders = n == 0 ? blocks : 1;
     const wv::EpCall sending = wv::impl::shared_by(call, b - (blocks - senders), senders);
     if (sending.share.index < senders) {
+      await_begun(call, beginning);
       await(call, returned_at, 1, call.epoch - 1, "credit");
       if (senders == 1) wv::check::write(row(1, 0), value(call, 0));
       wv::check::write(row(1, b), value(call, b));
-      await_begun(call);
-      wv::EpState* state = wv::impl::state_of(call.ep);
-      const wv::u32 last = (call.epoch - 1) & wv::impl::epoch_mask;
-      wv::check::require(wv::impl::peek(&state->ended) == last, "the last call has ended");
-      tell(sending, arrived_at, state->sent, 2);
+      tell(sending, arrived_at, wv::impl::state_of(call.ep)->sent, 2);
     }
     await(call, returned_at, 1, call.epoch, "results");
     wv::check::require(wv::check::read(result(0, b)) == value(call, b), "the result of this call");
@@ -112,13 +118,14 @@ void wv_ep_receives(const void*, wv::u64 lanes) {
   const wv::u32 b = wv::block_index() % blocks;
   for (wv::u32 n = 0; n < calls; ++n) {
     const wv::EpCall call = begin(lanes, 1);
+    const wv::impl::Beginning beginning = begun(call);
     await(call, arrived_at, 0, call.epoch, "rows");
     for (wv::u32 i = 0; i < blocks; ++i) {
       wv::check::require(wv::check::read(row(1, i)) == value(call, i), "the row of this call");
     }
     wv::check::write(result(0, b), value(call, b));
     // As the own rank's word for rows says, which it does not send here.
-    await_begun(call);
+    await_begun(call, beginning);
     // To itself as well, so that all of its blocks are in this call when one begins the next.
     tell(call, returned_at, wv::impl::state_of(call.ep)->returned, 3);
     await(call, returned_at, 1, call.epoch, "the own word");

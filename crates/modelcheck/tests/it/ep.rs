@@ -26,7 +26,7 @@ const SHARED: u64 = 0x11_1000;
 /// Offsets in an `EpState`, from `layout/ep.h`.
 mod state {
     pub(super) const EPOCH: u64 = 0;
-    pub(super) const BEGUN: u64 = 4;
+    pub(super) const LEAVING: u64 = 4;
     pub(super) const COUNTED: u64 = 8;
     pub(super) const MISSING: u64 = 16;
     pub(super) const UNANSWERED: u64 = 32;
@@ -35,9 +35,9 @@ mod state {
     pub(super) const MEMBERS: u64 = 560;
     pub(super) const GENERATION: u64 = 568;
     pub(super) const ENDED: u64 = 572;
-    pub(super) const LEAVING: u64 = 576;
-    pub(super) const LEFT_OUT: u64 = 580;
-    pub(super) const WAITED: u64 = 584;
+    pub(super) const BEGUN: u64 = 576;
+    pub(super) const LEFT_OUT: u64 = 584;
+    pub(super) const WAITED: u64 = 592;
 }
 
 /// The call before the first one, so that the epoch wraps between two calls.
@@ -59,9 +59,10 @@ fn memory() -> Vec<Initial> {
         put(STATE + state::COUNTED, 8, EPOCH);
         put(STATE + state::MEMBERS, 8, 3);
         put(STATE + state::GENERATION, 4, GENERATION);
-        for counter in [state::BEGUN, state::SENT, state::RETURNED, state::ENDED, state::LEAVING] {
+        for counter in [state::SENT, state::RETURNED, state::ENDED, state::LEAVING] {
             put(STATE + counter, 4, 0);
         }
+        (0..2).for_each(|parity| put(STATE + state::BEGUN + 4 * parity, 4, 0));
         for set in [state::MISSING, state::UNANSWERED] {
             (0..2).for_each(|parity| put(STATE + set + 8 * parity, 8, 0));
         }

@@ -172,11 +172,10 @@ WV_DEVICE Status send_results(const EpCall& call, Inputs inputs) {
   // Rows are left out that this block has not waited for, and all of them if it left out a step.
   const auto which = [&] {
     const u64 missing = missing_ranks(call);
-    const bool none = is_incomplete(call) || (is_pulled(ep) && fixed(ep.staged) == 0);
-    return block.broadcast(none ? 0 : call.members & ~missing);
+    return block.broadcast(is_incomplete(call) ? 0 : call.members & ~missing);
   };
   // Blocks begin with different ranks, so that memory and links are busy at a time.
-  received_rows(
+  if (!is_pulled(ep) || fixed(ep.staged) != 0) received_rows(
       call, (fixed(ep.rank) + call.share.index) % fixed(ep.ranks), which, [](u32, bool) { return true; },
       [&](u32 source, u32 slot, u32 part, u32 parts) {
         store_results(call, plan, inputs, {source, slot}, part, parts);

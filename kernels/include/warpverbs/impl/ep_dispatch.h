@@ -35,14 +35,19 @@ struct Header {
   }
 };
 
+// A token's row, as the caller has it.
+WV_DEVICE bool is_cast(const Ep& ep) { return fixed(ep.payload) == ep_payload::cast; }
+WV_DEVICE const u8* given_row(const Ep& ep, const EpTokens& tokens, u32 token) {
+  return static_cast<const u8*>(tokens.rows) + u64{token} * fixed(ep.payload_bytes) * (is_cast(ep) ? 2 : 1);
+}
+
 // Packs of a token's row, as they leave, behind the header of each of a list; and its scales, with the
 // first of them, where the caller has them.
 WV_DEVICE void store_payload(const Ep& ep, const RowList& list, const Leaving& leaving, Packs packs) {
   const u64 skip = fixed(ep.header_bytes), bytes = fixed(ep.payload_bytes);
   const u32 token = leaving.token, words = fixed(ep.scale_words);
-  const bool cast = fixed(ep.payload) == ep_payload::cast;
-  const u8* row = static_cast<const u8*>(leaving.tokens.rows) + token * bytes * (cast ? 2 : 1);
-  if (cast) return spread_cast(ep, list, skip, row, packs);
+  const u8* row = given_row(ep, leaving.tokens, token);
+  if (is_cast(ep)) return spread_cast(ep, list, skip, row, packs);
   spread(list, skip, row, packs);
   if (fixed(ep.payload) != ep_payload::fp8 || packs.begin != 0) return;
   list.each([&](u64 target, u32) {
@@ -170,16 +175,54 @@ WV_DEVICE u64 await_credits(const EpCall& call, HeapDeadline& deadline, Status& 
   return call.members & ~late;
 }
 
-// Waits until all blocks of this rank have begun the call: before that they may read results of the last, which
-// ranks overwrite once they are told that rows have come. On the first thread, whose warp has no header to store if a
-// row has several parts. If it fails nobody is told.
-WV_DEVICE Status await_begun(const EpCall& call, HeapDeadline& deadline) {
-  if (thread_index() != 0) return Status{};
+// By the last block that begins a call: all have ended the one before, so nobody asks for its sets any more. Says
+// whether it had all rows and results, and the number of the call.
+WV_DEVICE void end_last(const EpCall& call) {
   EpState* state = state_of(call.ep);
-  const Status begun = await_own(call, &state->epoch, deadline);
-  if (!begun.ok()) give_up_on(call, state->unanswered, fixed(call.ep.rank));
-  return begun;
+  // Acquire of what the other blocks did in the last call; pairs with the release of each in Beginning.
+  fence<order::acquire, scope::gpu>();
+  const u32 parity = (call.epoch - 1) & 1;
+  const u32 leaving = peek(&state->leaving), left_out = load<order::relaxed, scope::gpu>(state->left_out + parity);
+  const u64 lacking = peek(state->missing + parity) | peek(state->unanswered + parity);
+  if (leaving == 0 && left_out == 0 && lacking == 0) poke(&state->ended, (call.epoch - 1) & epoch_mask);
+  poke(state->begun + parity, 0);
+  poke(&state->leaving, call.share.count);
+  store<order::relaxed, scope::gpu>(state->left_out + parity, u8{0});
+  poke(state->missing + parity, 0);
+  poke(state->unanswered + parity, 0);
+  // Other blocks read it in the next call, behind the word for results that this block has a part in.
+  poke(&state->epoch, call.epoch);
 }
+
+// A block's place among those that begin a call, on one of its threads. It counts once its threads have met: all have
+// read the number of the last call, and what they read in that.
+struct Beginning {
+  bool mine;
+  u32 before;  // blocks that began before, on its way
+
+  WV_DEVICE static u32* count_of(const EpCall& call) { return state_of(call.ep)->begun + (call.epoch & 1); }
+
+  WV_DEVICE static Beginning of(const EpCall& call) {
+    // A thread that waits for no other rank, and counts no choices if there are few.
+    const u32 chosen = block_size() > warp_size ? block_size() - warp_size - 1 : 0;
+    if (thread_index() != chosen) return {false, 0};
+    // Release of what this block did in the last call; pairs with the acquire of await, and of end.
+    fence<order::release, scope::gpu>();
+    return {true, fetch_add<order::relaxed, scope::gpu>(count_of(call), 1)};
+  }
+  // The last block to begin ends the call before.
+  WV_DEVICE void end(const EpCall& call) const {
+    if (mine && before + 1 == call.share.count) end_last(call);
+  }
+  // Waits until all blocks of the rank have begun: before that they may read results of the last call, which ranks
+  // overwrite once they are told that rows have come. If it fails nobody is told.
+  WV_DEVICE Status await(const EpCall& call, HeapDeadline& deadline) const {
+    if (!mine) return Status{};
+    const Status begun = await_own(call, count_of(call), call.share.count, deadline);
+    if (!begun.ok()) give_up_on(call, state_of(call.ep)->unanswered, fixed(call.ep.rank));
+    return begun;
+  }
+};
 
 // By the warp that last_of_lane chose: tells every rank that it has its rows, and in rank-major layout how many.
 WV_DEVICE Status tell_rows(const EpCall& call, const Telling& telling, bool counts) {
@@ -230,37 +273,12 @@ WV_DEVICE Status send_rows(const EpCall& call, const EpTokens& tokens, u32 count
   return first;
 }
 
-// By the last block that begins a call: all have ended the one before, so nobody asks for its sets any more. Says
-// whether it had all rows and results.
-WV_DEVICE void end_last(EpState* state, u32 epoch, u32 blocks) {
-  const u32 parity = epoch & 1;
-  const u32 leaving = peek(&state->leaving), left_out = load<order::relaxed, scope::gpu>(state->left_out + parity);
-  const u64 lacking = peek(state->missing + parity) | peek(state->unanswered + parity);
-  if (leaving == 0 && left_out == 0 && lacking == 0) poke(&state->ended, epoch);
-  poke(&state->begun, 0);
-  poke(&state->leaving, blocks);
-  store<order::relaxed, scope::gpu>(state->left_out + parity, u8{0});
-  poke(state->missing + parity, 0);
-  poke(state->unanswered + parity, 0);
-}
-
 }  // namespace impl
 
 WV_DEVICE EpCall next_call(const Ep& ep, Share share, Timeout timeout) {
-  EpState* state = impl::state_of(ep);
-  const EpCall last = this_call(ep, share, timeout);
-  const u32 epoch = (last.epoch + 1) & impl::epoch_mask;
-  sync_block();
-  // On the last thread, for what the first ones do meanwhile. The last block to come has seen that all
-  // others have read the word. No block comes again before: at the end of a call it has waited for its own
-  // rank's results.
-  if (thread_index() == block_size() - 1 &&
-      fetch_add<order::acq_rel, scope::gpu>(&state->begun, 1) + 1 == share.count) {
-    impl::end_last(state, last.epoch, share.count);
-    // Release, for what all blocks did before: it pairs with the acquire of await_own.
-    store<order::release, scope::gpu>(&state->epoch, epoch);
-  }
-  return {ep, share, timeout, epoch, last.generation, last.members};
+  EpCall call = this_call(ep, share, timeout);
+  call.epoch = (call.epoch + 1) & impl::epoch_mask;
+  return call;
 }
 
 WV_DEVICE EpCall this_call(const Ep& ep, Share share, Timeout timeout) {
@@ -311,10 +329,17 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   const EpCall sending = impl::senders_of(call, count);
   const Share share = sending.share;
   const bool announces = impl::is_packed(ep) && call.share.index == 0, sends = share.index < share.count;
-  if (!announces && !sends) return first;
+  sync_block();
+  const impl::Beginning beginning = impl::Beginning::of(call);
+  if (!announces && !sends) {
+    beginning.end(call);
+    return first;
+  }
   if (announces) impl::first_of(first, impl::count_sends(call, tokens, impl::shared_tile(), count));
   const auto begin = [&] {
     WV_EP_PHASE(planned);
+    beginning.end(call);
+    if (sends) impl::first_of(first, beginning.await(call, deadline));
     const u64 to = impl::await_credits(call, deadline, first);
     WV_EP_PHASE(credited);
     if (announces) impl::first_of(first, impl::announce(call, plan, to));
@@ -327,7 +352,6 @@ WV_DEVICE Status dispatch_send(const EpCall& call, const EpTokens& tokens) {
   impl::first_of(first, impl::send_rows(sending, tokens, count, begin));
   // The last block has counted up to the last token.
   if (!impl::is_packed(ep) && share.index + 1 == share.count) impl::keep_counts(call, impl::shared_tile(), count);
-  impl::first_of(first, impl::await_begun(call, deadline));
   WV_EP_PHASE(stored);
   const impl::Telling telling = impl::Telling::of(sending, impl::fixed(ep.arrived));
   // The first lane has the last block, and says how many rows there are.

@@ -118,7 +118,8 @@ WV_DEVICE Choice choice_of(const EpCall& call, const ChoiceLanes& lanes, u32 exp
   const lane_mask same = match_any(all_lanes(), expert);
   const bool twice = routed && (same & lanes.before) != 0;
   if (twice || (!routed && expert != no_key)) status = Status::of(outcome::bad_routing);
-  u32 owner = routed && !twice ? owner_of(call.ep, expert) : no_rank;
+  u32 owner = owner_of(call.ep, expert);
+  if (!routed || twice) owner = no_rank;
   routed = owner != no_rank && has_rank(call.members, owner);
   if (!routed) owner = no_rank;
   const lane_mask kept = ballot(all_lanes(), routed);
@@ -139,7 +140,7 @@ WV_DEVICE void each_choice(const EpCall& call, const EpTokens& tokens, u32 begin
   const auto expert_at = [&](u32 first) {
     const u32 token = first + lanes.token;
     const bool mine = lanes.token < lanes.tokens && token < end;
-    return mine ? peek(experts + token * lanes.top_k + lanes.choice) : no_key;
+    return mine ? experts[token * lanes.top_k + lanes.choice] : no_key;
   };
   const u32 from = begin + warp * lanes.tokens;
   u32 expert = from < end ? expert_at(from) : no_key;
@@ -161,7 +162,7 @@ WV_DEVICE u64 ranks_of_token(const EpCall& call, const EpTokens& tokens, u32 tok
   for (u32 from = 0; from < k; from += n) {
     u32 held[n];
     WV_UNROLL
-    for (u32 j = 0; j < n; ++j) held[j] = peek(experts + (from + j < k ? from + j : k - 1));
+    for (u32 j = 0; j < n; ++j) held[j] = experts[from + j < k ? from + j : k - 1];
     WV_UNROLL
     for (u32 j = 0; j < n; ++j) {
       const u32 owner = owner_or_none(call.ep, held[j]);
@@ -171,9 +172,9 @@ WV_DEVICE u64 ranks_of_token(const EpCall& call, const EpTokens& tokens, u32 tok
   return ranks & call.members;
 }
 
-// By the warps of a block: how many rows tokens [0, end) have for each rank, a token on each lane.
-WV_DEVICE void count_by_rank(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 end) {
-  for (u32 first = warp_index() * warp_size; first < end; first += warps_of_block() * warp_size) {
+// By warp `warp` of `warps`: how many rows tokens [0, end) have for each rank, a token on each lane.
+WV_DEVICE void count_by_rank(const EpCall& call, const EpTokens& tokens, Tile& tile, u32 end, u32 warp, u32 warps) {
+  for (u32 first = warp * warp_size; first < end; first += warps * warp_size) {
     const u32 token = first + lane_id();
     const u64 to = token < end ? ranks_of_token(call, tokens, token) : 0;
     for (u32 rank = 0; rank < fixed(call.ep.ranks); ++rank) {
@@ -202,7 +203,7 @@ WV_DEVICE Status count_before(const EpCall& call, const EpTokens& tokens, Tile& 
     }
   };
   if (warp_index() < warps && packed) each_choice(call, tokens, 0, end, warp_index(), warps, status, count);
-  if (warp_index() < warps && !packed) count_by_rank(call, tokens, tile, end);
+  if (warp_index() < warps && !packed) count_by_rank(call, tokens, tile, end, warp_index(), warps);
   sync_block();
   return status;
 }
@@ -268,8 +269,20 @@ WV_DEVICE Status plan_tile(const EpCall& call, const EpTokens& tokens, Tile& til
   // No place in a group is asked for in rank-major layout.
   const u32 experts = is_packed(call.ep) ? fixed(call.ep.experts) : 1;
   Status first;
-  // The last tile's readers are done.
-  sync_block();
+  // The last tile's readers are done; of the first one, those of what the block announces.
+  if (counted != no_key || is_packed(call.ep)) sync_block();
+  // A warp counts few tokens alone: no other waits for it, or for one that is busy otherwise.
+  if (!is_packed(call.ep) && begin <= warp_size) {
+    if (warp_index() == 0) {
+      for (u32 rank = lane_id(); rank < ep_ranks; rank += warp.size()) tile.rows_to[rank] = 0;
+      sync_warp(all_lanes());
+      count_by_rank(call, tokens, tile, begin, 0, 1);
+      sync_warp(all_lanes());
+      first = number_tile(call, tokens, tile, begin, end, 0);
+    }
+    counted = end;
+    return first;
+  }
   for (u32 expert = 0; expert < experts; expert += counted_experts) {
     if (expert != 0) sync_block();
     if (counted != begin || experts > counted_experts) {

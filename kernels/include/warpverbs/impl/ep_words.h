@@ -62,16 +62,20 @@ WV_DEVICE u32* counts_to(const EpCall& call, u32 target) {
 WV_DEVICE u32 larger_ranks(const Ep& ep) {
   return fixed(ep.experts) - fixed(ep.least_experts) * fixed(ep.ranks);
 }
-// Owner of an expert. A division takes a microsecond of a call's few.
+// Owner of an expert; of what is no expert, any number. A division takes a microsecond of a call's few, and so do
+// branches with loads of their own: experts of the first ranks have the larger of both quotients in one way, those of
+// the others in the other.
 WV_DEVICE u32 owner_of(const Ep& ep, u32 expert) {
-  const u32 more = larger_ranks(ep), larger = more * (fixed(ep.least_experts) + 1);
-  if (expert < larger) return static_cast<u32>(expert * fixed(ep.owner_scales[0]) >> 32);
-  return more + static_cast<u32>((expert - larger) * fixed(ep.owner_scales[1]) >> 32);
+  const u32 more = larger_ranks(ep), behind = expert > more ? expert - more : 0;
+  const u32 among_larger = static_cast<u32>(expert * fixed(ep.owner_scales[0]) >> 32);
+  const u32 among_least = static_cast<u32>(behind * fixed(ep.owner_scales[1]) >> 32);
+  return among_larger > among_least ? among_larger : among_least;
 }
 
 // no_rank for -1 and for what is no expert.
 WV_DEVICE u32 owner_or_none(const Ep& ep, u32 expert) {
-  return expert < fixed(ep.experts) ? owner_of(ep, expert) : no_rank;
+  const u32 owner = owner_of(ep, expert);
+  return expert < fixed(ep.experts) ? owner : no_rank;
 }
 
 WV_DEVICE bool has_rank(u64 ranks, u32 rank) { return (ranks >> rank & 1) != 0; }
@@ -191,22 +195,22 @@ WV_DEVICE bool is_incomplete(const EpCall& call) {
   return load<order::relaxed, scope::gpu>(state_of(call.ep)->left_out + (call.epoch & 1)) != 0;
 }
 
-// Waits, on one thread, until a word of the state that a block of this rank writes is the call's epoch.
+// Waits, on one thread, until a word of the state that blocks of this rank write is `value`.
 template <class T>
-WV_DEVICE Status await_own(const EpCall& call, const T* word, HeapDeadline& deadline) {
-  const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, call.epoch};
+WV_DEVICE Status await_own(const EpCall& call, const T* word, u64 value, HeapDeadline& deadline) {
+  const HeapWait wait{wait_for::ep_plan, fixed(call.ep.rank), word, value};
   return await_word(
       heap_of(call.ep), wait, deadline,
-      // Acquire, pairs with the release of publish_plan and of next_call.
+      // Acquire, pairs with the release of publish_plan and of Beginning.
       [&] { return u64{load<order::acquire, scope::gpu>(word)}; },
-      [&](u64 epoch) { return epoch == call.epoch; });
+      [&](u64 seen) { return seen == value; });
 }
 
 // Waits, by a block, for a plan that the first block of this launch makes: *word is then its epoch. One
 // thread looks: all that look at a word hold up who works in that memory.
 WV_DEVICE Status await_plan(const EpCall& call, const u64* word) {
   HeapDeadline deadline = patience(call, 2 * for_results);
-  const Status status = once(block, [&] { return await_own(call, word, deadline); });
+  const Status status = once(block, [&] { return await_own(call, word, call.epoch, deadline); });
   if (!status.ok()) leave_incomplete(call);
   return status;
 }

@@ -73,7 +73,7 @@ struct [[nodiscard]] EpWord {
 // `generation` and `members`, and zeroes the rest, while no call is under way.
 struct EpState {
   u32 epoch;  // Of the last dispatch that all blocks have begun.
-  u32 begun;  // Blocks that have begun the next one.
+  u32 leaving;  // Blocks that have yet to end the combine of the last dispatch.
   u64 counted;  // Epoch of the last complete plan of what is received.
   u64 missing[2];  // Ranks whose rows did not come, by the epoch's lowest bit.
   u64 unanswered[2];  // Ranks that took no rows or gave no results, by the epoch's lowest bit.
@@ -83,15 +83,15 @@ struct EpState {
   u32 generation;  // Of the ranks that take part.
   // Of the last dispatch before this one whose combine has ended, with the rows and results of all members.
   u32 ended;
-  u32 leaving;  // Blocks that have yet to end the combine of the last dispatch.
+  u32 begun[2];  // Blocks that have begun a dispatch, by its epoch's lowest bit.
   u8 left_out[2];  // 1, by the epoch's lowest bit: a block did not do its part.
-  u8 reserved[2];  // Zero.
+  u8 reserved[6];  // Zero.
   u64 waited[ep_ranks];  // Nanoseconds that the first block has waited for words of each rank.
-  u64 pad[119];  // Keeps the size a power of two.
+  u64 pad[118];  // Keeps the size a power of two.
 };
 static_assert(sizeof(EpState) == 2048 && alignof(EpState) == 8, "EpState");
 WV_AT(EpState, epoch, 0);
-WV_AT(EpState, begun, 4);
+WV_AT(EpState, leaving, 4);
 WV_AT(EpState, counted, 8);
 WV_AT(EpState, missing, 16);
 WV_AT(EpState, unanswered, 32);
@@ -100,11 +100,11 @@ WV_AT(EpState, returned, 304);
 WV_AT(EpState, members, 560);
 WV_AT(EpState, generation, 568);
 WV_AT(EpState, ended, 572);
-WV_AT(EpState, leaving, 576);
-WV_AT(EpState, left_out, 580);
-WV_AT(EpState, reserved, 582);
-WV_AT(EpState, waited, 584);
-WV_AT(EpState, pad, 1096);
+WV_AT(EpState, begun, 576);
+WV_AT(EpState, left_out, 584);
+WV_AT(EpState, reserved, 586);
+WV_AT(EpState, waited, 592);
+WV_AT(EpState, pad, 1104);
 
 // A channel for dispatch and combine. Never written after it was handed out. Places in the heap are
 // offsets, the same on all ranks. Regions by rank are those of the rank that writes them.
