@@ -85,12 +85,12 @@ impl FormatViolation {
         let (queue, status) = match self {
             Self::BnxtWqe { queue, violation } => (*queue, violation.status()),
             Self::IonicWqe { queue, violation } => (*queue, violation.status()),
+            Self::DoorbellQueue { .. } => return Some(Status::RemoteOperation),
             Self::BnxtPackets(_) | Self::AddressHandle { .. } => {
                 return Some(Status::LocalQpOperation);
             }
             Self::BnxtDoorbell(_)
             | Self::BnxtKind { .. }
-            | Self::DoorbellQueue { .. }
             | Self::IonicDoorbell(_)
             | Self::IonicArm => return None,
         };

@@ -226,10 +226,9 @@ fn a_wrong_doorbell_of_receives_names_its_field() {
     for ((format, bits, field), apart) in cases.into_iter().flat_map(|c| [(c, false), (c, true)]) {
         let mut rig = Rig::new(format, format, apart, Config::default());
         let right = first_receive(format, rig.b.qp.qpn());
-        for (word, status, fields_named) in [
-            (right, Status::Success, vec![]),
-            (right ^ bits, Status::RemoteOperation, vec![field]),
-        ] {
+        for (word, status, fields_named) in
+            [(right, Status::Success, vec![]), (right ^ bits, Status::RemoteOperation, vec![field])]
+        {
             rig.restart();
             rig.b.post_recv(&[Sge::new(rig.mr_b.addr(), 64, rig.mr_b.lkey())]);
             rig.b.ring_recv(word);
