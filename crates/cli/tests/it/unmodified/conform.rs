@@ -1,7 +1,7 @@
 //! Our own provider of libibverbs, through libmlx5, on the device: the conformance suite.
 
 use super::direct::release;
-use super::{devices, first, has_srqs, output, ready, run};
+use super::{devices, first, output, ready, run};
 use crate::common::text;
 
 /// Cases with known differences of devices that libibverbs drives. It has no request for extended atomics, devices take
@@ -14,10 +14,10 @@ const DIFFER: [&str; 6] = [
     "kernel_masked_atomics",
     "kernel_receives_invalidate",
 ];
-/// Words of most cases without SRQs.
-const NOT_SHARED: &str = "--case send --case receive_ --case receives_are --case receives_invalidate --case write \
-                          --case read --case add --case swap --case masked --case local --case key --case bounds \
-                          --case peer --case reset --case fenced --case reconnect";
+/// Words of cases without SRQs and RESET.
+const SOME: &str = "--case send --case receive_ --case receives_are --case receives_invalidate --case write --case read \
+                    --case add --case swap --case masked --case local --case key --case bounds --case peer \
+                    --case fenced";
 /// Cases with SRQs.
 const SHARED: [&str; 3] = ["shared_receives", "shared_receives_return", "kernel_shared_receives"];
 
@@ -52,15 +52,20 @@ fn the_conformance_suite_passes_through_libibverbs() {
         return;
     }
     for device in devices() {
-        // libbnxt_re of v44 crashes when a QP with an SRQ has failed.
-        let crashes = *device == "bnxt_re" && release() < 50;
-        let cases = if crashes { NOT_SHARED } else { "" };
-        let suite = Suite::run_on(device, &format!("--gpu simt {cases}"));
+        // libbnxt_re of v44 crashes when a QP with an SRQ has failed, and does not begin anew after RESET.
+        let early = *device == "bnxt_re" && release() < 47;
+        let more = if early { "" } else { "--case shared --case reset" };
+        let suite = Suite::run_on(device, &format!("--gpu simt {SOME} {more}"));
         let said = &suite.said;
         assert!(suite.of("failed").is_empty() && suite.of("stale").is_empty(), "{device}: {said}");
         assert_eq!(suite.of("differs"), DIFFER, "{device}: {said}");
-        let skipped: &[&str] = if has_srqs(device) { &[] } else { &SHARED };
+        let skipped: &[&str] = match *device {
+            "mlx5" => &[],
+            // It takes six pieces of memory in a work request.
+            "bnxt_re" => &["write_gather"],
+            _ => &SHARED,
+        };
         assert_eq!(suite.of("skipped"), skipped, "{device}: {said}");
-        assert!(suite.of("passed").len() > 40, "{device}: {said}");
+        assert!(suite.of("passed").len() > 35, "{device}: {said}");
     }
 }
