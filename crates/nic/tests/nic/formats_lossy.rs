@@ -8,7 +8,7 @@ use warpverbs_dev::addresses;
 use warpverbs_nic::link::{Chance, FaultPlan, Faulty, Link, cable};
 use warpverbs_nic::{Config, CqMode};
 
-/// Whatever is lost is sent again with the packet numbers that its WQE has in the table of bnxt_re, and arrives
+/// Lost packets are sent again with the numbers that their WQE has in the table of bnxt_re, and each message arrives
 /// once.
 #[test]
 fn every_operation_survives_losses_in_every_format() {
