@@ -231,6 +231,33 @@ pub unsafe extern "C" fn fstat64(fd: c_int, out: *mut libc::stat) -> c_int {
 }
 
 /// # Safety
+/// As for the C library's `statx`, which Rust's standard library and coreutils call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn statx(
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    out: *mut libc::statx,
+) -> c_int {
+    // SAFETY: a path, as the caller says.
+    if let Some(index) = unsafe { device(path) } {
+        // SAFETY: the caller gives room for a statx, any bytes of which are one.
+        let out = unsafe { &mut *out };
+        // SAFETY: a statx is numbers alone.
+        *out = unsafe { std::mem::zeroed() };
+        out.stx_mask = libc::STATX_TYPE | libc::STATX_MODE;
+        out.stx_mode = (libc::S_IFCHR | 0o666) as u16;
+        (out.stx_rdev_major, out.stx_rdev_minor) = (MAJOR, MINOR + index);
+        return 0;
+    }
+    // SAFETY: the caller's arguments, and a path that lives during the call.
+    let call = |path| unsafe { (Real::get().statx)(folder, path, flags, mask, out) };
+    // SAFETY: a path, as the caller says.
+    unsafe { with_moved(path, call) }
+}
+
+/// # Safety
 /// As for the C library's `access`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {

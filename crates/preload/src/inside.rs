@@ -4,8 +4,10 @@ use nix::errno::Errno as Error;
 use std::cell::Cell;
 use std::ffi::c_int;
 
+/// How the name of a NIC begins here. A program that has software NICs of its own names them as the device.
+pub(crate) const NIC: &str = "run-";
 /// How the names of threads of NICs and their links begin.
-const THREADS: [&str; 4] = ["nic-mlx5_", "nic-bnxt_re", "nic-ionic_", "nic-port-"];
+const THREADS: [&str; 2] = ["nic-run-", "nic-port-"];
 
 thread_local! {
     /// The NIC's thread, which may hold what a call of the program waits for, is always inside.
@@ -54,4 +56,25 @@ pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> Option<T> {
     }
     let _leave = Leave(Error::last(), cancel_state(CANCEL_DISABLE));
     Some(work())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn threads_of_the_program_are_not_taken_for_those_of_our_nics() {
+        let is_outside = |name: &str| {
+            let thread = thread::Builder::new().name(name.to_owned());
+            thread.spawn(|| inside(|| ()).is_some()).unwrap().join().unwrap()
+        };
+        for name in ["nic-mlx5_0", "nic-bnxt_re0", "nic-ionic_0", "worker"] {
+            assert!(is_outside(name), "{name}");
+        }
+        // Names of threads have 15 bytes.
+        for device in ["mlx5_0", "bnxt_re0", "ionic_0"] {
+            assert!(!is_outside(&format!("nic-{NIC}{device}")[..15.min(8 + device.len())]));
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use crate::bells;
 use crate::events::Router;
 use crate::faults;
+use crate::inside::NIC;
 use crate::process::Own;
 use crate::say::say;
 use crate::settings::{Settings, device_name};
@@ -29,9 +30,6 @@ const THOR: u32 = 0x1750;
 const POLLARA: u32 = 0x1002;
 /// GUID of the first node: locally administered, with the letters "WV".
 const GUID: u64 = 0x0257_56ff_fe00_0001;
-
-/// How the name of a NIC's thread begins: "nic-" and that of the NIC.
-const THREAD: &str = "nic-";
 
 /// A NIC with its thread and what it says about itself.
 pub(crate) struct SharedNic {
@@ -98,7 +96,7 @@ pub(crate) fn shared(index: u32) -> Result<Arc<SharedNic>, Refusal> {
     nic.nic.consume_only(consume).map_err(refuse_nic)?;
     nics.by_device.push((index, nic.clone()));
     if Settings::get().verbose {
-        let (nic, name) = (nic.clone(), format!("{THREAD}{}-say", device_name(index)));
+        let (nic, name) = (nic.clone(), format!("nic-{NIC}{}", device_name(index)));
         let say = move || loop {
             std::thread::sleep(SAY_EVERY);
             nic.say_violations();
@@ -141,7 +139,7 @@ fn open(index: u32) -> Result<(SoftNic, IpAddr), NicError> {
     let at = |address, shared| {
         let udp = UdpConfig { max_mtu: settings.mtu, shared, ..UdpConfig::new(address) };
         let config = Config {
-            name: device_name(index),
+            name: format!("{NIC}{}", device_name(index)),
             max_qps: MAX_QPS,
             link: LinkConfig::Auto(udp),
             idle: idle(),

@@ -1,7 +1,7 @@
 //! The C library's functions that ours stand in front of.
 
 use crate::process::Once;
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::mem::transmute;
 
 /// The next definition of `name` after this library's. Without it the program cannot go on.
@@ -49,6 +49,7 @@ functions! {
     ioctl: fn(c_int, c_ulong, *mut c_void) -> c_int = c"ioctl";
     stat: fn(*const c_char, *mut libc::stat) -> c_int = c"stat";
     fstat: fn(c_int, *mut libc::stat) -> c_int = c"fstat";
+    statx: fn(c_int, *const c_char, c_int, c_uint, *mut libc::statx) -> c_int = c"statx";
     access: fn(*const c_char, c_int) -> c_int = c"access";
     socket: fn(c_int, c_int, c_int) -> c_int = c"socket";
     sigaction: fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int = c"sigaction";

@@ -14,7 +14,7 @@ fn library() -> PathBuf {
 
 /// An `ioctl` without a valid header is EINVAL on a device, and ENOTTY on anything else.
 const PROGRAM: &str = r#"
-import errno, fcntl, os, stat, sys
+import errno, fcntl, os, stat, subprocess, sys
 
 DEVICE = "/dev/infiniband/uverbs0"
 
@@ -28,6 +28,9 @@ def asked(fd):
 found = os.stat(DEVICE)
 assert stat.S_ISCHR(found.st_mode) and os.access(DEVICE, os.R_OK | os.W_OK)
 assert not os.path.exists("/dev/infiniband/uverbs250")
+# By statx.
+told = subprocess.check_output(["stat", "-c", "%F %t:%T", DEVICE], text=True)
+assert told == "character special file e7:c0\n", told
 
 fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
 opened = os.fstat(fd)
@@ -130,7 +133,7 @@ print("done")
 
 /// Paths of the kernel's own `sysfs`, where the machine has no device of this name.
 const PATHS: &str = r#"
-import os, sys
+import os, subprocess, sys
 
 root, sys_class = sys.argv[1], "/sys/class/infiniband"
 assert os.listdir(sys_class) == ["wv9"], os.listdir(sys_class)
@@ -140,6 +143,8 @@ assert os.path.islink(sys_class + "/wv9/device")
 assert os.readlink(sys_class + "/wv9/device") == "../../../devices/function"
 assert open(sys_class + "/wv9/device/vendor").read() == "0x15b3\n"
 assert os.stat(sys_class + "/wv9").st_ino == os.stat(root + "/class/infiniband/wv9").st_ino
+told = subprocess.check_output(["stat", "-c", "%F", sys_class + "/wv9/board_id"], text=True)
+assert told == "regular file\n", told
 assert os.listdir("/sys/class/infiniband_verbs") == []
 # Other names that begin so are not.
 assert not os.path.exists("/sys/class/infiniband-wv9") and os.path.exists("/sys/class")

@@ -169,7 +169,7 @@ impl Fake {
         self.verbs
     }
 
-    /// The next call of `call` fails with this error number.
+    /// The next call of `call` fails with this error number; with a negative one, it leaves `errno` as it is.
     pub fn fail_next(&self, call: &str, errno: i32) {
         let call = CString::new(call).expect("no NUL");
         // SAFETY: a live string, which is copied.

@@ -11,7 +11,7 @@ use anyhow::bail;
 use serde::Serialize;
 use warpverbs::gpu::{self, Found, GpuChoice, GpuKind};
 use warpverbs::raw::transport::pci::{Distance, Slot};
-use warpverbs::raw::transport::{Decision, DeviceSurvey, Reader};
+use warpverbs::raw::transport::{Decision, DeviceSurvey, NicChoice, Reader};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Path {
@@ -53,7 +53,7 @@ pub(crate) fn way(root: &Root, report: &Report, [from, to]: [&str; 2]) -> anyhow
 }
 
 fn find<'a>(report: &'a Report, name: &str) -> anyhow::Result<End<'a>> {
-    if name == "soft" {
+    if NicChoice::from(name).soft().is_some() {
         return Ok(End::Soft);
     }
     let full = name.parse().map_or(name.to_owned(), |gpu: GpuChoice| gpu.to_string());
@@ -65,7 +65,7 @@ fn find<'a>(report: &'a Report, name: &str) -> anyhow::Result<End<'a>> {
     }
     let gpus = report.gpus.iter().filter(|gpu| gpu.info.is_some()).map(|gpu| &*gpu.name);
     let nics = report.rdma.devices.iter().map(|nic| &*nic.name);
-    let names: Vec<_> = gpus.chain(["soft"]).chain(nics).collect();
+    let names: Vec<_> = gpus.chain(["soft", "soft-bnxt", "soft-ionic"]).chain(nics).collect();
     bail!("no device is called {name}, expected one of: {}", names.join(", "))
 }
 
@@ -208,7 +208,7 @@ impl Path {
             (Some(gid), Some(chosen)) if ethernet && !gid.address.starts_with("::ffff:") => {
                 self.held_back(format!("{} takes {}", nic.name, chosen.why));
             }
-            (None, _) => self.held_back(format!("port {} of {} has no GID", port.number, nic.name)),
+            (None, _) => self.held_back(format!("no GID of {}:{} in sysfs", nic.name, port.number)),
             _ => {}
         }
     }
@@ -476,7 +476,7 @@ mod tests {
         let (steps, held_back) = shown("mlx5_0", "mlx5_1");
         assert!(held_back.contains("no way from mlx5_0 (RoCEv2 at GID"), "{held_back}");
         assert!(held_back.contains("InfiniBand at LID 7") && steps.is_empty(), "{held_back}");
-        let held_back = shown("soft", "mlx5_1").1;
+        let held_back = shown("soft-bnxt", "mlx5_1").1;
         assert!(held_back.contains("no way: mlx5_1 speaks no RoCEv2"), "{held_back}");
         let (steps, held_back) = shown("mlx5_0", "rxe0");
         assert!(steps.contains("sends over Ethernet"), "{steps}");
@@ -490,7 +490,7 @@ mod tests {
     fn an_unknown_name_comes_with_those_there_are() {
         let (_dir, root, report) = machine();
         let error = way(&root, &report, ["cuda:0", "mlx5_9"]).unwrap_err().to_string();
-        for name in ["mlx5_9", "cuda:0", "simt", "soft", "rxe0"] {
+        for name in ["mlx5_9", "cuda:0", "simt", "soft, soft-bnxt, soft-ionic", "rxe0"] {
             assert!(error.contains(name), "{error}");
         }
     }

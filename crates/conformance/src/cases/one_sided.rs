@@ -1,9 +1,10 @@
 //! WRITE and READ.
 
 use crate::Setup;
-use crate::outcome::check;
+use crate::outcome::{Stop, check};
 use crate::peer::Shape;
 use crate::rig::{End, ROOM, SIGNALED, UNSIGNALED, bytes, pattern, same, word};
+use warpverbs::raw::nic::Rule;
 use warpverbs::transport::{LocalRegion, Mtu, ReceivedKind, RemoteRegion};
 
 /// Where in the destination, so that what lies before is seen as well.
@@ -39,7 +40,14 @@ pub(super) fn write_gather(setup: &Setup) -> End {
     same(&bytes(&pair.dst, 1, len as usize)?, &expected, "gathered WRITE")?;
     // As many pieces as a work request of the host's can have.
     let pieces: Vec<_> = (0..14).map(|n| src(n * 100, 7)).collect::<Result<_, _>>()?;
-    a.wait(a.post_write(pieces, pair.dst.remote().slice(0, 98)?, SIGNALED)?)?;
+    let posted = a.post_write(pieces, pair.dst.remote().slice(0, 98)?, SIGNALED)?;
+    if let Err(failed) = a.wait(posted) {
+        let first = pair.a.health()?.first_error.and_then(|first| first.rule);
+        return Err(match first {
+            Some(limit @ Rule::DeviceLimit { .. }) => Stop::NotSupported(limit.to_string()),
+            _ => failed.into(),
+        });
+    }
     let expected: Vec<u8> = (0..14).flat_map(|n| at(n * 100, 7)).copied().collect();
     same(&bytes(&pair.dst, 0, 98)?, &expected, "WRITE of 14 pieces")?;
     pair.is_well()

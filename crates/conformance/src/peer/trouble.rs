@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use warpverbs::gpu::{GpuError, LaunchError};
 use warpverbs::raw::mlx5::opcode::SendOpcode;
+use warpverbs::raw::verbs::VerbsError;
 use warpverbs::transport::{QueueKind, Syndrome, TransportError, UsageError, WaitError, WorkError};
 
 /// An error that may come from another process. Errors that cases look at are kept as values, the
@@ -79,6 +80,9 @@ impl From<TransportError> for Trouble {
                 Self::SharedQueueFull(error.to_string())
             }
             TransportError::Usage(error) => error.into(),
+            TransportError::Verbs(VerbsError::Unsupported { .. }) => {
+                Self::NotSupported(error.to_string())
+            }
             other => Self::Other(other.to_string()),
         }
     }

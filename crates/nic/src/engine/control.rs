@@ -4,7 +4,7 @@ use super::tables::Tables;
 use super::transition::transition;
 use super::{Core, POLLS, Released};
 use crate::format::Qpn;
-use crate::objects::receive::{Grants, ReceiveQueue};
+use crate::objects::receive::{Grants, ReceiveQueue, Receives};
 use crate::objects::send::{Executor, FirstError, SendQueue, Source};
 use crate::proxy_device::ProxyDevice;
 use crate::qp::{QpAttrs, QpInfo};
@@ -27,6 +27,9 @@ pub(crate) fn insert_qp(
         None => tables.draw_qpn(&mut core.doorbells.rng),
     };
     (send.qpn, receive.qpn) = (Qpn::new(qpn).unwrap_or_default(), qpn);
+    if let Receives::Own(own) = &mut receive.source {
+        own.qpn = qpn;
+    }
     let datagrams = send.executor == Executor::Datagram;
     let slot = tables.insert_qp(send, receive, core.doorbells.count())?;
     core.network.conns.datagrams.qps += usize::from(datagrams);

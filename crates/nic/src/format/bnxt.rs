@@ -252,9 +252,20 @@ pub(super) fn ring(size: u32, library: Library) -> Ring {
     Ring::new(size.clamp(1, 1 << 24), library).expect("a size in range")
 }
 
+/// The number of a queue in its doorbells.
+#[inline]
+pub(super) fn number(queue: u32) -> u32 {
+    queue & 0xf_ffff
+}
+
 /// The queue that a doorbell names, and its counter.
 #[inline]
-fn told(ring: Ring, word: u64, expected: Bell, before: u64) -> Result<(u32, u64), FormatViolation> {
+pub(super) fn told(
+    ring: Ring,
+    word: u64,
+    expected: Bell,
+    before: u64,
+) -> Result<(u32, u64), FormatViolation> {
     let bell = Doorbell::parse(word)?;
     let found = bell.kind;
     if found != expected {
@@ -277,29 +288,17 @@ impl Receives {
         Self { ring: ring(units << log, library), units }
     }
 
-    /// As [`counter`], in receives: one whose last units are not announced is none.
-    pub(super) fn counter(
+    /// As [`told`], in receives: one whose last units are not announced is none.
+    pub(super) fn told(
         self,
         word: u64,
         kind: Bell,
         before: u64,
-    ) -> Result<u64, FormatViolation> {
+    ) -> Result<(u32, u64), FormatViolation> {
         let units = u64::from(self.units);
-        Ok(counter(self.ring, word, kind, before * units)? / units)
+        let (queue, counter) = told(self.ring, word, kind, before * units)?;
+        Ok((queue, counter / units))
     }
-}
-
-/// The counter that the last doorbell of a queue tells; one that was never rung is 0.
-pub(super) fn counter(
-    ring: Ring,
-    word: u64,
-    kind: Bell,
-    before: u64,
-) -> Result<u64, FormatViolation> {
-    if word == 0 {
-        return Ok(before);
-    }
-    Ok(told(ring, word, kind, before)?.1)
 }
 
 /// Whether a doorbell asks for an event at solicited CQEs alone; `None`: it asks for none.

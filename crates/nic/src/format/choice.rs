@@ -129,7 +129,7 @@ impl SendFormat {
     /// The number of a QP in its doorbells. Those of one NIC differ in their low 18 bits.
     #[inline]
     pub(crate) fn number(&self, qpn: u32) -> u32 {
-        if let Self::Bnxt(_) = self { qpn & 0xf_ffff } else { qpn }
+        if let Self::Bnxt(_) = self { bnxt::number(qpn) } else { qpn }
     }
 
     /// The queue that a doorbell without a record names, and how far it is announced.
@@ -297,21 +297,27 @@ impl RecvFormat {
         Ok((Self::Bnxt(receives), Some(usize::from(slots) * SLOT)))
     }
 
-    /// Receives posted so far by the record, of which there were `before`.
+    /// Receives posted so far by the record of the QP or SRQ `number`, of which there were `before`.
     #[inline]
     pub(crate) fn posted(
         &self,
         record: &QueueRecord,
         before: u64,
-        queue: QueueKind,
+        (queue, number): (QueueKind, u32),
     ) -> Result<u64, Rule> {
-        match self {
-            Self::Mlx5 => Ok(WqeIndex(record.receive()).widen(before)),
+        let ((found, posted), expected) = match self {
+            Self::Mlx5 => return Ok(WqeIndex(record.receive()).widen(before)),
+            // It was never rung.
+            _ if record.word() == 0 => return Ok(before),
             Self::Bnxt(receives) => {
                 let kind = if queue == QueueKind::Shared { Kind::Shared } else { Kind::Receive };
-                Ok(receives.counter(record.word(), kind, before)?)
+                (receives.told(record.word(), kind, before)?, bnxt::number(number))
             }
-            Self::Ionic { log_depth } => Ok(ionic::counter(record.word(), before, *log_depth)?),
+            Self::Ionic { log_depth } => (ionic::told(record.word(), before, *log_depth)?, number),
+        };
+        match found == expected {
+            true => Ok(posted),
+            false => Err(FormatViolation::DoorbellQueue { found, expected }.into()),
         }
     }
 

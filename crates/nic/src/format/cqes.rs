@@ -138,14 +138,16 @@ impl CqeRing {
     pub(crate) fn consumed(&self, record: &CompletionRecord, before: u64) -> u64 {
         let said = match self.dialect {
             Dialect::Mlx5 => return consumed(record, before),
+            // It was never rung.
+            _ if record.word() == 0 => return before,
             Dialect::Bnxt(library) => {
                 let ring = bnxt::ring(1 << self.log_size, library);
-                bnxt::counter(ring, record.word(), Kind::Completion, before)
+                bnxt::told(ring, record.word(), Kind::Completion, before)
             }
-            Dialect::Ionic => ionic::counter(record.word(), before, self.log_size),
+            Dialect::Ionic => ionic::told(record.word(), before, self.log_size),
         };
         // One that says nothing leaves the consumer where it was.
-        said.unwrap_or(before)
+        said.map_or(before, |(_, consumed)| consumed)
     }
 
     /// CQEs that are not consumed move to the next ring, whose indexes go on; otherwise they stay where they

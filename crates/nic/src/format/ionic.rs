@@ -11,7 +11,7 @@ use warpverbs_ionic::body::Entry;
 use warpverbs_ionic::cqe::Cqe;
 use warpverbs_ionic::doorbell::{Arm, Doorbell};
 use warpverbs_ionic::opcode::{Opcode, Protocol};
-use warpverbs_ionic::ring::{Position, counter as widen};
+use warpverbs_ionic::ring::{Position, counter};
 use warpverbs_ionic::status::Failure;
 use warpverbs_ionic::{recv, wqe};
 use warpverbs_mem::{Block, SendRing};
@@ -106,22 +106,14 @@ impl Sends {
     }
 }
 
-/// The counter that the last doorbell of a queue tells; one that was never rung is 0.
-pub(super) fn counter(word: u64, before: u64, log_depth: u8) -> Result<u64, FormatViolation> {
-    if word == 0 {
-        return Ok(before);
-    }
-    Ok(told(word, before, log_depth)?.1)
-}
-
 /// The queue that a doorbell names, and its counter.
 #[inline]
-fn told(word: u64, before: u64, log_depth: u8) -> Result<(u32, u64), FormatViolation> {
+pub(super) fn told(word: u64, before: u64, log_depth: u8) -> Result<(u32, u64), FormatViolation> {
     let bell = Doorbell::parse(word)?;
     if bell.arm.is_some() {
         return Err(FormatViolation::IonicArm);
     }
-    Ok((bell.queue.get(), widen(bell.index, before, log_depth)?))
+    Ok((bell.queue.get(), counter(bell.index, before, log_depth)?))
 }
 
 /// Whether a doorbell asks for an event at solicited CQEs alone; `None`: it asks for none.

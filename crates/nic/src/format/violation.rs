@@ -34,6 +34,14 @@ pub enum FormatViolation {
         /// Of its place.
         expected: Kind,
     },
+    /// The doorbell of a receive queue or an SRQ names another one.
+    #[error("doorbell.queue is {found:#x}, expected {expected:#x}, the queue whose place it is in")]
+    DoorbellQueue {
+        /// In the doorbell.
+        found: u32,
+        /// The number of the QP or SRQ.
+        expected: u32,
+    },
     /// A datagram to an address handle that there is not.
     #[error("datagram.handle is {handle:#x}, expected one of the QP's protection domain")]
     AddressHandle {
@@ -64,6 +72,7 @@ impl FormatViolation {
             Self::BnxtPackets(violation) => violation.field(),
             Self::BnxtDoorbell(violation) => violation.field(),
             Self::BnxtKind { .. } => "doorbell.kind",
+            Self::DoorbellQueue { .. } => "doorbell.queue",
             Self::AddressHandle { .. } => "datagram.handle",
             Self::IonicWqe { violation, .. } => violation.field(),
             Self::IonicDoorbell(violation) => violation.field(),
@@ -76,6 +85,7 @@ impl FormatViolation {
         let (queue, status) = match self {
             Self::BnxtWqe { queue, violation } => (*queue, violation.status()),
             Self::IonicWqe { queue, violation } => (*queue, violation.status()),
+            Self::DoorbellQueue { .. } => return Some(Status::RemoteOperation),
             Self::BnxtPackets(_) | Self::AddressHandle { .. } => {
                 return Some(Status::LocalQpOperation);
             }

@@ -12,6 +12,7 @@ use warpverbs_rdma::{QpState, QueueKind};
 /// Receives posted to the QP itself.
 #[derive(Debug)]
 pub(crate) struct OwnReceives {
+    pub(crate) qpn: u32,
     pub(crate) ring: ReceiveRing,
     pub(crate) format: RecvFormat,
     pub(crate) record: QueueRecord,
@@ -45,7 +46,7 @@ impl OwnReceives {
 
     /// Receives posted by what the record says.
     fn announced(&self) -> Result<u64, Rule> {
-        self.format.posted(&self.record, self.posted, QueueKind::Receive)
+        self.format.posted(&self.record, self.posted, (QueueKind::Receive, self.qpn))
     }
 
     /// The segments of the receive at `index`.

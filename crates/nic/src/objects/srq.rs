@@ -119,7 +119,8 @@ impl SharedReceiveQueue {
     /// Receives posted and not taken.
     pub(crate) fn left(&mut self) -> Result<u64, Rule> {
         self.record.fetch().map_err(|_| Rule::CopyFailed { kind: self.record.kind() })?;
-        let posted = self.format.posted(&self.record, self.posted, QueueKind::Shared)?;
+        let which = (QueueKind::Shared, self.srqn);
+        let posted = self.format.posted(&self.record, self.posted, which)?;
         let (outstanding, depth) = (posted - self.taken, self.ring.depth());
         if outstanding > depth {
             return Err(Rule::ReceivesBeyondRing { posted, outstanding, depth });

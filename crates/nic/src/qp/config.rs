@@ -129,7 +129,8 @@ impl RqConfig {
                 let ring = ReceiveRing::new(buf, *log_rq, stride).map_err(memory("RQ buffer"))?;
                 let record = QueueRecord::new(dbr).map_err(memory("QP doorbell record"))?;
                 let (taken, posted) = (0, 0);
-                Receives::Own(OwnReceives { ring, format, record, taken, posted, broken: false })
+                let (qpn, broken) = (0, false);
+                Receives::Own(OwnReceives { qpn, ring, format, record, taken, posted, broken })
             }
         })
     }

@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 use std::time::Duration;
 use warpverbs_dev::{Poster, QueueFormat, Reported, addresses, bytes, rest};
 use warpverbs_mem::{Access, HostBuf, Region};
-use warpverbs_nic::link::cable;
+use warpverbs_nic::link::{Link, cable};
 use warpverbs_nic::{
     Announcement, Clock, Config, CqMode, Dialect, Mr, Mtu, NicError, QpAttrs, QpState, Service,
     SoftNic, SrqConfig, SrqOrder, Status, VirtualClock,
@@ -42,13 +42,25 @@ impl Rig {
         config: Config,
         cq: (CqMode, u8),
     ) -> Self {
-        let clock = VirtualClock::new();
-        let config = Config { clock: Clock::Virtual(clock.clone()), ..config };
-        let nics = if apart {
+        let links = apart.then(|| {
             let (here, there) = addresses();
             let (one, other) = cable(here, there);
-            let nic = |link| SoftNic::with_link(config.clone(), Box::new(link)).unwrap();
-            [nic(one), nic(other)]
+            [Box::new(one) as Box<dyn Link>, Box::new(other)]
+        });
+        Self::over(links, [a, b], config, cq)
+    }
+
+    /// On two NICs, each with one of the links; without links on one NIC.
+    pub(crate) fn over(
+        links: Option<[Box<dyn Link>; 2]>,
+        [a, b]: [QueueFormat; 2],
+        config: Config,
+        cq: (CqMode, u8),
+    ) -> Self {
+        let clock = VirtualClock::new();
+        let config = Config { clock: Clock::Virtual(clock.clone()), ..config };
+        let nics = if let Some(links) = links {
+            links.map(|link| SoftNic::with_link(config.clone(), link).unwrap())
         } else {
             let nic = SoftNic::new(config).unwrap();
             [nic.clone(), nic]
@@ -142,7 +154,7 @@ impl Rig {
     #[track_caller]
     fn finish(&mut self, op: Op, data: Data<'_>) -> Option<Reported> {
         self.a.post(&request(op, data, SendFlags::SIGNALED));
-        self.run();
+        self.run_for(Duration::from_secs(60));
         let done = self.a.poll_send();
         let found = || self.nics[0].take_violations();
         let ok = matches!(done, Some(Reported::Sent { status: Status::Success, .. }));
@@ -156,16 +168,17 @@ pub(crate) fn request<'a>(op: Op, data: Data<'a>, flags: SendFlags) -> WorkReque
     WorkRequest { id: 0, op, data, flags }
 }
 
-/// Every format on the posting side, with itself, with mlx5's and to mlx5's.
+/// Every format on the posting side: with itself, with mlx5's, to mlx5's, and with one of another vendor.
 pub(crate) fn pairs() -> impl Iterator<Item = (QueueFormat, QueueFormat)> {
-    let mlx5 = QueueFormat::Mlx5;
-    QueueFormat::ALL
-        .into_iter()
-        .flat_map(move |format| [(format, format), (format, mlx5), (mlx5, format)])
+    let (mlx5, all) = (QueueFormat::Mlx5, QueueFormat::ALL);
+    all.into_iter().enumerate().flat_map(move |(at, format)| {
+        let other = all[(at + 3) % all.len()];
+        [(format, format), (format, mlx5), (mlx5, format), (format, other)]
+    })
 }
 
 /// Each operation once or more, so often that rings and CQs begin anew several times.
-fn every_operation(rig: &mut Rig, rng: &mut StdRng) {
+pub(crate) fn every_operation(rig: &mut Rig, rng: &mut StdRng) {
     for round in 0..40u32 {
         rig.fill(rng);
         let (from, to) = (rng.random_range(0..4096u64), rng.random_range(0..4096u64));

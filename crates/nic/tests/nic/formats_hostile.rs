@@ -5,10 +5,12 @@ use crate::formats::{LEN, Rig, pairs, request};
 use crate::garbage::{Input, input};
 use proptest::prelude::*;
 use std::time::Duration;
+use warpverbs_bnxt::doorbell::Kind;
 use warpverbs_bnxt::packets::Packets;
+use warpverbs_bnxt::ring::{Library, Ring};
 use warpverbs_dev::{Poster, QueueFormat, Reported};
 use warpverbs_nic::{AsyncEvent, Config, CqMode, DoorbellPolicy, Mtu, QpState, SoftNic, Status};
-use warpverbs_rdma::{Data, Op, Remote, SendFlags, Sge};
+use warpverbs_rdma::{Data, Op, Qpn, Remote, SendFlags, Sge};
 
 /// Puts a WQE into the ring. Whether it is an atomic, as far as nothing was changed.
 fn put(rig: &mut Rig, input: Input) -> bool {
@@ -191,6 +193,52 @@ fn a_wrong_doorbell_names_its_field() {
         rig.a.ring();
         rig.run();
         assert!(matches!(rig.a.poll_send(), Some(Reported::Sent { status: Status::Success, .. })));
+    }
+}
+
+/// The right doorbell of the first receive of a QP.
+fn first_receive(format: QueueFormat, qpn: u32) -> u64 {
+    match format {
+        QueueFormat::IonicV1 | QueueFormat::IonicV2 => {
+            let queue = Qpn::truncate(qpn);
+            warpverbs_ionic::doorbell::Doorbell { queue, index: 1, arm: None }.word()
+        }
+        _ => Ring::new(32, Library::Current).unwrap().doorbell(Kind::Receive, qpn, 1).word(),
+    }
+}
+
+/// Doorbells of receives that announce none: the message that wants one ends the connection.
+#[test]
+fn a_wrong_doorbell_of_receives_names_its_field() {
+    use QueueFormat::{BnxtStatic, IonicV2};
+    let cases = [
+        (BnxtStatic, 1 << 58, "doorbell.valid"),
+        (BnxtStatic, 1 << 23, "doorbell.index"),
+        (BnxtStatic, 1 << 33, "doorbell.queue"),
+        (BnxtStatic, 1 << 60, "doorbell.kind"),
+        (BnxtStatic, 1 << 52, "doorbell.reserved"),
+        (IonicV2, 1 << 8, "doorbell.index"),
+        (IonicV2, 1 << 16, "doorbell.arm"),
+        (IonicV2, 1 << 25, "doorbell.queue"),
+        (IonicV2, 1 << 47, "doorbell.queue"),
+        (IonicV2, 1 << 63, "doorbell.reserved"),
+    ];
+    for ((format, bits, field), apart) in cases.into_iter().flat_map(|c| [(c, false), (c, true)]) {
+        let mut rig = Rig::new(format, format, apart, Config::default());
+        let right = first_receive(format, rig.b.qp.qpn());
+        for (word, status, fields_named) in
+            [(right, Status::Success, vec![]), (right ^ bits, Status::RemoteOperation, vec![field])]
+        {
+            rig.restart();
+            rig.b.post_recv(&[Sge::new(rig.mr_b.addr(), 64, rig.mr_b.lkey())]);
+            rig.b.ring_recv(word);
+            rig.a.post(&request(Op::Send, Data::Inline(b"x"), SendFlags::SIGNALED));
+            rig.run_for(Duration::from_secs(2));
+            let found = rig.a.poll_send();
+            let ended = matches!(found, Some(Reported::Sent { status: s, .. }) if s == status);
+            assert!(ended, "{found:?} {format:?} {bits:#x} {apart}");
+            assert_eq!(fields(&rig), fields_named, "{format:?} {bits:#x} {apart}");
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod faults;
 mod formats;
 mod formats_datagrams;
 mod formats_hostile;
+mod formats_lossy;
 mod garbage;
 mod hostile;
 #[path = "../../../mlx5/tests/formats/ignored.rs"]

@@ -119,7 +119,9 @@ pub enum UsageError {
     #[error("{field} is {value}, expected {expected}")]
     Config { field: &'static str, value: u64, expected: &'static str },
     /// No NIC of that name.
-    #[error("no NIC is called {asked:?}; expected auto, soft or one of: {found}")]
+    #[error(
+        "no NIC is called {asked:?}; expected auto, soft, soft-bnxt, soft-ionic or one of: {found}"
+    )]
     NoSuchNic { asked: String, found: String },
     /// A range does not lie inside its region.
     #[error("range {offset:#x}+{len:#x} is outside a region of {region_len:#x} bytes")]

@@ -21,7 +21,7 @@ fn a_nic_is_chosen_by_name_and_says_why() {
     let error = context.open(&choice).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no NIC is called \"mlx5_7\"; expected auto, soft or one of: soft0"
+        "no NIC is called \"mlx5_7\"; expected auto, soft, soft-bnxt, soft-ionic or one of: soft0"
     );
     assert_eq!(error.kind(), ErrorKind::BadCaller);
 }

@@ -45,6 +45,18 @@ fn watched() -> (Region, Arc<AtomicBool>) {
 }
 
 #[test]
+fn a_refusal_without_a_reason_is_one_of_the_request() {
+    let Some(fake) = fake() else { return };
+    let context = fake.verbs().device("fake0").unwrap().open().unwrap();
+    let (pd, cq) = (Pd::new(&context).unwrap(), Cq::with(&context, &CqOptions::new(4)).unwrap());
+    fake.fail_next("ibv_create_qp", -1);
+    // Of an earlier call.
+    nix::errno::Errno::EAGAIN.set();
+    let error = Qp::new(&pd, &QpOptions::new(&cq)).unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+}
+
+#[test]
 fn objects_may_be_dropped_in_any_order() {
     let Some(fake) = fake() else { return };
     // Every order of six objects that stand on one another.

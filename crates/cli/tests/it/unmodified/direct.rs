@@ -68,7 +68,7 @@ fn everything_that_is_made_for_the_direct_way_is_given_back() {
 }
 
 /// The release of rdma-core that programs here load, from the name of its libmlx5.
-fn release() -> u32 {
+pub(super) fn release() -> u32 {
     let folder = match std::env::var_os("WARPVERBS_RDMA_CORE") {
         Some(folder) => Path::new(&folder).join("lib"),
         None => format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH).into(),

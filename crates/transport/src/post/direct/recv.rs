@@ -69,7 +69,14 @@ impl Direct {
         let mut arrived = try_lock(&self.arrived)?;
         loop {
             let completion = match arrived.next() {
-                Ok(found) => found?,
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    if self.failed.load(Acquire) {
+                        // libbnxt_re flushes receives once it has seen in the CQ of sends that the QP has failed.
+                        self.drain_send(q);
+                    }
+                    return None;
+                }
                 Err(Gone) => {
                     // Nothing that is at the NIC will come back.
                     let index = q.recv.completed();

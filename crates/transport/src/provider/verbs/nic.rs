@@ -247,6 +247,10 @@ impl Nic for VerbsNic {
             return own.create_srq(&self.opened, spec);
         }
         let attr = &self.opened.attr;
+        if attr.max_srq_wr == 0 {
+            let (device, what) = (self.opened.name().to_owned(), "shared receive queues");
+            return Err(verbs::VerbsError::Unsupported { device, what }.into());
+        }
         // One segment is the link.
         let sges = (1u32 << (spec.log_stride - 4)) - 1;
         let room = verbs::SrqOptions {

@@ -95,6 +95,8 @@ impl Qp {
     pub fn new(pd: &Pd, options: &QpOptions) -> Result<Self, VerbsError> {
         Self::make(pd, options, (Maker::Verbs, None), |attr| {
             let create = pd.context().api().ibv_create_qp;
+            // libbnxt_re leaves it as it is where it refuses what was asked for.
+            Errno::EINVAL.set();
             // SAFETY: live objects of one context.
             object("ibv_create_qp", unsafe { create(pd.ptr().as_ptr(), attr) })
         })
