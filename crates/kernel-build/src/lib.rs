@@ -23,6 +23,9 @@
 //! are given the same text, in which the project's own includes are expanded, and the same headers of the device
 //! library, which `warpverbs-gpu` has for the GPU compiler.
 //!
+//! With `WARPVERBS_KERNELS=check` in its environment a build checks the kernels for the host and compiles none, for
+//! `cargo check`: nothing can be linked with what it leaves.
+//!
 //! Only its author knows what a kernel does with its pointers. `WV_KERNEL` says nothing of it, and
 //! its launch is `unsafe`. With `WV_SAFE_KERNEL` the author promises that the kernel, whatever its
 //! other arguments, touches at most the first `WV_COUNT(…)` elements of each pointer, and one behind
@@ -127,14 +130,13 @@ impl Builder {
         for input in &inputs {
             println!("cargo::rerun-if-changed={}", input.display());
         }
-        let mut build = host_compiler();
-        build.include(headers());
+        let mut sources = Vec::new();
         for unit in &units {
             write(&out.join(format!("{}.cu", unit.name)), &unit.text)?;
             for nic in unit.nics() {
                 let host = out.join(format!("{}.{}.host.cc", unit.name, nic.name));
                 write(&host, &emit::host_source(unit, &package, nic))?;
-                build.file(host);
+                sources.push(host);
             }
         }
         let same = emit::same_headers(library::headers_hash()?, &self.gpu_path);
@@ -143,7 +145,14 @@ impl Builder {
         if units.is_empty() {
             return Ok(());
         }
+        let mut build = host_compiler();
+        build.include(headers());
+        println!("cargo::rerun-if-env-changed={KERNELS_VARIABLE}");
+        if std::env::var(KERNELS_VARIABLE).is_ok_and(|value| value == "check") {
+            return check(&build, &sources);
+        }
         build
+            .files(sources)
             .try_compile(&format!("{}_kernels", emit::identifier(&package)))
             .map_err(|e| BuildError::Compile { message: e.to_string() })
     }
@@ -241,6 +250,25 @@ impl Unit {
 /// Bytes of a kernel's parameters, each padded to 16.
 const MOST_BYTES: usize = 4096;
 
+/// Name of the environment variable that says, if it is `check`, that kernels are not compiled for the host, only
+/// checked: for `cargo check`, after which nothing is linked.
+const KERNELS_VARIABLE: &str = "WARPVERBS_KERNELS";
+
+/// The compiler reads the sources and generates nothing. Its warnings are passed on to cargo.
+fn check(build: &cc::Build, sources: &[PathBuf]) -> Result<(), BuildError> {
+    let error = |message| BuildError::Compile { message };
+    let compiler = build.try_get_compiler().map_err(|e| error(e.to_string()))?;
+    let mut command = compiler.to_command();
+    let output = command.arg("-fsyntax-only").args(sources).output();
+    let output = output.map_err(|e| error(format!("{}: {e}", compiler.path().display())))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(error(format!("{}\n{said}", output.status)));
+    }
+    said.lines().for_each(|line| println!("cargo::warning={line}"));
+    Ok(())
+}
+
 /// Compiler and flags for device code that is compiled for the host; add its files and the folder of
 /// the headers. No exceptions and no RTTI: kernels have neither on a GPU, and lanes are dropped
 /// without unwinding. Optimised as the profile says, but at least a little: a lane's stack is small.
@@ -259,6 +287,11 @@ pub fn host_compiler() -> cc::Build {
         .flag_if_supported("-fno-rtti")
         // A big frame must meet the lane's guard page, not jump over it.
         .flag_if_supported("-fstack-clash-protection");
+    // Line tables only: variables would take a third of the compiler's time and most of the objects' bytes.
+    // `CXXFLAGS=-g2` brings them.
+    if std::env::var("DEBUG").is_ok_and(|debug| debug == "true") {
+        build.flag("-g1");
+    }
     println!("cargo::rerun-if-env-changed={LANES_VARIABLE}");
     if let Ok(lanes) = std::env::var(LANES_VARIABLE) {
         build.define("WV_SIMT_LANES", lanes.as_str());
@@ -281,4 +314,26 @@ fn write(path: &Path, text: &str) -> Result<(), BuildError> {
         return Ok(());
     }
     std::fs::write(path, text).map_err(io(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_checked_and_nothing_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("a.cc");
+        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let mut build = cc::Build::new();
+        build.cpp(true).opt_level(1).debug(true).cargo_metadata(false);
+        build.target(&target).host(&target).out_dir(folder.path());
+        std::fs::write(&source, "int right() { return 1; }\n").unwrap();
+        check(&build, std::slice::from_ref(&source)).unwrap();
+        std::fs::write(&source, "int wrong() { return absent; }\n").unwrap();
+        let error = check(&build, std::slice::from_ref(&source)).unwrap_err().to_string();
+        assert!(error.contains("absent"), "{error}");
+        let left = std::fs::read_dir(folder.path()).unwrap().flatten();
+        assert!(left.map(|entry| entry.path()).all(|path| path.extension() != Some("o".as_ref())));
+    }
 }
