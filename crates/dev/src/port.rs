@@ -1,19 +1,19 @@
 //! One QP with its queues and CQs in host memory.
 
+use crate::consumer::Consumer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeFormat, CqeTail, ErrorSide, owned_by_software, owner_bit};
-use warpverbs_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
+use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
+use warpverbs_mlx5::doorbell::{Doorbell, record_word};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
-use warpverbs_mlx5::opcode::CqeOpcode;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, Sge, WqeBuilder};
 use warpverbs_nic::{
-    Announcement, Cq, CqConfig, CqMode, CqeSize, Dialect, NicError, OnSendError, Pd, ProxyDevice,
-    Qp, QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
+    Announcement, Cq, CqMode, CqeSize, Dialect, NicError, OnSendError, Pd, ProxyDevice, Qp,
+    QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
 };
 
 /// Where a port takes receives from.
@@ -71,7 +71,7 @@ pub enum QueueMemory {
 
 impl QueueMemory {
     /// Memory as the NIC gets it, and as its owner sees it.
-    fn alloc(&self, len: usize) -> Result<(Region, Region), NicError> {
+    pub(crate) fn alloc(&self, len: usize) -> Result<(Region, Region), NicError> {
         let memory = match self {
             Self::Host => HostBuf::region(len).map(|region| (region.clone(), region)),
             Self::Device(copier) => LazyMemory::regions(len, 0, copier),
@@ -96,95 +96,6 @@ impl Default for PortConfig {
             scatter_to_cqe: ScatterToCqe::default(),
             memory: QueueMemory::default(),
         }
-    }
-}
-
-/// A CQ with its memory and consumer index.
-#[derive(Debug)]
-struct Consumer {
-    cq: Cq,
-    memory: QueueMemory,
-    buf: Region,
-    dbr: Region,
-    /// Bytes of an entry; the CQE is its last 64.
-    entry: usize,
-    log_size: u8,
-    ci: u64,
-    /// Payload that the last CQE carried in place of memory, and the bytes behind it.
-    payload: Vec<u8>,
-}
-
-impl Consumer {
-    fn new(nic: &SoftNic, mode: CqMode, port: &PortConfig) -> Result<Self, NicError> {
-        let (log_size, entry) = (port.log_cq, port.cqe_size.bytes());
-        let (its_buf, buf) = port.memory.alloc(entry << log_size)?;
-        let (its_dbr, dbr) = port.memory.alloc(64)?;
-        let config = CqConfig {
-            dialect: Dialect::Mlx5,
-            mode,
-            log_size,
-            cqe_size: port.cqe_size,
-            buf: its_buf,
-            dbr: its_dbr,
-            ignore_overrun: false,
-            notice: None,
-        };
-        let (cq, memory, payload) = (nic.create_cq(&config)?, port.memory.clone(), Vec::new());
-        Ok(Self { cq, memory, buf, dbr, entry, log_size, ci: 0, payload })
-    }
-
-    /// Where the CQE at `index` is, in a ring of 2^`log_size` entries.
-    fn place(&self, index: u64, log_size: u8) -> u64 {
-        (index & ((1 << log_size) - 1)) * self.entry as u64 + (self.entry - 64) as u64
-    }
-
-    /// The CQE at `index`, if the NIC has written it.
-    fn peek(&self, index: u64) -> Option<[u8; 64]> {
-        let at = self.place(index, self.log_size);
-        let tail = self.buf.atomic_u64(at + 56).ok()?.load(Ordering::Acquire);
-        if !owned_by_software(CqeTail::from_ne(tail), index, self.log_size) {
-            return None;
-        }
-        let mut bytes = [0; 64];
-        self.buf.read(at, &mut bytes).ok()?;
-        Some(bytes)
-    }
-
-    fn poll(&mut self) -> Option<Cqe> {
-        let bytes = self.peek(self.ci)?;
-        let (cqe, format) = Cqe::parse_any(&bytes).ok()?;
-        self.payload = match format {
-            CqeFormat::Plain => Vec::new(),
-            CqeFormat::Inline32 => bytes[..32].to_vec(),
-            CqeFormat::Inline64 => {
-                let mut first = vec![0; 64];
-                self.buf.read(self.place(self.ci, self.log_size) - 64, &mut first).ok()?;
-                first
-            }
-        };
-        self.ci += 1;
-        self.dbr.atomic_u32(0).ok()?.store(set_ci_word(self.ci), Ordering::Release);
-        Some(cqe)
-    }
-
-    /// Switches rings as libmlx5 does: the CQEs of the old ring move by one index.
-    fn resize(&mut self, log_size: u8) -> Result<(), NicError> {
-        let (its_buf, buf) = self.memory.alloc(self.entry << log_size)?;
-        self.cq.resize(log_size, &its_buf)?;
-        let mut index = self.ci;
-        loop {
-            let mut cqe = self.peek(index).expect("the old ring ends with a CQE of its own");
-            if CqeOpcode::from_nibble(cqe[63] >> 4) == CqeOpcode::ResizeCq {
-                break;
-            }
-            index += 1;
-            cqe[63] = cqe[63] & !1 | u8::from(owner_bit(index, log_size));
-            let at = self.place(index, log_size);
-            buf.write(at, &cqe).expect("the ring has the entry");
-        }
-        self.ci += 1;
-        (self.buf, self.log_size) = (buf, log_size);
-        Ok(())
     }
 }
 
@@ -233,8 +144,8 @@ impl Port {
         config: &PortConfig,
         proxy_device: Option<Box<dyn ProxyDevice>>,
     ) -> Result<Self, NicError> {
-        let send = Consumer::new(nic, config.cq_mode, config)?;
-        let recv = Consumer::new(nic, CqMode::Ring, config)?;
+        let send = Consumer::new(nic, Dialect::Mlx5, config.cq_mode, config)?;
+        let recv = Consumer::new(nic, Dialect::Mlx5, CqMode::Ring, config)?;
         let alloc = |len| config.memory.alloc(len);
         let ((its_sq, sq), (its_dbr, dbr)) = (alloc(64 << config.log_sq)?, alloc(64)?);
         let (rq, log_rq, rq_config) = match &config.receives {
@@ -397,12 +308,12 @@ impl Port {
 
     /// The next completion of a send.
     pub fn poll_send(&mut self) -> Option<Cqe> {
-        self.send.poll()
+        self.send.poll_mlx5()
     }
 
     /// The next completion of a receive.
     pub fn poll_recv(&mut self) -> Option<Cqe> {
-        self.recv.poll()
+        self.recv.poll_mlx5()
     }
 
     /// Goes on with a send CQ of 2^`log_size` entries.

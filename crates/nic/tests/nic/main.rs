@@ -17,7 +17,6 @@ mod faults;
 mod formats;
 mod formats_datagrams;
 mod formats_hostile;
-mod garbage;
 mod hostile;
 #[path = "../../../mlx5/tests/formats/ignored.rs"]
 mod ignored;
@@ -43,6 +42,8 @@ mod queues;
 mod receives;
 #[path = "../common/requests.rs"]
 mod requests;
+#[path = "../common/rig.rs"]
+mod rig;
 mod shared_port;
 mod shm;
 mod teardown;
