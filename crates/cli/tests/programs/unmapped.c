@@ -70,6 +70,8 @@ static void take(void *at, size_t len) {
     CHECK(munmap((void *)first, end - first) == 0);
 }
 
+struct area { volatile uint32_t *at; size_t bytes; };
+
 static int is_mlx5(void) {
     return !strncmp(ibv_get_device_name(context[0]->device), "mlx5", 4);
 }
@@ -98,13 +100,22 @@ static struct pair noted_pair(void) {
     return p;
 }
 
-// All memory of the CQ or the QP of a side.
-static void take_all(int of) {
-    int taken = 0;
+// The queues of a CQ or a QP of a side. Later versions of libbnxt_re have the object itself in the last page.
+static int queues_of(int of, void *object, struct area out[64]) {
+    int count = 0;
     for (int i = 0; i < notes; i++) {
-        if (noted[i].of == of) take(noted[i].at, noted[i].bytes), taken++;
+        if (noted[i].of != of) continue;
+        char *at = noted[i].at, *end = at + noted[i].bytes;
+        if (at <= (char *)object && (char *)object < end) end = (char *)((uintptr_t)object & ~(PAGE - 1));
+        if (at < end) out[count++] = (struct area){(volatile uint32_t *)at, end - at};
     }
-    CHECK(taken > 0);
+    CHECK(count > 0);
+    return count;
+}
+
+static void take_all(int of, void *object) {
+    struct area areas[64];
+    for (int i = queues_of(of, object, areas) - 1; i >= 0; i--) take((void *)areas[i].at, areas[i].bytes);
 }
 
 // Announces eight units, of a queue whose first lap it is, as every version of the libraries does.
@@ -128,18 +139,18 @@ static void others_queues(void) {
     // WQEs are only announced, and with them packet numbers, if there are any.
     struct pair p = noted_pair();
     CHECK(one(&p, IBV_WR_RDMA_WRITE, a, b, 8) == IBV_WC_SUCCESS);
-    take_all(1);
+    take_all(1, p.qp[0]);
     announce(p.qp[0], 0);
     wait_for_error(p.qp[0]);
     settle();
     // A CQ.
     p = noted_pair();
-    take_all(0);
+    take_all(0, p.cq);
     for (int i = 0; i < 8; i++) CHECK(post(&p, IBV_WR_RDMA_WRITE, a, b, 8) == 0);
     settle();
     // Receives.
     p = noted_pair();
-    take_all(3);
+    take_all(3, p.qp[1]);
     announce(p.qp[1], 1);
     CHECK(one(&p, IBV_WR_SEND, a, b, 8) != IBV_WC_SUCCESS);
     wait_for_error(p.qp[1]);
@@ -187,8 +198,6 @@ static void queues(void) {
     settle();
 }
 
-struct area { volatile uint32_t *at; size_t bytes; };
-
 // Everything that the device reads of the first QP of a pair.
 static int read_by_device(struct pair *p, struct area out[64]) {
     int count = 0;
@@ -201,9 +210,7 @@ static int read_by_device(struct pair *p, struct area out[64]) {
         return count;
     }
     // Their registers: `bells`.
-    for (int i = 0; i < notes && count < 64; i++)
-        if (noted[i].of == 1) out[count++] = (struct area){noted[i].at, noted[i].bytes};
-    return count;
+    return queues_of(1, p->qp[0], out);
 }
 
 // Random bytes there.
