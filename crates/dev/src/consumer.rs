@@ -1,6 +1,6 @@
 //! A CQ of any format in host memory, and what polls it.
 
-use crate::port::{PortConfig, QueueMemory};
+use crate::config::{PortConfig, QueueMemory};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use warpverbs_bnxt::cqe as bnxt;

@@ -1,10 +1,9 @@
 //! One QP with its queues and CQs in host memory.
 
+use crate::config::{PortConfig, Receives};
 use crate::consumer::Consumer;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_mem::{HostBuf, Region};
+use warpverbs_mem::Region;
 use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
 use warpverbs_mlx5::doorbell::{Doorbell, record_word};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
@@ -12,92 +11,9 @@ use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, Sge, WqeBuilder};
 use warpverbs_nic::{
-    Announcement, Cq, CqMode, CqeSize, Dialect, NicError, OnSendError, Pd, ProxyDevice, Qp,
-    QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
+    Cq, CqMode, Dialect, NicError, Pd, ProxyDevice, Qp, QpAttrs, QpConfig, QpFormat, QpState,
+    RqConfig, SoftNic,
 };
-
-/// Where a port takes receives from.
-#[derive(Clone, Debug)]
-pub enum Receives {
-    /// Its own ring of 2^`log` WQEs of 64 bytes.
-    Own {
-        /// log2 of the number of WQEs.
-        log: u8,
-    },
-    /// An SRQ.
-    Shared(Srq),
-    /// Nowhere.
-    None,
-}
-
-/// How a port is made.
-#[derive(Clone, Debug)]
-pub struct PortConfig {
-    /// log2 of the WQEBBs of the send queue.
-    pub log_sq: u8,
-    /// log2 of the CQEs of either CQ.
-    pub log_cq: u8,
-    /// Mode of the send CQ; the receive CQ is a ring.
-    pub cq_mode: CqMode,
-    /// Receives.
-    pub receives: Receives,
-    /// The QP's state after a failed send.
-    pub on_send_error: OnSendError,
-    /// The means to announce new work to the NIC.
-    pub announcement: Announcement,
-    /// The NIC only consumes.
-    pub consume_only: bool,
-    /// The transport service of the QP.
-    pub service: Service,
-    /// Bytes of the entries of either CQ.
-    pub cqe_size: CqeSize,
-    /// In the CQEs.
-    pub user_index: Option<u32>,
-    /// Payload in CQEs.
-    pub scatter_to_cqe: ScatterToCqe,
-    /// Where queues, CQs and doorbell records lie.
-    pub memory: QueueMemory,
-}
-
-/// Where the queues of a port lie, and its CQs and records.
-#[derive(Clone, Debug, Default)]
-pub enum QueueMemory {
-    /// In host memory.
-    #[default]
-    Host,
-    /// In memory that only this copy engine reaches.
-    Device(Arc<LazyCopier>),
-}
-
-impl QueueMemory {
-    /// Memory as the NIC gets it, and as its owner sees it.
-    pub(crate) fn alloc(&self, len: usize) -> Result<(Region, Region), NicError> {
-        let memory = match self {
-            Self::Host => HostBuf::region(len).map(|region| (region.clone(), region)),
-            Self::Device(copier) => LazyMemory::regions(len, 0, copier),
-        };
-        memory.map_err(|cause| NicError::Memory { what: "test memory", cause })
-    }
-}
-
-impl Default for PortConfig {
-    fn default() -> Self {
-        Self {
-            log_sq: 6,
-            log_cq: 8,
-            cq_mode: CqMode::Ring,
-            receives: Receives::Own { log: 6 },
-            on_send_error: OnSendError::default(),
-            announcement: Announcement::default(),
-            consume_only: false,
-            service: Service::default(),
-            cqe_size: CqeSize::default(),
-            user_index: None,
-            scatter_to_cqe: ScatterToCqe::default(),
-            memory: QueueMemory::default(),
-        }
-    }
-}
 
 /// A QP and what a poster needs to use it.
 #[derive(Debug)]

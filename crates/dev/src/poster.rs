@@ -1,8 +1,8 @@
 //! A QP with queues of any format in host memory, and a poster to it that knows them all.
 
+use crate::config::{PortConfig, Receives};
 use crate::consumer::{Consumer, Reported};
 use crate::format::{LOG_PACKETS, QueueFormat};
-use crate::port::{PortConfig, Receives};
 use std::sync::atomic::Ordering;
 use warpverbs_bnxt::doorbell::Kind;
 use warpverbs_bnxt::packets::{Packets, Table};

@@ -65,7 +65,7 @@ static void connect_to(struct ibv_qp *qp, uint32_t peer, struct ibv_context *the
                                     IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
-// What `make_pair` makes at the moment: for either side a CQ, 0 or 2, and a QP, 1 or 3; -1 else.
+// The object that `make_pair` is at: a CQ, 0 or 2, or a QP, 1 or 3, of either side; -1 else.
 static int making = -1;
 
 static struct pair make_pair(void) {

@@ -1,4 +1,4 @@
-//! What a poster does to its queues.
+//! The operations of a poster on its queues.
 
 use super::script::{Announce, Fault, Op};
 use super::world::{Keys, Outcome};
