@@ -23,9 +23,11 @@ pub enum QueueFormat {
     IonicV2,
 }
 
-/// Units of a send queue of 2^[`LOG_SQ`], and slots in variable mode.
-pub(crate) const LOG_SQ: u8 = 6;
-pub(crate) const SLOTS: u32 = 201;
+/// Slots in variable mode of a send queue of 2^`log_sq`.
+fn slots(log_sq: u8) -> u32 {
+    (3 << log_sq) + 9
+}
+
 /// Entries of the table of packet numbers.
 pub(crate) const LOG_PACKETS: u8 = 7;
 /// By which CQEs of bnxt_re name the QP.
@@ -52,12 +54,12 @@ impl QueueFormat {
         }
     }
 
-    /// Units of its send queue, and bytes of one.
-    pub fn units(self) -> (u64, usize) {
+    /// Units of its send queue of 2^`log_sq`, and bytes of one.
+    pub(crate) fn units(self, log_sq: u8) -> (u64, usize) {
         match self {
-            Self::Mlx5 | Self::IonicV1 | Self::IonicV2 => (1 << LOG_SQ, 64),
-            Self::BnxtStatic | Self::BnxtEarly => (1 << LOG_SQ, 128),
-            Self::BnxtVariable => (SLOTS.into(), 16),
+            Self::Mlx5 | Self::IonicV1 | Self::IonicV2 => (1 << log_sq, 64),
+            Self::BnxtStatic | Self::BnxtEarly => (1 << log_sq, 128),
+            Self::BnxtVariable => (slots(log_sq).into(), 16),
         }
     }
 
@@ -72,15 +74,16 @@ impl QueueFormat {
     }
 
     /// log2 of the bytes of its receives, where nothing else is said of them.
-    pub(crate) fn log_stride(self) -> u8 {
+    pub fn log_stride(self) -> u8 {
         if matches!(self.dialect(), Dialect::Bnxt(_)) { 7 } else { 6 }
     }
 
-    /// As a QP is made; `packets` is the table of packet numbers.
-    pub(crate) fn of_qp(self, packets: &Region) -> QpFormat {
+    /// As a QP with a send queue of 2^`log_sq` is made; `packets` is the table of packet numbers.
+    pub(crate) fn of_qp(self, packets: &Region, log_sq: u8) -> QpFormat {
         let bnxt = |library, mode, table| {
             let (packets, handle) = (packets.clone(), HANDLE);
-            let (slots, receive_slots, log_packets) = (SLOTS, self.receive_slots(), LOG_PACKETS);
+            let (slots, receive_slots, log_packets) =
+                (slots(log_sq), self.receive_slots(), LOG_PACKETS);
             QpFormat::Bnxt(BnxtQueues {
                 library,
                 mode,

@@ -8,6 +8,7 @@
 
 mod bytes;
 mod child;
+mod config;
 mod consumer;
 mod device;
 mod fake;
@@ -24,6 +25,7 @@ mod seeds;
 
 pub use bytes::pattern;
 pub use child::{Child, await_stopped, is_alone, say};
+pub use config::{PortConfig, QueueMemory, Receives};
 pub use consumer::Reported;
 pub use device::Device;
 pub use fake::{FakeDevice, FakePlan, FakeProxyDevice, FakeSrq, FakeStats};
@@ -33,7 +35,7 @@ pub use net::{Host, Net, addresses};
 pub use pair::{
     Pair, PairConfig, bytes, connect, connect_over, connect_proxied, local, remote, sge,
 };
-pub use port::{Port, PortConfig, QueueMemory, Receives};
+pub use port::Port;
 pub use poster::Poster;
 pub use proxied::{ProxiedConfig, ProxiedPair, ProxiedSide};
 pub use rest::{rest, until};

@@ -1,192 +1,19 @@
 //! One QP with its queues and CQs in host memory.
 
-use std::sync::Arc;
+use crate::config::{PortConfig, Receives};
+use crate::consumer::Consumer;
 use std::sync::atomic::Ordering;
-use warpverbs_mem::testing::{LazyCopier, LazyMemory};
-use warpverbs_mem::{HostBuf, Region};
-use warpverbs_mlx5::cqe::{Cqe, CqeFormat, CqeTail, ErrorSide, owned_by_software, owner_bit};
-use warpverbs_mlx5::doorbell::{Doorbell, record_word, set_ci_word};
+use warpverbs_mem::Region;
+use warpverbs_mlx5::cqe::{Cqe, ErrorSide};
+use warpverbs_mlx5::doorbell::{Doorbell, record_word};
 use warpverbs_mlx5::num::{MAX_WQE, Qpn, WqeIndex};
-use warpverbs_mlx5::opcode::CqeOpcode;
 use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, Sge, WqeBuilder};
 use warpverbs_nic::{
-    Announcement, Cq, CqConfig, CqMode, CqeSize, Dialect, NicError, OnSendError, Pd, ProxyDevice,
-    Qp, QpAttrs, QpConfig, QpFormat, QpState, RqConfig, ScatterToCqe, Service, SoftNic, Srq,
+    Cq, CqMode, Dialect, NicError, Pd, ProxyDevice, Qp, QpAttrs, QpConfig, QpFormat, QpState,
+    RqConfig, SoftNic,
 };
-
-/// Where a port takes receives from.
-#[derive(Clone, Debug)]
-pub enum Receives {
-    /// Its own ring of 2^`log` WQEs of 64 bytes.
-    Own {
-        /// log2 of the number of WQEs.
-        log: u8,
-    },
-    /// An SRQ.
-    Shared(Srq),
-    /// Nowhere.
-    None,
-}
-
-/// How a port is made.
-#[derive(Clone, Debug)]
-pub struct PortConfig {
-    /// log2 of the WQEBBs of the send queue.
-    pub log_sq: u8,
-    /// log2 of the CQEs of either CQ.
-    pub log_cq: u8,
-    /// Mode of the send CQ; the receive CQ is a ring.
-    pub cq_mode: CqMode,
-    /// Receives.
-    pub receives: Receives,
-    /// The QP's state after a failed send.
-    pub on_send_error: OnSendError,
-    /// The means to announce new work to the NIC.
-    pub announcement: Announcement,
-    /// The NIC only consumes.
-    pub consume_only: bool,
-    /// The transport service of the QP.
-    pub service: Service,
-    /// Bytes of the entries of either CQ.
-    pub cqe_size: CqeSize,
-    /// In the CQEs.
-    pub user_index: Option<u32>,
-    /// Payload in CQEs.
-    pub scatter_to_cqe: ScatterToCqe,
-    /// Where queues, CQs and doorbell records lie.
-    pub memory: QueueMemory,
-}
-
-/// Where the queues of a port lie, and its CQs and records.
-#[derive(Clone, Debug, Default)]
-pub enum QueueMemory {
-    /// In host memory.
-    #[default]
-    Host,
-    /// In memory that only this copy engine reaches.
-    Device(Arc<LazyCopier>),
-}
-
-impl QueueMemory {
-    /// Memory as the NIC gets it, and as its owner sees it.
-    fn alloc(&self, len: usize) -> Result<(Region, Region), NicError> {
-        let memory = match self {
-            Self::Host => HostBuf::region(len).map(|region| (region.clone(), region)),
-            Self::Device(copier) => LazyMemory::regions(len, 0, copier),
-        };
-        memory.map_err(|cause| NicError::Memory { what: "test memory", cause })
-    }
-}
-
-impl Default for PortConfig {
-    fn default() -> Self {
-        Self {
-            log_sq: 6,
-            log_cq: 8,
-            cq_mode: CqMode::Ring,
-            receives: Receives::Own { log: 6 },
-            on_send_error: OnSendError::default(),
-            announcement: Announcement::default(),
-            consume_only: false,
-            service: Service::default(),
-            cqe_size: CqeSize::default(),
-            user_index: None,
-            scatter_to_cqe: ScatterToCqe::default(),
-            memory: QueueMemory::default(),
-        }
-    }
-}
-
-/// A CQ with its memory and consumer index.
-#[derive(Debug)]
-struct Consumer {
-    cq: Cq,
-    memory: QueueMemory,
-    buf: Region,
-    dbr: Region,
-    /// Bytes of an entry; the CQE is its last 64.
-    entry: usize,
-    log_size: u8,
-    ci: u64,
-    /// Payload that the last CQE carried in place of memory, and the bytes behind it.
-    payload: Vec<u8>,
-}
-
-impl Consumer {
-    fn new(nic: &SoftNic, mode: CqMode, port: &PortConfig) -> Result<Self, NicError> {
-        let (log_size, entry) = (port.log_cq, port.cqe_size.bytes());
-        let (its_buf, buf) = port.memory.alloc(entry << log_size)?;
-        let (its_dbr, dbr) = port.memory.alloc(64)?;
-        let config = CqConfig {
-            dialect: Dialect::Mlx5,
-            mode,
-            log_size,
-            cqe_size: port.cqe_size,
-            buf: its_buf,
-            dbr: its_dbr,
-            ignore_overrun: false,
-            notice: None,
-        };
-        let (cq, memory, payload) = (nic.create_cq(&config)?, port.memory.clone(), Vec::new());
-        Ok(Self { cq, memory, buf, dbr, entry, log_size, ci: 0, payload })
-    }
-
-    /// Where the CQE at `index` is, in a ring of 2^`log_size` entries.
-    fn place(&self, index: u64, log_size: u8) -> u64 {
-        (index & ((1 << log_size) - 1)) * self.entry as u64 + (self.entry - 64) as u64
-    }
-
-    /// The CQE at `index`, if the NIC has written it.
-    fn peek(&self, index: u64) -> Option<[u8; 64]> {
-        let at = self.place(index, self.log_size);
-        let tail = self.buf.atomic_u64(at + 56).ok()?.load(Ordering::Acquire);
-        if !owned_by_software(CqeTail::from_ne(tail), index, self.log_size) {
-            return None;
-        }
-        let mut bytes = [0; 64];
-        self.buf.read(at, &mut bytes).ok()?;
-        Some(bytes)
-    }
-
-    fn poll(&mut self) -> Option<Cqe> {
-        let bytes = self.peek(self.ci)?;
-        let (cqe, format) = Cqe::parse_any(&bytes).ok()?;
-        self.payload = match format {
-            CqeFormat::Plain => Vec::new(),
-            CqeFormat::Inline32 => bytes[..32].to_vec(),
-            CqeFormat::Inline64 => {
-                let mut first = vec![0; 64];
-                self.buf.read(self.place(self.ci, self.log_size) - 64, &mut first).ok()?;
-                first
-            }
-        };
-        self.ci += 1;
-        self.dbr.atomic_u32(0).ok()?.store(set_ci_word(self.ci), Ordering::Release);
-        Some(cqe)
-    }
-
-    /// Switches rings as libmlx5 does: the CQEs of the old ring move by one index.
-    fn resize(&mut self, log_size: u8) -> Result<(), NicError> {
-        let (its_buf, buf) = self.memory.alloc(self.entry << log_size)?;
-        self.cq.resize(log_size, &its_buf)?;
-        let mut index = self.ci;
-        loop {
-            let mut cqe = self.peek(index).expect("the old ring ends with a CQE of its own");
-            if CqeOpcode::from_nibble(cqe[63] >> 4) == CqeOpcode::ResizeCq {
-                break;
-            }
-            index += 1;
-            cqe[63] = cqe[63] & !1 | u8::from(owner_bit(index, log_size));
-            let at = self.place(index, log_size);
-            buf.write(at, &cqe).expect("the ring has the entry");
-        }
-        self.ci += 1;
-        (self.buf, self.log_size) = (buf, log_size);
-        Ok(())
-    }
-}
 
 /// A QP and what a poster needs to use it.
 #[derive(Debug)]
@@ -233,8 +60,8 @@ impl Port {
         config: &PortConfig,
         proxy_device: Option<Box<dyn ProxyDevice>>,
     ) -> Result<Self, NicError> {
-        let send = Consumer::new(nic, config.cq_mode, config)?;
-        let recv = Consumer::new(nic, CqMode::Ring, config)?;
+        let send = Consumer::new(nic, Dialect::Mlx5, config.cq_mode, config)?;
+        let recv = Consumer::new(nic, Dialect::Mlx5, CqMode::Ring, config)?;
         let alloc = |len| config.memory.alloc(len);
         let ((its_sq, sq), (its_dbr, dbr)) = (alloc(64 << config.log_sq)?, alloc(64)?);
         let (rq, log_rq, rq_config) = match &config.receives {
@@ -397,12 +224,12 @@ impl Port {
 
     /// The next completion of a send.
     pub fn poll_send(&mut self) -> Option<Cqe> {
-        self.send.poll()
+        self.send.poll_mlx5()
     }
 
     /// The next completion of a receive.
     pub fn poll_recv(&mut self) -> Option<Cqe> {
-        self.recv.poll()
+        self.recv.poll_mlx5()
     }
 
     /// Goes on with a send CQ of 2^`log_size` entries.

@@ -21,34 +21,18 @@ static uint64_t next_random(void) {
     return z ^ z >> 31;
 }
 
-// The doorbell pages of the open devices, which lie behind the ends of their files.
-static int pages(volatile uint64_t *out[2]) {
-    FILE *maps = fopen("/proc/self/maps", "r");
-    CHECK(maps);
-    char line[512];
-    int found = 0;
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long from, to, offset;
-        if (!strstr(line, "warpverbs-uverbs") || sscanf(line, "%lx-%lx %*s %lx", &from, &to, &offset) != 3) continue;
-        if (offset == 0x4000000 && found < 2) out[found++] = (volatile uint64_t *)from;
-    }
-    fclose(maps);
-    CHECK(found > 0);
-    return found;
-}
-
 // Doorbells of any value, to any place of the pages, while others work.
 static void noise(void) {
     volatile uint64_t *page[2];
-    int found = pages(page), is_ionic = !strncmp(ibv_get_device_name(context[0]->device), "ionic", 5);
+    int found = pages(page), ionic = is_ionic();
     struct pair p = make_pair();
     for (int i = 0; i < 4000; i++) {
         uint64_t value = next_random();
         // Most are well-formed, and a third names a queue that there is.
-        if (i % 8) value &= is_ionic ? 0xffffff03ffff : 0xf00fffff00ffffff;
-        uint64_t number = p.qp[i % 2]->qp_num & (is_ionic ? 0xffffff : 0xfffff), at = is_ionic ? 24 : 32;
-        if (i % 3 == 0) value = (value & ~((is_ionic ? 0xffffffull : 0xfffffull) << at)) | number << at;
-        page[i % found][i % 5 && !is_ionic ? 0 : next_random() % 512] = value;
+        if (i % 8) value &= ionic ? 0xffffff03ffff : 0xf00fffff00ffffff;
+        uint64_t number = p.qp[i % 2]->qp_num & (ionic ? 0xffffff : 0xfffff), at = ionic ? 24 : 32;
+        if (i % 3 == 0) value = (value & ~((ionic ? 0xffffffull : 0xfffffull) << at)) | number << at;
+        page[i % found][i % 5 && !ionic ? 0 : next_random() % 512] = value;
         if (i % 500 == 0) others_work();
     }
     others_work();

@@ -65,14 +65,20 @@ static void connect_to(struct ibv_qp *qp, uint32_t peer, struct ibv_context *the
                                     IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
+// The object that `make_pair` is at: a CQ, 0 or 2, or a QP, 1 or 3, of either side; -1 else.
+static int making = -1;
+
 static struct pair make_pair(void) {
     struct pair p;
     for (int i = 1; i >= 0; i--) {
+        making = 2 * i;
         CHECK((p.cq = ibv_create_cq(context[i], 4 * DEPTH, NULL, NULL, 0)));
         struct ibv_qp_init_attr init = {.send_cq = p.cq, .recv_cq = p.cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
         init.cap = (struct ibv_qp_cap){DEPTH, DEPTH, 1, 1, 0};
+        making++;
         CHECK((p.qp[i] = ibv_create_qp(pd[i], &init)));
     }
+    making = -1;
     for (int i = 0; i < 2; i++) connect_to(p.qp[i], p.qp[!i]->qp_num, context[!i]);
     return p;
 }
@@ -139,6 +145,26 @@ static enum ibv_qp_state state_of(struct ibv_qp *qp) {
 
 __attribute__((unused)) static void wait_for_error(struct ibv_qp *qp) {
     for (double end = now() + 60; state_of(qp) != IBV_QPS_ERR;) CHECK(now() < end);
+}
+
+// The doorbell pages of the open devices, which lie behind the ends of their files.
+__attribute__((unused)) static int pages(volatile uint64_t *out[2]) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    char line[512];
+    int found = 0;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to, offset;
+        if (!strstr(line, "warpverbs-uverbs") || sscanf(line, "%lx-%lx %*s %lx", &from, &to, &offset) != 3) continue;
+        if (offset == 0x4000000 && found < 2) out[found++] = (volatile uint64_t *)from;
+    }
+    fclose(maps);
+    CHECK(found > 0);
+    return found;
+}
+
+__attribute__((unused)) static int is_ionic(void) {
+    return !strncmp(ibv_get_device_name(context[0]->device), "ionic", 5);
 }
 
 // Opens one device or two.

@@ -88,7 +88,7 @@ impl Queues {
     /// was reset or flushed meanwhile. False if it was.
     pub(crate) fn deliver(&mut self, delivery: &Delivery) -> bool {
         let Delivery { slot, qpn, kind, index, byte_cnt, solicited, from, .. } = *delivery;
-        let Some(rq) = self.tables.receives.live_mut(slot) else { return false };
+        let Some(rq) = self.tables.receives.get_mut(slot) else { return false };
         if rq.qpn != qpn || rq.generation != delivery.generation || !rq.close(index) {
             return false;
         }

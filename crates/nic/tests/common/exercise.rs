@@ -1,16 +1,16 @@
-//! Any bytes as a script of posting: what the fuzz target and the corpus test run.
+//! Any bytes as a script of posting to queues of any format: what the fuzz target and the corpus test run.
 //!
-//! The first byte picks the doorbell policy; then each command is a byte, with operands behind it.
-//! Raw WQEs are helped a little, so that checks behind the first are reached: see [`help`].
+//! The first byte picks the formats, the second the doorbell policy, and whether there is one NIC or two;
+//! then each command is a byte, with operands behind it. Raw WQEs are helped a little, so that checks behind
+//! the first are reached: see [`help`].
 
+use crate::rig::{LEN, Rig};
 use std::time::Duration;
-use warpverbs_dev::{Pair, PairConfig, PortConfig, bytes};
-use warpverbs_mem::{Access, HostBuf, Region};
-use warpverbs_mlx5::cqe::Cqe;
-use warpverbs_nic::{AsyncEvent, Config, DoorbellPolicy, Mr, QpAttrs, QpState};
-
-pub(crate) const PAGE: usize = 4096;
-pub(crate) const GUARD: u8 = 0xc3;
+use warpverbs_dev::{PortConfig, QueueFormat, Receives, Reported};
+use warpverbs_nic::{
+    AsyncEvent, Config, Dialect, DoorbellPolicy, Mr, QpAttrs, QpState, SoftNic, Status,
+};
+use warpverbs_rdma::QueueKind;
 
 /// Takes operands off the front of a script; zeros after its end.
 struct Script<'a>(&'a [u8]);
@@ -30,48 +30,27 @@ impl Script<'_> {
     }
 }
 
-/// A registered page between two that must stay as they are.
-pub(crate) struct Guarded {
-    whole: Region,
-    pub(crate) mr: Mr,
-}
-
-impl Guarded {
-    pub(crate) fn new(pair: &Pair) -> Self {
-        let whole = HostBuf::region(3 * PAGE).unwrap();
-        whole.fill(0, 3 * PAGE, GUARD).unwrap();
-        let page = whole.slice(PAGE as u64, PAGE).unwrap();
-        let mr = pair.nic.reg_mr(&pair.pd, &page, Access::all()).unwrap();
-        Self { whole, mr }
-    }
-
-    pub(crate) fn is_intact(&self) -> bool {
-        let guard = [GUARD; PAGE];
-        bytes(&self.whole, 0, PAGE) == guard && bytes(&self.whole, 2 * PAGE as u64, PAGE) == guard
-    }
-}
-
-/// Replaces index and QPN if byte 8 asks for it, and in every 16-byte segment a key of
-/// 0xaa...... by a real one with an address in or near its region.
-fn help(raw: &mut [u8], position: [u8; 8], mr: &Mr) {
-    if raw.len() >= 64 && raw[8] == 0 {
-        raw[1..3].copy_from_slice(&position[1..3]);
-        raw[4..7].copy_from_slice(&position[4..7]);
-    }
-    for segment in raw.chunks_exact_mut(16) {
-        let near = |low: [u8; 2]| {
-            let offset = u64::from(u16::from_be_bytes(low)) % (PAGE as u64 + 64);
-            (mr.addr() + offset).to_be_bytes()
-        };
-        // Data segment: key at 4, address at 8. Remote address segment: the other way round.
-        if segment[4] == 0xaa {
-            let addr = near([segment[14], segment[15]]);
-            segment[4..8].copy_from_slice(&mr.lkey().to_be_bytes());
-            segment[8..].copy_from_slice(&addr);
-        } else if segment[8] == 0xaa {
-            let addr = near([segment[6], segment[7]]);
-            segment[8..12].copy_from_slice(&mr.rkey().to_be_bytes());
-            segment[..8].copy_from_slice(&addr);
+/// Replaces keys and addresses, wherever a format has them: what begins with 0xaa is a key of `here`, with
+/// 0xab an address in or near it; 0xac and 0xad are the same of `there`.
+fn help(raw: &mut [u8], dialect: Dialect, [here, there]: [&Mr; 2]) {
+    let is_little = matches!(dialect, Dialect::Bnxt(_));
+    for word in raw.chunks_exact_mut(8) {
+        if is_little {
+            word.reverse();
+        }
+        let mr = |mark: u8| if mark < 0xac { here } else { there };
+        if let mark @ (0xab | 0xad) = word[0] {
+            let offset = u64::from(u16::from_be_bytes([word[6], word[7]])) % (LEN as u64 + 64);
+            word.copy_from_slice(&(mr(mark).addr() + offset).to_be_bytes());
+        } else {
+            for half in word.chunks_exact_mut(4) {
+                if let mark @ (0xaa | 0xac) = half[0] {
+                    half.copy_from_slice(&mr(mark).lkey().to_be_bytes());
+                }
+            }
+        }
+        if is_little {
+            word.reverse();
         }
     }
 }
@@ -86,14 +65,16 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    fn drain(&mut self, pair: &mut Pair) {
-        while let Some(cqe) = pair.a.poll_send() {
-            match cqe {
-                Cqe::Error { .. } => self.failed += 1,
-                _ => self.succeeded += 1,
+    fn drain(&mut self, rig: &mut Rig) {
+        while let Some(found) = rig.a.poll_send() {
+            match found {
+                Reported::Sent { status: Status::Success, .. } => self.succeeded += 1,
+                _ => self.failed += 1,
             }
         }
-        while pair.b.poll_recv().is_some() {}
+        while rig.b.poll_recv().is_some() {}
+        // Of a QP that has failed.
+        self.failed += std::iter::from_fn(|| rig.b.poll_send()).count() as u32;
     }
 }
 
@@ -101,64 +82,83 @@ impl Outcome {
 /// completions than it writes.
 pub(crate) fn exercise(input: &[u8]) -> Outcome {
     let mut script = Script(input);
-    let policy = match script.byte() % 4 {
+    let [formats, setup] = script.take();
+    let all = QueueFormat::ALL;
+    let (own, peer) = (usize::from(formats) % all.len(), usize::from(formats) / all.len());
+    let policy = match setup % 4 {
         0 => DoorbellPolicy::DoorbellFirst,
         1 => DoorbellPolicy::RecordFirst,
         2 => DoorbellPolicy::Random,
         _ => DoorbellPolicy::DropThenRecover { polls: 2 },
     };
     let nic = Config { policy, seed: Some(1), record_polls: 3, ..Config::default() };
-    let a = PortConfig { log_sq: 4, log_cq: 4, ..PortConfig::default() };
-    let mut pair = Pair::new(PairConfig { nic, a, ..PairConfig::default() }).unwrap();
-    let memory = Guarded::new(&pair);
+    let (receives, is_apart) = (Receives::Own { log: 5 }, setup & 4 != 0);
+    let port = PortConfig { log_sq: 4, log_cq: 4, receives, ..PortConfig::default() };
+    let mut rig = Rig::with(all[own], all[peer % all.len()], is_apart, nic, &port);
     let mut outcome = Outcome::default();
     while !script.0.is_empty() {
-        command(&mut pair, &mut script, &memory.mr, &mut outcome);
+        command(&mut rig, &mut script, &mut outcome);
     }
     // Longer than all retries of a lost answer; receivers that are never ready are asked for ever.
-    pair.run_for(Duration::from_secs(2));
-    outcome.drain(&mut pair);
-    assert!(memory.is_intact());
+    rig.run_for(Duration::from_secs(2));
+    outcome.drain(&mut rig);
+    assert!(rig.is_intact());
     // Counters say what was found.
-    let stats = pair.nic.stats();
-    let (cqes, done) = (u64::from(outcome.succeeded + outcome.failed), stats.qps.wqes.total());
+    let nics = if is_apart { &rig.nics[..] } else { &rig.nics[..1] };
+    let stats: Vec<_> = nics.iter().map(SoftNic::stats).collect();
+    let (done, written) = stats.iter().fold((0, 0), |(done, written), stats| {
+        (done + stats.qps.wqes.total(), written + stats.qps.send_cqes)
+    });
     assert!(u64::from(outcome.succeeded) <= done, "{outcome:?} {stats:?}");
-    let overran = std::iter::from_fn(|| pair.nic.poll_event())
-        .any(|event| matches!(event, AsyncEvent::CqError { .. }));
-    assert!(
-        cqes == stats.qps.send_cqes || overran || stats.events_lost > 0,
-        "{outcome:?} {stats:?}"
-    );
-    assert_eq!((stats.stale_slots, stats.live_qps, stats.live_keys), (0, 2, 3));
+    let mut events = nics.iter().flat_map(|nic| std::iter::from_fn(|| nic.poll_event()));
+    let overran = events.any(|event| matches!(event, AsyncEvent::CqError { .. }))
+        || stats.iter().any(|stats| stats.events_lost > 0);
+    let found = u64::from(outcome.succeeded + outcome.failed);
+    assert!(found == written || overran, "{outcome:?} {stats:?}");
+    let each = 2 / nics.len() as u64;
+    for stats in stats {
+        assert_eq!((stats.stale_slots, stats.live_qps, stats.live_keys), (0, each, each));
+    }
     outcome
 }
 
-fn command(pair: &mut Pair, script: &mut Script<'_>, mr: &Mr, outcome: &mut Outcome) {
+fn command(rig: &mut Rig, script: &mut Script<'_>, outcome: &mut Outcome) {
     match script.byte() % 10 {
         0 | 1 => {
-            let (mut raw, wqebbs) = (script.take::<192>(), 1 + usize::from(script.byte()) % 3);
-            let at = pair.a.position();
-            let place = warpverbs_mlx5::doorbell::Doorbell::Next { qpn: at.qpn, next: at.index };
-            help(&mut raw[..wqebbs * 64], place.bytes(), mr);
-            pair.a.put_bytes(&raw[..wqebbs * 64]);
+            let (mut raw, how) = (script.take::<192>(), script.byte());
+            if let (true, Some(first)) = (how & 0x80 == 0, raw.first_chunk_mut()) {
+                rig.a.place(first, QueueKind::Send);
+            }
+            let size = usize::from(how & 3);
+            let slots = rig.a.format == QueueFormat::BnxtVariable;
+            let raw = &mut raw[..if slots { 16 * (2 + size) } else { 64 * (1 + size % 3) }];
+            help(raw, rig.a.format.dialect(), [&rig.mr_a, &rig.mr_b]);
+            rig.a.put_bytes(raw, u32::from(how >> 2 & 31) * 512);
         }
         2 => {
-            let mut raw = script.take::<64>();
-            help(&mut raw[..48], [0; 8], mr);
-            pair.b.post_recv_bytes(&raw);
+            let (mut receive, mut raw) = ([0; 128], script.take());
+            rig.b.place(&mut raw, QueueKind::Receive);
+            help(&mut raw[..48], rig.b.format.dialect(), [&rig.mr_b, &rig.mr_a]);
+            receive[..64].copy_from_slice(&raw);
+            rig.b.post_recv_bytes(&receive);
         }
-        3 => pair.a.record(),
-        4 => pair.a.ring(),
-        5 => pair.a.ring_last(),
-        6 => pair.a.ring_bytes(script.take()),
+        3 => rig.a.record(),
+        4 => rig.a.ring_bytes(rig.a.doorbell(rig.a.posted)),
+        5 => rig.a.ring_last(),
+        6 => rig.a.ring_bytes(script.take()),
         7 => {
-            pair.nic.step();
-            outcome.drain(pair);
+            rig.nics.iter().for_each(|nic| {
+                nic.step();
+            });
+            outcome.drain(rig);
         }
-        8 => pair.clock.advance(Duration::from_millis(script.byte().into())),
+        8 => rig.clock.advance(Duration::from_millis(script.byte().into())),
         _ => match script.byte() % 2 {
-            0 => pair.b.qp.modify(QpState::Err, &QpAttrs::default()).unwrap(),
-            _ => pair.restart(),
+            0 => rig.b.qp.modify(QpState::Err, &QpAttrs::default()).unwrap(),
+            _ => {
+                outcome.drain(rig);
+                rig.restart();
+            }
         },
     }
 }

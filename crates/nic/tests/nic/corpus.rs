@@ -1,24 +1,30 @@
 //! The bodies of the fuzz targets, over their corpora and over random scripts.
 
 #[path = "../common/exercise.rs"]
-pub(super) mod exercise;
+mod exercise;
 #[path = "../common/ops/mod.rs"]
 mod ops;
 
 use proptest::prelude::*;
 use std::path::Path;
+use warpverbs_dev::QueueFormat;
 
-/// Runs a target's corpus; `exercise` returns how many completions succeeded, and how many failed.
+/// Runs a target's corpus, whose inputs begin with a format; `exercise` returns how many completions
+/// succeeded, and how many failed.
 fn passes(target: &str, exercise: impl Fn(&[u8]) -> (u32, u32)) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let (mut succeeded, mut failed) = (0, 0);
+    let mut of = [(0, 0); QueueFormat::ALL.len()];
     for entry in std::fs::read_dir(dir).unwrap() {
-        let outcome = exercise(&std::fs::read(entry.unwrap().path()).unwrap());
-        succeeded += outcome.0;
-        failed += outcome.1;
+        let input = std::fs::read(entry.unwrap().path()).unwrap();
+        let at = usize::from(input[0]) % of.len();
+        let (succeeded, failed) = exercise(&input);
+        of[at] = (of[at].0 + succeeded, of[at].1 + failed);
     }
     // Else the inputs no longer reach what they were kept for.
-    assert!(succeeded >= 8 && failed >= 4, "{succeeded} succeeded, {failed} failed");
+    for (format, (succeeded, failed)) in QueueFormat::ALL.iter().zip(of) {
+        let reached = succeeded >= 8 && failed >= 4;
+        assert!(reached, "{format:?}: {succeeded} succeeded, {failed} failed");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_dev::{Device, Pair, bytes, connect, local, remote, sge};
+use warpverbs_dev::{Device, Pair, bytes, connect, local, remote, rest, sge};
 use warpverbs_mem::Region;
 use warpverbs_mem::testing::LazyCopier;
 use warpverbs_mlx5::cqe::Cqe;
@@ -338,4 +338,26 @@ fn an_engine_that_hangs_fails_its_wqe_and_the_peer() {
     // The engine may still touch the memory, which nobody gives back before that.
     rig.copier.allow(1);
     assert_eq!(bytes(&rig.view, 0, 4), b"lost");
+}
+
+/// The peer is destroyed while a message is on its way to it: the sender hears nothing more, whether the
+/// payload arrives or not.
+#[test]
+fn a_peer_that_goes_before_its_payload_has_come() {
+    for revoked in [false, true] {
+        let Rig { pair, mr, copier, .. } = rig();
+        let Pair { nic, mut a, mut b, .. } = pair;
+        b.post_recv(&[sge(&mr, 0, 64)]);
+        let to = remote(&mr, 128);
+        a.post_wqe(|buf, at| WqeBuilder::write_imm(buf, at, to, 7).inline(&[9; 32]).signaled());
+        (0..5).for_each(|_| assert_ne!(nic.step(), Step::Idle));
+        drop(b);
+        if revoked {
+            nic.faults().revoke(mr.lkey(), true).unwrap();
+        }
+        copier.allow(1 << 40);
+        rest([&nic]);
+        assert_eq!(a.only_sent(), Some(Some(Syndrome::TransportRetryExc)), "{revoked}");
+        assert_eq!(nic.stats().stale_slots, 0);
+    }
 }

@@ -1,136 +1,23 @@
 //! One body of tests over queues of every format, on one NIC and between two.
 
+use crate::rig::{LEN, Rig};
 use crate::rng;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::time::Duration;
-use warpverbs_dev::{Poster, QueueFormat, Reported, addresses, bytes, rest};
-use warpverbs_mem::{Access, HostBuf, Region};
-use warpverbs_nic::link::{Link, cable};
+use warpverbs_dev::{PortConfig, Poster, QueueFormat, Receives, Reported, bytes, rest};
+use warpverbs_mem::{Access, HostBuf};
 use warpverbs_nic::{
-    Announcement, Clock, Config, CqMode, Dialect, Mr, Mtu, NicError, QpAttrs, QpState, Service,
-    SoftNic, SrqConfig, SrqOrder, Status, VirtualClock,
+    Announcement, Config, CqMode, Dialect, NicError, QpAttrs, QpState, SoftNic, SrqConfig,
+    SrqOrder, Status,
 };
 use warpverbs_rdma::{Data, Op, ReceivedKind, Remote, Rkey, SendFlags, Sge, WorkRequest};
 
-pub(crate) const LEN: usize = 1 << 14;
-const GUARD: u8 = 0xc3;
-
-/// Two connected QPs, whose formats may differ, on one NIC or on two with a cable between them.
-pub(crate) struct Rig {
-    pub(crate) nics: [SoftNic; 2],
-    pub(crate) clock: VirtualClock,
-    pub(crate) a: Poster,
-    pub(crate) b: Poster,
-    pub(crate) mr_a: Mr,
-    pub(crate) mr_b: Mr,
-    /// The registered memory, with as many bytes on either side that must stay as they are.
-    whole: [Region; 2],
-    rtr: [QpAttrs; 2],
-    rts: [QpAttrs; 2],
-}
-
 impl Rig {
     pub(crate) fn new(a: QueueFormat, b: QueueFormat, apart: bool, config: Config) -> Self {
-        Self::with_cq(a, b, apart, config, (CqMode::Ring, 7))
-    }
-
-    pub(crate) fn with_cq(
-        a: QueueFormat,
-        b: QueueFormat,
-        apart: bool,
-        config: Config,
-        cq: (CqMode, u8),
-    ) -> Self {
-        let links = apart.then(|| {
-            let (here, there) = addresses();
-            let (one, other) = cable(here, there);
-            [Box::new(one) as Box<dyn Link>, Box::new(other)]
-        });
-        Self::over(links, [a, b], config, cq)
-    }
-
-    /// On two NICs, each with one of the links; without links on one NIC.
-    pub(crate) fn over(
-        links: Option<[Box<dyn Link>; 2]>,
-        [a, b]: [QueueFormat; 2],
-        config: Config,
-        cq: (CqMode, u8),
-    ) -> Self {
-        let clock = VirtualClock::new();
-        let config = Config { clock: Clock::Virtual(clock.clone()), ..config };
-        let nics = if let Some(links) = links {
-            links.map(|link| SoftNic::with_link(config.clone(), link).unwrap())
-        } else {
-            let nic = SoftNic::new(config).unwrap();
-            [nic.clone(), nic]
-        };
-        let pds = [nics[0].alloc_pd(), nics[1].alloc_pd()];
-        let mr = |side: usize| {
-            let whole = HostBuf::region(3 * LEN).unwrap();
-            whole.fill(0, 3 * LEN, GUARD).unwrap();
-            let part = whole.slice(LEN as u64, LEN).unwrap();
-            (nics[side].reg_mr(&pds[side], &part, Access::all()).unwrap(), whole)
-        };
-        let ((mr_a, whole_a), (mr_b, whole_b)) = (mr(0), mr(1));
-        let a = Poster::new(&nics[0], &pds[0], a, cq).unwrap();
-        let b = Poster::new(&nics[1], &pds[1], b, cq).unwrap();
-        let rtr = |to: &Poster, nic: &SoftNic, rq_psn| {
-            let attrs = match nic.local_addr() {
-                Some(addr) => QpAttrs::rtr_to(addr, to.qp.qpn()),
-                None => QpAttrs::rtr(to.qp.qpn()),
-            };
-            QpAttrs { mtu: Some(Mtu::B1024), rq_psn: Some(rq_psn), ..attrs }
-        };
-        let psns = [0xff_fff0, 0x12_3456];
-        let rts = psns.map(|psn| QpAttrs { sq_psn: Some(psn), ..QpAttrs::rts() });
-        let rtr = [rtr(&b, &nics[1], psns[1]), rtr(&a, &nics[0], psns[0])];
-        let whole = [whole_a, whole_b];
-        let mut rig = Self { nics, clock, a, b, mr_a, mr_b, whole, rtr, rts };
-        rig.restart();
-        rig
-    }
-
-    pub(crate) fn restart(&mut self) {
-        let init = QpAttrs::init(Access::all());
-        self.a.connect(&init, &self.rtr[0], &self.rts[0]);
-        self.b.connect(&init, &self.rtr[1], &self.rts[1]);
-        while self.a.poll_send().is_some() || self.a.poll_recv().is_some() {}
-        while self.b.poll_send().is_some() || self.b.poll_recv().is_some() {}
-    }
-
-    /// Until there is nothing to do at this time.
-    pub(crate) fn run(&self) {
-        rest([&self.nics[0], &self.nics[1]]);
-    }
-
-    /// The same while time passes.
-    pub(crate) fn run_for(&self, time: Duration) {
-        let end = self.clock.now() + time;
-        self.run();
-        while let Some(wait) = self.nics.iter().filter_map(SoftNic::next_timer).min() {
-            if self.clock.now() + wait > end {
-                break;
-            }
-            self.clock.expire(wait);
-            self.run();
-        }
-    }
-
-    fn fill(&self, rng: &mut StdRng) {
-        for mr in [&self.mr_a, &self.mr_b] {
-            let mut random = vec![0; LEN];
-            rng.fill_bytes(&mut random);
-            mr.region().write(0, &random).unwrap();
-        }
-    }
-
-    /// Nothing was written beside what is registered.
-    pub(crate) fn is_intact(&self) -> bool {
-        let guard = vec![GUARD; LEN];
-        self.whole
-            .iter()
-            .all(|all| bytes(all, 0, LEN) == guard && bytes(all, 2 * LEN as u64, LEN) == guard)
+        let receives = Receives::Own { log: 5 };
+        let port = PortConfig { log_cq: 7, receives, ..PortConfig::default() };
+        Self::with(a, b, apart, config, &port)
     }
 
     /// Bytes of the own side, and of the peer's.
@@ -140,6 +27,14 @@ impl Rig {
 
     pub(crate) fn there(&self, offset: u64) -> Remote {
         Remote::new(self.mr_b.addr() + offset, self.mr_b.rkey())
+    }
+
+    fn fill(&self, rng: &mut StdRng) {
+        for mr in [&self.mr_a, &self.mr_b] {
+            let mut random = vec![0; LEN];
+            rng.fill_bytes(&mut random);
+            mr.region().write(0, &random).unwrap();
+        }
     }
 
     fn here(&self, offset: u64, len: usize) -> Vec<u8> {
@@ -339,8 +234,8 @@ fn what_a_format_does_not_have_is_refused() {
     let doorbell_only = Default::default();
     let shared = Announcement::Uar { page, doorbell_only };
     let poster = |format, cqs, announcement: &Announcement| {
-        let kind = (Service::Connected, announcement.clone());
-        Poster::with(&nic, &pd, [format, cqs], (CqMode::Ring, 4), kind, None).map(drop)
+        let port = PortConfig { announcement: announcement.clone(), ..PortConfig::default() };
+        Poster::with(&nic, &pd, [format, cqs], &port).map(drop)
     };
     let own = Announcement::Doorbell;
     for (format, other) in [(BnxtStatic, Mlx5), (Mlx5, IonicV2), (IonicV2, BnxtStatic)] {
@@ -376,9 +271,9 @@ fn receives_of_a_shared_queue_carry_tags() {
     let srq = nic.create_srq(&pd, &config(format.dialect())).unwrap();
     let region = HostBuf::region(4096).unwrap();
     let mr = nic.reg_mr(&pd, &region, Access::all()).unwrap();
-    let (kind, cq) = ((Service::Connected, Announcement::Doorbell), (CqMode::Ring, 5));
-    let mut a = Poster::new(&nic, &pd, QueueFormat::Mlx5, cq).unwrap();
-    let mut b = Poster::with(&nic, &pd, [format; 2], cq, kind, Some(srq.clone())).unwrap();
+    let port = PortConfig { receives: Receives::Shared(srq.clone()), ..PortConfig::default() };
+    let mut a = Poster::new(&nic, &pd, QueueFormat::Mlx5, (CqMode::Ring, 5)).unwrap();
+    let mut b = Poster::with(&nic, &pd, [format; 2], &port).unwrap();
     let (init, rts) = (QpAttrs::init(Access::all()), QpAttrs::rts());
     let (to_a, to_b) = (QpAttrs::rtr(a.qp.qpn()), QpAttrs::rtr(b.qp.qpn()));
     a.connect(&init, &to_b, &rts);

@@ -5,12 +5,14 @@ use crate::rng;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::net::IpAddr;
-use warpverbs_dev::{Poster, QueueFormat, Reported, addresses, bytes, remote, rest, sge};
+use warpverbs_dev::{
+    PortConfig, Poster, QueueFormat, Reported, addresses, bytes, remote, rest, sge,
+};
 use warpverbs_mem::{Access, HostBuf};
 use warpverbs_nic::link::cable;
 use warpverbs_nic::{
-    AddressHandle, Announcement, Config, CqMode, FormatViolation, Mr, Pd, QpAttrs, QpState, Rule,
-    Service, SoftNic, Status,
+    AddressHandle, Config, FormatViolation, Mr, Pd, QpAttrs, QpState, Rule, Service, SoftNic,
+    Status,
 };
 use warpverbs_rdma::{Addressed, Data, Op, Qpn, ReceivedKind, SendFlags};
 
@@ -30,8 +32,8 @@ impl End {
     fn new(nic: SoftNic, format: QueueFormat) -> Self {
         let pd = nic.alloc_pd();
         let mr = nic.reg_mr(&pd, &HostBuf::region(LEN).unwrap(), Access::all()).unwrap();
-        let (kind, cq) = ((Service::Datagram, Announcement::Doorbell), (CqMode::Ring, 7));
-        let poster = Poster::with(&nic, &pd, [format; 2], cq, kind, None).unwrap();
+        let port = PortConfig { service: Service::Datagram, ..PortConfig::default() };
+        let poster = Poster::with(&nic, &pd, [format; 2], &port).unwrap();
         let mut end = Self { nic, pd, mr, poster };
         end.restart();
         end

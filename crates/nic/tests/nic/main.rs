@@ -18,7 +18,6 @@ mod formats;
 mod formats_datagrams;
 mod formats_hostile;
 mod formats_lossy;
-mod garbage;
 mod hostile;
 #[path = "../../../mlx5/tests/formats/ignored.rs"]
 mod ignored;
@@ -44,6 +43,8 @@ mod queues;
 mod receives;
 #[path = "../common/requests.rs"]
 mod requests;
+#[path = "../common/rig.rs"]
+mod rig;
 mod shared_port;
 mod shm;
 mod teardown;

@@ -80,7 +80,7 @@ impl Queues {
         let Some(q) = self.tables.sends.live(slot) else { return };
         let (from, to, peer) = (q.qpn.get(), q.peer.qpn, q.peer.slot);
         self.fail_wqe(slot, info, Status::RemoteOperation, None);
-        if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
+        if self.tables.receives.get(peer).is_some_and(|rq| rq.answers(from, to)) {
             self.end(peer, Some(Status::LocalQpOperation));
         }
     }
@@ -109,7 +109,7 @@ impl Queues {
         };
         let Some(q) = self.tables.sends.live(slot) else { return };
         let (from, to, peer) = (q.qpn.get(), q.peer.qpn, q.peer.slot);
-        if self.tables.receives.live(peer).is_some_and(|rq| rq.answers(from, to)) {
+        if self.tables.receives.get(peer).is_some_and(|rq| rq.answers(from, to)) {
             self.refused(slot, info, peer, refusal, taken);
         } else {
             self.fail_wqe(slot, info, Status::RetryExceeded, None);

@@ -4,7 +4,9 @@
 //! Bytes become a [`Script`]: a setup, then operations on three QPs, an SRQ and eight memory keys,
 //! any of which may be destroyed and made anew at any point.
 
+mod poster;
 mod script;
+mod shared;
 mod world;
 mod wqe;
 

@@ -1,6 +1,7 @@
 //! The operations of a script. Numbers that name an object are taken modulo the objects there are.
 
 use arbitrary::Arbitrary;
+use warpverbs_dev::QueueFormat;
 
 /// How the world begins, and what is done to it.
 #[derive(Arbitrary, Debug)]
@@ -12,12 +13,18 @@ pub(crate) struct Script {
 /// How NIC and ports are made.
 #[derive(Arbitrary, Debug)]
 pub(crate) struct Setup {
+    /// Of the queues of each QP.
+    pub(crate) formats: [u8; 3],
     pub(crate) policy: u8,
     pub(crate) watch_rewrites: bool,
     /// One for each QP, and for every one made later.
     pub(crate) ports: [PortSetup; 3],
     /// Which objects go first at the end.
     pub(crate) farewell: u8,
+}
+
+pub(crate) fn format(number: u8) -> QueueFormat {
+    QueueFormat::ALL[usize::from(number) % QueueFormat::ALL.len()]
 }
 
 /// How a port is made.
@@ -27,7 +34,8 @@ pub(crate) struct PortSetup {
     pub(crate) log_cq: u8,
     pub(crate) receives: Receives,
     /// Bit 0: collapsed send CQ; bit 1: only sends stop; bits 2 to 5: what announces work; bit 6:
-    /// CQEs of 128 bytes; bit 7: payload in CQEs. All from bit 2 on: consume only.
+    /// CQEs of 128 bytes; bit 7: payload in CQEs. All from bit 2 on: consume only. Formats other than
+    /// mlx5's have only bit 0.
     pub(crate) flags: u8,
 }
 
@@ -141,7 +149,7 @@ pub(crate) enum Op {
         patch: Option<(u8, u8)>,
         announce: Announce,
     },
-    /// One WQEBB as it is, but for what makes it this queue's next.
+    /// 64 bytes as they are, but for what makes it this queue's next.
     Raw {
         port: u8,
         bytes: [u8; 64],
@@ -160,16 +168,18 @@ pub(crate) enum Op {
         entries: Entries,
         posted: u16,
     },
+    /// Any value, or the right one with two bytes changed.
     Doorbell {
         port: u8,
         own: bool,
         value: [u8; 8],
     },
-    /// Announces `ahead` WQEBBs more than were put.
+    /// Announces `ahead` units more than were put.
     Ahead {
         port: u8,
         ahead: i8,
     },
+    /// Half of mlx5's record, or of another format's last doorbell of receives.
     Record {
         port: u8,
         receive: bool,

@@ -1,29 +1,25 @@
 //! The objects that scripts act on: a NIC, ports, an SRQ, keys, and memory that nobody may touch.
 
-use super::script::{Announce, Attrs, Fault, Op, Place, PortSetup, Receives, Setup};
-use super::wqe;
+use super::poster;
+use super::script::{self, Attrs, Op, Place, PortSetup, Receives, Setup};
+use super::shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;
-use warpverbs_dev::{Port, PortConfig, Receives as From, bytes, rest};
+use warpverbs_dev::{PortConfig, Poster, QueueFormat, Receives as From, bytes, rest};
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{Access, HostBuf, Region, SmallBuf};
-use warpverbs_mlx5::cqe::Cqe;
-use warpverbs_mlx5::doorbell::{Doorbell, record_word};
+use warpverbs_mlx5::doorbell::record_word;
 use warpverbs_mlx5::export::CqMode;
-use warpverbs_mlx5::num::MAX_WQE;
-use warpverbs_mlx5::recv;
-use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_nic::DoorbellOnly::Detect;
 use warpverbs_nic::{
-    Announcement, Clock, Config, CqeSize, Delay, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd,
-    QpAttrs, QpState, ScatterToCqe, Service, SoftNic, Srq, SrqConfig, UarPage, VirtualClock,
+    Announcement, Clock, Config, CqeSize, DoorbellPolicy, Mr, Mtu, OnSendError, Path, Pd, QpAttrs,
+    QpState, ScatterToCqe, Service, SoftNic, UarPage, VirtualClock,
 };
 
 const GUARD: u8 = 0xc3;
 const EDGE: usize = 64;
 /// Bytes of the keys' memory: below and above a slice.
 const SIZES: [usize; 8] = [256, 256, 256, 16_384, 256, 16_384, 256, 256];
-const SRQ_LOG: u8 = 3;
 
 /// The outcome of a script.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,12 +69,11 @@ pub(crate) struct World {
     nic: SoftNic,
     clock: VirtualClock,
     pds: [Pd; 2],
-    ports: Vec<Option<Port>>,
+    ports: Vec<Option<Poster>>,
+    formats: [QueueFormat; 3],
     setups: [PortSetup; 3],
     keys: Keys,
-    srq: Option<Srq>,
-    srq_buf: Region,
-    srq_dbr: Region,
+    shared: Shared,
     uar: UarPage,
     registers: Region,
     copiers: [Arc<LazyCopier>; 2],
@@ -134,7 +129,10 @@ impl World {
         let memory: Vec<_> = (0..SIZES.len()).map(|i| memory(i, &copiers)).collect();
         let count = memory.len();
         let keys = Keys { memory, mrs: vec![None; count], numbers: vec![0; count] };
-        let (srq_buf, srq_dbr) = (SmallBuf::region(64 << SRQ_LOG), SmallBuf::region(16));
+        let (formats, mut setups) = (setup.formats.map(script::format), setup.ports);
+        for (setup, format) in setups.iter_mut().zip(formats) {
+            setup.flags &= if format == QueueFormat::Mlx5 { 0xff } else { 1 };
+        }
         let registers = HostBuf::region(4096).unwrap();
         let uar = nic.add_uar(&registers).unwrap();
         let mut world = Self {
@@ -142,11 +140,10 @@ impl World {
             clock,
             pds,
             ports: Vec::new(),
-            setups: setup.ports,
+            formats,
+            setups,
             keys,
-            srq: None,
-            srq_buf,
-            srq_dbr,
+            shared: Shared::new(),
             uar,
             registers,
             copiers,
@@ -159,11 +156,14 @@ impl World {
         world
     }
 
-    fn port(&mut self, i: usize) -> Port {
-        let setup = self.setups[i];
+    fn port(&mut self, i: usize) -> Poster {
+        let (setup, format) = (self.setups[i], self.formats[i]);
         let receives = match setup.receives {
             Receives::Own(log) => From::Own { log: log % 6 },
-            Receives::Shared => From::Shared(self.shared()),
+            Receives::Shared => {
+                let srq = self.shared.of(&self.nic, &self.pds[0], format);
+                srq.map_or(From::Own { log: 3 }, From::Shared)
+            }
             Receives::None => From::None,
         };
         let carries = setup.flags & 0x80 != 0;
@@ -187,25 +187,7 @@ impl World {
             consume_only: setup.flags & 0xfc == 0xfc,
             memory: Default::default(),
         };
-        Port::new(&self.nic, &self.pds[0], &config).unwrap()
-    }
-
-    /// The SRQ, made if there is none.
-    fn shared(&mut self) -> Srq {
-        if let Some(srq) = &self.srq {
-            return srq.clone();
-        }
-        let (order, buf, dbr) = (Default::default(), self.srq_buf.clone(), self.srq_dbr.clone());
-        let config = SrqConfig {
-            dialect: warpverbs_nic::Dialect::Mlx5,
-            order,
-            buf,
-            log_size: SRQ_LOG,
-            log_stride: 6,
-            dbr,
-        };
-        let srq = self.nic.create_srq(&self.pds[0], &config).unwrap();
-        self.srq.insert(srq).clone()
+        Poster::with(&self.nic, &self.pds[0], [format; 2], &config).unwrap()
     }
 
     fn register(&mut self, i: usize, access: u8) {
@@ -236,6 +218,7 @@ impl World {
             max_rd_atomic: extra.max_rd_atomic.or(rts.max_rd_atomic),
             ..rts
         };
+        (port.mtu, port.psn) = (rtr.mtu.unwrap_or(port.mtu), rts.sq_psn.unwrap_or(0));
         for (state, attrs) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
             if port.qp.modify(state, &attrs).is_err() {
                 return;
@@ -285,18 +268,13 @@ impl World {
                 let _gone = self.nic.faults().revoke(number, revoked);
             }
             Op::SrqLimit { limit } => {
-                if let Some(srq) = &self.srq {
+                if let Some(srq) = &self.shared.srq {
                     srq.set_limit(limit);
                 }
             }
-            Op::DropSrq => self.srq = None,
+            Op::DropSrq => self.shared.srq = None,
             Op::SharedReceive { link, entries, posted } => {
-                let mut slot = [0; 64];
-                let sges = entries.sges(&self.keys);
-                if recv::build_srq(&mut slot, link.into(), &sges).is_ok() {
-                    self.srq_buf.write(u64::from(link % 8) * 64, &slot).unwrap();
-                }
-                self.srq_dbr.write(0, &u32::from(posted).to_be_bytes()).unwrap();
+                self.shared.post(link, &entries.sges(&self.keys), posted);
             }
             Op::CreatePort { port } => {
                 let i = usize::from(port) % 3;
@@ -336,34 +314,13 @@ impl World {
         };
         let Some(port) = &mut self.ports[usize::from(i) % 3] else { return };
         match op {
-            Op::Post { request, flags, patch, announce, .. } => {
-                let mut buf = [0; MAX_WQE];
-                let at = port.position();
-                if let Ok(len) = wqe::build(request, *flags, &self.keys, &mut buf, at) {
-                    if let Some((at, mask)) = *patch {
-                        buf[usize::from(at) % len] ^= mask;
-                    }
-                    put(port, &buf[..len], *announce);
-                }
-            }
-            Op::Raw { bytes, announce, .. } => {
-                let (mut bytes, at) = (*bytes, port.position());
-                let place = Doorbell::Next { qpn: at.qpn, next: at.index }.bytes();
-                bytes[1..3].copy_from_slice(&place[1..3]);
-                bytes[4..7].copy_from_slice(&place[4..7]);
-                put(port, &bytes, *announce);
-            }
-            Op::Receive { entries, .. } => {
-                let (mut slot, sges) = ([0; 64], entries.sges(&self.keys));
-                if recv::build(&mut slot, &sges).is_ok() {
-                    port.post_recv_bytes(&slot);
-                }
-            }
-            Op::RawReceive { bytes, .. } => port.post_recv_bytes(bytes),
             Op::Doorbell { own, value, .. } => {
                 let mut value = *value;
                 if *own {
-                    value[4..7].copy_from_slice(&port.qp.qpn().to_be_bytes()[1..]);
+                    let [a, x, b, y, ..] = value;
+                    value = port.doorbell(port.posted);
+                    value[usize::from(a % 8)] ^= x;
+                    value[usize::from(b % 8)] ^= y;
                 }
                 port.ring_bytes(value);
                 let register = u64::from(value[0] & 3);
@@ -371,8 +328,10 @@ impl World {
             }
             Op::Ahead { ahead, .. } => {
                 let next = port.posted.wrapping_add_signed((*ahead).into());
-                port.dbr.write(4, &record_word(next).to_ne_bytes()).unwrap();
-                port.ring_at(next);
+                if port.format == QueueFormat::Mlx5 {
+                    port.dbr.write(4, &record_word(next).to_ne_bytes()).unwrap();
+                }
+                port.ring_bytes(port.doorbell(next));
             }
             Op::Record { receive, word, .. } => {
                 port.dbr.write(u64::from(!receive) * 4, &word.to_be_bytes()).unwrap();
@@ -384,9 +343,11 @@ impl World {
             Op::Poll { receives: false, times: times @ 0xf0.., .. } => {
                 let _refused = port.resize_send_cq(times % 8);
             }
-            Op::Poll { receives, times, .. } => poll(port, *receives, *times, &mut self.outcome),
-            Op::Fault { fault, .. } => switch_on(&self.nic, port, *fault),
-            _ => {}
+            Op::Poll { receives, times, .. } => {
+                poster::poll(port, *receives, *times, &mut self.outcome)
+            }
+            Op::Fault { fault, .. } => poster::switch_on(&self.nic, port, *fault),
+            _ => poster::queue(port, &self.keys, op),
         }
     }
 
@@ -400,8 +361,8 @@ impl World {
             self.clock.expire(wait);
         }
         for port in self.ports.iter_mut().flatten() {
-            poll(port, true, u8::MAX, &mut self.outcome);
-            poll(port, false, u8::MAX, &mut self.outcome);
+            poster::poll(port, true, u8::MAX, &mut self.outcome);
+            poster::poll(port, false, u8::MAX, &mut self.outcome);
         }
         let explained = self.outcome.failed == 0 || self.nic.stats().violations > 0;
         assert!(explained || self.broken, "an error without a violation");
@@ -410,7 +371,7 @@ impl World {
             self.keys.mrs.clear();
         }
         if farewell & 2 == 0 {
-            self.srq = None;
+            self.shared.srq = None;
         }
         self.ports.rotate_left(usize::from(farewell >> 2 & 3) % 3);
         self.ports.pop();
@@ -445,55 +406,4 @@ impl World {
     fn rest(&self) {
         rest([&self.nic]);
     }
-}
-
-fn put(port: &mut Port, wqe: &[u8], announce: Announce) {
-    port.put_bytes(wqe);
-    if matches!(announce, Announce::Both | Announce::Record | Announce::Last) {
-        port.record();
-    }
-    match announce {
-        Announce::Both | Announce::Doorbell => port.ring(),
-        Announce::Last => port.ring_last(),
-        Announce::Record | Announce::Nothing => {}
-    }
-}
-
-fn poll(port: &mut Port, receives: bool, times: u8, outcome: &mut Outcome) {
-    for _ in 0..times {
-        let cqe = if receives { port.poll_recv() } else { port.poll_send() };
-        match cqe {
-            None => return,
-            Some(Cqe::Error { syndrome, .. }) => {
-                // Retries that ran out are nobody's violation.
-                let expected = matches!(
-                    syndrome,
-                    Syndrome::WrFlush | Syndrome::TransportRetryExc | Syndrome::RnrRetryExc
-                );
-                outcome.failed += u32::from(!expected);
-            }
-            Some(_) => outcome.succeeded += 1,
-        }
-    }
-}
-
-fn switch_on(nic: &SoftNic, port: &Port, fault: Fault) {
-    let (faults, qpn) = (nic.faults(), port.qp.qpn());
-    let result = match fault {
-        Fault::DelaySteps(steps) => {
-            faults.delay_cqes(port.send_cq(), steps.map(|n| Delay::Steps(n.into())));
-            Ok(())
-        }
-        Fault::DelayMicros(time) => {
-            let time = time.map(|n| Delay::Time(Duration::from_micros(n.into())));
-            faults.delay_cqes(port.recv_cq(), time);
-            Ok(())
-        }
-        Fault::Lose { count, recovery } => {
-            faults.lose_doorbells(qpn, count.into(), recovery.map(u32::from))
-        }
-        Fault::NotReady(count) => faults.receiver_not_ready(qpn, count.into()),
-        Fault::Stick(stuck) => faults.stick(qpn, stuck),
-    };
-    result.unwrap();
 }

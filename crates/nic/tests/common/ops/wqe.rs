@@ -2,10 +2,12 @@
 
 use super::script::{Entries, Entry, Len, Payload, Request};
 use super::world::Keys;
+use warpverbs_dev::{Poster, QueueFormat};
 use warpverbs_mlx5::amo::{MaskedCompareSwap, MaskedCs, MaskedFa, MaskedFetchAdd};
 use warpverbs_mlx5::flags::{Completion, Fence};
-use warpverbs_mlx5::num::{Lkey, Rkey};
+use warpverbs_mlx5::num::{Lkey, MAX_WQE, Rkey};
 use warpverbs_mlx5::wqe::{BuildError, Local, Position, Remote, Sge, WqeBuilder};
+use warpverbs_rdma::{Data, Op, SendFlags, WorkRequest};
 
 impl Len {
     fn bytes(self) -> u32 {
@@ -32,17 +34,75 @@ impl Entries {
 }
 
 impl Payload {
+    fn sges(&self, keys: &Keys) -> Vec<Sge> {
+        match self {
+            Self::One(entry) => vec![entry.sge(keys)],
+            Self::Several(entries) => entries.sges(keys),
+            Self::Inline(_) => vec![],
+        }
+    }
+
     fn add<'b>(&self, builder: WqeBuilder<'b>, keys: &Keys) -> WqeBuilder<'b> {
         match self {
-            Self::One(entry) => builder.sge(entry.sge(keys)),
-            Self::Several(entries) => entries.sges(keys).into_iter().fold(builder, WqeBuilder::sge),
             Self::Inline(len) => builder.inline(&[0x11; 255][..usize::from(*len)]),
+            _ => self.sges(keys).into_iter().fold(builder, WqeBuilder::sge),
         }
     }
 }
 
-/// The bytes of `request` at the beginning of `buf`; how many.
+/// The WQE of `request` that is next, at the beginning of `buf`; its bytes and those of its payload.
 pub(crate) fn build(
+    request: &Request,
+    flags: u8,
+    keys: &Keys,
+    port: &Poster,
+    buf: &mut [u8; MAX_WQE],
+) -> Option<(usize, u32)> {
+    if port.format == QueueFormat::Mlx5 {
+        return Some((mlx5(request, flags, keys, buf, port.position()).ok()?, 0));
+    }
+    let (op, payload) = common(request, keys)?;
+    let (bytes, sges) = ([0x11; 255], payload.sges(keys));
+    let data = match payload {
+        Payload::Inline(len) => Data::Inline(&bytes[..len.into()]),
+        _ => Data::Sges(&sges),
+    };
+    let mut asked = SendFlags::empty();
+    asked.set(SendFlags::SIGNALED, flags & 3 != 1);
+    asked.set(SendFlags::FENCE, flags >> 2 & 7 != 0);
+    asked.set(SendFlags::SOLICITED, flags & 32 != 0);
+    port.try_build(&WorkRequest { id: 0, op, data, flags: asked }, buf)
+}
+
+/// A request that every format has.
+fn common(request: &Request, keys: &Keys) -> Option<(Op, Payload)> {
+    let remote = |place| {
+        let (addr, key) = keys.place(place);
+        Remote { addr, rkey: Rkey(key) }
+    };
+    Some(match *request {
+        Request::Write { to, payload, imm: None } => (Op::Write(remote(to)), payload),
+        Request::Write { to, payload, imm: Some(imm) } => (Op::WriteImm(remote(to), imm), payload),
+        Request::Read { from, to } => (Op::Read(remote(from)), Payload::One(to)),
+        Request::Send { payload, imm: None } => (Op::Send, payload),
+        Request::Send { payload, imm: Some(imm) } => (Op::SendImm(imm), payload),
+        Request::SendInval { key, payload } => (Op::SendInvalidate(remote(key).rkey), payload),
+        Request::Atomic { at, swap, operands: [x, y], result, .. } => {
+            let remote = remote(at);
+            let op = match swap {
+                true => Op::CompareSwap { remote, compare: x, swap: y },
+                false => Op::FetchAdd { remote, add: x },
+            };
+            (op, Payload::One(Entry { place: result, len: Len::Short(8) }))
+        }
+        Request::LocalInval { .. } | Request::Nop | Request::Wait { .. } | Request::Dump { .. } => {
+            return None;
+        }
+    })
+}
+
+/// The bytes of `request` at the beginning of `buf`; how many.
+fn mlx5(
     request: &Request,
     flags: u8,
     keys: &Keys,
