@@ -8,17 +8,15 @@ warpverbs_layout::layout! {
     pub(crate) word DoorbellWord[raw: u64] {
         /// Position.
         index: u16 = 0..16,
-        /// Arm.
-        arm: bool = 16..17,
-        /// Arm for solicited completions alone.
-        arm_solicited: bool = 17..18,
+        /// Arm: 0 does not, 1 for any completion, 2 for solicited ones alone.
+        arm: u8 = 16..18,
         /// Queue.
         queue: u32 = 24..48,
     }
 }
 
 /// The bits that no field has.
-const RESERVED: u64 = !DoorbellWord::new(0xffff, true, true, Qpn::MAX.get()).0;
+const RESERVED: u64 = !DoorbellWord::new(0xffff, 3, Qpn::MAX.get()).0;
 
 /// Bytes of the block of eight registers, which fills the page again and again: lanes of a GPU use
 /// different copies, so that their stores are not merged.
@@ -60,8 +58,8 @@ pub enum DoorbellViolation {
         /// The bits that must be zero.
         reserved: u64,
     },
-    /// Solicited completions are asked for without asking.
-    #[error("doorbell.arm is 0 with arm_solicited 1, expected 1")]
+    /// An event is asked for in no known way.
+    #[error("doorbell.arm is 3, expected 0, 1 or 2")]
     Arm,
     /// The index lies outside of the ring.
     #[error("doorbell.index is {value}, expected less than {size}, the ring's size")]
@@ -92,11 +90,11 @@ impl Doorbell {
         if word & RESERVED != 0 {
             return Err(DoorbellViolation::Reserved { value: word, reserved: RESERVED });
         }
-        let arm = match (bits.arm(), bits.arm_solicited()) {
-            (false, false) => None,
-            (true, false) => Some(Arm::Any),
-            (true, true) => Some(Arm::Solicited),
-            (false, true) => return Err(DoorbellViolation::Arm),
+        let arm = match bits.arm() {
+            0 => None,
+            1 => Some(Arm::Any),
+            2 => Some(Arm::Solicited),
+            _ => return Err(DoorbellViolation::Arm),
         };
         Ok(Self { queue: Qpn::truncate(bits.queue()), index: bits.index(), arm })
     }
@@ -104,7 +102,11 @@ impl Doorbell {
     /// The 8 bytes as a little-endian number.
     #[inline]
     pub const fn word(self) -> u64 {
-        let solicited = matches!(self.arm, Some(Arm::Solicited));
-        DoorbellWord::new(self.index, self.arm.is_some(), solicited, self.queue.get()).0
+        let arm = match self.arm {
+            None => 0,
+            Some(Arm::Any) => 1,
+            Some(Arm::Solicited) => 2,
+        };
+        DoorbellWord::new(self.index, arm, self.queue.get()).0
     }
 }

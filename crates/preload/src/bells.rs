@@ -37,8 +37,38 @@ const KNOWN: usize = 64;
 
 /// All that were ever made in this process.
 static ALL: Own<All> = Own::new();
-/// Stores that rang no queue, in this process.
-static UNKNOWN: AtomicU64 = AtomicU64::new(0);
+/// In place of a word's address: the queue is destroyed.
+const GONE: u64 = 1;
+/// Stores that rang no queue, in this process, by [`Unheard`].
+static UNHEARD: [Stores; 3] = [const { Stores::new() }; 3];
+
+/// Why a store rings no queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unheard {
+    /// It is no doorbell, so a queue may wait for what it said.
+    Meaningless,
+    /// It names a queue that never was.
+    Nobody,
+    /// It names a queue that is destroyed.
+    Gone,
+}
+
+/// Stores of one kind since they were last told of.
+struct Stores {
+    count: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Stores {
+    const fn new() -> Self {
+        Self { count: AtomicU64::new(0), last: AtomicU64::new(0) }
+    }
+
+    fn add(&self, value: u64) {
+        self.last.store(value, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+}
 
 struct All([AtomicPtr<Bells>; MOST]);
 
@@ -55,7 +85,7 @@ struct Bells {
     inode: AtomicU64,
     /// Where the program has mapped the page, as rings that were looked up have found.
     pages: [AtomicU64; KNOWN],
-    /// By kind and number: the address of the word for its last doorbell, or 0. In parts that have no huge
+    /// By kind and number: the address of the word for its last doorbell, 0 or [`GONE`]. In parts that have no huge
     /// pages, of which a few entries are used.
     words: Vec<Region>,
     places: Region,
@@ -109,21 +139,28 @@ impl Bells {
         self.words.get(at / PART)?.atomic_u64((at % PART) as u64 * 8).ok()
     }
 
-    /// Puts a doorbell in the place of its queue. Whether there is one.
-    fn ring(&self, offset: usize, value: u64) -> bool {
-        let Some((bell, queue)) = self.registers.meaning(offset, value) else { return false };
-        let place = |bell| {
-            let word = self.word(bell, queue).map_or(0, |word| word.load(Ordering::Acquire));
-            // SAFETY: null, or a word that is never freed: of this device's places, or of the NIC's doorbells.
-            unsafe { (word as *const AtomicU64).as_ref() }
+    /// Puts a doorbell in the place of its queue.
+    fn ring(&self, offset: usize, value: u64) -> Result<(), Unheard> {
+        let meaning = self.registers.meaning(offset, value);
+        let (bell, queue) = meaning.ok_or(Unheard::Meaningless)?;
+        let place = |bell| match self.word(bell, queue).map_or(0, |at| at.load(Ordering::Acquire)) {
+            0 => Err(Unheard::Nobody),
+            GONE => Err(Unheard::Gone),
+            // SAFETY: a word that is never freed: of this device's places, or of the NIC's doorbells.
+            at => Ok(unsafe { &*(at as *const AtomicU64) }),
         };
-        let Some(word) = place(bell) else { return false };
-        // The last index that was told is of the ring that has ended.
-        if let Some(told) = place(Bell::Consumed).filter(|_| bell == Bell::CutOff) {
-            told.store(0, Ordering::Release);
+        let word = place(bell)?;
+        let told = match bell {
+            // The last index that was told is of the ring that has ended.
+            Bell::CutOff => Some(0),
+            Bell::Arm => self.registers.consumed(value),
+            _ => None,
+        };
+        if let Some(told) = told {
+            place(Bell::Consumed)?.store(told.to_le(), Ordering::Release);
         }
         word.store(value.to_le(), Ordering::Release);
-        true
+        Ok(())
     }
 }
 
@@ -209,7 +246,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         for (bell, queue) in &self.rung {
             if let Some(address) = self.bells.0.word(*bell, *queue) {
-                address.store(0, Ordering::Release);
+                address.store(GONE, Ordering::Release);
             }
         }
         let mut free = self.bells.0.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,9 +254,15 @@ impl Drop for Place {
     }
 }
 
-/// How many stores to doorbell pages have rung no queue since the last call.
-pub(crate) fn take_unknown() -> u64 {
-    UNKNOWN.swap(0, Ordering::Relaxed)
+/// What stores to doorbell pages have rung no queue since the last call, a line for each kind.
+pub(crate) fn take_unheard() -> impl Iterator<Item = String> {
+    let kinds = ["were no doorbells", "named no queue", "named a queue that is destroyed"];
+    UNHEARD.iter().zip(kinds).filter_map(|(stores, kind)| {
+        let count = stores.count.swap(0, Ordering::Acquire);
+        let last = stores.last.load(Ordering::Relaxed);
+        let line = || format!("{count} stores to doorbell pages {kind}, the last of {last:#x}");
+        (count > 0).then(line)
+    })
 }
 
 /// A mapping of a page is taken away.
@@ -257,8 +300,8 @@ pub(crate) unsafe fn rang(address: u64, context: *mut c_void) -> bool {
     };
     // SAFETY: as the caller says.
     let Some(store) = (unsafe { Store::of(context) }) else { return false };
-    if !bells.ring((address % PAGE) as usize, store.value) {
-        UNKNOWN.fetch_add(1, Ordering::Relaxed);
+    if let Err(why) = bells.ring((address % PAGE) as usize, store.value) {
+        UNHEARD[why as usize].add(store.value);
     }
     // SAFETY: as the caller says.
     unsafe { store.finish(context) };
@@ -294,27 +337,30 @@ mod tests {
             bell(Kind::Receive, 0xb_0007, 5),
         ];
         for ring in rings {
-            assert!(one.0.ring(0, ring) && !other.0.ring(0, ring), "{ring:#x}");
+            assert_eq!(one.0.ring(0, ring), Ok(()), "{ring:#x}");
+            assert_eq!(other.0.ring(0, ring), Err(Unheard::Nobody), "{ring:#x}");
         }
-        assert_eq!([word(&cq, 0), word(&cq, 8), word(&qp, 0)], rings);
-        for nobody in [
-            bell(Kind::Send, 7, 1),
-            bell(Kind::Completion, 8, 1),
-            bell(Kind::ArmEnable, 7, 1),
-            u64::MAX,
+        // Who arms a CQ tells how far it is.
+        let told = bell(Kind::Completion, 7, 4);
+        assert_eq!([word(&cq, 0), word(&cq, 8), word(&qp, 0)], [told, rings[1], rings[2]]);
+        for (unheard, why) in [
+            (bell(Kind::Send, 7, 1), Unheard::Nobody),
+            (bell(Kind::Completion, 8, 1), Unheard::Nobody),
+            (bell(Kind::ArmEnable, 7, 1), Unheard::Meaningless),
+            (u64::MAX, Unheard::Meaningless),
         ] {
-            assert!(!one.0.ring(0, nobody), "{nobody:#x}");
+            assert_eq!(one.0.ring(0, unheard), Err(why), "{unheard:#x}");
         }
         // The end of a ring takes the last index with it.
         cq.answer(Bell::CutOff, 7, (&cq.region().clone(), 16)).unwrap();
         let end = bell(Kind::CutOffAck, 7, 3);
-        assert!(one.0.ring(0, end));
+        assert_eq!(one.0.ring(0, end), Ok(()));
         assert_eq!([word(&cq, 0), word(&cq, 8), word(&cq, 16)], [0, rings[1], end]);
         // A later doorbell takes the place of an earlier one, and nothing is left for the next queue.
-        assert!(one.0.ring(0, bell(Kind::Completion, 7, 9)));
+        assert_eq!(one.0.ring(0, bell(Kind::Completion, 7, 9)), Ok(()));
         assert_eq!(word(&cq, 0), bell(Kind::Completion, 7, 9));
         drop(cq);
-        assert!(!one.0.ring(0, rings[0]));
+        assert_eq!(one.0.ring(0, rings[0]), Err(Unheard::Gone));
         let next = one.place().unwrap();
         assert_eq!((word(&next, 0), word(&next, 8)), (0, 0));
         // The device is closed once its queues are gone, and another one begins with what it had.
@@ -323,6 +369,6 @@ mod tests {
         assert!(!std::ptr::eq(OpenBells::new(3, Registers::Bnxt).unwrap().0, before));
         drop(qp);
         let again = OpenBells::new(4, Registers::Bnxt).unwrap();
-        assert!(!again.0.ring(0, rings[2]));
+        assert_eq!(again.0.ring(0, rings[2]), Err(Unheard::Gone));
     }
 }

@@ -53,10 +53,7 @@ impl SharedNic {
             for violation in self.nic.take_violations() {
                 say!("{}: {violation}", device_name(self.index));
             }
-            match bells::take_unknown() {
-                0 => {}
-                unknown => say!("{unknown} stores to doorbell pages rang no queue"),
-            }
+            bells::take_unheard().for_each(|line| say!("{line}"));
         }
     }
 

@@ -145,6 +145,11 @@ fn is_listening(process: u32, port: u16) -> bool {
     })
 }
 
+/// Each doorbell of a program that ran with `--verbose`, and said this, was taken for what it was.
+fn rings_queues_alone(said: &str) {
+    assert!(!said.contains("stores to doorbell pages"), "{said}");
+}
+
 /// Starts the server of a pair of programs by `run`, and waits until it listens.
 fn server_in(line: &str, port: u16, run: impl Fn(&str) -> Command) -> Child {
     let mut command = run(&format!("--verbose -- {line} -p {port}"));
@@ -201,6 +206,7 @@ fn pair_with(
     for (side, output) in [("client", &client), ("server", &server)] {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{line}, {side}: {stdout}{stderr}");
+        rings_queues_alone(&stderr);
     }
     client
 }

@@ -149,34 +149,70 @@ static void limit(void) {
     others_work();
 }
 
-// Each arm has one event, whichever of both doorbells the NIC sees first.
-static void events(void) {
-    struct ibv_comp_channel *channel = ibv_create_comp_channel(context[0]);
-    CHECK(channel);
+// A pair with a CQ on each side, of which one raises events.
+static struct pair with_events(int side, struct ibv_comp_channel **channel, struct ibv_cq *cq[2]) {
+    CHECK((*channel = ibv_create_comp_channel(context[side])));
     struct pair p;
-    for (int i = 1; i >= 0; i--) {
-        CHECK((p.cq = ibv_create_cq(context[i], 4 * DEPTH, NULL, i ? NULL : channel, 0)));
-        struct ibv_qp_init_attr init = {.send_cq = p.cq, .recv_cq = p.cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+    for (int i = 0; i < 2; i++) {
+        CHECK((cq[i] = ibv_create_cq(context[i], 4 * DEPTH, NULL, i == side ? *channel : NULL, 0)));
+        struct ibv_qp_init_attr init = {.send_cq = cq[i], .recv_cq = cq[i], .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
         init.cap = (struct ibv_qp_cap){DEPTH, DEPTH, 1, 1, 0};
         CHECK((p.qp[i] = ibv_create_qp(pd[i], &init)));
     }
     for (int i = 0; i < 2; i++) connect_to(p.qp[i], p.qp[!i]->qp_num, context[!i]);
+    p.cq = cq[0];
+    return p;
+}
+
+static void expect_event(struct ibv_comp_channel *channel, struct ibv_cq *of) {
+    struct pollfd ready = {channel->fd, POLLIN, 0};
+    struct ibv_cq *cq;
+    void *user;
+    CHECK(poll(&ready, 1, 60000) == 1);
+    CHECK(ibv_get_cq_event(channel, &cq, &user) == 0 && cq == of);
+    ibv_ack_cq_events(cq, 1);
+}
+
+// Who waits for solicited completions has an event for each of them, and none for others.
+static void solicited(void) {
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq[2];
+    struct pair p = with_events(1, &channel, cq);
     struct ibv_mr *a = registered(0), *b = registered(1);
     struct pollfd ready = {channel->fd, POLLIN, 0};
+    for (int round = 0; round < 100; round++) {
+        struct ibv_wc wc;
+        // libionic arms with the poll that follows.
+        CHECK(ibv_req_notify_cq(cq[1], 1) == 0 && ibv_poll_cq(cq[1], 1, &wc) == 0);
+        for (int more = next_random() % 4; more >= 0; more--) {
+            receive(p.qp[1], b, more);
+            struct ibv_sge sge = {(uintptr_t)a->addr, 8, a->lkey};
+            struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+            wr.send_flags = IBV_SEND_SIGNALED | (more ? 0 : IBV_SEND_SOLICITED);
+            CHECK(ibv_post_send(p.qp[0], &wr, &bad) == 0 && next(&p) == IBV_WC_SUCCESS);
+            if (more) CHECK(completion(cq[1]).wr_id == (uint64_t)more && poll(&ready, 1, 0) == 0);
+        }
+        expect_event(channel, cq[1]);
+        CHECK(completion(cq[1]).wr_id == 0);
+    }
+}
+
+// Each arm has one event, whichever of both doorbells the NIC sees first.
+static void events(void) {
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq[2];
+    struct pair p = with_events(0, &channel, cq);
+    struct ibv_mr *a = registered(0), *b = registered(1);
     // This version of the library arms with the poll that follows, but for the first time.
     CHECK(ibv_req_notify_cq(p.cq, 0) == 0);
     for (int round = 0; round < 300; round++) {
         int posted = 1 + next_random() % 8, done = 0;
         for (int i = 0; i < posted; i++) CHECK(post(&p, IBV_WR_RDMA_WRITE, a, b, 8) == 0);
         while (done < posted) {
-            struct ibv_cq *cq;
-            void *user;
-            CHECK(poll(&ready, 1, 60000) == 1);
-            CHECK(ibv_get_cq_event(channel, &cq, &user) == 0 && cq == p.cq);
-            ibv_ack_cq_events(cq, 1);
-            CHECK(ibv_req_notify_cq(cq, 0) == 0);
+            expect_event(channel, p.cq);
+            CHECK(ibv_req_notify_cq(p.cq, 0) == 0);
             struct ibv_wc wc[16];
-            int n = ibv_poll_cq(cq, 1 + next_random() % 16, wc);
+            int n = ibv_poll_cq(p.cq, 1 + next_random() % 16, wc);
             CHECK(n >= 0);
             for (int i = 0; i < n; i++) CHECK(wc[i].status == IBV_WC_SUCCESS);
             done += n;
@@ -242,6 +278,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "errors")) errors();
     else if (!strcmp(argv[1], "limit")) limit();
     else if (!strcmp(argv[1], "events")) events();
+    else if (!strcmp(argv[1], "solicited")) solicited();
     else if (!strcmp(argv[1], "signals")) signals();
     else if (!strcmp(argv[1], "resize")) resize();
     else fail(__LINE__, "a known case");

@@ -179,7 +179,7 @@ fn builder_refuses() {
 #[test]
 fn malformed_doorbells() {
     let good = Doorbell { queue: Qpn::MAX, index: 3, arm: Some(Arm::Solicited) };
-    assert_eq!(good.word(), 0x0000_ffff_ff03_0003);
+    assert_eq!(good.word(), 0x0000_ffff_ff02_0003);
     assert_eq!(Doorbell::parse(good.word()), Ok(good));
     let any = Doorbell { arm: Some(Arm::Any), ..good };
     assert_eq!((any.word(), Doorbell::parse(any.word())), (0x0000_ffff_ff01_0003, Ok(any)));
@@ -187,7 +187,7 @@ fn malformed_doorbells() {
         let found = Doorbell::parse(good.word() | 1 << bit).expect_err("a reserved bit");
         assert_eq!(found.field(), "doorbell.reserved", "{bit}");
     }
-    assert_eq!(Doorbell::parse(1 << 17), Err(DoorbellViolation::Arm));
+    assert_eq!(Doorbell::parse(3 << 16), Err(DoorbellViolation::Arm));
     let found = counter(64, 0, 6).expect_err("outside");
     assert_eq!(found, DoorbellViolation::Index { value: 64, size: 64 });
     assert_eq!(found.to_string(), "doorbell.index is 64, expected less than 64, the ring's size");

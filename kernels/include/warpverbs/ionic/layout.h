@@ -101,11 +101,10 @@ WV_AT(AtomicBody, result, 32);
 struct [[nodiscard]] DoorbellWord {
   u64 raw = 0;
 
-  static WV_HD constexpr DoorbellWord of(u16 index, bool arm = 0, bool arm_solicited = 0, u32 queue = 0) {
+  static WV_HD constexpr DoorbellWord of(u16 index, u8 arm = 0, u32 queue = 0) {
     u64 word = 0x0;
     word |= static_cast<u64>(index) << 0;
     word |= static_cast<u64>(arm) << 16;
-    word |= static_cast<u64>(arm_solicited) << 17;
     word |= static_cast<u64>(queue) << 24;
     return DoorbellWord{word};
   }
@@ -113,13 +112,9 @@ struct [[nodiscard]] DoorbellWord {
   WV_HD constexpr u16 index() const {
     return static_cast<u16>(raw >> 0 & 0xffff);
   }
-  // Arm.
-  WV_HD constexpr bool arm() const {
-    return static_cast<bool>(raw >> 16 & 0x1);
-  }
-  // Arm for solicited completions alone.
-  WV_HD constexpr bool arm_solicited() const {
-    return static_cast<bool>(raw >> 17 & 0x1);
+  // Arm: 0 does not, 1 for any completion, 2 for solicited ones alone.
+  WV_HD constexpr u8 arm() const {
+    return static_cast<u8>(raw >> 16 & 0x3);
   }
   // Queue.
   WV_HD constexpr u32 queue() const {

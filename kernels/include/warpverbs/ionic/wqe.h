@@ -53,7 +53,7 @@ WV_HD constexpr Wqe atomic_wqe(Seg head, u64 raddr, u32 rkey, u64 swap_add, u64 
 // The doorbell of a queue of 2^log_size entries, at `next`, which is not masked.
 WV_HD constexpr u64 doorbell(u32 queue, u64 next, u32 log_size) {
   const u64 place = next & ((u64{1} << log_size) - 1);
-  return DoorbellWord::of(static_cast<u16>(place), false, false, queue & 0xffffff).raw;
+  return DoorbellWord::of(static_cast<u16>(place), 0, queue & 0xffffff).raw;
 }
 
 }  // namespace ionic

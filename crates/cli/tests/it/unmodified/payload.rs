@@ -5,7 +5,7 @@
 
 use super::ucx::protocol_settings;
 use super::unmapped::compiled;
-use super::{devices, done, first, output, ready, run_on, skip};
+use super::{devices, done, first, output, ready, rings_queues_alone, run_on, skip};
 use crate::common::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -103,6 +103,8 @@ impl Mpi {
         let what = format!("{}, {device}, {transports} over {link}, seed {seed}", self.name);
         let done = output.status.success() && stdout.lines().any(|line| line == "done");
         assert!(done, "{what}: {stdout}{stderr}");
+        rings_queues_alone(&stdout);
+        rings_queues_alone(&stderr);
         // The bytes went through the devices.
         let link = if link == "udp" { "UDP" } else { "shared memory" };
         let taken = format!("{}: {link} at 127.", first(device));
