@@ -46,8 +46,8 @@ impl Registers {
         }
     }
 
-    /// The doorbell that tells what a consumer has consumed, as one that arms its CQ says. From v61 on libbnxt_re
-    /// does not always tell it before; the index of ionic's is that of the request.
+    /// The doorbell that tells what a consumer has consumed, as one that arms its CQ says. libbnxt_re of v56
+    /// and later may not have told it before; the index of ionic's is that of the request.
     pub(crate) fn consumed(self, arms: u64) -> Option<u64> {
         let bell = BnxtDoorbell::parse(arms).ok().filter(|_| self == Self::Bnxt)?;
         Some(BnxtDoorbell { kind: Kind::Completion, toggle: false, ..bell }.word())
