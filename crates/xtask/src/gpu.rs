@@ -17,6 +17,10 @@ const NEEDS: &str = "needs ";
 const NEEDS_AMD: &str = "needs an AMD GPU";
 /// Tests of these names compile a libibverbs beside their program, for others to use.
 const WITH_FAKE: &str = "gpu_memory";
+/// Tests of these names run examples, which they find in `examples` beside their program.
+const WITH_EXAMPLES: &str = "on_a_gpu::";
+/// Library that cargo builds beside the tests of a package, which look for it there.
+const LIBRARIES: [(&str, &str); 1] = [("nixl-capi-it", "libnixl_capi.so")];
 
 /// Choice of tests, and whether they run here.
 #[derive(Args)]
@@ -63,6 +67,13 @@ fn collect(folder: &Path, release: bool) -> Result<(usize, usize)> {
         workspace::strip(&program, &folder.join(&name))?;
         if tests.iter().any(|(test, _)| test.contains(WITH_FAKE)) {
             copy_fakes(&program, folder)?;
+        }
+        let profile = program.ancestors().nth(2).context("a program's profile")?;
+        if tests.iter().any(|(test, _)| test.starts_with(WITH_EXAMPLES)) {
+            copy_examples(&profile.join("examples"), &folder.join("examples"), release)?;
+        }
+        for (_, library) in LIBRARIES.iter().filter(|(program, _)| *program == name) {
+            workspace::strip(&profile.join(library), &folder.join(library))?;
         }
         for (test, needs) in tests {
             writeln!(list, "{name} {test} {needs}")?;
@@ -121,6 +132,26 @@ fn said(program: &Path, arguments: &[&str]) -> Result<String> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     ensure!(out.status.success(), "{} {}: {text}", program.display(), arguments.join(" "));
     Ok(text)
+}
+
+/// Builds the examples, and copies them.
+fn copy_examples(built: &Path, to: &Path, release: bool) -> Result<()> {
+    let mut cargo = workspace::cargo(&workspace::root()?);
+    cargo.args(["build", "--features", "full", "--examples"]);
+    if release {
+        cargo.arg("--release");
+    }
+    workspace::done(&mut cargo, "the examples")?;
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(workspace::root()?.join("examples"))? {
+        let source = entry?.path();
+        let Some(name) = source.file_stem().filter(|_| source.extension() == Some("rs".as_ref()))
+        else {
+            continue;
+        };
+        workspace::strip(&built.join(name), &to.join(name))?;
+    }
+    Ok(())
 }
 
 /// Copies the libraries that the tests without a GPU have compiled beside their program.

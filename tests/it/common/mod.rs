@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// Variables that would change what an example does.
@@ -14,14 +13,12 @@ const VARIABLES: [&str; 4] =
 pub(crate) fn example(name: &str) -> Command {
     let (name, words) = name.split_once(' ').unwrap_or((name, ""));
     let test = std::env::current_exe().expect("path of this test");
-    // target/<profile>/deps/<test>
-    let target = test.ancestors().nth(2).expect("the folder of the profile");
-    let path: PathBuf = target.join("examples").join(name);
-    assert!(
-        path.exists(),
-        "{} is not built; `cargo build --features full --examples` first",
-        path.display()
-    );
+    // target/<profile>/deps/<test>, or the folder that `cargo xtask gpu` has filled
+    let folders = test.ancestors().skip(1).take(2).map(|folder| folder.join("examples"));
+    let path = folders.map(|folder| folder.join(name)).find(|path| path.exists());
+    let path = path.unwrap_or_else(|| {
+        panic!("{name} is not built; `cargo build --features full --examples` first")
+    });
     let mut command = Command::new(path);
     command.args(words.split_whitespace());
     for variable in VARIABLES {

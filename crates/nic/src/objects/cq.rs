@@ -398,10 +398,7 @@ mod tests {
     impl Armed {
         fn ring(&self, bell: Bell, index: u64) {
             let word = match self.dialect {
-                Dialect::Ionic => {
-                    let arm = [0, 1, 3, 2][bell as usize];
-                    7 << 24 | arm << 16 | index
-                }
+                Dialect::Ionic => 7 << 24 | (bell as u64) << 16 | index,
                 _ => [4, 6, 5, 7][bell as usize] << 60 | 7 << 32 | index,
             };
             let place = if bell == Bell::Consumed { 0 } else { 8 };
