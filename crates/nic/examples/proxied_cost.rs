@@ -57,6 +57,10 @@ impl ProxyDevice for Null {
     }
 
     fn fail(&mut self) {}
+
+    fn has_failed(&self) -> bool {
+        false
+    }
 }
 
 /// Posts and retires `batches` batches.

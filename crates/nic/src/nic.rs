@@ -295,8 +295,8 @@ impl SoftNic {
         Qp::create(&self.0, pd, config, Some(proxy_device))
     }
 
-    /// Raises an asynchronous event of a device that executes proxied QPs. A QP that has failed by
-    /// it goes to ERR.
+    /// Raises an asynchronous event of a device that executes proxied QPs. A QP that it says has failed, and that
+    /// has, goes to ERR: a device may report a failure after the QP was reset.
     pub fn raise(&self, event: AsyncEvent) {
         monitor::raise(&mut self.0.lock(), event);
     }

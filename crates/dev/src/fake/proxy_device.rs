@@ -114,6 +114,10 @@ impl ProxyDevice for FakeProxyDevice {
     fn fail(&mut self) {
         self.device.with(self.qpn, FakeQp::fail);
     }
+
+    fn has_failed(&self) -> bool {
+        self.device.lock().qps.get(&self.qpn).is_none_or(|qp| qp.failed)
+    }
 }
 
 impl Drop for FakeProxyDevice {

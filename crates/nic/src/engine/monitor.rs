@@ -33,7 +33,7 @@ pub(crate) fn is_looking(core: &Core) -> bool {
     core.looking
 }
 
-/// An event of a device that executes work. A QP that has failed by it goes to ERR.
+/// An event of a device that executes work. A QP that has failed goes to ERR; one that was reset since has not.
 pub(crate) fn raise(core: &mut Core, event: AsyncEvent) {
     core.queues.diagnostics.events.push(event);
     let (AsyncEvent::QpFatal { qpn, .. }
@@ -43,7 +43,7 @@ pub(crate) fn raise(core: &mut Core, event: AsyncEvent) {
         return;
     };
     let slot = core.queues.tables.by_qpn.get(&qpn).copied();
-    if let Some(slot) = slot.filter(|&slot| core.proxy.has(slot)) {
+    if let Some(slot) = slot.filter(|&slot| core.proxy.has_failed(slot)) {
         core.poll_proxied(slot, POLLS);
         core.ending(|queues| queues.end(slot, None));
     }

@@ -77,6 +77,10 @@ pub trait ProxyDevice: Send + fmt::Debug {
 
     /// Brings the device's QP to ERR, if it is not there: all that is outstanding completes.
     fn fail(&mut self);
+
+    /// Whether the device's QP is in SQE or ERR, or does not answer. It is asked behind an event of a failure, which
+    /// a device may report after the QP was reset.
+    fn has_failed(&self) -> bool;
 }
 
 /// A shared receive queue of another device. The proxy devices of its QPs report the receives that

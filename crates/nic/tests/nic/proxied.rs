@@ -98,6 +98,29 @@ fn every_status_becomes_its_syndrome_and_the_rest_is_flushed() {
     }
 }
 
+/// A device reports failures when it likes, also those of a QP that has begun anew.
+#[test]
+fn a_failure_that_is_reported_after_a_reset_ends_nothing() {
+    let mut pair = pair();
+    let qpn = pair.a.port.qp.qpn();
+    for event in [
+        AsyncEvent::QpFatal { qpn, status: Status::RetryExceeded },
+        AsyncEvent::QpAccessError { qpn },
+        AsyncEvent::QpRequestError { qpn },
+    ] {
+        put_write(&mut pair, 0, true);
+        pair.nic.raise(event);
+        assert_eq!(pair.a.port.qp.state(), QpState::Rts, "{event:?}");
+        pair.a.port.announce();
+        pair.run();
+        assert!(pair.a.port.sent().iter().all(|(_, syndrome)| syndrome.is_none()), "{event:?}");
+    }
+    // One that is true.
+    pair.device.kill(qpn);
+    pair.nic.raise(AsyncEvent::QpAccessError { qpn });
+    assert_eq!(pair.a.port.qp.state(), QpState::Err);
+}
+
 #[test]
 fn work_before_an_error_counts_as_done() {
     let mut pair = pair();

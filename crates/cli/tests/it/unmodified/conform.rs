@@ -57,7 +57,7 @@ fn the_conformance_suite_passes_through_libibverbs() {
         let more = match (*device, release()) {
             ("bnxt_re", 44) => "",
             ("bnxt_re", 61) => "--case reset",
-            _ => "--case shared --case reset",
+            _ => "--case shared --case reset --case reconnect",
         };
         let suite = Suite::run_on(device, &format!("--gpu simt {SOME} {more}"));
         let said = &suite.said;

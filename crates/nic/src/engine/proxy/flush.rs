@@ -75,8 +75,8 @@ impl Proxy {
         true
     }
 
-    /// Whether the QP in `slot` is executed by another device.
-    pub(crate) fn has(&self, slot: QpSlot) -> bool {
-        self.end(slot).is_some()
+    /// Whether the QP in `slot` is executed by another device, by which it has failed.
+    pub(crate) fn has_failed(&self, slot: QpSlot) -> bool {
+        self.end(slot).is_some_and(|end| end.proxy_device.has_failed())
     }
 }

@@ -247,4 +247,10 @@ impl ProxyDevice for VerbsProxy {
             tracing::warn!(%error, "the device's QP did not go to ERR");
         }
     }
+
+    fn has_failed(&self) -> bool {
+        self.qp
+            .state()
+            .map_or(true, |state| matches!(state, verbs::QpState::Sqe | verbs::QpState::Err))
+    }
 }
