@@ -254,7 +254,7 @@ impl Drop for Place {
     }
 }
 
-/// What stores to doorbell pages have rung no queue since the last call, a line for each kind.
+/// Stores to doorbell pages since the last call that have rung no queue, a line for each kind.
 pub(crate) fn take_unheard() -> impl Iterator<Item = String> {
     let kinds = ["were no doorbells", "named no queue", "named a queue that is destroyed"];
     UNHEARD.iter().zip(kinds).filter_map(|(stores, kind)| {
@@ -340,7 +340,7 @@ mod tests {
             assert_eq!(one.0.ring(0, ring), Ok(()), "{ring:#x}");
             assert_eq!(other.0.ring(0, ring), Err(Unheard::Nobody), "{ring:#x}");
         }
-        // Who arms a CQ tells how far it is.
+        // An arm of a CQ tells how far its consumer is.
         let told = bell(Kind::Completion, 7, 4);
         assert_eq!([word(&cq, 0), word(&cq, 8), word(&qp, 0)], [told, rings[1], rings[2]]);
         for (unheard, why) in [

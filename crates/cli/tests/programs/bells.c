@@ -173,7 +173,7 @@ static void expect_event(struct ibv_comp_channel *channel, struct ibv_cq *of) {
     ibv_ack_cq_events(cq, 1);
 }
 
-// Who waits for solicited completions has an event for each of them, and none for others.
+// A program that waits for solicited completions has an event for each of them, and none for others.
 static void solicited(void) {
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq[2];
