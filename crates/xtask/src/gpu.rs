@@ -73,7 +73,7 @@ fn collect(folder: &Path, release: bool) -> Result<(usize, usize)> {
             copy_examples(&profile.join("examples"), &folder.join("examples"), release)?;
         }
         for (_, library) in LIBRARIES.iter().filter(|(program, _)| *program == name) {
-            workspace::strip(&profile.join(library), &folder.join(library))?;
+            workspace::strip(&program.with_file_name(library), &folder.join(library))?;
         }
         for (test, needs) in tests {
             writeln!(list, "{name} {test} {needs}")?;
