@@ -4,7 +4,8 @@ use std::sync::Arc;
 use warpverbs_mem::testing::{LazyCopier, LazyMemory};
 use warpverbs_mem::{HostBuf, Region};
 use warpverbs_nic::{
-    Announcement, CqMode, CqeSize, NicError, OnSendError, ScatterToCqe, Service, Srq,
+    Announcement, Cq, CqMode, CqeSize, NicError, OnSendError, QpConfig, QpFormat, RqConfig,
+    ScatterToCqe, Service, Srq,
 };
 
 /// Where a port takes receives from.
@@ -68,6 +69,34 @@ impl QueueMemory {
             Self::Device(copier) => LazyMemory::regions(len, 0, copier),
         };
         memory.map_err(|cause| NicError::Memory { what: "test memory", cause })
+    }
+}
+
+impl PortConfig {
+    /// A QP with these queues, CQs of sends and receives, and record.
+    pub(crate) fn qp(
+        &self,
+        format: QpFormat,
+        [send_cq, recv_cq]: [&Cq; 2],
+        sq: Region,
+        rq: RqConfig,
+        dbr: Region,
+    ) -> QpConfig {
+        QpConfig {
+            format,
+            service: self.service,
+            user_index: self.user_index,
+            scatter_to_cqe: self.scatter_to_cqe,
+            announcement: self.announcement.clone(),
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            sq,
+            log_sq: self.log_sq,
+            rq,
+            dbr,
+            on_send_error: self.on_send_error,
+            consume_only: self.consume_only,
+        }
     }
 }
 

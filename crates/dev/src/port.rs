@@ -11,8 +11,8 @@ use warpverbs_mlx5::recv;
 use warpverbs_mlx5::syndrome::Syndrome;
 use warpverbs_mlx5::wqe::{Position, Sge, WqeBuilder};
 use warpverbs_nic::{
-    Cq, CqMode, Dialect, NicError, Pd, ProxyDevice, Qp, QpAttrs, QpConfig, QpFormat, QpState,
-    RqConfig, SoftNic,
+    Cq, CqMode, Dialect, NicError, Pd, ProxyDevice, Qp, QpAttrs, QpFormat, QpState, RqConfig,
+    SoftNic,
 };
 
 /// A QP and what a poster needs to use it.
@@ -72,21 +72,8 @@ impl Port {
             Receives::Shared(srq) => (alloc(64)?.1, 0, RqConfig::Srq(srq.clone())),
             Receives::None => (alloc(64)?.1, 0, RqConfig::None),
         };
-        let qp = QpConfig {
-            format: QpFormat::Mlx5,
-            service: config.service,
-            user_index: config.user_index,
-            scatter_to_cqe: config.scatter_to_cqe,
-            announcement: config.announcement.clone(),
-            send_cq: send.cq.clone(),
-            recv_cq: recv.cq.clone(),
-            sq: its_sq,
-            log_sq: config.log_sq,
-            rq: rq_config,
-            dbr: its_dbr,
-            on_send_error: config.on_send_error,
-            consume_only: config.consume_only,
-        };
+        let of = [&send.cq, &recv.cq];
+        let qp = config.qp(QpFormat::Mlx5, of, its_sq, rq_config, its_dbr);
         let qp = match proxy_device {
             Some(proxy_device) => nic.create_proxied_qp(pd, qp, proxy_device)?,
             None => nic.create_qp(pd, qp)?,

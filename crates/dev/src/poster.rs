@@ -16,7 +16,7 @@ use warpverbs_mlx5::doorbell::{Doorbell, record_word};
 use warpverbs_mlx5::num::{MAX_WQE, WqeIndex};
 use warpverbs_mlx5::wqe::{Local, Position, WqeBuilder};
 use warpverbs_nic::{
-    Cq, CqMode, Dialect, Mtu, NicError, Pd, Qp, QpAttrs, QpConfig, QpState, RqConfig, SoftNic,
+    Cq, CqMode, Dialect, Mtu, NicError, Pd, Qp, QpAttrs, QpState, RqConfig, SoftNic,
 };
 use warpverbs_rdma::{Addressed, Data, Op, Qpn, QueueKind, SendFlags, Sge, WorkRequest};
 
@@ -84,21 +84,9 @@ impl Poster {
             Receives::Shared(srq) => RqConfig::Srq(srq.clone()),
             Receives::None => RqConfig::None,
         };
-        let qp = QpConfig {
-            format: format.of_qp(&its_packets, config.log_sq),
-            service: config.service,
-            user_index: config.user_index,
-            scatter_to_cqe: config.scatter_to_cqe,
-            announcement: config.announcement.clone(),
-            send_cq: send.cq.clone(),
-            recv_cq: recv.cq.clone(),
-            sq: its_sq,
-            log_sq: config.log_sq,
-            rq: rq_config,
-            dbr: its_dbr,
-            on_send_error: config.on_send_error,
-            consume_only: config.consume_only,
-        };
+        let of = [&send.cq, &recv.cq];
+        let qp =
+            config.qp(format.of_qp(&its_packets, config.log_sq), of, its_sq, rq_config, its_dbr);
         Ok(Self {
             qp: nic.create_qp(pd, qp)?,
             format,
