@@ -40,15 +40,13 @@ pub fn open(choice: GpuChoice) -> Result<Arc<dyn Gpu>, GpuError> {
 /// which that is true and which is hardware, else the host SIMT device.
 pub fn open_explained(choice: GpuChoice) -> Result<Opened, GpuError> {
     let asked = || format!("{choice}: asked for");
+    // An emulator's results must not pass for a GPU's.
+    let named =
+        |gpu: Arc<dyn Gpu>| Opened { why: format!("{}, {}", asked(), gpu.info().name), gpu };
     match choice {
         GpuChoice::Simt => Ok(Opened { gpu: open_simt()?, why: asked() + &seeded() }),
-        GpuChoice::Cuda(ordinal) => Ok(Opened { gpu: cuda::open(ordinal)?, why: asked() }),
-        GpuChoice::Hip(ordinal) => {
-            let gpu = hip::open(ordinal)?;
-            // An emulator's results must not pass for a GPU's.
-            let why = format!("{}, {}", asked(), gpu.info().name);
-            Ok(Opened { gpu, why })
-        }
+        GpuChoice::Cuda(ordinal) => Ok(named(cuda::open(ordinal)?)),
+        GpuChoice::Hip(ordinal) => Ok(named(hip::open(ordinal)?)),
         GpuChoice::Auto => open_best(0),
     }
 }
